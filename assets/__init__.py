@@ -1,1 +1,3 @@
-"""What exists: dataset snapshots, sweeps, trials, evaluation reports and promoted checkpoints, as Dagster assets."""
+"""What exists: dataset snapshots, sweeps, trials, evaluation reports and promoted checkpoints, as Dagster
+assets.
+"""

@@ -38,8 +38,11 @@ def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
 
 
 def log_decision(context: Any, decided: Decided) -> None:
-    """Log what was decided about a version, as an observation of the sweep's partition; a version that a client registered has none."""
-    row, event = decided.row, decided.event
+    """Log what was decided about a version, as an observation of the sweep's partition; a version that a
+    client registered has none.
+    """
+    row = decided.row
+    event = decided.event
     if event is None:
         context.log.info(f"model {row.model} {row.version} is {row.stage} already: nothing was changed")
         return
@@ -63,7 +66,8 @@ def log_decision(context: Any, decided: Decided) -> None:
 
 
 def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
-    sweep, winner = report.data["sweep"], report.data["winner"]
+    sweep = report.data["sweep"]
+    winner = report.data["winner"]
     return Materialized(
         "promoted_checkpoint",
         partition=sweep,

@@ -1,4 +1,6 @@
-"""``dataset_snapshot``: immutable content; each snapshot is a partition, for example ``digits@0123456789abcdef``."""
+"""``dataset_snapshot``: immutable content; each snapshot is a partition, for example
+``digits@0123456789abcdef``.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +25,9 @@ DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
 
 dataset_snapshot = dg.AssetSpec(
     "dataset_snapshot",
-    description="Immutable rows and splits, named by the digest of their content. The first step of a sweep makes it.",
+    description=(
+        "Immutable rows and splits, named by the digest of their content. The first step of a sweep makes it."
+    ),
     group_name=GROUP,
     partitions_def=DATASETS,
     kinds={"arrow", "dvc"},
@@ -31,19 +35,27 @@ dataset_snapshot = dg.AssetSpec(
 
 
 def snapshots_below(views: Sequence[dg.AssetsDefinition], specs: Path = Path("sweeps")) -> dg.AssetSpec:
-    """``dataset_snapshot`` with an edge from each of the feature views that a spec in a folder of the project joins to labels.
+    """``dataset_snapshot`` with an edge from each of the feature views that a spec in a folder of the project
+    joins to labels.
 
-    The asset is one for all datasets, so the graph says that snapshots are made of these views, not which ones; and any days of a view may
-    be in one. An event has exactly what is in a snapshot (:func:`materialized_snapshot`).
+    The asset is one for all datasets, so the graph says that snapshots are made of these views, not which
+    ones; and any days of a view may be in one. An event has exactly what is in a snapshot
+    (:func:`materialized_snapshot`).
     """
-    there, days = {view.key for view in views}, dg.AllPartitionMapping()
+    there = {view.key for view in views}
+    days = dg.AllPartitionMapping()
     keys = [asset_key(view) for view in joined_views(specs)]
-    return dataset_snapshot.replace_attributes(deps=[dg.AssetDep(key, partition_mapping=days) for key in keys if key in there])
+    return dataset_snapshot.replace_attributes(
+        deps=[dg.AssetDep(key, partition_mapping=days) for key in keys if key in there]
+    )
 
 
 @dg.multi_asset_check(
     name="data_checks",
-    specs=[dg.AssetCheckSpec(name, asset="dataset_snapshot", description=description) for name, description in CHECKS.items()],
+    specs=[
+        dg.AssetCheckSpec(name, asset="dataset_snapshot", description=description)
+        for name, description in CHECKS.items()
+    ],
 )
 def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Iterator[dg.AssetCheckResult]:
     """Look once more at the newest snapshot, with the checks of the spec that it was taken by."""
@@ -53,15 +65,26 @@ def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Ite
             raise NotFound("there is no snapshot yet: launch a sweep")
         dataset = Dataset(backend.store, newest.name, newest.digest)
         source = DatasetSource.model_validate(newest.recipe)
-        found = {check.name: check for check in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))}
+        found = {
+            check.name: check
+            for check in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))
+        }
     for name in CHECKS:
         check = found.get(name) or DataCheck(name, True, "the spec has switched it off", blocking=False)
         severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
         described = {"snapshot": dg.MetadataValue.text(newest.key), **_described(check)}
-        yield dg.AssetCheckResult(passed=check.passed, check_name=name, asset_key="dataset_snapshot", severity=severity, metadata=described)
+        yield dg.AssetCheckResult(
+            passed=check.passed,
+            check_name=name,
+            asset_key="dataset_snapshot",
+            severity=severity,
+            metadata=described,
+        )
 
 
-def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Materialized:
+def materialized_snapshot(
+    snapshot: Snapshot, manifest: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> Materialized:
     """The event of a snapshot that was taken.
 
     Args:
@@ -89,7 +112,9 @@ def materialized_snapshot(snapshot: Snapshot, manifest: Mapping[str, Any], befor
     )
 
 
-def check_events(context: Any, partition: str, checks: Sequence[DataCheck]) -> Iterator[dg.AssetCheckEvaluation]:
+def check_events(
+    context: Any, partition: str, checks: Sequence[DataCheck]
+) -> Iterator[dg.AssetCheckEvaluation]:
     """The events of a snapshot's checks; behind them it ends the step if one of them failed that must not.
 
     A step yields them: what it only logs is lost when it fails.
@@ -133,7 +158,10 @@ def _columns(manifest: Mapping[str, Any]) -> dg.MetadataValue:
         dg.TableRecord({"column": name, "type": kind, "nulls": whole[name]["nulls"], **_bounds(whole[name])})
         for name, kind in manifest["schema"].items()
     ]
-    columns = [dg.TableColumn(name, "int" if name == "nulls" else "string") for name in ("column", "type", "nulls", "min", "max")]
+    columns = [
+        dg.TableColumn(name, "int" if name == "nulls" else "string")
+        for name in ("column", "type", "nulls", "min", "max")
+    ]
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 

@@ -21,8 +21,8 @@ class Materialized:
 
     Attributes:
         version: digest of its content, which becomes Dagster's data version.
-        inputs: of each upstream asset, the digest of what this was made from; these edges are exact, which the partition
-            mapping between assets is not.
+        inputs: of each upstream asset, the digest of what this was made from; these edges are exact, which
+            the partition mapping between assets is not.
         metadata: what people see in Dagster's UI, which plots numbers over time.
         page: where our page shows it, as the parts of a path: ``("runs", "digits", "digits-7f3a.0007")``.
     """
@@ -38,11 +38,15 @@ class Materialized:
         """The event, for ``context.log_event`` in an op."""
         tags = {"dagster/data_version": self.version}
         tags |= {f"dagster/input_data_version/{asset}": version for asset, version in self.inputs.items()}
-        return dg.AssetMaterialization(self.asset, partition=self.partition, metadata=self._described(), tags=tags)
+        return dg.AssetMaterialization(
+            self.asset, partition=self.partition, metadata=self._described(), tags=tags
+        )
 
     def result(self, checks: Sequence[dg.AssetCheckResult] = ()) -> dg.MaterializeResult:
         """The result that an asset's own function returns."""
-        return dg.MaterializeResult(metadata=self._described(), data_version=dg.DataVersion(self.version), check_results=checks)
+        return dg.MaterializeResult(
+            metadata=self._described(), data_version=dg.DataVersion(self.version), check_results=checks
+        )
 
     def _described(self) -> dict[str, Any]:
         described = {**page_link(*self.page), **self.metadata} if self.page else dict(self.metadata)
@@ -60,14 +64,22 @@ def asset_link(asset: str, partition: str) -> dg.MetadataValue:
 
 
 def page_link(*parts: str) -> dict[str, dg.MetadataValue]:
-    """Metadata with a link to a path of our page; empty unless ``HALVING_PAGE_URL`` says where people reach the page."""
+    """Metadata with a link to a path of our page; empty unless ``HALVING_PAGE_URL`` says where people reach
+    the page.
+    """
     address = os.environ.get("HALVING_PAGE_URL", "").rstrip("/")
-    return {"halving": dg.MetadataValue.url("/".join([address, *(quote(part, safe="") for part in parts)]))} if address else {}
+    return (
+        {"halving": dg.MetadataValue.url("/".join([address, *(quote(part, safe="") for part in parts)]))}
+        if address
+        else {}
+    )
 
 
 @contextmanager
 def expected_failures() -> Iterator[None]:
-    """An error of Halving in this block fails the step with its message, without a traceback; for good unless the store was unavailable."""
+    """An error of Halving in this block fails the step with its message, without a traceback; for good unless
+    the store was unavailable.
+    """
     try:
         yield
     except HalvingError as error:

@@ -1,4 +1,6 @@
-"""``feature_view/clicks_v1``: one asset for each view of the project, with a partition for each day; and ``online_features``."""
+"""``feature_view/clicks_v1``: one asset for each view of the project, with a partition for each day; and
+``online_features``.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -23,30 +25,40 @@ if TYPE_CHECKING:
 GROUP = "features"
 ONLINE = "online_features"
 _FIRST_DAY = date(2024, 1, 1)
-_RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)  # while the store or the database is unavailable
+# while the store or the database is unavailable
+_RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 
 
 class DayConfig(dg.Config):
     """What somebody says of the days that a run materialises."""
 
     late: bool = Field(
-        default=False, description="The rows of new days really became known long after their events, as their created times say."
+        default=False,
+        description=(
+            "The rows of new days really became known long after their events, as their created times say."
+        ),
     )
     accept_same_values: str | None = Field(
-        default=None, description="Why the view's code, which changed, gives the same values: the reason is kept with the view's version."
+        default=None,
+        description=(
+            "Why the view's code, which changed, gives the same values: the reason is kept with the view's "
+            "version."
+        ),
     )
 
 
 def feature_assets() -> list[dg.AssetsDefinition]:
     """The assets of this project's views; none where there are none.
 
-    A view that is not accepted is said in the log of the code location and takes the features' assets with it, not the sweeps: those that
-    run load this again and again, while somebody edits a view.
+    A view that is not accepted is said in the log of the code location and takes the features' assets with
+    it, not the sweeps: those that run load this again and again, while somebody edits a view.
     """
     try:
         views = list(project_views().values())
     except InvalidInput as error:
-        dg.get_dagster_logger("halving.features").error(f"no feature view has an asset, because one is not accepted: {error}")
+        dg.get_dagster_logger("halving.features").error(
+            f"no feature view has an asset, because one is not accepted: {error}"
+        )
         return []
     online = [view for view in views if view.online]
     return [*map(feature_view, views), *([online_features(online)] if online else [])]
@@ -58,26 +70,37 @@ def asset_key(view: str) -> dg.AssetKey:
 
 
 def feature_view(view: FeatureView) -> dg.AssetsDefinition:
-    """The asset of a version of a view: a day's run materialises the rows whose events are of that day, in UTC."""
+    """The asset of a version of a view: a day's run materialises the rows whose events are of that day, in
+    UTC.
+    """
 
     @dg.asset(
         key=asset_key(view.key),
-        description=f"The features {listed(view.features)} of {listed(view.entity)}, by the day of their events; of {view.source.place}.",
+        description=(
+            f"The features {listed(view.features)} of {listed(view.entity)}, by the day of their events; "
+            f"of {view.source.place}."
+        ),
         group_name=GROUP,
         partitions_def=dg.DailyPartitionsDefinition(start_date=(view.start or _FIRST_DAY).isoformat()),
         kinds={"duckdb", "parquet"},
         metadata={"view": dg.MetadataValue.json(view.plain())},
         retry_policy=_RETRIES,
     )
-    def of_a_day(context: dg.AssetExecutionContext, config: DayConfig, backend: Backend) -> dg.MaterializeResult:
+    def of_a_day(
+        context: dg.AssetExecutionContext, config: DayConfig, backend: Backend
+    ) -> dg.MaterializeResult:
         from resources.features.materialize import materialize_day
 
         with expected_failures():
             check_registered(backend.catalog, view, config.accept_same_values)
-            done = materialize_day(backend.store, view, date.fromisoformat(context.partition_key), late=config.late)
+            done = materialize_day(
+                backend.store, view, date.fromisoformat(context.partition_key), late=config.late
+            )
             register(backend.catalog, view, config.accept_same_values)
         made = materialized_day(backend.store, done)
-        context.log.info(f"{view.key} of {context.partition_key}: {done.partition.rows} rows, {made.metadata['change']}")
+        context.log.info(
+            f"{view.key} of {context.partition_key}: {done.partition.rows} rows, {made.metadata['change']}"
+        )
         return made.result()
 
     return of_a_day
@@ -99,7 +122,9 @@ def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
 
 
 def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
-    """The asset of the online store: a run pushes what is newer than what is there, of every view with ``online: true``."""
+    """The asset of the online store: a run pushes what is newer than what is there, of every view with
+    ``online: true``.
+    """
 
     @dg.asset(
         name=ONLINE,
@@ -139,7 +164,9 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
 
 def pushed_event(pushed: "Mapping[str, Pushed]") -> dg.AssetMaterialization:
     """The event of a push of views, by ``clicks@1``, that no run of Dagster's has made."""
-    return dg.AssetMaterialization(ONLINE, metadata={view: pushed_metadata(of_view) for view, of_view in pushed.items()})
+    return dg.AssetMaterialization(
+        ONLINE, metadata={view: pushed_metadata(of_view) for view, of_view in pushed.items()}
+    )
 
 
 def pushed_metadata(pushed: "Pushed") -> dg.TextMetadataValue:

@@ -1,4 +1,6 @@
-"""``evaluation_report``: a sweep's winner on the test split, with the gates before promotion as blocking checks."""
+"""``evaluation_report``: a sweep's winner on the test split, with the gates before promotion as blocking
+checks.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +23,8 @@ from resources.sweep_spec.gates import KINDS
     deps=["trial"],
     partitions_def=SWEEPS,
     check_specs=[
-        dg.AssetCheckSpec(name, asset="evaluation_report", description=description, blocking=True) for name, description in KINDS.items()
+        dg.AssetCheckSpec(name, asset="evaluation_report", description=description, blocking=True)
+        for name, description in KINDS.items()
     ],
     kinds={"plotly"},
 )
@@ -56,15 +59,26 @@ def log_report(context: Any, report: EvaluationReport, verdicts: Sequence[Verdic
 
 
 def _check(name: str, verdicts: Sequence[Verdict]) -> tuple[str, bool, dict[str, dg.MetadataValue]]:
-    """One check for all gates of a kind, because Dagster wants to know all checks beforehand; of several the worst says how it ended."""
+    """One check for all gates of a kind, because Dagster wants to know all checks beforehand; of several the
+    worst says how it ended.
+    """
     own = [verdict for verdict in verdicts if verdict.name == name]
     if not own:
-        return name, True, {"outcome": dg.MetadataValue.text(PASS), "reason": dg.MetadataValue.text("the spec has no gate of this kind")}
+        return (
+            name,
+            True,
+            {
+                "outcome": dg.MetadataValue.text(PASS),
+                "reason": dg.MetadataValue.text("the spec has no gate of this kind"),
+            },
+        )
     outcome = overall(own)
     leading = next(verdict for verdict in own if verdict.outcome == outcome)
     metadata: dict[str, dg.MetadataValue] = {
         "outcome": dg.MetadataValue.text(outcome),
-        "reason": dg.MetadataValue.text("; ".join(verdict.reason for verdict in own if verdict.outcome == outcome)),
+        "reason": dg.MetadataValue.text(
+            "; ".join(verdict.reason for verdict in own if verdict.outcome == outcome)
+        ),
     }
     metadata |= {
         field: dg.MetadataValue.float(value)
@@ -81,7 +95,9 @@ def _check(name: str, verdicts: Sequence[Verdict]) -> tuple[str, bool, dict[str,
 
 
 def observed_cost(report: EvaluationReport) -> dg.AssetObservation:
-    """What a sweep cost, as an observation of its partition, which was materialized before it had cost anything."""
+    """What a sweep cost, as an observation of its partition, which was materialized before it had cost
+    anything.
+    """
     return dg.AssetObservation("sweep", partition=report.data["sweep"], metadata=cost_metadata(report.data))
 
 
@@ -91,11 +107,16 @@ def cost_metadata(report: Mapping[str, Any]) -> dict[str, Any]:
     if cost is None:
         return {}
     figures = {name: cost[name] for name in ("gpu_hours", "saved", "lost", "evaluation")}
-    return {"cost": cost["cost"], "cost_in_words": cost["text"], **{f"cost/{name}": value for name, value in figures.items()}}
+    return {
+        "cost": cost["cost"],
+        "cost_in_words": cost["text"],
+        **{f"cost/{name}": value for name, value in figures.items()},
+    }
 
 
 def materialized_report(report: EvaluationReport) -> Materialized:
-    data, summary = report.data, report.data["summary"]
+    data = report.data
+    summary = report.data["summary"]
     return Materialized(
         "evaluation_report",
         partition=data["sweep"],

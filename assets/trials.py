@@ -1,4 +1,6 @@
-"""``trial``: one set of hyperparameters; its partition, for example ``digits-7f3a.0007``, is materialized at every rung."""
+"""``trial``: one set of hyperparameters; its partition, for example ``digits-7f3a.0007``, is materialized at
+every rung.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +27,10 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 
 
 @dg.asset(
-    description="A trial's checkpoints and results, rung by rung. The sensors launch its attempts: to start, promote, resume and retry it.",
+    description=(
+        "A trial's checkpoints and results, rung by rung. The sensors launch its attempts: to start, "
+        "promote, resume and retry it."
+    ),
     group_name=GROUP,
     deps=["sweep"],
     partitions_def=TRIALS,
@@ -36,29 +41,40 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.MaterializeResult[Any]]:
     """Run the attempt that a sensor launched, until the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
-    scheduler, attempt = make_scheduler(backend, sweep_id), int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None
+    scheduler = make_scheduler(backend, sweep_id)
+    attempt = int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None
     runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
     with expected_failures():
         assignment = scheduler.claim(number, worker_name(), attempt=attempt)
     decision = runner.run(assignment, lambda changed: log_trial(context, backend, changed))
     if isinstance(decision, Retry | Fail):
         error_text = trial_row(backend, sweep_id, number).error or "no reason was recorded"
-        raise dg.Failure(f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}", allow_retries=False)
+        raise dg.Failure(
+            f"attempt {assignment.attempt} at trial {assignment.key} failed:\n{error_text}",
+            allow_retries=False,
+        )
     # Every rung was logged when it was reached; a result of this step would be one materialization too many.
     yield from ()
 
 
 def log_trial(context: Any, backend: Backend, changed: Assignment) -> None:
-    """Report to Dagster what is new about a trial: a materialization for each new rung, an observation for a failure."""
+    """Report to Dagster what is new about a trial: a materialization for each new rung, an observation for a
+    failure.
+    """
     log_new_rungs(context, backend, changed.sweep, changed.trial)
     row = trial_row(backend, changed.sweep, changed.trial)
     if row.error and row.attempt == changed.attempt:
-        context.log.error(f"{changed.key}: attempt {row.attempt} failed or was preempted; the trial is {row.status} now:\n{row.error}")
+        context.log.error(
+            f"{changed.key}: attempt {row.attempt} failed or was preempted; the trial is {row.status} "
+            f"now:\n{row.error}"
+        )
         context.log_event(observed_trial(changed.key, row))
 
 
 def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
-    """Why an attempt at a trial failed, or why its pod has not started, as an observation of the trial's partition."""
+    """Why an attempt at a trial failed, or why its pod has not started, as an observation of the trial's
+    partition.
+    """
     metadata: dict[str, Any] = {
         "status": row.status,
         "attempt": row.attempt,
@@ -73,7 +89,9 @@ def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
 
 
 def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
-    """The verdict on a rerun as an observation of the recorded trial's partition; None of a run that is no trial."""
+    """The verdict on a rerun as an observation of the recorded trial's partition; None of a run that is no
+    trial.
+    """
     if not verdict.trial:
         return None
     project, _, key = verdict.rerun_of.partition("/")
@@ -90,29 +108,39 @@ def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
     }
     if first is not None:
         metadata |= {"first_difference": first.as_dict()}
-    return dg.AssetObservation("trial", partition=key, metadata=metadata, description=f"A rerun came out {verdict.verdict}.")
+    return dg.AssetObservation(
+        "trial", partition=key, metadata=metadata, description=f"A rerun came out {verdict.verdict}."
+    )
 
 
 def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | None = None) -> None:
-    """Materialize the rung results that were not logged yet: those of one trial, or of a whole sweep after a crash.
+    """Materialize the rung results that were not logged yet: those of one trial, or of a whole sweep after a
+    crash.
 
-    A result is marked only after it was logged: a process that is killed in between leads to a second event, never to none.
+    A result is marked only after it was logged: a process that is killed in between leads to a second event,
+    never to none.
     """
     with backend.catalog.read() as session:
         row = backend.catalog.sweep(session, sweep_id)
-        query = select(RungResultRow).where(RungResultRow.sweep == sweep_id, RungResultRow.materialized.is_(False))
+        query = select(RungResultRow).where(
+            RungResultRow.sweep == sweep_id, RungResultRow.materialized.is_(False)
+        )
         query = query if number is None else query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
         tried = {(result.trial, result.attempt) for result in results}
         attempts = {key: session.get_one(AttemptRow, (sweep_id, *key)) for key in tried}
     spec = stored_spec(row.spec)
-    # Opening the sweep added the partitions of the spec's trials; those that it was extended by are added here.
-    if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
+    # Opening the sweep added the partitions of the spec's trials; those that it was extended by are added
+    # here.
+    if extended := {
+        trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials
+    }:
         add_partitions(context, TRIALS, sorted(extended))
     for result in results:
         if result.value is not None:
-            attempt, page = attempts[result.trial, result.attempt], backend.store.address(report_path(sweep_id))
+            attempt = attempts[result.trial, result.attempt]
+            page = backend.store.address(report_path(sweep_id))
             rung = materialized_rung(row, spec, trials[result.trial], attempt, result, page)
             context.log_event(rung.event())
             context.log.info(
@@ -133,9 +161,16 @@ _DECISIONS = {
 
 
 def materialized_rung(
-    row: SweepRow, spec: SweepSpec, trial_row: TrialRow, attempt: AttemptRow, result: RungResultRow, report: str
+    row: SweepRow,
+    spec: SweepSpec,
+    trial_row: TrialRow,
+    attempt: AttemptRow,
+    result: RungResultRow,
+    report: str,
 ) -> Materialized:
-    """A rung's result as a materialization of the trial's partition; ``attempt`` is the one that reached it."""
+    """A rung's result as a materialization of the trial's partition; ``attempt`` is the one that reached
+    it.
+    """
     return Materialized(
         "trial",
         partition=trial_key(row.id, result.trial),
@@ -144,7 +179,11 @@ def materialized_rung(
         metadata={
             "objective": result.value,
             "metric": spec.objective.metric,
-            **{f"metric/{name}": value for name, value in (result.metrics or {}).items() if name != spec.objective.metric},
+            **{
+                f"metric/{name}": value
+                for name, value in (result.metrics or {}).items()
+                if name != spec.objective.metric
+            },
             "rung": result.rung,
             "epochs": result.epochs,
             "decision": _DECISIONS[result.decision],
@@ -171,7 +210,9 @@ def materialized_rung(
 
 def _cost(attempt: AttemptRow, seconds: float) -> float:
     """What so many seconds of an attempt cost, by the prices in force."""
-    rate = load_prices().node_hour(gpus=attempt.gpus, cpus=attempt.cpus, gpu_type=attempt.gpu_type, spot=bool(attempt.spot))
+    rate = load_prices().node_hour(
+        gpus=attempt.gpus, cpus=attempt.cpus, gpu_type=attempt.gpu_type, spot=bool(attempt.spot)
+    )
     return seconds / 3600 * attempt.nodes * rate
 
 

@@ -1,1 +1,3 @@
-"""What Halving costs and how fast it answers, measured: ``make bench``, or ``python -m benchmarks --help``."""
+"""What Halving costs and how fast it answers, measured: ``make bench``, or ``python -m benchmarks
+--help``.
+"""

@@ -57,16 +57,22 @@ PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
 def main(arguments: list[str] | None = None) -> int:
     """Run the parts that were asked for; 1 when one of them broke."""
     given = _parse(arguments)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it each cold process compiles all it imports, which no user's does
-    results, broken, unmeasured = given.folder / ("quick" if given.quick else "results"), [], []
+    # with it each cold process compiles all it imports, which no user's does
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    results = given.folder / ("quick" if given.quick else "results")
+    broken = []
+    unmeasured = []
     chosen = [name for name in PARTS if name in ((given.parts + given.only) or PARTS)]
     parts = []
     for name in chosen:
         print(f"{name}: measuring", file=sys.stderr, flush=True)
         try:
             parts.append(_measure(name, given.folder, given.quick))
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is this part's: the others took their time
-            reason = str(error) if isinstance(error, machine.ChildFailed) else f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001
+            # whatever it is, it is this part's: the others took their time
+            reason = (
+                str(error) if isinstance(error, machine.ChildFailed) else f"{type(error).__name__}: {error}"
+            )
             print(f"{name}: broke: {reason}", file=sys.stderr, flush=True)
             broken.append(Part(name, name, "This part broke.", missing=[reason]))
             continue
@@ -84,7 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
         out.write_text(report.page([known[name] for name in PARTS if name in known]))
         print(f"written: {out}", file=sys.stderr)
     if out == PAGE:
-        ten_thousand.main(["--results", str(results)])  # worked out from these results; it says which of them is missing
+        # worked out from these results; it says which of them is missing
+        ten_thousand.main(["--results", str(results)])
     return 1 if broken else 0
 
 
@@ -95,14 +102,31 @@ def _end(number: int, _: object) -> None:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure Halving and write docs/benchmarks.md and docs/scale.md."
+        prog="python -m benchmarks",
+        description="Measure Halving and write docs/benchmarks.md and docs/scale.md.",
     )
-    parser.add_argument("parts", nargs="*", default=[], metavar="PART", help=f"only these: {', '.join(PARTS)}")
-    parser.add_argument("--only", action="append", default=[], choices=PARTS, help="the same, as an option")
-    parser.add_argument("--quick", action="store_true", help="a smoke run of small sizes: the figures mean nothing, the page is printed")
-    parser.add_argument("--folder", type=Path, default=machine.CHECKOUT / ".bench", help="where data, environments and results are kept")
     parser.add_argument(
-        "--out", type=Path, help="the page to write, with what was kept of the other parts (default after a whole run: docs/benchmarks.md)"
+        "parts", nargs="*", default=[], metavar="PART", help=f"only these: {', '.join(PARTS)}"
+    )
+    parser.add_argument("--only", action="append", default=[], choices=PARTS, help="the same, as an option")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a smoke run of small sizes: the figures mean nothing, the page is printed",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=machine.CHECKOUT / ".bench",
+        help="where data, environments and results are kept",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help=(
+            "the page to write, with what was kept of the other parts (default after a whole run: "
+            "docs/benchmarks.md)"
+        ),
     )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.parts if name not in PARTS]:
@@ -113,7 +137,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def _measure(name: str, folder: Path, quick: bool) -> Part:
     folder.mkdir(parents=True, exist_ok=True)
-    known, began = machine.facts(folder), time.monotonic()
+    known = machine.facts(folder)
+    began = time.monotonic()
     with machine.work_folder(folder, name) as work:
         module = importlib.import_module(f"benchmarks.{_MODULES.get(name, name)}")
         part: Part = module.measure(machine.Setting(work, folder, quick))
@@ -141,6 +166,7 @@ _MODULES = {
 }
 
 if __name__ == "__main__":
-    # A SIGTERM must end the servers that a part has started: by default it would leave Postgres and Dagster's daemon running.
+    # A SIGTERM must end the servers that a part has started: by default it would leave Postgres and Dagster's
+    # daemon running.
     signal.signal(signal.SIGTERM, _end)
     sys.exit(main())

@@ -1,6 +1,7 @@
 """What is assumed of ten thousand trials at once, here and in docs/scale.md."""
 
-TRIALS, SERIES = 10_000, 100
+TRIALS = 10_000
+SERIES = 100
 LOGGED = 1.0  # calls of log() a second
 RUNG = 600.0  # seconds from one rung to the next
 GOES_ON = 1 / 3  # share of the trials that go on in place at a rung (asha with η = 3)

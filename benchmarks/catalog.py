@@ -1,4 +1,6 @@
-"""What Postgres takes of metadata from 16 clients on this machine, and how long the next trial is waited for meanwhile."""
+"""What Postgres takes of metadata from 16 clients on this machine, and how long the next trial is waited for
+meanwhile.
+"""
 
 import tempfile
 from pathlib import Path
@@ -10,9 +12,13 @@ from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
 from resources.scheduling.leases import HEARTBEAT_SECONDS
 
-CLIENTS, RUNNING = 16, 640
-CALLS = TRIALS / RUNG * (2 - GOES_ON)  # a second: a decision for each rung, and a next trial where it does not go on in place
-WRITES, BOUND = 2_000.0, 10.0  # a second, of all kinds; ms
+CLIENTS = 16
+RUNNING = 640
+# a second: a decision for each rung, and a next trial where it does not go on in place
+CALLS = TRIALS / RUNG * (2 - GOES_ON)
+# a second, of all kinds; ms
+WRITES = 2_000.0
+BOUND = 10.0
 
 
 class Load(NamedTuple):
@@ -31,34 +37,46 @@ LOADS = (
     Load(f"the heartbeats of {TRIALS:,} trials", TRIALS / HEARTBEAT_SECONDS, 3, 20),
 )
 _TEXT = f"""
-{CLIENTS} clients, each a process of its own with one connection, share {TRIALS:,} known trials of one sweep (`asha`, random sampler, 8
-params), {RUNNING} of them running. *A write* is one transaction that is durable when the call returns, unless the table says
-otherwise. *Saturated* clients write again at once. Everything else is open-loop (Poisson), and a call's time counts from the moment
-when it was due, so that whoever is late waits too. *Calls* are {number(CALLS)} a second of all clients, which is what {TRIALS:,} running
-trials ask for that have a rung every {RUNG:.0f} s: a client asks for a next trial (`next_work`), then for a decision at each rung
-(`reached`) until that is not to go on. Heartbeats (`Scheduler.heartbeat`: the lease of one running trial) come beside them, in the
-same clients. {_ASKED:,.0f} writes/s are {number(_ASKED - CALLS)} of them and the calls; {TRIALS:,} trials with one every
-{HEARTBEAT_SECONDS:.0f} s make {number(TRIALS / HEARTBEAT_SECONDS)}. Where fewer are done than asked for, clients are late all the time,
-and a wait says how late they came to be. Postgres runs on the same machine with its defaults (fsync on) and shares the cores with the
-clients, which stay through all rounds. Optuna's storage is on the same server, with as many trials in its study:
-`set_trial_user_attr` on a running trial is its smallest write, `ask` and `tell` are its next trial and result.
+{CLIENTS} clients, each a process of its own with one connection, share {TRIALS:,} known trials of one sweep
+(`asha`, random sampler, 8 params), {RUNNING} of them running. *A write* is one transaction that is durable
+when the call returns, unless the table says otherwise. *Saturated* clients write again at once. Everything
+else is open-loop (Poisson), and a call's time counts from the moment when it was due, so that whoever is late
+waits too. *Calls* are {number(CALLS)} a second of all clients, which is what {TRIALS:,} running trials ask
+for that have a rung every {RUNG:.0f} s: a client asks for a next trial (`next_work`), then for a decision at
+each rung (`reached`) until that is not to go on. Heartbeats (`Scheduler.heartbeat`: the lease of one running
+trial) come beside them, in the same clients. {_ASKED:,.0f} writes/s are {number(_ASKED - CALLS)} of them and
+the calls; {TRIALS:,} trials with one every {HEARTBEAT_SECONDS:.0f} s make
+{number(TRIALS / HEARTBEAT_SECONDS)}. Where fewer are done than asked for, clients are late all the time, and
+a wait says how late they came to be. Postgres runs on the same machine with its defaults (fsync on) and
+shares the cores with the clients, which stay through all rounds. Optuna's storage is on the same server, with
+as many trials in its study: `set_trial_user_attr` on a running trial is its smallest write, `ask` and `tell`
+are its next trial and result.
 """
 
 
 def measure(setting: Setting) -> Part:
-    """Writes a second of saturated clients, beside others; and the wait for the next trial under more and more heartbeats."""
+    """Writes a second of saturated clients, beside others; and the wait for the next trial under more and
+    more heartbeats.
+    """
     from tests.postgres import INSTALLED, Postgres
 
     part = Part("catalog", "Writing to the catalog while trials are waited for", _TEXT)
     if not INSTALLED:
         part.missing.append("Postgres: no initdb on this machine")
         return part
-    clients, trials = setting.choose(2, CLIENTS), setting.choose(60, TRIALS)
+    clients = setting.choose(2, CLIENTS)
+    trials = setting.choose(60, TRIALS)
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
         server = Postgres(Path(folder), durable=True)
         try:
-            ours, theirs = server.database("halving"), server.database("optuna")
-            sizes = {"sweeps": 1, "known": trials, "running": setting.choose(8, RUNNING), "more": setting.choose(1_000, 5_000)}
+            ours = server.database("halving")
+            theirs = server.database("optuna")
+            sizes = {
+                "sweeps": 1,
+                "known": trials,
+                "running": setting.choose(8, RUNNING),
+                "more": setting.choose(1_000, 5_000),
+            }
             (sweep,) = in_child("benchmarks.catalog_fill:fill", url=ours, **sizes)
             study = in_child("benchmarks.catalog_peers:fill", url=theirs, trials=trials, running=clients)
             where = {"ours": ours, "theirs": theirs, "sweep": sweep, "study": study, "clients": clients}
@@ -75,10 +93,14 @@ def _size(url: str, trials: int) -> Table:
 
     tables = ("trials", "attempts", "rung_results")
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        sizes = [connection.execute("SELECT pg_total_relation_size(%s)", (name,)).fetchall() for name in tables]
+        sizes = [
+            connection.execute("SELECT pg_total_relation_size(%s)", (name,)).fetchall() for name in tables
+        ]
         rows = [connection.execute(f"SELECT count(*) FROM {name}").fetchall() for name in tables]
     cells = [number(sum(count for ((count,),) in each) / trials) for each in (sizes, rows)]
-    return Table(["trials", "bytes a trial, with indexes", "rows a trial"], [[f"{trials:,}", *cells]], "What is kept")
+    return Table(
+        ["trials", "bytes a trial, with indexes", "rows a trial"], [[f"{trials:,}", *cells]], "What is kept"
+    )
 
 
 def _worked(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
@@ -87,22 +109,42 @@ def _worked(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
     header = ["asked for", "heartbeats/s asked", "heartbeats/s done", "heartbeat p99, ms", "calls/s done"]
     header += ["next trial p50, ms", "next trial p99, ms", "decision p50, ms", "decision p99, ms"]
     waited = Table(header, [], "Next trial and decisions, with heartbeats beside them")
-    rounds, clients = setting.choose(1, 3), where["clients"]
+    rounds = setting.choose(1, 3)
+    clients = where["clients"]
     for what, name in _WRITERS.items():
         loads = {"heartbeat": LOADS, "optuna": (Load("Optuna: `ask` and `tell`", 0.0, 1, 20),)}.get(name, ())
         stages = [{"writes": 0.0, "calls": None, "seconds": 0.5 if setting.quick else 4}] * rounds
         for load in loads:
-            stages += [_stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)] * min(load.rounds, rounds)
+            stages += [_stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)] * min(
+                load.rounds, rounds
+            )
         found = work_together(setting.work / name, {**where, "writer": name, "stages": stages})
         done = [rate_of(each, "write") for each in found[:rounds]]
-        saturated.rows.append([what, spread(done), *(spread_of(found[:rounds], "write", share) for share in (0.5, 0.99))])
+        saturated.rows.append(
+            [what, spread(done), *(spread_of(found[:rounds], "write", share) for share in (0.5, 0.99))]
+        )
         at = rounds
         for load in loads:
-            measured, at = found[at : at + min(load.rounds, rounds)], at + min(load.rounds, rounds)
+            measured = found[at : at + min(load.rounds, rounds)]
+            at = at + min(load.rounds, rounds)
             asked = number(load.heartbeats) if name == "heartbeat" else ""
-            row = [load.what, asked, spread([rate_of(each, "write") for each in measured]), spread_of(measured, "write", 0.99)]
+            row = [
+                load.what,
+                asked,
+                spread([rate_of(each, "write") for each in measured]),
+                spread_of(measured, "write", 0.99),
+            ]
             row.append(spread([rate_of(each, "next") + rate_of(each, "decision") for each in measured]))
-            waited.rows.append([*row, *(spread_of(measured, kind, share) for kind in ("next", "decision") for share in (0.5, 0.99))])
+            waited.rows.append(
+                [
+                    *row,
+                    *(
+                        spread_of(measured, kind, share)
+                        for kind in ("next", "decision")
+                        for share in (0.5, 0.99)
+                    ),
+                ]
+            )
             if load is LOADS[1]:
                 part.targets += _promised(measured, clients)
     return [saturated, waited]
@@ -112,7 +154,10 @@ def _promised(measured: list[list[dict[str, Any]]], clients: int) -> list[Target
     """Both halves of the promise, of the same rounds: so many writes, and the wait among them."""
     done = [sum(rate_of(each, kind) for kind in ("write", "next", "decision")) for each in measured]
     # Where nobody was answered in a round, the wait is at least as long.
-    waits = [milliseconds(each, "next", 0.99) if rate_of(each, "next") else 1000 * each[0]["seconds"] for each in measured]
+    waits = [
+        milliseconds(each, "next", 0.99) if rate_of(each, "next") else 1000 * each[0]["seconds"]
+        for each in measured
+    ]
     load = f"Postgres, {clients} paced clients"
     return [
         Target(f"metadata writes a second, {load}", "1/s", done, WRITES, at_most=False),
@@ -121,8 +166,14 @@ def _promised(measured: list[list[dict[str, Any]]], clients: int) -> list[Target
 
 
 def _stage(clients: int, heartbeats: float, seconds: float) -> dict[str, Any]:
-    """What one client does in a round: seconds between two of a kind on average (0: again at once; None: never)."""
-    return {"writes": clients / heartbeats if heartbeats else None, "calls": clients / CALLS, "seconds": seconds}
+    """What one client does in a round: seconds between two of a kind on average (0: again at once; None:
+    never).
+    """
+    return {
+        "writes": clients / heartbeats if heartbeats else None,
+        "calls": clients / CALLS,
+        "seconds": seconds,
+    }
 
 
 _WRITERS = {

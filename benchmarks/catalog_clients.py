@@ -1,4 +1,6 @@
-"""Clients of a catalog, each a process of its own, that all work at once and wait for each other between rounds."""
+"""Clients of a catalog, each a process of its own, that all work at once and wait for each other between
+rounds.
+"""
 
 import random
 import time
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from resources.scheduling.scheduler import Scheduler
 
 KINDS = ("write", "next", "decision", "held back")
-"""Of calls: a write of its own; a next trial, a decision about one, and no next trial because it is not the sweep's turn."""
+"""Of calls: a write of its own; a next trial, a decision about one, and no next trial because it is not the
+sweep's turn.
+"""
 
 _WAIT_SECONDS = 180.0  # seconds that clients wait for each other
 
@@ -24,7 +28,8 @@ _WAIT_SECONDS = 180.0  # seconds that clients wait for each other
 class Loop(NamedTuple):
     """What one client does: its two kinds of calls, in seconds between two of each (0: at once; None: never).
 
-    ``begin`` is called before each stage, with it and whether this is the first of the clients, while nobody works.
+    ``begin`` is called before each stage, with it and whether this is the first of the clients, while nobody
+    works.
     """
 
     write: Callable[[], None]
@@ -37,7 +42,8 @@ def work_together(folder: Path, given: dict[str, Any]) -> list[list[dict[str, An
     folder.mkdir()
     with ThreadPoolExecutor(max_workers=given["clients"]) as pool:
         places = range(given["clients"])
-        function, same = "benchmarks.catalog_clients:client", {"folder": str(folder), "given": given}
+        function = "benchmarks.catalog_clients:client"
+        same = {"folder": str(folder), "given": given}
         working = [pool.submit(in_child, function, **same, place=place) for place in places]
         ended, _ = wait(working, return_when=FIRST_EXCEPTION)
         failed = [each for each in ended if each.exception()]  # the others wait for it in vain
@@ -46,7 +52,8 @@ def work_together(folder: Path, given: dict[str, Any]) -> list[list[dict[str, An
 
 
 def client(folder: str, given: dict[str, Any], place: int) -> list[dict[str, Any]]:
-    """One client, in a process of its own: of each stage the seconds of each call by kind, and how long all of it took.
+    """One client, in a process of its own: of each stage the seconds of each call by kind, and how long all
+    of it took.
 
     Raises:
         TimeoutError: another client did not come.
@@ -70,14 +77,18 @@ def _meet(folder: Path, name: str, place: int, clients: int) -> None:
     until = time.monotonic() + _WAIT_SECONDS
     while (there := len(list(folder.glob(f"{name}*")))) < clients:
         if time.monotonic() > until:
-            raise TimeoutError(f"{there} of {clients} clients were ready for {name.strip('-')} after {_WAIT_SECONDS:.0f} s")
+            raise TimeoutError(
+                f"{there} of {clients} clients were ready for {name.strip('-')} after {_WAIT_SECONDS:.0f} s"
+            )
         time.sleep(0.05)
 
 
 def _work(loop: Loop, stage: dict[str, Any], source: random.Random) -> dict[str, Any]:
     spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
     began = time.perf_counter()
-    due = {kind: began + _pause(source, stage[kind]) for kind in ("writes", "calls") if stage[kind] is not None}
+    due = {
+        kind: began + _pause(source, stage[kind]) for kind in ("writes", "calls") if stage[kind] is not None
+    }
     while time.perf_counter() < began + stage["seconds"]:
         kind = min(due, key=lambda name: due[name])
         if (pause := due[kind] - time.perf_counter()) > 0:
@@ -106,7 +117,9 @@ def _loop(given: dict[str, Any], place: int, source: random.Random) -> Loop:
 
 
 def scheduler_of(catalog: "Catalog", sweep: str) -> "Scheduler":
-    """A sweep's scheduler that takes leases of a day for such as hold: none runs out while clients wait for each other."""
+    """A sweep's scheduler that takes leases of a day for such as hold: none runs out while clients wait for
+    each other.
+    """
     from resources.scheduling.scheduler import Scheduler
 
     class OfClients(Scheduler):
@@ -125,7 +138,11 @@ def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random)
 
     scheduler = scheduler_of(Catalog(url), sweep)
     with scheduler.catalog.read() as session:
-        filled = set(session.scalars(select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.worker == "bench")))
+        filled = set(
+            session.scalars(
+                select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.worker == "bench")
+            )
+        )
     mine = [each for each in scheduler.claimed() if each.trial in filled and each.trial % clients == place]
     held: list[Any] = []  # the trial that was taken last, and the rung that it comes to next
 
@@ -134,14 +151,18 @@ def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random)
 
     def call() -> str:
         if not held:
-            given: Any = scheduler.next_work(f"client-{place}")  # a trial: there are more than anybody asks for
+            # a trial: there are more than anybody asks for
+            given: Any = scheduler.next_work(f"client-{place}")
             held[:] = [given, given.rung]
             return "next"
         taken, rung = held
-        report = ReachedRung(taken.ladder[rung], {"score": taken.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench")
+        report = ReachedRung(
+            taken.ladder[rung], {"score": taken.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench"
+        )
         try:
             goes_on = isinstance(scheduler.reached(taken, report, 60.0), Continue)
-        except Superseded:  # its lease ran out while the clients waited for each other; the call is one all the same
+        except Superseded:
+            # its lease ran out while the clients waited for each other; the call is one all the same
             goes_on = False
         held[:] = [taken, rung + 1] if goes_on else []
         return "decision"

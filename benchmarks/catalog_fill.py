@@ -1,4 +1,6 @@
-"""Catalogs full of sweeps, made fast: one sweep is searched in memory by the real rules, its rows are written in bulk."""
+"""Catalogs full of sweeps, made fast: one sweep is searched in memory by the real rules, its rows are written
+in bulk.
+"""
 
 import random
 import time
@@ -7,7 +9,8 @@ from typing import Any
 from benchmarks.search_scale import spec_of
 
 _STRATEGY = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 27}}
-_SPACE = {f"x{place}": {"float": {"low": 0.0, "high": 1.0}} for place in range(1, 8)}  # beside x, as many as sweeps usually have
+# beside x, as many as sweeps usually have
+_SPACE = {f"x{place}": {"float": {"low": 0.0, "high": 1.0}} for place in range(1, 8)}
 LEASE = 86_400.0  # seconds: no lease runs out while somebody measures
 _AT_ONCE = 5_000  # rows in a statement
 
@@ -41,12 +44,16 @@ def fill(
     from resources.scheduling.sweeps import open_sweep
     from resources.sweep_spec import parse_spec
 
-    catalog, ids = Catalog(url), []
+    catalog = Catalog(url)
+    ids = []
     with catalog.write() as session:
         session.merge(SnapshotRow(**_snapshot()))
     for number in range(first, first + sweeps):
         changes = {"max_trials": known + more, "seed": number, "concurrency": concurrency or running + more}
-        spec = parse_spec(spec_of(_STRATEGY, project=project_of(number, projects), **changes) | {"space": {"x": _SPACE["x1"], **_SPACE}})
+        spec = parse_spec(
+            spec_of(_STRATEGY, project=project_of(number, projects), **changes)
+            | {"space": {"x": _SPACE["x1"], **_SPACE}}
+        )
         if number == first:
             rows = _rows(spec, known, running)
         sweep = open_sweep(catalog, spec, "sha256:bench", driver=driver, commit=None).id
@@ -54,11 +61,14 @@ def fill(
         with catalog.write() as session:
             for table, found in zip((TrialRow, AttemptRow, RungResultRow), rows, strict=True):
                 for at in range(0, len(found), _AT_ONCE):
-                    session.execute(insert(table), [{**row, "sweep": sweep} for row in found[at : at + _AT_ONCE]])
+                    session.execute(
+                        insert(table), [{**row, "sweep": sweep} for row in found[at : at + _AT_ONCE]]
+                    )
             session.get_one(SweepRow, sweep).revision = 1
     if catalog.engine.dialect.name == "postgresql":
         with catalog.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM ANALYZE")  # as the server would have done by itself while these were searched
+            # as the server would have done by itself while these were searched
+            connection.exec_driver_sql("VACUUM ANALYZE")
     catalog.close()
     return ids
 
@@ -68,34 +78,72 @@ def project_of(sweep: int, projects: int) -> str:
     return f"bench-{sweep % projects:03d}"
 
 
-def _rows(spec: Any, known: int, running: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+def _rows(
+    spec: Any, known: int, running: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Trials, attempts and results of a search that has come so far, without their sweep."""
     from resources.catalog import utcnow
 
     state, decided = _search(spec, known, running)
-    source, now, lease = random.Random(1), utcnow(), time.time() + LEASE
-    trials, attempts, results = [], [], []
+    source = random.Random(1)
+    now = utcnow()
+    lease = time.time() + LEASE
+    trials = []
+    attempts = []
+    results = []
     for trial in state.trials:
         runs = trial.status == "running"
         params = {name: source.random() for name in ("x", *_SPACE)}
-        where = {"number": trial.number, "status": trial.status, "attempt": 1, "revision": 1, "seconds": 60.0, "params": params}
-        trials.append({**where, "worker": "bench" if runs else None, "lease_until": lease if runs else None, "checkpoint": "sha256:bench"})
+        where = {
+            "number": trial.number,
+            "status": trial.status,
+            "attempt": 1,
+            "revision": 1,
+            "seconds": 60.0,
+            "params": params,
+        }
+        trials.append(
+            {
+                **where,
+                "worker": "bench" if runs else None,
+                "lease_until": lease if runs else None,
+                "checkpoint": "sha256:bench",
+            }
+        )
         ended = {"ended_at": None if runs else now, "outcome": None if runs else decided[trial.number]}
-        attempts.append({"trial": trial.number, "attempt": 1, "rung": 0, "worker": "bench", "started_at": now, **ended})
+        attempts.append(
+            {"trial": trial.number, "attempt": 1, "rung": 0, "worker": "bench", "started_at": now, **ended}
+        )
         for rung, result in enumerate(trial.results):
-            reached = {"trial": trial.number, "rung": rung, "epochs": state.rules.ladder(trial.number)[rung], "attempt": 1, "seconds": 60.0}
-            reached |= {"checkpoint": "sha256:bench", "decision": decided[trial.number], "reached_at": now, "materialized": True}
-            results.append({**reached, "value": result.value, "metrics": {"score": result.value}, "revision": 1})
+            reached = {
+                "trial": trial.number,
+                "rung": rung,
+                "epochs": state.rules.ladder(trial.number)[rung],
+                "attempt": 1,
+                "seconds": 60.0,
+            }
+            reached |= {
+                "checkpoint": "sha256:bench",
+                "decision": decided[trial.number],
+                "reached_at": now,
+                "materialized": True,
+            }
+            results.append(
+                {**reached, "value": result.value, "metrics": {"score": result.value}, "revision": 1}
+            )
     return trials, attempts, results
 
 
 def _search(spec: Any, known: int, running: int) -> tuple[Any, dict[int, str]]:
-    """A search's state with so many trials started and so many of them running, and the last decision about each of the others."""
+    """A search's state with so many trials started and so many of them running, and the last decision about
+    each of the others.
+    """
     from resources.search.decide import Continue, Idle, Reached, decide
     from resources.search.rules import rules_of
     from resources.search.state import Result, SearchState
 
-    state, source = SearchState(rules_of(spec), known), random.Random(0)
+    state = SearchState(rules_of(spec), known)
+    source = random.Random(0)
     at_work: list[int] = []
     decided: dict[int, str] = {}
     while len(state.trials) < known or len(at_work) > running:
@@ -116,5 +164,12 @@ def _search(spec: Any, known: int, running: int) -> tuple[Any, dict[int, str]]:
 def _snapshot() -> dict[str, Any]:
     from resources.catalog import utcnow
 
-    words = {"digest": "sha256:bench", "name": "points", "schema_sha256": "", "target": "label", "source": "bench", "transform_sha256": ""}
+    words = {
+        "digest": "sha256:bench",
+        "name": "points",
+        "schema_sha256": "",
+        "target": "label",
+        "source": "bench",
+        "transform_sha256": "",
+    }
     return {**words, "rows": 30, "bytes": 1, "splits": {"train": 30}, "created_at": utcnow()}

@@ -6,28 +6,39 @@ from typing import Any
 
 
 def bare(url: str, sweep: str, place: int) -> Callable[[], None]:
-    """An ``UPDATE`` of one running trial's lease, prepared, in a transaction of its own: what the server and the driver take."""
+    """An ``UPDATE`` of one running trial's lease, prepared, in a transaction of its own: what the server and
+    the driver take.
+    """
     import psycopg
 
     connection = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
-    running = connection.execute("SELECT number FROM trials WHERE sweep = %s AND status = 'running' ORDER BY number", (sweep,)).fetchall()
+    running = connection.execute(
+        "SELECT number FROM trials WHERE sweep = %s AND status = 'running' ORDER BY number", (sweep,)
+    ).fetchall()
     (number,) = running[place % len(running)]
 
     def write() -> None:
         connection.execute(
-            "UPDATE trials SET lease_until = lease_until - 0.001 WHERE sweep = %s AND number = %s", (sweep, number), prepare=True
+            "UPDATE trials SET lease_until = lease_until - 0.001 WHERE sweep = %s AND number = %s",
+            (sweep, number),
+            prepare=True,
         )
 
     return write
 
 
-def optuna(url: str, study: dict[str, Any], place: int, source: random.Random) -> tuple[Callable[[], None], Callable[[], str]]:
+def optuna(
+    url: str, study: dict[str, Any], place: int, source: random.Random
+) -> tuple[Callable[[], None], Callable[[], str]]:
     """Optuna's smallest write to a running trial, and its ``ask`` and ``tell``."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    loaded = optuna.load_study(study_name=study["name"], storage=url, sampler=optuna.samplers.RandomSampler(seed=place))
-    trial, storage = study["running"][place], optuna.storages.get_storage(url)
+    loaded = optuna.load_study(
+        study_name=study["name"], storage=url, sampler=optuna.samplers.RandomSampler(seed=place)
+    )
+    trial = study["running"][place]
+    storage = optuna.storages.get_storage(url)
     held: list[Any] = []
 
     def write() -> None:
@@ -44,15 +55,21 @@ def optuna(url: str, study: dict[str, Any], place: int, source: random.Random) -
 
 
 def fill(url: str, trials: int, running: int) -> dict[str, Any]:
-    """A study with so many trials, the last of them running; gives its name and the ids of those. In a process of its own."""
+    """A study with so many trials, the last of them running; gives its name and the ids of those.
+
+    In a process of its own.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study, source = optuna.create_study(study_name="bench", storage=url), random.Random(0)
+    study = optuna.create_study(study_name="bench", storage=url)
+    source = random.Random(0)
     distributions = _distributions()
     for _ in range(trials - running):
         params = {name: source.random() for name in distributions}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=source.random()))
+        study.add_trial(
+            optuna.trial.create_trial(params=params, distributions=distributions, value=source.random())
+        )
     return {"name": "bench", "running": [study.ask(distributions)._trial_id for _ in range(running)]}
 
 

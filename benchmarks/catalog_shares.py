@@ -1,4 +1,6 @@
-"""What handing out trials takes where projects share the machines, beside the same catalog without projects."""
+"""What handing out trials takes where projects share the machines, beside the same catalog without
+projects.
+"""
 
 import random
 import tempfile
@@ -18,42 +20,62 @@ from resources.scheduling.leases import HEARTBEAT_SECONDS
 if TYPE_CHECKING:
     from resources.catalog import Catalog
 
-SWEEPS, PROJECTS = 400, 40
+SWEEPS = 400
+PROJECTS = 40
 STARTS = TRIALS / RUNG * (1 - GOES_ON)  # next trials a second of so many trials
 ASK_AGAIN = 1.0  # seconds after which a worker that is held back asks again
 WAITING = 48  # workers that are held back where not all have a place
-ALONE, ROOM, FULL = "no project has a row", "a place for every worker", f"{WAITING} places fewer"
-SATURATED, PACED = "Saturated", f"With the heartbeats of {TRIALS:,} trials"
+ALONE = "no project has a row"
+ROOM = "a place for every worker"
+FULL = f"{WAITING} places fewer"
+SATURATED = "Saturated"
+PACED = f"With the heartbeats of {TRIALS:,} trials"
 _TEXT = f"""
-{TRIALS:,} workers each have a trial of one of {SWEEPS} searching sweeps, in {PROJECTS} projects on Postgres; {CLIENTS} clients, each
-a process with one connection, are these workers. *Decision*: one of them, by chance, reports at its rung (`reached`). *Next trial*:
-its trial is paused or has ended, and the worker asks its sweep for another (`next_work`). *No project has a row* is the catalog of who
-shares nothing, in turns with the others. Else each project has a weight of 1 to 3 and a quota (`halving projects set`), and all together
-have a place for every worker, or {WAITING} fewer: then a worker may be *held back*, because the free place is another sweep's, and asks
-again after {ASK_AGAIN:.0f} s. *Saturated* clients do the next thing at once. Beside the heartbeats of {TRIALS:,} trials
-({number(TRIALS / HEARTBEAT_SECONDS)} a second) there are {number(CALLS - STARTS)} decisions and {number(STARTS)} next trials a second,
-and those who ask again, open-loop: a call's time counts from when it was due. All else is as in `catalog`.
+{TRIALS:,} workers each have a trial of one of {SWEEPS} searching sweeps, in {PROJECTS} projects on Postgres;
+{CLIENTS} clients, each a process with one connection, are these workers. *Decision*: one of them, by chance,
+reports at its rung (`reached`). *Next trial*: its trial is paused or has ended, and the worker asks its sweep
+for another (`next_work`). *No project has a row* is the catalog of who shares nothing, in turns with the
+others. Else each project has a weight of 1 to 3 and a quota (`halving projects set`), and all together have a
+place for every worker, or {WAITING} fewer: then a worker may be *held back*, because the free place is
+another sweep's, and asks again after {ASK_AGAIN:.0f} s. *Saturated* clients do the next thing at once. Beside
+the heartbeats of {TRIALS:,} trials ({number(TRIALS / HEARTBEAT_SECONDS)} a second) there are
+{number(CALLS - STARTS)} decisions and {number(STARTS)} next trials a second, and those who ask again,
+open-loop: a call's time counts from when it was due. All else is as in `catalog`.
 """
 
 
 def measure(setting: Setting) -> Part:
-    """Next trials a second and the wait for one: without projects, with places for everybody, and in a fleet that is full."""
+    """Next trials a second and the wait for one: without projects, with places for everybody, and in a fleet
+    that is full.
+    """
     from tests.postgres import INSTALLED, Postgres
 
     part = Part("shares", "Handing out trials where projects share the machines", _TEXT)
     if not INSTALLED:
         part.missing.append("Postgres: no initdb on this machine")
         return part
-    sweeps, clients = setting.choose(4, SWEEPS), setting.choose(2, CLIENTS)
+    sweeps = setting.choose(4, SWEEPS)
+    clients = setting.choose(2, CLIENTS)
     running = setting.choose(4, TRIALS // SWEEPS)
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
         server = Postgres(Path(folder), durable=True)
         try:
-            url, projects = server.database("halving"), setting.choose(2, PROJECTS)
-            sizes = {"known": running + running // 4, "running": running, "more": setting.choose(1_000, 5_000), "projects": projects}
+            url = server.database("halving")
+            projects = setting.choose(2, PROJECTS)
+            sizes = {
+                "known": running + running // 4,
+                "running": running,
+                "more": setting.choose(1_000, 5_000),
+                "projects": projects,
+            }
             ids = in_child("benchmarks.catalog_fill:fill", url=url, sweeps=sweeps, **sizes)
             where = {"ours": url, "sweeps": ids, "clients": clients, "writer": "fleet"}
-            _ask(part, setting, where, {"projects": projects, "workers": sweeps * running, "waiting": setting.choose(2, WAITING)})
+            _ask(
+                part,
+                setting,
+                where,
+                {"projects": projects, "workers": sweeps * running, "waiting": setting.choose(2, WAITING)},
+            )
         finally:
             server.stop()
     return part
@@ -61,7 +83,8 @@ def measure(setting: Setting) -> Part:
 
 def _ask(part: Part, setting: Setting, where: dict[str, Any], sizes: dict[str, int]) -> None:
     """Each fleet in turn, saturated and paced; so many rounds of all of them."""
-    clients, rounds = where["clients"], setting.choose(1, 3)
+    clients = where["clients"]
+    rounds = setting.choose(1, 3)
     fleets = {ALONE: None, ROOM: sizes["workers"] + clients, FULL: sizes["workers"] - sizes["waiting"]}
     stages = []
     for load in (SATURATED, PACED):
@@ -84,26 +107,55 @@ def _ask(part: Part, setting: Setting, where: dict[str, Any], sizes: dict[str, i
                 by_fleet[fleet].append(next(measured))
         part.tables.append(_table(load, by_fleet))
         if load is SATURATED:
-            name = f"next trials a second where {PROJECTS} projects share the machines, {clients} saturated clients"
-            part.targets.append(Target(name, "1/s", [rate_of(each, "next") for each in by_fleet[ROOM]], STARTS, at_most=False))
+            name = (
+                f"next trials a second where {PROJECTS} projects share the machines, {clients} saturated "
+                "clients"
+            )
+            part.targets.append(
+                Target(name, "1/s", [rate_of(each, "next") for each in by_fleet[ROOM]], STARTS, at_most=False)
+            )
 
 
 def _stage(load: str, clients: int, again: float, setting: Setting) -> dict[str, Any]:
     """What one client does in a round; ``again`` is how often a second those who are held back ask."""
     reports = (CALLS - STARTS) / (CALLS + again) if again else 0.0
     if load is SATURATED:
-        return {"writes": None, "calls": 0.0, "reports": min(0.5, reports), "seconds": 0.5 if setting.quick else 6}
+        return {
+            "writes": None,
+            "calls": 0.0,
+            "reports": min(0.5, reports),
+            "seconds": 0.5 if setting.quick else 6,
+        }
     calls = clients / (CALLS + again)
-    return {"writes": clients * HEARTBEAT_SECONDS / TRIALS, "calls": calls, "reports": reports, "seconds": 0.5 if setting.quick else 15}
+    return {
+        "writes": clients * HEARTBEAT_SECONDS / TRIALS,
+        "calls": calls,
+        "reports": reports,
+        "seconds": 0.5 if setting.quick else 15,
+    }
 
 
 def _table(load: str, by_fleet: dict[str, list[Any]]) -> Table:
-    header = ["projects", "next trials/s", "next trial p50, ms", "next trial p99, ms", "held back/s", "held back p99, ms"]
+    header = [
+        "projects",
+        "next trials/s",
+        "next trial p50, ms",
+        "next trial p99, ms",
+        "held back/s",
+        "held back p99, ms",
+    ]
     table = Table([*header, "decision p99, ms", "heartbeats/s done"], [], load)
     for fleet, rounds in by_fleet.items():
-        rates = {kind: spread([rate_of(each, kind) for each in rounds]) for kind in ("next", "held back", "write")}
+        rates = {
+            kind: spread([rate_of(each, kind) for each in rounds]) for kind in ("next", "held back", "write")
+        }
         row = [fleet, rates["next"], spread_of(rounds, "next", 0.5), spread_of(rounds, "next", 0.99)]
-        row += [rates["held back"], spread_of(rounds, "held back", 0.99), spread_of(rounds, "decision", 0.99), rates["write"]]
+        row += [
+            rates["held back"],
+            spread_of(rounds, "held back", 0.99),
+            spread_of(rounds, "decision", 0.99),
+            rates["write"],
+        ]
         table.rows.append(row)
     return table
 
@@ -117,7 +169,8 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
 
     catalog = Catalog(url)
     schedulers = {sweep: scheduler_of(catalog, sweep) for sweep in sweeps}
-    at_work: list[tuple[Any, Any, int]] = []  # each with its sweep's scheduler, its trial, and the rung that this comes to next
+    # each with its sweep's scheduler, its trial, and the rung that this comes to next
+    at_work: list[tuple[Any, Any, int]] = []
     waiting: deque[tuple[Any, str]] = deque()  # each with its sweep's scheduler, and its name
     reports = [0.0]  # the share of calls that are reports though somebody waits
     taken: list[Any] = []  # trials whose lease is a worker's
@@ -158,7 +211,9 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
     def report(place: int) -> str:
         at_work[place], at_work[-1] = at_work[-1], at_work[place]
         scheduler, trial, rung = at_work.pop()
-        said = ReachedRung(trial.ladder[rung], {"score": trial.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench")
+        said = ReachedRung(
+            trial.ladder[rung], {"score": trial.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench"
+        )
         if isinstance(scheduler.reached(trial, said, 60.0), Continue):
             at_work.append((scheduler, trial, rung + 1))
         else:
@@ -181,4 +236,9 @@ def share_places(catalog: "Catalog", projects: int, places: int | None) -> None:
         return
     set_project(catalog, ALL, max_trials=places)
     for number_of in range(projects):
-        set_project(catalog, project_of(number_of, projects), weight=1 + number_of % 3, max_trials=1 + 2 * places // projects)
+        set_project(
+            catalog,
+            project_of(number_of, projects),
+            weight=1 + number_of % 3,
+            max_trials=1 + 2 * places // projects,
+        )

@@ -1,4 +1,6 @@
-"""What a run is to Kubernetes' API: the time to create, look at and delete its Job, and the bytes that the cluster keeps of it."""
+"""What a run is to Kubernetes' API: the time to create, look at and delete its Job, and the bytes that the
+cluster keeps of it.
+"""
 
 import json
 import os
@@ -12,11 +14,13 @@ from typing import Any
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, number
 
-JOBS, THREADS = 100, (1, 16)
+JOBS = 100
+THREADS = (1, 16)
 _TEXT = f"""
-Jobs as Dagster's `K8sRunLauncher` makes them, for a node that does not exist, so that their pods wait and nothing is started: {JOBS}
-with each number of threads, in a namespace of their own on the cluster that `KUBECONFIG` names. *Kept* are the bytes of the Job and of
-its pod as the API answers them in JSON, before the pod has run.
+Jobs as Dagster's `K8sRunLauncher` makes them, for a node that does not exist, so that their pods wait and
+nothing is started: {JOBS} with each number of threads, in a namespace of their own on the cluster that
+`KUBECONFIG` names. *Kept* are the bytes of the Job and of its pod as the API answers them in JSON, before the
+pod has run.
 """
 
 
@@ -26,10 +30,26 @@ def measure(setting: Setting) -> Part:
     if not os.environ.get("KUBECONFIG"):
         part.missing.append("Kubernetes: KUBECONFIG is not set")
         return part
-    table = Table(["threads", "create a Job, p50 ms", "p99, ms", "Jobs/s", "read a Job, p50 ms", "delete, p50 ms", "KB kept"], [])
+    table = Table(
+        [
+            "threads",
+            "create a Job, p50 ms",
+            "p99, ms",
+            "Jobs/s",
+            "read a Job, p50 ms",
+            "delete, p50 ms",
+            "KB kept",
+        ],
+        [],
+    )
     for threads in THREADS[: setting.choose(1, 2)]:
         found = in_child("benchmarks.cluster_api:calls", jobs=setting.choose(4, JOBS), threads=threads)
-        table.rows.append([str(threads), *(number(found[name]) for name in ("create", "create_p99", "rate", "read", "delete", "kept"))])
+        table.rows.append(
+            [
+                str(threads),
+                *(number(found[name]) for name in ("create", "create_p99", "rate", "read", "delete", "kept")),
+            ]
+        )
     part.tables.append(table)
     return part
 
@@ -40,16 +60,20 @@ def calls(jobs: int, threads: int) -> dict[str, float]:
 
     settings = client.Configuration()
     config.load_kube_config(client_configuration=settings)
-    settings.connection_pool_maxsize = threads  # a thread without a connection of the pool would make one for each call
+    # a thread without a connection of the pool would make one for each call
+    settings.connection_pool_maxsize = threads
     api = client.ApiClient(settings)
-    batch, core = client.BatchV1Api(api), client.CoreV1Api(api)
+    batch = client.BatchV1Api(api)
+    core = client.CoreV1Api(api)
     namespace = f"halving-bench-{secrets.token_hex(3)}"
     core.create_namespace({"metadata": {"name": namespace}})
     try:
         names = [f"dagster-run-{number:06d}" for number in range(jobs)]
         manifests = [_manifest(name) for name in names]
         began = time.perf_counter()
-        created = _timed(threads, lambda manifest: batch.create_namespaced_job(namespace, manifest), manifests)
+        created = _timed(
+            threads, lambda manifest: batch.create_namespaced_job(namespace, manifest), manifests
+        )
         seconds = time.perf_counter() - began
         read = _timed(threads, lambda name: batch.read_namespaced_job(name, namespace), names)
         time.sleep(2.0)  # for the pods to be made
@@ -57,8 +81,16 @@ def calls(jobs: int, threads: int) -> dict[str, float]:
             batch.list_namespaced_job(namespace, _preload_content=False).data,
             core.list_namespaced_pod(namespace, _preload_content=False).data,
         ]
-        kept = sum(len(json.dumps(item)) / len(found) for found in (json.loads(each)["items"] for each in answer) for item in found)
-        deleted = _timed(threads, lambda name: batch.delete_namespaced_job(name, namespace, propagation_policy="Background"), names)
+        kept = sum(
+            len(json.dumps(item)) / len(found)
+            for found in (json.loads(each)["items"] for each in answer)
+            for item in found
+        )
+        deleted = _timed(
+            threads,
+            lambda name: batch.delete_namespaced_job(name, namespace, propagation_policy="Background"),
+            names,
+        )
     finally:
         core.delete_namespace(namespace)
     spent = {"create": created, "read": read, "delete": deleted}
@@ -85,7 +117,14 @@ def _timed(threads: int, call: Callable[[Any], Any], each: list[Any]) -> list[fl
 def _manifest(name: str) -> Any:
     from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, construct_dagster_k8s_job
 
-    settings = DagsterK8sJobConfig(job_image="localhost/python:3.11", dagster_home="/opt/dagster/home", image_pull_policy="IfNotPresent")
-    nowhere = UserDefinedDagsterK8sConfig.from_dict({"pod_spec_config": {"node_selector": {"halving/nowhere": "true"}}})
-    arguments = ["dagster", "api", "execute_run", json.dumps({"run": name, "padding": "x" * 1_500})]  # as long as a real run's
-    return construct_dagster_k8s_job(settings, arguments, name, nowhere, env_vars=[{"name": "DAGSTER_RUN_JOB_NAME", "value": "run_trial"}])
+    settings = DagsterK8sJobConfig(
+        job_image="localhost/python:3.11", dagster_home="/opt/dagster/home", image_pull_policy="IfNotPresent"
+    )
+    nowhere = UserDefinedDagsterK8sConfig.from_dict(
+        {"pod_spec_config": {"node_selector": {"halving/nowhere": "true"}}}
+    )
+    # as long as a real run's
+    arguments = ["dagster", "api", "execute_run", json.dumps({"run": name, "padding": "x" * 1_500})]
+    return construct_dagster_k8s_job(
+        settings, arguments, name, nowhere, env_vars=[{"name": "DAGSTER_RUN_JOB_NAME", "value": "run_trial"}]
+    )

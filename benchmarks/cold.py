@@ -1,4 +1,6 @@
-"""How long a checkpoint is read for that lies in a colder place, and how fast they move there, where each answer takes a while."""
+"""How long a checkpoint is read for that lies in a colder place, and how fast they move there, where each
+answer takes a while.
+"""
 
 import os
 import time
@@ -14,26 +16,40 @@ _MB = 1_000_000
 _SIZES = (1, 64)  # MB of a blob
 _MOVED = (100, 1)  # blobs, and MB of each
 _TEXT = f"""
-Blobs in an object store that answers each request after {1000 * S3_ANSWER:.0f} ms (one of the benchmark's own, in memory, on the same
-cores): in the store's own place, and in a colder one, a second bucket that answers as fast. *First*: by a process that has opened the store
-and has read nothing yet; *next*: the one after it. Each is read to its end and checked against its digest. What a colder class of storage
-takes longer for each answer comes on top. *Moving* copies a blob, reads the copy back, checks it and deletes the first one, eight at a
-time.
+Blobs in an object store that answers each request after {1000 * S3_ANSWER:.0f} ms (one of the benchmark's
+own, in memory, on the same cores): in the store's own place, and in a colder one, a second bucket that
+answers as fast. *First*: by a process that has opened the store and has read nothing yet; *next*: the one
+after it. Each is read to its end and checked against its digest. What a colder class of storage takes longer
+for each answer comes on top. *Moving* copies a blob, reads the copy back, checks it and deletes the first
+one, eight at a time.
 """
 
 
 def measure(setting: Setting) -> Part:
     """Seconds and requests of reads from both places, and of moving."""
     part = Part("cold", "The cold tier", _TEXT)
-    found = in_child("benchmarks.cold:read_and_move", rounds=setting.choose(1, 5), sizes=_SIZES, moved=setting.choose(8, _MOVED[0]))
+    found = in_child(
+        "benchmarks.cold:read_and_move",
+        rounds=setting.choose(1, 5),
+        sizes=_SIZES,
+        moved=setting.choose(8, _MOVED[0]),
+    )
     header = ["blob", "place", "first, s", "requests", "next, s", "requests"]
     rows = []
     for each in found["reads"]:
-        cells = [cell for turn in ("first", "next") for cell in (spread(each[turn]["seconds"]), number(each[turn]["requests"]))]
+        cells = [
+            cell
+            for turn in ("first", "next")
+            for cell in (spread(each[turn]["seconds"]), number(each[turn]["requests"]))
+        ]
         rows.append([f"{each['mb']} MB", each["place"], *cells])
     part.tables.append(Table(header, rows, "Reading"))
     moving = found["moving"]
-    cells = [number(moved := moving["blobs"]), number(moved / moving["seconds"]), number(moving["requests"] / moved)]
+    cells = [
+        number(moved := moving["blobs"]),
+        number(moved / moving["seconds"]),
+        number(moving["requests"] / moved),
+    ]
     part.tables.append(Table([f"blobs of {_MOVED[1]} MB", "blobs/s", "requests of each"], [cells], "Moving"))
     return part
 
@@ -49,18 +65,24 @@ def _reads(server: ObjectServer, rounds: int, sizes: list[int]) -> list[dict[str
     from halving import Store
     from halving.store.cold import add_cold_root
 
-    own, cold = server.root("own"), server.root("cold")
+    own = server.root("own")
+    cold = server.root("cold")
     add_cold_root(Store(own), cold)
     found = []
     for mb in sizes:
         for place, bucket in (("its own", "own"), ("colder", "cold")):
             digests = _put(server, bucket, 2, mb)
-            turns: dict[str, dict[str, Any]] = {turn: {"seconds": [], "requests": 0.0} for turn in ("first", "next")}
+            turns: dict[str, dict[str, Any]] = {
+                turn: {"seconds": [], "requests": 0.0} for turn in ("first", "next")
+            }
             for _ in range(rounds):
                 store = Store(own)
-                store.exists("runs")  # it has a connection, as a process that reads a checkpoint has read its record before
+                # it has a connection, as a process that reads a checkpoint has read its record before
+                store.exists("runs")
                 for digest, turn in zip(digests, turns.values(), strict=True):
-                    seconds, requests = _asked(server, lambda store=store, digest=digest: store.get_blob(digest))
+                    seconds, requests = _asked(
+                        server, lambda store=store, digest=digest: store.get_blob(digest)
+                    )
                     turn["seconds"].append(seconds)
                     turn["requests"] = requests
             found.append({"mb": mb, "place": place, **turns})
@@ -77,7 +99,11 @@ def _moving(server: ObjectServer, blobs: int) -> dict[str, float]:
     waiting = [Movable(digest, _MOVED[1] * _MB) for digest in _put(server, "moved", blobs, _MOVED[1])]
     later = time.time() + 3600
     seconds, requests = _asked(server, lambda: list(move_blobs(store, place, waiting, later)))
-    left = [path for path in server.objects if path.startswith("moved/experiments/artifacts/") and not path.endswith("/")]
+    left = [
+        path
+        for path in server.objects
+        if path.startswith("moved/experiments/artifacts/") and not path.endswith("/")
+    ]
     if left:
         raise RuntimeError(f"{len(left)} of {blobs} blobs did not move, such as {left[0]}")
     return {"blobs": blobs, "seconds": seconds, "requests": requests}

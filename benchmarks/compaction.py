@@ -1,4 +1,6 @@
-"""How many ended attempts workers compact on an object store that takes a while for each answer, and what they ask of it."""
+"""How many ended attempts workers compact on an object store that takes a while for each answer, and what
+they ask of it.
+"""
 
 import os
 import time
@@ -9,38 +11,67 @@ from benchmarks.machine import Setting, in_child
 from benchmarks.object_server import CREDENTIALS, ObjectServer, object_server
 from benchmarks.results import Part, Table, Target, number
 
-WORKERS, SEGMENTS, ATTEMPTS = 4, 64, 400
+WORKERS = 4
+SEGMENTS = 64
+ATTEMPTS = 400
 PROMISED = 10_000  # attempts an hour
-SERIES, POINTS = 10, 10  # of a segment, each
+# of a segment, each
+SERIES = 10
+POINTS = 10
 _TEXT = f"""
-Ended attempts of {SEGMENTS} segments ({SERIES} metrics of {POINTS} points each) in an object store that answers each request after
-{1000 * S3_ANSWER:.0f} ms (one of the benchmark's own, in memory, on the same cores), and {WORKERS} workers of `compact_metrics`, each a
-process. *Compacted*: until each attempt is one file and its rollup. *Cleaned*: until the segments are deleted, ten minutes later. The rate
-is of both, one after the other. *Writes* are what S3 charges as such (PUT, POST, LIST), *reads* are GET and HEAD.
+Ended attempts of {SEGMENTS} segments ({SERIES} metrics of {POINTS} points each) in an object store that
+answers each request after {1000 * S3_ANSWER:.0f} ms (one of the benchmark's own, in memory, on the same
+cores), and {WORKERS} workers of `compact_metrics`, each a process. *Compacted*: until each attempt is one
+file and its rollup. *Cleaned*: until the segments are deleted, ten minutes later. The rate is of both, one
+after the other. *Writes* are what S3 charges as such (PUT, POST, LIST), *reads* are GET and HEAD.
 """
-_WRITES, _READS = ("PUT", "POST", "LIST"), ("GET", "HEAD")
+_WRITES = ("PUT", "POST", "LIST")
+_READS = ("GET", "HEAD")
 
 
 def measure(setting: Setting) -> Part:
     """Attempts a second, and requests of each."""
     part = Part("compaction", "Compaction on an object store", _TEXT)
     workers = setting.choose(2, WORKERS)
-    found = in_child("benchmarks.compaction:compacted", folder=str(setting.work), runs=setting.choose(4, ATTEMPTS), workers=workers)
-    runs, rows = found["runs"], []
+    found = in_child(
+        "benchmarks.compaction:compacted",
+        folder=str(setting.work),
+        runs=setting.choose(4, ATTEMPTS),
+        workers=workers,
+    )
+    runs = found["runs"]
+    rows = []
     for phase in ("compacted", "cleaned"):
         each = found[phase]
-        counts = [sum(each["counts"].get(kind, 0) for kind in kinds) / runs for kinds in (_WRITES, _READS, ("DELETE",))]
-        rows.append([phase, number(each["seconds"] / runs * workers), *map(number, counts), number(each["cpu"] / runs)])
+        counts = [
+            sum(each["counts"].get(kind, 0) for kind in kinds) / runs
+            for kinds in (_WRITES, _READS, ("DELETE",))
+        ]
+        rows.append(
+            [
+                phase,
+                number(each["seconds"] / runs * workers),
+                *map(number, counts),
+                number(each["cpu"] / runs),
+            ]
+        )
     rate = runs / sum(found[phase]["seconds"] for phase in ("compacted", "cleaned"))
     header = ["what", "s an attempt and worker", "writes", "reads", "deletes", "s of CPU"]
     part.tables.append(Table(header, rows, f"{runs} attempts, {workers} workers"))
-    part.tables.append(Table(["attempts/s", "attempts an hour"], [[number(rate), f"{3600 * rate:,.0f}"]], "Both"))
-    part.targets.append(Target("an attempt, compacted and cleaned, by all workers", "s", [1 / rate], 3600 / PROMISED))
+    part.tables.append(
+        Table(["attempts/s", "attempts an hour"], [[number(rate), f"{3600 * rate:,.0f}"]], "Both")
+    )
+    part.targets.append(
+        Target("an attempt, compacted and cleaned, by all workers", "s", [1 / rate], 3600 / PROMISED)
+    )
     return part
 
 
 def compacted(folder: str, runs: int, workers: int) -> dict[str, Any]:
-    """Seconds of both phases, with requests and the workers' CPU. In a process of its own, which is the store's server."""
+    """Seconds of both phases, with requests and the workers' CPU.
+
+    In a process of its own, which is the store's server.
+    """
     os.environ |= CREDENTIALS
     os.environ["HALVING_JOURNAL"] = folder
     url = f"sqlite:///{folder}/compaction.db"
@@ -63,15 +94,27 @@ def compacted(folder: str, runs: int, workers: int) -> dict[str, Any]:
 
 
 def fill(server: ObjectServer, url: str, runs: int) -> str:
-    """Ended attempts and what the index has of them; give the store's address. Every attempt has the same points."""
+    """Ended attempts and what the index has of them; give the store's address.
+
+    Every attempt has the same points.
+    """
     from sqlalchemy import insert
 
     from halving.metrics.segments import live_folder, segment_name
     from resources.catalog import Catalog, RunRow
 
     contents = [_segment(number) for number in range(SEGMENTS)]
-    given = {"project": "p", "status": "finished", "started": 0.0, "attempt": 1, "revision": 1, "look_again": 1e12, "signature": ""}
-    catalog, names = Catalog(url), [f"r{number:06d}" for number in range(runs)]
+    given = {
+        "project": "p",
+        "status": "finished",
+        "started": 0.0,
+        "attempt": 1,
+        "revision": 1,
+        "look_again": 1e12,
+        "signature": "",
+    }
+    catalog = Catalog(url)
+    names = [f"r{number:06d}" for number in range(runs)]
     with catalog.engine.connect().execution_options(write=True) as connection, connection.begin():
         connection.execute(insert(RunRow), [{**given, "run": name, "segments": SEGMENTS} for name in names])
     catalog.close()
@@ -89,7 +132,11 @@ def _segment(number: int) -> bytes:
     steps = np.tile(np.arange(number * POINTS, (number + 1) * POINTS), SERIES)
     codes = np.repeat(np.arange(SERIES, dtype=np.int32), POINTS)
     values = np.random.default_rng(number).random(len(steps))
-    return encode(points_table("run", 1, [f"train/loss_{place}" for place in range(SERIES)], codes, steps, 1000 * steps, values))
+    return encode(
+        points_table(
+            "run", 1, [f"train/loss_{place}" for place in range(SERIES)], codes, steps, 1000 * steps, values
+        )
+    )
 
 
 def work(root: str, url: str, grace: float, workers: int) -> tuple[float, float, int]:
@@ -98,7 +145,8 @@ def work(root: str, url: str, grace: float, workers: int) -> tuple[float, float,
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(_ready) for _ in range(4 * workers)]:  # what a process imports is not what is measured
+        for future in [pool.submit(_ready) for _ in range(4 * workers)]:
+            # what a process imports is not what is measured
             future.result()
         began = time.perf_counter()
         done = [future.result() for future in [pool.submit(_work, root, url, grace) for _ in range(workers)]]
@@ -122,7 +170,8 @@ def _work(root: str, url: str, grace: float) -> tuple[float, int]:
     from resources.upkeep.compaction import compact_waiting
 
     compaction.GRACE_SECONDS = grace
-    catalog, began = Catalog(url), time.process_time()
+    catalog = Catalog(url)
+    began = time.process_time()
     done = compact_waiting(Store(root), catalog)
     catalog.close()
     return time.process_time() - began, done.runs + done.cleaned

@@ -1,4 +1,6 @@
-"""Dagster at the size of a cluster: runs requested and launched a second, and how long a sensor's tick takes."""
+"""Dagster at the size of a cluster: runs requested and launched a second, and how long a sensor's tick
+takes.
+"""
 
 import contextlib
 import json
@@ -21,26 +23,31 @@ from benchmarks.results import Part, Table, number
 
 RUNS = 120  # launched at each number of threads
 API_SECONDS = 0.02
-_OURS, _DAGSTERS = "launched", "Dagster's own storage: launched"
-STAGES = ((_OURS, 1, 0), (_OURS, 4, 0), (_DAGSTERS, 16, 0), (_OURS, 16, 0), (_OURS, 16, IN_PROGRESS))  # threads, runs in progress already
+_OURS = "launched"
+_DAGSTERS = "Dagster's own storage: launched"
+# threads, runs in progress already
+STAGES = ((_OURS, 1, 0), (_OURS, 4, 0), (_DAGSTERS, 16, 0), (_OURS, 16, 0), (_OURS, 16, IN_PROGRESS))
 _WAIT_SECONDS = 150.0  # seconds for one block: of what is slower, as many are counted as came
 _LEAST = 10  # runs that a rate is made of
 _Result = TypeVar("_Result")
 _TEXT = f"""
-Dagster's own daemon, and its event log, runs and schedules on Postgres; the catalog is on the same server, all on this machine. First
-the sensor `start_trials` finds one sweep with {RUNS * len(STAGES)} free slots and requests as many runs, which are queued. Then the
-daemon is started again with 1, 4 and 16 threads (`run_queue: dequeue_num_workers`) and launches {RUNS} of them each time, at last with
-{IN_PROGRESS:,} other runs in progress. The launcher starts nothing: it waits {1000 * API_SECONDS:.0f} ms, as long as a cluster's API
-takes to create a Job. *Launched* counts from the first run's start event to the last one's; where that takes longer than
-{_WAIT_SECONDS:.0f} s, those are counted that came. The storage is that of `deploy/`, which uses its connections again; beside it one block
-with Dagster's own. *Connections* are those of Dagster's processes that the database saw in the block, with the daemon's start and end. At
-the end a few runs are really made, in processes of their own, with a trainable that does nothing.
+Dagster's own daemon, and its event log, runs and schedules on Postgres; the catalog is on the same server,
+all on this machine. First the sensor `start_trials` finds one sweep with {RUNS * len(STAGES)} free slots and
+requests as many runs, which are queued. Then the daemon is started again with 1, 4 and 16 threads
+(`run_queue: dequeue_num_workers`) and launches {RUNS} of them each time, at last with {IN_PROGRESS:,} other
+runs in progress. The launcher starts nothing: it waits {1000 * API_SECONDS:.0f} ms, as long as a cluster's
+API takes to create a Job. *Launched* counts from the first run's start event to the last one's; where that
+takes longer than {_WAIT_SECONDS:.0f} s, those are counted that came. The storage is that of `deploy/`, which
+uses its connections again; beside it one block with Dagster's own. *Connections* are those of Dagster's
+processes that the database saw in the block, with the daemon's start and end. At the end a few runs are
+really made, in processes of their own, with a trainable that does nothing.
 """
 _TICKS = f"""
-One tick of each sensor, called in a process of its own, with {IN_PROGRESS:,} runs in progress on Dagster's side. The sweeps are spread
-evenly: each has {KNOWN:,} known trials, {RUNNING} of them running, and place for one more. *First*: the process has seen none of the
-sweeps; *next*: it has, and since then every trial that was handed out has been claimed and {HANDED_OUT} have ended their rung and given
-their slots free, which is what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
+One tick of each sensor, called in a process of its own, with {IN_PROGRESS:,} runs in progress on Dagster's
+side. The sweeps are spread evenly: each has {KNOWN:,} known trials, {RUNNING} of them running, and place for
+one more. *First*: the process has seen none of the sweeps; *next*: it has, and since then every trial that
+was handed out has been claimed and {HANDED_OUT} have ended their rung and given their slots free, which is
+what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
 """
 
 
@@ -90,7 +97,8 @@ def _tried(part: Part, what: str, block: Callable[[], _Result]) -> _Result | Non
     """What a block finds; one that breaks is named on the page with its reason, and the others go on."""
     try:
         return block()
-    except Exception as error:  # noqa: BLE001  # Dagster's processes, Postgres or the driver: whatever it is, it is this block's
+    except Exception as error:  # noqa: BLE001
+        # Dagster's processes, Postgres or the driver: whatever it is, it is this block's
         part.missing.append(f"{what}: {type(error).__name__}: {last_words(str(error))}")
         return None
 
@@ -99,7 +107,9 @@ class _Instance:
     """A home for Dagster with its storage on Postgres, and a catalog beside it."""
 
     def __init__(self, folder: Path, dagster: str, catalog: str) -> None:
-        self.home, self.catalog, self._dagster = folder / "dagster", catalog, dagster.replace("+psycopg", "")
+        self.home = folder / "dagster"
+        self.catalog = catalog
+        self._dagster = dagster.replace("+psycopg", "")
         self.home.mkdir(parents=True)
         self._asked = 0
         self._log = self.home / "daemon.log"
@@ -111,26 +121,43 @@ class _Instance:
         }
 
     @contextmanager
-    def daemon(self, *, most: int, threads: int = 1, launches: bool = False, pooled: bool = True) -> Iterator[None]:
-        """Dagster's daemon, with at most so many runs at once; on the storage of ``deploy/``, or on Dagster's own."""
+    def daemon(
+        self, *, most: int, threads: int = 1, launches: bool = False, pooled: bool = True
+    ) -> Iterator[None]:
+        """Dagster's daemon, with at most so many runs at once; on the storage of ``deploy/``, or on Dagster's
+        own.
+        """
         launcher = {"module": "benchmarks.no_launch", "class": "NoLaunch", "config": {"seconds": API_SECONDS}}
-        database = {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}  # Dagster speaks to no other
+        # Dagster speaks to no other
+        database = {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}
         ours = {"module": "pipelines.postgres_storage", "class": "PooledPostgresStorage", "config": database}
         config = {
             "storage": {"custom": ours} if pooled else {"postgres": database},
             "concurrency": {"runs": {"max_concurrent_runs": most}},
-            "run_queue": {"dequeue_use_threads": threads > 1, **({"dequeue_num_workers": threads} if threads > 1 else {})},
+            "run_queue": {
+                "dequeue_use_threads": threads > 1,
+                **({"dequeue_num_workers": threads} if threads > 1 else {}),
+            },
             "sensors": {"use_threads": True, "num_workers": 4, "num_submit_workers": 8},
             "run_monitoring": {"enabled": False},
             "telemetry": {"enabled": False},
             **({} if launches else {"run_launcher": launcher}),
         }
         (self.home / "dagster.yaml").write_text(json.dumps(config))
-        command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-m", "pipelines.definitions", "-d", str(CHECKOUT)]
+        command = [
+            str(Path(sys.executable).with_name("dagster-daemon")),
+            "run",
+            "-m",
+            "pipelines.definitions",
+            "-d",
+            str(CHECKOUT),
+        ]
         variables = os.environ | self.variables | ({} if launches else ON_A_CLUSTER)
         with self._log.open("w") as log:
             # A session of its own, so that its code server and its runs end with it, however it ended.
-            process = subprocess.Popen(command, cwd=CHECKOUT, env=variables, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, cwd=CHECKOUT, env=variables, stdout=log, stderr=log, start_new_session=True
+            )
             self._daemon = process
             try:
                 yield
@@ -168,7 +195,11 @@ class _Instance:
                 continue
             if ended is None and least is not None and found >= least:
                 break
-            why = f"after {_WAIT_SECONDS:.0f} s" if ended is None else f"when the daemon ended with exit status {ended}"
+            why = (
+                f"after {_WAIT_SECONDS:.0f} s"
+                if ended is None
+                else f"when the daemon ended with exit status {ended}"
+            )
             raise ChildFailed(f"{found} of {wanted} {why}; {self.complaint()}")
         return found
 
@@ -182,7 +213,9 @@ class _Instance:
         return _complaint(self._log.read_text())
 
     def end_sweeps(self) -> None:
-        """Leave the sweeps alone from now on: what the sensors do with them would be measured with the launches."""
+        """Leave the sweeps alone from now on: what the sensors do with them would be measured with the
+        launches.
+        """
         import psycopg
 
         with psycopg.connect(self.catalog.replace("+psycopg", ""), autocommit=True) as connection:
@@ -201,7 +234,9 @@ def _requested(backend: _Instance, wanted: int) -> list[str]:
     before = backend.connections()
     with backend.daemon(most=0):
         found = backend.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, least=_LEAST)
-    ((seconds,),) = backend.ask("SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs")
+    ((seconds,),) = backend.ask(
+        "SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs"
+    )
     return [f"{found:,}", number((found - 1) / float(seconds)), f"{backend.connections() - before:,}"]
 
 
@@ -214,22 +249,30 @@ def _launched(backend: _Instance, pooled: bool, threads: int, others: int, runs:
     before = backend.connections()
     with backend.daemon(most=running + runs, threads=threads, pooled=pooled):
         backend.wait(f"SELECT count(*) {starting}", runs, least=_LEAST)
-    ((found, seconds),) = backend.ask(f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}")
+    ((found, seconds),) = backend.ask(
+        f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}"
+    )
     return [f"{found:,}", number((found - 1) / float(seconds)), f"{backend.connections() - before:,}"]
 
 
 def _clone(backend: _Instance, count: int) -> None:
-    """Make as many runs of one that is starting, in progress: 10,000 real ones would need 10,000 processes."""
+    """Make as many runs of one that is starting, in progress: 10,000 real ones would need 10,000
+    processes.
+    """
     columns = "snapshot_id, pipeline_name, mode, partition, partition_set, create_timestamp, update_timestamp"
-    backend.ask("CREATE TABLE clones AS SELECT gen_random_uuid()::text AS new FROM generate_series(1, %s)", count)
+    backend.ask(
+        "CREATE TABLE clones AS SELECT gen_random_uuid()::text AS new FROM generate_series(1, %s)", count
+    )
     backend.ask("CREATE TABLE cloned AS SELECT run_id AS old FROM runs WHERE status = 'STARTING' LIMIT 1")
     backend.ask(
         f"INSERT INTO runs (run_id, status, run_body, start_time, {columns}) SELECT new, 'STARTED', "
-        f"replace(replace(run_body, old, new), '\"STARTING\"', '\"STARTED\"'), extract(epoch FROM now()), {columns} "
+        "replace(replace(run_body, old, new), '\"STARTING\"', '\"STARTED\"'), extract(epoch FROM now()), "
+        f"{columns} "
         "FROM runs, clones, cloned WHERE run_id = old"
     )
     backend.ask(
-        "INSERT INTO run_tags (run_id, key, value) SELECT new, key, CASE key WHEN 'dagster/run_key' THEN new ELSE value END "
+        "INSERT INTO run_tags (run_id, key, value) SELECT new, key, CASE key WHEN 'dagster/run_key' THEN "
+        "new ELSE value END "
         "FROM run_tags, clones, cloned WHERE run_id = old"
     )
     backend.ask("VACUUM ANALYZE")
@@ -237,26 +280,55 @@ def _clone(backend: _Instance, count: int) -> None:
 
 def _made(backend: _Instance, wanted: int) -> Table:
     """Real runs, of a sweep of their own."""
-    in_child("benchmarks.catalog_fill:fill", url=backend.catalog, sweeps=1, known=2, running=0, more=wanted, driver="sensors", first=1)
+    in_child(
+        "benchmarks.catalog_fill:fill",
+        url=backend.catalog,
+        sweeps=1,
+        known=2,
+        running=0,
+        more=wanted,
+        driver="sensors",
+        first=1,
+    )
     ((before,),) = backend.ask("SELECT coalesce(max(id), 0) FROM runs")
     ((running,),) = backend.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
-    backend.ask("UPDATE runs SET status = 'CANCELED' WHERE status = 'QUEUED'")  # left over where launching was slow
-    ended = f"SELECT count(*) FROM runs WHERE id > {int(before)} AND status IN ('SUCCESS', 'FAILURE', 'CANCELED')"
+    # left over where launching was slow
+    backend.ask("UPDATE runs SET status = 'CANCELED' WHERE status = 'QUEUED'")
+    ended = (
+        f"SELECT count(*) FROM runs WHERE id > {int(before)} AND status IN ('SUCCESS', 'FAILURE', 'CANCELED')"
+    )
     with backend.daemon(most=running + 2, launches=True):
         backend.wait(ended, wanted, least=1)
     rows = backend.ask(
-        "SELECT r.status, r.end_time - r.start_time, r.start_time - extract(epoch FROM r.create_timestamp), count(*), sum(length(e.event)) "
-        "FROM runs r JOIN event_logs e USING (run_id) WHERE r.id > %s AND r.end_time IS NOT NULL GROUP BY r.id ORDER BY r.id",
+        "SELECT r.status, r.end_time - r.start_time, r.start_time - extract(epoch FROM "
+        "r.create_timestamp), count(*), sum(length(e.event)) "
+        "FROM runs r JOIN event_logs e USING (run_id) WHERE r.id > %s AND r.end_time IS NOT NULL GROUP BY "
+        "r.id ORDER BY r.id",
         before,
     )[:wanted]
     if failed := [row for row in rows if row[0] != "SUCCESS"]:
-        raise ChildFailed(f"{len(failed)} of {len(rows)} real runs ended as {failed[0][0]}: {backend.complaint()}")
-    cells = [number(statistics.median(float(value) for value in column)) for column in list(zip(*rows, strict=True))[1:]]
-    header = ["runs, two at a time", "from start to end, s", "from request to start, s", "rows in the event log", "bytes of events"]
+        raise ChildFailed(
+            f"{len(failed)} of {len(rows)} real runs ended as {failed[0][0]}: {backend.complaint()}"
+        )
+    cells = [
+        number(statistics.median(float(value) for value in column))
+        for column in list(zip(*rows, strict=True))[1:]
+    ]
+    header = [
+        "runs, two at a time",
+        "from start to end, s",
+        "from request to start, s",
+        "rows in the event log",
+        "bytes of events",
+    ]
     return Table(header, [[str(len(rows)), *cells]], "Real runs, medians")
 
 
 def _complaint(log: str) -> str:
     """The last error in a log, or else its last line."""
-    errors = [line for line in log.splitlines() if any(word in line for word in ("ERROR", "Error:", "Exception:", "CRITICAL"))]
+    errors = [
+        line
+        for line in log.splitlines()
+        if any(word in line for word in ("ERROR", "Error:", "Exception:", "CRITICAL"))
+    ]
     return last_words(errors[-1] if errors else log) or "it said nothing"

@@ -8,7 +8,9 @@ from benchmarks.machine import CHECKOUT, Setting, in_child
 from benchmarks.results import Table, number
 
 IN_PROGRESS = 10_000  # runs, and running trials of all sweeps
-KNOWN, RUNNING, HANDED_OUT = 1_000, 100, 83
+KNOWN = 1_000
+RUNNING = 100
+HANDED_OUT = 83
 # Sensors hand out as many trials as the machine has cores for, unless they run on a cluster.
 ON_A_CLUSTER = {"HALVING_CLUSTER": str(CHECKOUT / "deploy" / "kubernetes" / "base" / "cluster.yaml")}
 _SENSORS = ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps")
@@ -17,41 +19,73 @@ _SENSORS = ("start_trials", "retry_crashed_trials", "stop_diverged_trials", "fin
 def ticks(backend: Any, setting: Setting, note: str) -> Table:
     """Seconds of a process's first tick and of its next one, of each sensor at two sizes."""
     table = Table(
-        ["sensor", "sweeps", "known trials", "running trials", "first tick, s", "next tick, s", "runs requested"], [], "Ticks", note
+        [
+            "sensor",
+            "sweeps",
+            "known trials",
+            "running trials",
+            "first tick, s",
+            "next tick, s",
+            "runs requested",
+        ],
+        [],
+        "Ticks",
+        note,
     )
-    known, running = setting.choose(20, KNOWN), setting.choose(3, RUNNING)
+    known = setting.choose(20, KNOWN)
+    running = setting.choose(3, RUNNING)
     opened = 0
     for sweeps in setting.choose(1, 10), setting.choose(2, IN_PROGRESS // RUNNING):
         backend.end_sweeps()
-        given = {"sweeps": sweeps, "known": known, "running": running, "more": 20, "concurrency": running + 1, "first": 2 + opened}
+        given = {
+            "sweeps": sweeps,
+            "known": known,
+            "running": running,
+            "more": 20,
+            "concurrency": running + 1,
+            "first": 2 + opened,
+        }
         ids = in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **given)
         opened += sweeps
         found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=backend.variables)
         for sensor, (seconds, requested) in found.items():
             table.rows.append(
-                [f"`{sensor}`", str(sweeps), f"{sweeps * known:,}", f"{sweeps * running:,}", *map(number, seconds), requested]
+                [
+                    f"`{sensor}`",
+                    str(sweeps),
+                    f"{sweeps * known:,}",
+                    f"{sweeps * running:,}",
+                    *map(number, seconds),
+                    requested,
+                ]
             )
     return table
 
 
 def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[list[float], str]]:
-    """Two ticks of each sensor with what happens in between, in a process of their own: its seconds, and the runs that it asked for."""
+    """Two ticks of each sensor with what happens in between, in a process of their own: its seconds, and the
+    runs that it asked for.
+    """
     os.environ.update(variables | ON_A_CLUSTER)
     import dagster as dg
 
     from pipelines import sensors
     from resources.backend import Backend
 
-    backend, found = Backend(), {}
+    backend = Backend()
+    found = {}
     backend.catalog, backend.store  # noqa: B018  # opened, as a code location has them
     with dg.DagsterInstance.get() as instance:
         for sensor in _SENSORS:
-            seconds, requested = [], []
+            seconds = []
+            requested = []
             for turn in range(2):
                 if turn:
                     _go_on(backend.catalog, sweeps)
                 began = time.perf_counter()
-                result = getattr(sensors, sensor)(dg.build_sensor_context(instance=instance, resources={"backend": backend}))
+                result = getattr(sensors, sensor)(
+                    dg.build_sensor_context(instance=instance, resources={"backend": backend})
+                )
                 seconds.append(time.perf_counter() - began)
                 requested.append(len(result.run_requests or ()) if isinstance(result, dg.SensorResult) else 0)
             found[sensor] = (seconds, f"{requested[0]}, {requested[1]}")
@@ -68,5 +102,6 @@ def _go_on(catalog: Any, sweeps: list[str]) -> None:
         for waiting in scheduler.handed_out():
             scheduler.claim(waiting.trial, "bench")
         ending = scheduler.claimed()[0]
-        report = ReachedRung(ending.granted, {"score": 1e6}, "sha256:bench")  # so bad that its trial is paused
+        # so bad that its trial is paused
+        report = ReachedRung(ending.granted, {"score": 1e6}, "sha256:bench")
         scheduler.reached(ending, report, 60.0)

@@ -10,35 +10,56 @@ from benchmarks.results import Part, Table, interval, number, spread
 from halving.run.determinism import make_deterministic
 
 _TEXT = """
-PyTorch loops on one core on random data: the digits' network (64 → 256 → 256 → 10), two convolutions on 28x28 images, and embeddings of a
-vocabulary of 20,000, whose gradient is a scattered sum. Blocks of steps with deterministic algorithms
-(`halving.init(deterministic=True)`) alternate with blocks of the same steps without, in one process; a pair's two blocks change places
-from pair to pair. The ratio is the CPU time with over the CPU time without, and its interval Student's, of the mean over the pairs: a cost
-that lies within it cannot be told from none by these pairs, and what scatters them is mostly what else the machine does. *Equal* says
-whether two trainings of the same seed end in the same weights' digest. On a GPU it may cost more, by what the chosen kernels cost: measure
-it there with your own loop.
+PyTorch loops on one core on random data: the digits' network (64 → 256 → 256 → 10), two convolutions on 28x28
+images, and embeddings of a vocabulary of 20,000, whose gradient is a scattered sum. Blocks of steps with
+deterministic algorithms (`halving.init(deterministic=True)`) alternate with blocks of the same steps without,
+in one process; a pair's two blocks change places from pair to pair. The ratio is the CPU time with over the
+CPU time without, and its interval Student's, of the mean over the pairs: a cost that lies within it cannot be
+told from none by these pairs, and what scatters them is mostly what else the machine does. *Equal* says
+whether two trainings of the same seed end in the same weights' digest. On a GPU it may cost more, by what the
+chosen kernels cost: measure it there with your own loop.
 """
 _DIGEST = """
-`run.save` of one tensor of so many MiB on the CPU, to a store on this machine's disk: saves with the digest of the weights, which a rerun
-is compared by, alternate with saves without it, in one process, each of new content. The digest is made in a thread while the checkpoint
-is stored, so that wall time shows what it costs where a core is free, and CPU time what it costs where none is. *Packing* is the part
-of a save without it that writes the archive.
+`run.save` of one tensor of so many MiB on the CPU, to a store on this machine's disk: saves with the digest
+of the weights, which a rerun is compared by, alternate with saves without it, in one process, each of new
+content. The digest is made in a thread while the checkpoint is stored, so that wall time shows what it costs
+where a core is free, and CPU time what it costs where none is. *Packing* is the part of a save without it
+that writes the archive.
 """
 LOOPS = ("digits' network", "convolutions", "embeddings")
 
 
 def measure(setting: Setting) -> Part:
     """The ratio of blocks with and without deterministic algorithms."""
-    pairs, seconds = setting.choose(1, 10), 0.1 if setting.quick else 1.0
+    pairs = setting.choose(1, 10)
+    seconds = 0.1 if setting.quick else 1.0
     part = Part("determinism", "What determinism costs", _TEXT)
     table = Table(
-        ["loop", "pairs", "CPU of a step without, ms", "ratio", "mean and its 95 % interval", "equal, with", "equal, without"], []
+        [
+            "loop",
+            "pairs",
+            "CPU of a step without, ms",
+            "ratio",
+            "mean and its 95 % interval",
+            "equal, with",
+            "equal, without",
+        ],
+        [],
     )
     for name in LOOPS:
         found = in_child("benchmarks.determinism:one", name=name, pairs=pairs, seconds=seconds)
         equal = ["yes" if found[what] else "no" for what in ("equal_with", "equal_without")]
         ratios = found["ratios"]
-        table.rows.append([name, str(pairs), number(found["step_ms"]), spread(ratios, _ratio), interval(ratios, _ratio), *equal])
+        table.rows.append(
+            [
+                name,
+                str(pairs),
+                number(found["step_ms"]),
+                spread(ratios, _ratio),
+                interval(ratios, _ratio),
+                *equal,
+            ]
+        )
     part.tables += [table, _digests(setting)]
     return part
 
@@ -49,10 +70,19 @@ def _ratio(value: float) -> str:
 
 def _digests(setting: Setting) -> Table:
     """What the digest adds to a save."""
-    header = ["MiB", "pairs", "a save without, s", "packing, s", "a save with, s", "wall time added, s", "CPU added, s"]
+    header = [
+        "MiB",
+        "pairs",
+        "a save without, s",
+        "packing, s",
+        "a save with, s",
+        "wall time added, s",
+        "CPU added, s",
+    ]
     table = Table(header, [], "A checkpoint with and without the weights' digest", _DIGEST.strip())
     for mebibytes in setting.choose((1,), (16, 256)):
-        pairs, folder = setting.choose(1, 5), str(setting.work / f"digest-{mebibytes}")
+        pairs = setting.choose(1, 5)
+        folder = str(setting.work / f"digest-{mebibytes}")
         found = in_child("benchmarks.determinism:saves", folder=folder, mebibytes=mebibytes, pairs=pairs)
         columns = [spread(found[what]) for what in ("without", "packing", "with", "added", "cpu_added")]
         table.rows.append([str(mebibytes), str(pairs), *columns])
@@ -63,7 +93,8 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
     """Pairs of saves, in one process.
 
     Returns:
-        Of each pair ``without`` and ``with``: seconds of the save; ``packing``: of packing alone; ``added`` and ``cpu_added``.
+        Of each pair ``without`` and ``with``: seconds of the save; ``packing``: of packing alone; ``added``
+        and ``cpu_added``.
     """
     import torch
 
@@ -77,7 +108,8 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
     def save(on: bool) -> tuple[float, float]:
         weights.add_(1.0)
         weights_digest.weights_digest = made if on else lambda *_: None
-        began, busy = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        busy = time.process_time()
         run.save(weights=weights)
         return time.perf_counter() - began, time.process_time() - busy
 
@@ -110,14 +142,16 @@ def one(name: str, pairs: int, seconds: float) -> dict[str, Any]:
 
 
 def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[], float]) -> dict[str, Any]:
-    """Compare deterministic algorithms with others, in turn, in a process that :func:`make_deterministic` has made so in all else.
+    """Compare deterministic algorithms with others, in turn, in a process that :func:`make_deterministic` has
+    made so in all else.
 
     Args:
         train: trains from the beginning, and gives the weights' digest.
         time_step: seconds of a step, the mean of a block.
 
     Returns:
-        ``ratios``, one for each pair; ``step_ms`` without; ``equal_with`` and ``equal_without``: whether two trainings were.
+        ``ratios``, one for each pair; ``step_ms`` without; ``equal_with`` and ``equal_without``: whether two
+        trainings were.
     """
     import torch
 
@@ -138,7 +172,12 @@ def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[],
             times[is_on] = time_step()
         ratios.append(times[True] / times[False])
         plain.append(times[False])
-    return {"ratios": ratios, "step_ms": 1e3 * min(plain), "equal_with": is_equal[True], "equal_without": is_equal[False]}
+    return {
+        "ratios": ratios,
+        "step_ms": 1e3 * min(plain),
+        "equal_with": is_equal[True],
+        "equal_without": is_equal[False],
+    }
 
 
 def _trained(name: str, steps: int = 5) -> str | None:
@@ -167,7 +206,13 @@ def _loop(name: str) -> tuple[Any, Callable[[], None]]:
     if name == "convolutions":
         inputs = torch.randn(128, 1, 28, 28)
         model = nn.Sequential(
-            nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)
+            nn.Conv2d(1, 16, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.LazyLinear(10),
         )
         model(inputs)
     elif name == "embeddings":
@@ -175,7 +220,9 @@ def _loop(name: str) -> tuple[Any, Callable[[], None]]:
         model = nn.Sequential(nn.EmbeddingBag(20_000, 64), nn.Linear(64, 10))
     else:
         inputs = torch.randn(128, 64)
-        model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 10))
+        model = nn.Sequential(
+            nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 10)
+        )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> None:

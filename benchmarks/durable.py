@@ -11,25 +11,44 @@ from benchmarks.peers.harness import METRICS, NAMES, losses, size
 from benchmarks.results import Part, Table, Target, spread
 
 _TEXT = """
-One process logs ten scalars a call in a tight loop and calls `finish()`. The clock runs from the first call until `finish()` has
-returned: every segment is then written and synced. The points are counted in the files. The dicts are made beforehand.
+One process logs ten scalars a call in a tight loop and calls `finish()`. The clock runs from the first call
+until `finish()` has returned: every segment is then written and synced. The points are counted in the files.
+The dicts are made beforehand.
 """
 
 
 def measure(setting: Setting) -> Part:
     """Durable points a second, and what a segment's point takes before compaction."""
-    rounds, calls = setting.choose(1, 5), setting.choose(2_000, 500_000)
+    rounds = setting.choose(1, 5)
+    calls = setting.choose(2_000, 500_000)
     found = []
     for turn in range(rounds):
         setting.settle()
         found.append(in_child("benchmarks.durable:one", folder=str(setting.work / str(turn)), calls=calls))
     part = Part("durable", "Durable points a second", _TEXT)
     rates = [result["points"] / result["total_s"] / 1e6 for result in found]
-    part.targets.append(Target("durable points a second, one process", "M points/s", rates, 2.0, at_most=False))
-    row = [f"{calls * METRICS:,}", spread(rates), *(spread([result[name] for result in found]) for name in ("log_s", "finish_s"))]
-    row += [spread([result["bytes"] / result["points"] for result in found]), spread([result["segments"] for result in found])]
+    part.targets.append(
+        Target("durable points a second, one process", "M points/s", rates, 2.0, at_most=False)
+    )
+    row = [
+        f"{calls * METRICS:,}",
+        spread(rates),
+        *(spread([result[name] for result in found]) for name in ("log_s", "finish_s")),
+    ]
+    row += [
+        spread([result["bytes"] / result["points"] for result in found]),
+        spread([result["segments"] for result in found]),
+    ]
     row.append(spread([result["logged"] - result["points"] for result in found]))
-    header = ["points logged", "M points/s", "logging, s", "`finish()`, s", "B/point in segments", "segments", "points lost"]
+    header = [
+        "points logged",
+        "M points/s",
+        "logging, s",
+        "`finish()`, s",
+        "B/point in segments",
+        "segments",
+        "points lost",
+    ]
     part.tables.append(Table(header, [row]))
     return part
 

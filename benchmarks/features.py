@@ -1,4 +1,6 @@
-"""Features: labels joined to what was known then, and lookups online, beside polars' ``join_asof`` and Feast."""
+"""Features: labels joined to what was known then, and lookups online, beside polars' ``join_asof`` and
+Feast.
+"""
 
 import contextlib
 import json
@@ -12,27 +14,34 @@ from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_jso
 from benchmarks.peers.installs import Installed, environment, install
 from benchmarks.results import Part, Table, Target, number, spread
 
-VIEWS, DAYS = 5, 100
-_PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+VIEWS = 5
+DAYS = 100
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+)
 _TEXT = f"""
-Labels of random users and times are joined to {VIEWS} feature views of {DAYS} days each, three features a view, live for a week. *By
-event time*: a view with `delay`, of which no row is overtaken; its week begins when a row is known. *By known time*: a view with `created`,
-an exponential hour after the event, of which late rows are overtaken. Each join is a process of its own, its CPU and wall seconds from its
-start to its end, imports included, and its largest resident set; the files are in the page cache. The others (by pip, in environments of
-their own, without network) read the same Parquet files, one round each; all values are compared bit by bit with Halving's. polars joins by
-`join_asof`, after the rows that were overtaken are taken out. Feast joins by `get_historical_features`, with `filter_by_created_timestamp`
-by known time; it is given the labels in pandas, as it wants them. dask, its default offline store, pairs each label with all rows of its
-user before it takes the newest; 12 GiB (`ulimit -d`) were not enough for it at the full size, so it is measured at a tenth, with all others
-beside it.
+Labels of random users and times are joined to {VIEWS} feature views of {DAYS} days each, three features a
+view, live for a week. *By event time*: a view with `delay`, of which no row is overtaken; its week begins
+when a row is known. *By known time*: a view with `created`, an exponential hour after the event, of which
+late rows are overtaken. Each join is a process of its own, its CPU and wall seconds from its start to its
+end, imports included, and its largest resident set; the files are in the page cache. The others (by pip, in
+environments of their own, without network) read the same Parquet files, one round each; all values are
+compared bit by bit with Halving's. polars joins by `join_asof`, after the rows that were overtaken are taken
+out. Feast joins by `get_historical_features`, with `filter_by_created_timestamp` by known time; it is given
+the labels in pandas, as it wants them. dask, its default offline store, pairs each label with all rows of its
+user before it takes the newest; 12 GiB (`ulimit -d`) were not enough for it at the full size, so it is
+measured at a tenth, with all others beside it.
 
-Online: each loads a view of 10 features (8 doubles, a bool, a text) for as many users as said from the same file (`halving features push`;
-`materialize` of Feast, with its defaults), and another process asks for random users: all features as a dict of one, and as an Arrow
-table of a hundred from Halving, both by `get_online_features(…).to_dict()` from Feast.
+Online: each loads a view of 10 features (8 doubles, a bool, a text) for as many users as said from the same
+file (`halving features push`; `materialize` of Feast, with its defaults), and another process asks for random
+users: all features as a dict of one, and as an Arrow table of a hundred from Halving, both by
+`get_online_features(…).to_dict()` from Feast.
 """
 
 _DASK = """
-Feast on dask leaves out labels for which a view has rows and no live one ({lost}): their values are different. By known time it also gives
-nulls where a user's newest row came too late: it counts on nulls being sorted first, and dask sorts them into its last partition.
+Feast on dask leaves out labels for which a view has rows and no live one ({lost}): their values are
+different. By known time it also gives nulls where a user's newest row came too late: it counts on nulls being
+sorted first, and dask sorts them into its last partition.
 """
 
 
@@ -81,26 +90,50 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def _joins(setting: Setting, part: Part, environments: dict[str, Installed], labels: int, rows: int, *, held: bool) -> Table:
+def _joins(
+    setting: Setting, part: Part, environments: dict[str, Installed], labels: int, rows: int, *, held: bool
+) -> Table:
     """All joins of one size, which is ``held`` to the targets or not."""
-    views, root = setting.choose(2, VIEWS), setting.work / f"store-{labels}"
-    in_child("benchmarks.features_joins:fill", root=str(root), labels=labels, rows=rows, views=views, days=setting.choose(10, DAYS))
+    views = setting.choose(2, VIEWS)
+    root = setting.work / f"store-{labels}"
+    in_child(
+        "benchmarks.features_joins:fill",
+        root=str(root),
+        labels=labels,
+        rows=rows,
+        views=views,
+        days=setting.choose(10, DAYS),
+    )
     setting.settle()
     title = f"{labels:,} labels x {views} views x {rows:,} rows"
     table = Table(["join", "by", "CPU s", "wall s", "memory, MiB", "different"], [], title)
     table.note = "*Different*: values that are not the same bits as Halving's."
     lost: list[str] = []
     for name in ("event", "known"):
-        ours = [in_child("benchmarks.features_joins:join", root=str(root), name=name, views=views) for _ in range(setting.choose(1, 3))]
+        ours = [
+            in_child("benchmarks.features_joins:join", root=str(root), name=name, views=views)
+            for _ in range(setting.choose(1, 3))
+        ]
         table.rows.append(["Halving", name, *_cells(ours), "0"])
-        for what, key, unit, bound in (("CPU", "cpu", "s", 60.0), ("memory", "mebibytes", "MiB", 2_500.0)) if held else ():
-            part.targets.append(Target(f"{what} of {title} by {name} time", unit, [one[key] for one in ours], bound))
+        for what, key, unit, bound in (
+            (("CPU", "cpu", "s", 60.0), ("memory", "mebibytes", "MiB", 2_500.0)) if held else ()
+        ):
+            part.targets.append(
+                Target(f"{what} of {title} by {name} time", unit, [one[key] for one in ours], bound)
+            )
         for peer in PEERS:
             python = environments[peer.folder].python
             if python is None or (peer.labels is not None and labels > peer.labels):
                 continue
             place = root / f"{peer.name}, by {name} time"
-            given = {"phase": "join", "root": str(root), "name": name, "views": views, "folder": str(place), **peer.given}
+            given = {
+                "phase": "join",
+                "root": str(root),
+                "name": name,
+                "views": views,
+                "folder": str(place),
+                **peer.given,
+            }
             try:
                 theirs = _run(setting, python, peer.module, given)
             except ChildFailed as error:
@@ -126,16 +159,33 @@ def _named(name: str, found: dict[str, Any]) -> str:
 
 
 def _lookups(setting: Setting, part: Part, feast: Path | None) -> Table:
-    users, asked, rounds = setting.choose(1_000, 500_000), setting.choose(100, 10_000), range(setting.choose(1, 3))
-    header = ["by", "store", "loaded, rows/s", "one: p50, µs", "p99, µs", "100: p50, ms", "p99, ms", "missing"]
+    users = setting.choose(1_000, 500_000)
+    asked = setting.choose(100, 10_000)
+    rounds = range(setting.choose(1, 3))
+    header = [
+        "by",
+        "store",
+        "loaded, rows/s",
+        "one: p50, µs",
+        "p99, µs",
+        "100: p50, ms",
+        "p99, ms",
+        "missing",
+    ]
     table = Table(header, [], f"{users:,} users online")
     with _redis(setting.work, part) as redis:
-        for name, address in (("SQLite", str(setting.work / "online.db")), ("Redis", redis.address() if redis else None)):
+        for name, address in (
+            ("SQLite", str(setting.work / "online.db")),
+            ("Redis", redis.address() if redis else None),
+        ):
             if address is None:
                 continue
             root = str(setting.work / "online" / name)
             loaded = in_child("benchmarks.features_online:fill", root=root, address=address, users=users)
-            found = [in_child("benchmarks.features_online:ask", address=address, users=users, asked=asked) for _ in rounds]
+            found = [
+                in_child("benchmarks.features_online:ask", address=address, users=users, asked=asked)
+                for _ in rounds
+            ]
             table.rows.append(["Halving", name, number(loaded), *_asked(found)])
             part.targets += [
                 Target(f"rows pushed to {name}", "rows/s", [loaded], 100_000.0, at_most=False),
@@ -166,7 +216,9 @@ def _run(setting: Setting, python: Path, module: str, given: dict[str, Any]) -> 
     """What a peer's script measured, in a process of its own."""
     Path(given["folder"]).mkdir(exist_ok=True)
     command = [str(python), "-c", _PROGRAM, json.dumps(given), str(CHECKOUT), f"benchmarks.peers.{module}"]
-    result: dict[str, Any] = run_json(command, cwd=Path(given["folder"]), environment=environment(setting.work / "peers"))
+    result: dict[str, Any] = run_json(
+        command, cwd=Path(given["folder"]), environment=environment(setting.work / "peers")
+    )
     return result
 
 

@@ -1,4 +1,6 @@
-"""Joining features to labels: the views, the labels, Halving's join, and what is not the same in another one."""
+"""Joining features to labels: the views, the labels, Halving's join, and what is not the same in another
+one.
+"""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -22,9 +24,12 @@ def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
     from resources.features.partitions import publish
     from resources.features.view import micros_of
 
-    day, entities, per_day = micros_of("1d"), max(100, rows // 100), rows // days
+    day = micros_of("1d")
+    entities = max(100, rows // 100)
+    per_day = rows // days
     start = (_START - date(1970, 1, 1)).days * day
-    store, folder = Store(root), Path(root)
+    store = Store(root)
+    folder = Path(root)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("event", "known"):
         for view_number in range(views):
@@ -35,23 +40,36 @@ def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
                 users = source.integers(0, entities, per_day)
                 event = start + number_of_day * day + _times(source, day, per_day)
                 late = (
-                    np.full(per_day, micros_of("1h")) if name == "event" else source.exponential(micros_of("1h"), per_day).astype(np.int64)
+                    np.full(per_day, micros_of("1h"))
+                    if name == "event"
+                    else source.exponential(micros_of("1h"), per_day).astype(np.int64)
                 )
                 order = np.lexsort((event, users))
                 users, event, known = users[order], event[order], (event + late)[order]
-                made = [source.normal(size=per_day), source.normal(size=per_day), source.random(per_day) < 0.5]
+                made = [
+                    source.normal(size=per_day),
+                    source.normal(size=per_day),
+                    source.random(per_day) < 0.5,
+                ]
                 columns = [
                     pa.array(users),
                     *(pa.array(one).cast(pa.timestamp("us", "UTC")) for one in (event, known)),
                     *map(pa.array, made),
                 ]
                 file = folder / "day.parquet"
-                pq.write_table(pa.Table.from_arrays(columns, schema=schema), file, compression="zstd", row_group_size=1 << 17)
+                pq.write_table(
+                    pa.Table.from_arrays(columns, schema=schema),
+                    file,
+                    compression="zstd",
+                    row_group_size=1 << 17,
+                )
                 times = (int(event.min()), int(event.max()), int(known.max()))
                 publish(store, definition, _START + timedelta(number_of_day), file, per_day, times, {})
     source = np.random.default_rng(99)
     when = pa.array(start + source.integers(0, days * day, labels)).cast(pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"user": source.integers(0, entities, labels), "when": when}), folder / "labels.parquet")
+    pq.write_table(
+        pa.table({"user": source.integers(0, entities, labels), "when": when}), folder / "labels.parquet"
+    )
     return labels
 
 
@@ -89,7 +107,9 @@ def join(root: str, name: str, views: int) -> dict[str, float]:
     from resources.features.join import join_features
 
     shapes = {one.key: one for one in (view_of(name, view_number) for view_number in range(views))}
-    features = [f"{key}:{feature} as {feature}{place}" for place, key in enumerate(shapes) for feature in FEATURES]
+    features = [
+        f"{key}:{feature} as {feature}{place}" for place, key in enumerate(shapes) for feature in FEATURES
+    ]
     labels = pq.ParquetFile(f"{root}/labels.parquet")
     reader = pa.RecordBatchReader.from_batches(labels.schema_arrow, labels.iter_batches())
     with (
@@ -106,14 +126,21 @@ def different(root: str, name: str) -> int:
     import numpy as np
     import pyarrow as pa
 
-    ours, theirs = (pa.ipc.open_file(pa.memory_map(f"{root}/{name}-{who}.arrow")).read_all() for who in ("ours", "theirs"))
+    ours, theirs = (
+        pa.ipc.open_file(pa.memory_map(f"{root}/{name}-{who}.arrow")).read_all() for who in ("ours", "theirs")
+    )
     if ours.num_rows != theirs.num_rows:
         raise ChildFailed(f"{ours.num_rows} and {theirs.num_rows} rows")
     count = 0
     for column in ours.column_names[2:]:
-        one, other = ours[column].combine_chunks(), theirs[column].combine_chunks()
+        one = ours[column].combine_chunks()
+        other = theirs[column].combine_chunks()
         zero = False if pa.types.is_boolean(one.type) else 0
         values = [array.fill_null(zero).to_numpy(zero_copy_only=False) for array in (one, other)]
         bits = [array if array.dtype == bool else array.view(np.uint64) for array in values]
-        count += int(((bits[0] != bits[1]) | (one.is_valid().to_numpy(False) != other.is_valid().to_numpy(False))).sum())
+        count += int(
+            (
+                (bits[0] != bits[1]) | (one.is_valid().to_numpy(False) != other.is_valid().to_numpy(False))
+            ).sum()
+        )
     return count

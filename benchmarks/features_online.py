@@ -16,11 +16,21 @@ def rows() -> Any:
     import numpy as np
     import pyarrow as pa
 
-    users, source = _ROWS["users"], np.random.default_rng(1)
+    users = _ROWS["users"]
+    source = np.random.default_rng(1)
     times = pa.array(source.integers(0, 10**9, users)).cast(pa.timestamp("us", "UTC"))
     features = {name: source.normal(size=users) for name, kind in FEATURES.items() if kind == "double"}
     city = pa.array([f"city {user % 1000}" for user in range(users)])
-    return pa.table({"user": np.arange(users), "ts": times, "loaded": times, **features, "night": source.random(users) < 0.5, "city": city})
+    return pa.table(
+        {
+            "user": np.arange(users),
+            "ts": times,
+            "loaded": times,
+            **features,
+            "night": source.random(users) < 0.5,
+            "city": city,
+        }
+    )
 
 
 def fill(root: str, address: str, users: int) -> float:
@@ -33,7 +43,8 @@ def fill(root: str, address: str, users: int) -> float:
     given = view_of("known", 0).plain() | {"name": "users", "schema": FEATURES}
     del given["ttl"]
     _ROWS["users"] = users
-    store, view = Store(root), parse_view(given)
+    store = Store(root)
+    view = parse_view(given)
     materialize_all(store, view)
     began = time.perf_counter()
     pushed = push(store, view, address)

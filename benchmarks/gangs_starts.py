@@ -23,8 +23,14 @@ from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.messages import Granted
 from halving.trial_process.gang import run_gang
 
-EPOCHS, KILLED_IN = 3, 2
-_PRELOADED = ["torch", "benchmarks.gangs_starts", "halving.trial_process.preload", "halving.trial_process.preload_gang"]
+EPOCHS = 3
+KILLED_IN = 2
+_PRELOADED = [
+    "torch",
+    "benchmarks.gangs_starts",
+    "halving.trial_process.preload",
+    "halving.trial_process.preload_gang",
+]
 
 
 def of_gangs(folder: str, rounds: int) -> dict[str, list[float]]:
@@ -58,10 +64,24 @@ def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]
         notes = Path(folder, str(number))
         notes.mkdir(parents=True)
         began = time.time()
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "--max-restarts",
+            "1",
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         done = subprocess.run(
-            [*command, "-m", __name__, str(notes), library], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False
+            [*command, "-m", __name__, str(notes), library],
+            cwd=CHECKOUT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise RuntimeError(f"torchrun, {library}: {done.stderr[-300:]}")
@@ -71,7 +91,8 @@ def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]
 
 def train(run: Run) -> None:
     """A gang's trainable; rank 1 of the first attempt is killed in its second epoch."""
-    notes, (model, optimizer) = Path(run.params["notes"]), _built()
+    notes = Path(run.params["notes"])
+    (model, optimizer) = _built()
     run.restore(model=model, optimizer=optimizer)
     ddp = DistributedDataParallel(model)
     for epoch in run.epochs():
@@ -85,7 +106,8 @@ def train(run: Run) -> None:
 def main(folder: str, library: str) -> None:
     """The same as a script of torchrun's."""
     torch.set_num_threads(1)
-    notes, attempt = Path(folder), int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+    notes = Path(folder)
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
     training = LIBRARIES[library](notes)
     for epoch in range(training.trained + 1, EPOCHS + 1):
         _killed(notes, dist.get_rank(), epoch, attempt)
@@ -122,7 +144,9 @@ def _with_ddp(notes: Path) -> _Training:
 
     def save(epoch: int) -> None:
         if dist.get_rank() == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, path)
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, path
+            )
 
     return _Training(DistributedDataParallel(model), optimizer, torch.Tensor.backward, trained, save)
 
@@ -162,7 +186,9 @@ LIBRARIES = {"DDP": _with_ddp, "Fabric": _with_fabric, "Accelerate": _with_accel
 
 
 def _add(found: dict[str, list[float]], notes: Path, began: float) -> None:
-    first, killed, again = (json.loads((notes / name).read_text()) for name in ("trained-1", "killed", "trained-2"))
+    first, killed, again = (
+        json.loads((notes / name).read_text()) for name in ("trained-1", "killed", "trained-2")
+    )
     found["start"].append(first - began)
     found["recovery"].append(again - killed)
 

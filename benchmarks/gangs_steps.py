@@ -24,7 +24,8 @@ def main(folder: str, rounds: int, count: int, width: int) -> None:
     dist.init_process_group("gloo")
     found: dict[str, list[float]] = {}
     with halving.init("bench", {}, folder, seed=1, system_metrics=None) as run:
-        inputs, labels = torch.randn(BATCH, 64), torch.randint(0, 10, (BATCH,))
+        inputs = torch.randn(BATCH, 64)
+        labels = torch.randint(0, 10, (BATCH,))
         model = network(width)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         training = run.distribute(model, optimizer)
@@ -45,10 +46,14 @@ def main(folder: str, rounds: int, count: int, width: int) -> None:
 def network(width: int) -> nn.Module:
     """64 → width → width → 10."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+    return nn.Sequential(
+        nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+    )
 
 
-def _ways(run: halving.Run, state: dict[str, Any], width: int, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Callable[[], Any]]:
+def _ways(
+    run: halving.Run, state: dict[str, Any], width: int, inputs: torch.Tensor, labels: torch.Tensor
+) -> dict[str, Callable[[], Any]]:
     ddp = DistributedDataParallel(network(width))
     step = _step(ddp, torch.optim.SGD(ddp.parameters(), lr=0.01), torch.Tensor.backward, inputs, labels)
 
@@ -67,16 +72,24 @@ def _peers(width: int, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, 
     from accelerate import Accelerator
     from lightning.fabric import Fabric
 
-    fabric, accelerator = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp"), Accelerator(cpu=True)
+    fabric = Fabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
+    accelerator = Accelerator(cpu=True)
     fabric.launch()
     ways = {}
-    for name, prepare, backward in (("Fabric", fabric.setup, fabric.backward), ("Accelerate", accelerator.prepare, accelerator.backward)):
+    for name, prepare, backward in (
+        ("Fabric", fabric.setup, fabric.backward),
+        ("Accelerate", accelerator.prepare, accelerator.backward),
+    ):
         model = network(width)
-        ways[name] = _step(*prepare(model, torch.optim.SGD(model.parameters(), lr=0.01)), backward, inputs, labels)
+        ways[name] = _step(
+            *prepare(model, torch.optim.SGD(model.parameters(), lr=0.01)), backward, inputs, labels
+        )
     return ways
 
 
-def _step(model: Any, optimizer: Any, backward: Callable[[Any], Any], inputs: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
+def _step(
+    model: Any, optimizer: Any, backward: Callable[[Any], Any], inputs: torch.Tensor, labels: torch.Tensor
+) -> Callable[[], None]:
     def step() -> None:
         optimizer.zero_grad()
         backward(functional.cross_entropy(model(inputs), labels))

@@ -1,4 +1,6 @@
-"""How often the gates promote what they should not, and hold back what they should promote, over simulated promotions."""
+"""How often the gates promote what they should not, and hold back what they should promote, over simulated
+promotions.
+"""
 
 import os
 from collections.abc import Callable
@@ -11,20 +13,24 @@ import numpy as np
 from benchmarks.machine import Setting
 from benchmarks.results import Part, Table, Target
 
-PROMOTIONS, SMALL = 400, 360
+PROMOTIONS = 400
+SMALL = 360
 _TEXT = f"""
-{PROMOTIONS} simulated promotions for each line: a champion and a winner predict the same rows, and the gates judge the predictions as they
-judge those of a sweep. *Equal* models have the same true metric and make different errors (A/A); *better* ones are better by the declared
-effect; *worse* ones are worse by the margin, which is the hardest case that must not pass. Effect and margin are equal, and the rows are
-as many as the gate itself asks for at that effect. *Naive* is what a comparison of two numbers does: promote what is above the champion,
-or not below it by more than the margin. In the second table the same models meet a test split of {SMALL} rows: what the gates cannot know
-there they say (*too little evidence*), and hold the promotion back.
+{PROMOTIONS} simulated promotions for each line: a champion and a winner predict the same rows, and the gates
+judge the predictions as they judge those of a sweep. *Equal* models have the same true metric and make
+different errors (A/A); *better* ones are better by the declared effect; *worse* ones are worse by the margin,
+which is the hardest case that must not pass. Effect and margin are equal, and the rows are as many as the
+gate itself asks for at that effect. *Naive* is what a comparison of two numbers does: promote what is above
+the champion, or not below it by more than the margin. In the second table the same models meet a test split
+of {SMALL} rows: what the gates cannot know there they say (*too little evidence*), and hold the promotion
+back.
 
-The problems: ten classes (*accuracy*); log loss of two; two classes of 15 % and 85 % (*f1_macro*); a class of 2 % of the rows (*rare
-class*); an evaluator's scores (*scores of 0 and 1*); models that are alike but for three or five rows in a thousand (*few rows differ*);
-and ten rows of each customer, whom a model serves on all of them or on none (*groups of 10 rows*). The rows that a gate asks for are
-worked out from the spread alone: where only about 29 of them tell anything (*neg_log_loss, few rows differ*) they are a little too few, and
-what does not pass is held back with too little evidence.
+The problems: ten classes (*accuracy*); log loss of two; two classes of 15 % and 85 % (*f1_macro*); a class of
+2 % of the rows (*rare class*); an evaluator's scores (*scores of 0 and 1*); models that are alike but for
+three or five rows in a thousand (*few rows differ*); and ten rows of each customer, whom a model serves on
+all of them or on none (*groups of 10 rows*). The rows that a gate asks for are worked out from the spread
+alone: where only about 29 of them tell anything (*neg_log_loss, few rows differ*) they are a little too few,
+and what does not pass is held back with too little evidence.
 """
 Truth = str
 TRUTHS = ("equal", "better", "worse")
@@ -38,7 +44,8 @@ class Problem:
         draw: given a source of chance, rows and the winner's true gain, both models' predictions.
         effect: what an improvement gate declares, and the margin; in the metric's unit.
         deviation, step: of one row's contribution to the difference, for the number of rows.
-        also_small: whether it is met by the small test split, too; a ranking would take a minute more to resample.
+        also_small: whether it is met by the small test split, too; a ranking would take a minute more to
+            resample.
     """
 
     metric: str
@@ -60,7 +67,8 @@ class Problem:
 def measure(setting: Setting) -> Part:
     """Both gates and the naive comparison on equal, better and worse models, on every problem."""
     part = Part("gates", "Gates on simulated promotions", _TEXT)
-    promotions, names = setting.choose(2, PROMOTIONS), list(PROBLEMS)
+    promotions = setting.choose(2, PROMOTIONS)
+    names = list(PROBLEMS)
     header = [
         "problem",
         "effect",
@@ -78,8 +86,19 @@ def measure(setting: Setting) -> Part:
                 rows = wanted or PROBLEMS[name].rows
                 for number, truth in enumerate(TRUTHS):
                     seeds = range(number * 1_000_000, number * 1_000_000 + promotions)
-                    found = list(pool.map(promotion, [name] * promotions, [rows] * promotions, [truth] * promotions, seeds, chunksize=10))
-                    table.rows.append([name, f"{PROBLEMS[name].effect:g}", f"{rows:,}", truth, *_cells(found)])
+                    found = list(
+                        pool.map(
+                            promotion,
+                            [name] * promotions,
+                            [rows] * promotions,
+                            [truth] * promotions,
+                            seeds,
+                            chunksize=10,
+                        )
+                    )
+                    table.rows.append(
+                        [name, f"{PROBLEMS[name].effect:g}", f"{rows:,}", truth, *_cells(found)]
+                    )
                     if wanted is None:
                         part.targets += _targets(name, truth, found)
             part.tables.append(table)
@@ -105,7 +124,10 @@ def promotion(name: str, rows: int, truth: Truth, seed: int) -> dict[str, Any]:
 
 def _cells(found: list[dict[str, Any]]) -> list[str]:
     def of_gate(gate: str) -> str:
-        shares = {outcome: np.mean([one[gate] == outcome for one in found]) for outcome in ("pass", "too little evidence")}
+        shares = {
+            outcome: np.mean([one[gate] == outcome for one in found])
+            for outcome in ("pass", "too little evidence")
+        }
         undecided = shares["too little evidence"]
         return f"{shares['pass']:.1%}" + (f" ({undecided:.0%} too little evidence)" if undecided else "")
 
@@ -114,14 +136,24 @@ def _cells(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _targets(name: str, truth: Truth, found: list[dict[str, Any]]) -> list[Target]:
-    better, within = (100 * float(np.mean([one[gate] == "pass" for one in found])) for gate in ("improvement", "margin"))
+    better, within = (
+        100 * float(np.mean([one[gate] == "pass" for one in found])) for gate in ("improvement", "margin")
+    )
     if truth == "equal":
         return [
             Target(f"{name}: equal models that are promoted as improvements", "%", [better], 5),
             Target(f"{name}: equal models that pass the margin gate", "%", [within], 80, at_most=False),
         ]
     if truth == "better":
-        return [Target(f"{name}: models better by the declared effect that are promoted as improvements", "%", [better], 80, at_most=False)]
+        return [
+            Target(
+                f"{name}: models better by the declared effect that are promoted as improvements",
+                "%",
+                [better],
+                80,
+                at_most=False,
+            )
+        ]
     return [Target(f"{name}: models worse by the margin that pass its gate", "%", [within], 5)]
 
 
@@ -130,20 +162,27 @@ def _two_classifiers(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
     from resources.evaluation.predictions import Predictions
 
     target = source.integers(0, 10, rows)
-    kind = source.choice(4, rows, p=[0.03 + gain / 2, 0.03 - gain / 2, 0.07, 0.87])  # we, they, neither, both are right
+    # we, they, neither, both are right
+    kind = source.choice(4, rows, p=[0.03 + gain / 2, 0.03 - gain / 2, 0.07, 0.87])
     wrong = (target + source.integers(1, 10, rows)) % 10
-    ours, theirs = np.where(np.isin(kind, [0, 3]), target, wrong), np.where(np.isin(kind, [1, 3]), target, wrong)
+    ours = np.where(np.isin(kind, [0, 3]), target, wrong)
+    theirs = np.where(np.isin(kind, [1, 3]), target, wrong)
     return tuple(Predictions(target, predicted, classes=tuple(range(10))) for predicted in (theirs, ours))  # type: ignore[return-value]
 
 
 def _two_unequal_classes(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
-    """Classes of 15 % and 85 %. Each model finds nine of ten of both; a better one errs less often, the same in both."""
+    """Classes of 15 % and 85 %.
+
+    Each model finds nine of ten of both; a better one errs less often, the same in both.
+    """
     from resources.evaluation.predictions import Predictions
 
     target = (source.random(rows) < _RARE).astype(np.int64)
     hard = source.random(rows) < 0.1  # for both; in addition each has errors of its own
     predicted = [
-        np.where((hard & (source.random(rows) < 0.6)) | (~hard & (source.random(rows) < own)), 1 - target, target)
+        np.where(
+            (hard & (source.random(rows) < 0.6)) | (~hard & (source.random(rows) < own)), 1 - target, target
+        )
         for own in (_own_errors(0.0), _own_errors(gain))
     ]
     return tuple(Predictions(target, one, classes=(0, 1)) for one in predicted)  # type: ignore[return-value]
@@ -158,7 +197,10 @@ def _own_errors(gain: float) -> float:
 
     def f1_macro(own: float) -> float:
         right = 1 - (0.06 + 0.9 * own)
-        of_class = [2 * share * right / (share + share * right + (1 - share) * (1 - right)) for share in (_RARE, 1 - _RARE)]
+        of_class = [
+            2 * share * right / (share + share * right + (1 - share) * (1 - right))
+            for share in (_RARE, 1 - _RARE)
+        ]
         return sum(of_class) / 2
 
     return float(brentq(lambda own: f1_macro(own) - f1_macro(0.04) - gain, 0.0, 0.2))
@@ -183,7 +225,9 @@ _SELDOM = 0.02
 
 
 def _two_of_a_rare_class(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
-    """Of a class of 2 % both find about 68 %, of the other 0.2 % are taken for it; a better model finds ``gain`` more, as a share of it."""
+    """Of a class of 2 % both find about 68 %, of the other 0.2 % are taken for it; a better model finds
+    ``gain`` more, as a share of it.
+    """
     from resources.evaluation.predictions import Predictions
 
     target = source.random(rows) < _SELDOM
@@ -205,18 +249,28 @@ def _by_f1(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
     def f1(recall: float) -> float:
         return 2 * _SELDOM * recall / (_SELDOM * (1 + recall) + (1 - _SELDOM) * _ALARMS)
 
-    return _two_of_a_rare_class(source, rows, float(brentq(lambda more: f1(0.68 + more) - f1(0.68) - gain, -0.6, 0.3)))
+    return _two_of_a_rare_class(
+        source, rows, float(brentq(lambda more: f1(0.68 + more) - f1(0.68) - gain, -0.6, 0.3))
+    )
 
 
 def _two_rankings_of_a_rare_class(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
-    """A class of 2 % lies above the others, in the better model farther; what makes a row look like it, it mostly does to both."""
+    """A class of 2 % lies above the others, in the better model farther; what makes a row look like it, it
+    mostly does to both.
+    """
     from resources.evaluation.predictions import Predictions
 
-    target, shared, made = source.random(rows) < _SELDOM, source.normal(size=rows), []
+    target = source.random(rows) < _SELDOM
+    shared = source.normal(size=rows)
+    made = []
     for distance in (_DISTANCES[0.0], _DISTANCES[gain]):
-        probability = 1 / (1 + np.exp(4 - 2 * (distance * target + 0.8 * shared + 0.6 * source.normal(size=rows))))
+        probability = 1 / (
+            1 + np.exp(4 - 2 * (distance * target + 0.8 * shared + 0.6 * source.normal(size=rows)))
+        )
         given = np.column_stack([1 - probability, probability])
-        made.append(Predictions(target.astype(np.int64), (probability > 0.5).astype(np.int64), given, classes=(0, 1)))
+        made.append(
+            Predictions(target.astype(np.int64), (probability > 0.5).astype(np.int64), given, classes=(0, 1))
+        )
     return tuple(made)  # type: ignore[return-value]
 
 
@@ -225,11 +279,18 @@ _DISTANCES = {-0.2: 1.711, 0.0: 2.2, 0.2: 2.693}
 
 
 def _two_evaluations(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
-    """An evaluator's scores: whether a row's answer was accepted. On 8 % of the rows it was of just one of both."""
+    """An evaluator's scores: whether a row's answer was accepted.
+
+    On 8 % of the rows it was of just one of both.
+    """
     from resources.evaluation.predictions import Predictions
 
-    kind = source.choice(4, rows, p=[0.04 + gain / 2, 0.04 - gain / 2, 0.1, 0.82])  # ours, theirs, neither, both
-    return tuple(Predictions(None, None, scores={"accepted": np.isin(kind, of).astype(np.float64)}) for of in ([1, 3], [0, 3]))  # type: ignore[return-value]
+    # ours, theirs, neither, both
+    kind = source.choice(4, rows, p=[0.04 + gain / 2, 0.04 - gain / 2, 0.1, 0.82])
+    return tuple(
+        Predictions(None, None, scores={"accepted": np.isin(kind, of).astype(np.float64)})
+        for of in ([1, 3], [0, 3])
+    )  # type: ignore[return-value]
 
 
 def _two_that_hardly_differ(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
@@ -247,7 +308,9 @@ def _two_probabilities_that_hardly_differ(source: Any, rows: int, gain: float) -
     """On 0.5 % of the rows the losses differ, and there by much; what they are is skewed."""
     from resources.evaluation.predictions import Predictions
 
-    target, other, made = source.integers(0, 2, rows), source.random(rows) < 0.005, []
+    target = source.integers(0, 2, rows)
+    other = source.random(rows) < 0.005
+    made = []
     shared = source.gamma(0.5, 0.2, rows)
     for less in (0.0, gain / 0.005):
         given = np.exp(-np.where(other, 0.65 - less + source.gamma(0.5, 1.0, rows), shared))
@@ -277,7 +340,11 @@ PROBLEMS = {
         "average_precision", _two_rankings_of_a_rare_class, effect=0.2, deviation=3.2, also_small=False
     ),
     "scores of 0 and 1": Problem("accepted", _two_evaluations, effect=0.02, deviation=0.08**0.5, step=1.0),
-    "accuracy, few rows differ": Problem("accuracy", _two_that_hardly_differ, effect=0.002, deviation=0.003**0.5, step=1.0),
-    "neg_log_loss, few rows differ": Problem("neg_log_loss", _two_probabilities_that_hardly_differ, effect=0.003, deviation=0.005**0.5),
+    "accuracy, few rows differ": Problem(
+        "accuracy", _two_that_hardly_differ, effect=0.002, deviation=0.003**0.5, step=1.0
+    ),
+    "neg_log_loss, few rows differ": Problem(
+        "neg_log_loss", _two_probabilities_that_hardly_differ, effect=0.003, deviation=0.005**0.5
+    ),
     "accuracy, groups of 10 rows": Problem("accuracy", _two_on_customers, effect=0.05, deviation=2**0.5),
 }

@@ -1,4 +1,7 @@
-"""What the part ``gpu`` measures, in processes of its own. It stands on the SDK, PyTorch and nothing else, as a training does."""
+"""What the part ``gpu`` measures, in processes of its own.
+
+It stands on the SDK, PyTorch and nothing else, as a training does.
+"""
 
 import json
 import time
@@ -50,9 +53,11 @@ class Transformer(nn.Module):
 
     def __init__(self, width: int, layers: int, heads: int, length: int, vocabulary: int) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(length, width)
         self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
-        self.norm, self.scores = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, vocabulary, bias=False)
         self.scores.weight = self.tokens.weight  # Press and Wolf, 2017
         nn.init.normal_(self.tokens.weight, std=0.02)
         nn.init.normal_(self.places.weight, std=0.02)
@@ -78,7 +83,8 @@ class Loop:
 
     def __init__(self, name: str, device: str, *, is_small: bool) -> None:
         torch.manual_seed(0)
-        self.name, self.device = name, device
+        self.name = name
+        self.device = device
         self.model, self.rows, self._columns = _LOOPS[name](is_small)
         self.model.to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=True)
@@ -86,7 +92,10 @@ class Loop:
     def make_batch(self, rows: int, seed: int) -> dict[str, "np.ndarray[Any, Any]"]:
         """Random rows by column."""
         random = np.random.default_rng(seed)
-        return {column: random.integers(0, high, (rows, *shape), dtype) for column, (high, shape, dtype) in self._columns.items()}
+        return {
+            column: random.integers(0, high, (rows, *shape), dtype)
+            for column, (high, shape, dtype) in self._columns.items()
+        }
 
     def loss_of(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         """The mean over a batch's rows."""
@@ -100,7 +109,10 @@ class Loop:
         """One step as PyTorch's own documentation makes it, in bf16, with clipped gradients."""
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device, torch.bfloat16):
-            loss = self.loss_of(self.model, {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()})
+            loss = self.loss_of(
+                self.model,
+                {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()},
+            )
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -109,14 +121,19 @@ class Loop:
     def on_device(self, count: int) -> Iterator[dict[str, Tensor]]:
         """Batches that are on the device already, for ever."""
         batches = [
-            {name: torch.from_numpy(array).to(self.device) for name, array in self.make_batch(self.rows, seed).items()}
+            {
+                name: torch.from_numpy(array).to(self.device)
+                for name, array in self.make_batch(self.rows, seed).items()
+            }
             for seed in range(count)
         ]
         while True:
             yield from batches
 
 
-def compare_loops(folder: str, rounds: int, seconds: float, device: str, is_small: bool) -> dict[str, list[float]]:
+def compare_loops(
+    folder: str, rounds: int, seconds: float, device: str, is_small: bool
+) -> dict[str, list[float]]:
     """Milliseconds of a step by the name of the loop, one for each round."""
     plain, distributed = (Loop("transformer", device, is_small=is_small) for _ in range(2))
     with halving.init("bench", root=folder, seed=0, system_metrics=None) as run:
@@ -165,7 +182,13 @@ def _ten_scalars(loss: Tensor, step: int) -> dict[str, Any]:
     }
 
 
-def _time_block(step: Step, batches: Iterator[Any], steps: int, device: str, track: Callable[[Tensor, int], None] | None = None) -> float:
+def _time_block(
+    step: Step,
+    batches: Iterator[Any],
+    steps: int,
+    device: str,
+    track: Callable[[Tensor, int], None] | None = None,
+) -> float:
     """Seconds of a step, until the device has done the block."""
     _synchronize(device)
     began = time.perf_counter()
@@ -181,8 +204,9 @@ def train(folder: str, name: str, seconds: float, device: str, is_small: bool) -
     """Train from shards for so many seconds and more, in epochs of a sixth of it, with everything of ours on.
 
     Returns:
-        Shares of the time, 0-100, between the first epoch and the last: ``busy`` and ``kernels`` (None without a GPU), ``data_wait``
-        and ``saves``; ``stall_ms`` of each save that wrote; ``megabytes`` of a checkpoint; ``seconds`` between those epochs.
+        Shares of the time, 0-100, between the first epoch and the last: ``busy`` and ``kernels`` (None
+        without a GPU), ``data_wait`` and ``saves``; ``stall_ms`` of each save that wrote; ``megabytes`` of a
+        checkpoint; ``seconds`` between those epochs.
     """
     loop = Loop(name, device, is_small=is_small)
     store = Store(Path(folder))
@@ -192,7 +216,10 @@ def train(folder: str, name: str, seconds: float, device: str, is_small: bool) -
         batches = _without_end(dataset.loader("train", batch_size=loop.rows, seed=0).torch())
         state = {"model": loop.model, "optimizer": loop.optimizer, "training": training}
         stall_ms: list[float] = []
-        number, began, ended, kernels = 0, 0.0, 0.0, None
+        number = 0
+        began = 0.0
+        ended = 0.0
+        kernels = None
         for epoch in run.epochs(8):
             if epoch == 2:
                 kernels = _profile(lambda: training.step(loop.loss_of, next(batches)), device)
@@ -207,7 +234,9 @@ def train(folder: str, name: str, seconds: float, device: str, is_small: bool) -
                 ended = time.time()
             stall_ms += _timed_save(run, state)
     return {
-        "busy": _mean_of(run.id, "system/gpu.0/utilization", folder, began, ended) if device == "cuda" else None,
+        "busy": _mean_of(run.id, "system/gpu.0/utilization", folder, began, ended)
+        if device == "cuda"
+        else None,
         "kernels": kernels,
         "data_wait": _mean_of(run.id, "system/data_wait", folder, began, ended),
         "saves": _mean_of(run.id, "system/saves", folder, began, ended),
@@ -233,13 +262,17 @@ def count_waits(folder: str, steps: int, device: str, is_small: bool) -> dict[st
     with halving.init("bench", root=folder, system_metrics=1.0) as run:
         uses: dict[str, Callable[[Tensor, int], object]] = {
             "nothing logged": lambda *_: None,
-            "run.log() of tensors on the GPU": lambda loss, number: run.log(_ten_scalars(loss, number), step=number),
+            "run.log() of tensors on the GPU": lambda loss, number: run.log(
+                _ten_scalars(loss, number), step=number
+            ),
             "loss.item()": lambda loss, _: loss.item(),
         }
         return {name: _count_waits_of(loop, batches, steps, use, Path(folder)) for name, use in uses.items()}
 
 
-def _count_waits_of(loop: Loop, batches: Iterator[Any], steps: int, use: Callable[[Tensor, int], object], folder: Path) -> int:
+def _count_waits_of(
+    loop: Loop, batches: Iterator[Any], steps: int, use: Callable[[Tensor, int], object], folder: Path
+) -> int:
     from torch.profiler import ProfilerActivity, profile, record_function
 
     def block() -> None:
@@ -255,9 +288,13 @@ def _count_waits_of(loop: Loop, batches: Iterator[Any], steps: int, use: Callabl
         _synchronize(loop.device)
     profiler.export_chrome_trace(str(trace := folder / "trace.json"))
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if "dur" in event]
-    marked = next(event for event in events if event["name"] == "the block" and event.get("cat") == "user_annotation")
+    marked = next(
+        event for event in events if event["name"] == "the block" and event.get("cat") == "user_annotation"
+    )
     ended = marked["ts"] + marked["dur"]
-    within = [event for event in events if event["tid"] == marked["tid"] and marked["ts"] <= event["ts"] < ended]
+    within = [
+        event for event in events if event["tid"] == marked["tid"] and marked["ts"] <= event["ts"] < ended
+    ]
     return sum(event["name"] in WAITING_CALLS for event in within)
 
 
@@ -294,13 +331,18 @@ def _profile(step: Callable[[], object], device: str) -> float | None:
         for _ in range(_PROFILED):
             step()
         torch.cuda.synchronize()
-    spans = sorted((event.time_range.start, event.time_range.end) for event in profiler.events() if event.device_type.name == "CUDA")
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in profiler.events()
+        if event.device_type.name == "CUDA"
+    )
     return 100 * _covered(spans) / (spans[-1][1] - spans[0][0])
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
     """How much of the time lies in one or more of the spans, which are in order of their starts."""
-    total, reached = 0.0, spans[0][0]
+    total = 0.0
+    reached = spans[0][0]
     for start, end in spans:
         if end > reached:
             total += end - max(start, reached)
@@ -311,7 +353,11 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 def _mean_of(run: str, key: str, folder: str, began: float, ended: float) -> float | None:
     """Of the samples between two times."""
     table = curves([run], [key], root=folder, max_points=None)
-    values = [value for step, value in zip(table["step"].to_pylist(), table["value"].to_pylist(), strict=True) if began < step <= ended]
+    values = [
+        value
+        for step, value in zip(table["step"].to_pylist(), table["value"].to_pylist(), strict=True)
+        if began < step <= ended
+    ]
     return float(np.mean(values)) if values else None
 
 
@@ -346,7 +392,9 @@ def _synchronize(device: str) -> None:
 
 
 def _transformer(is_small: bool) -> tuple[nn.Module, int, dict[str, Any]]:
-    width, layers, heads, length, vocabulary, rows = (32, 2, 4, 16, 64, 4) if is_small else (768, 12, 12, 1024, 32_768, 16)
+    width, layers, heads, length, vocabulary, rows = (
+        (32, 2, 4, 16, 64, 4) if is_small else (768, 12, 12, 1024, 32_768, 16)
+    )
     model = Transformer(width, layers, heads, length, vocabulary)
     return model, rows, {"tokens": (vocabulary, (length + 1,), np.int32)}
 
@@ -358,7 +406,11 @@ def _convolutions(is_small: bool) -> tuple[nn.Module, int, dict[str, Any]]:
     for _ in range(depth):
         layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
     layers += [nn.AvgPool2d(8), nn.Flatten(), nn.Linear(16 * width, _CLASSES)]
-    return nn.Sequential(*layers), rows, {"inputs": (256, _PICTURE, np.uint8), "label": (_CLASSES, (), np.int64)}
+    return (
+        nn.Sequential(*layers),
+        rows,
+        {"inputs": (256, _PICTURE, np.uint8), "label": (_CLASSES, (), np.int64)},
+    )
 
 
 def _embeddings(is_small: bool) -> tuple[nn.Module, int, dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""A client that sends one request after the other, as a browser's tab does: over one connection, and a new one when that was closed."""
+"""A client that sends one request after the other, as a browser's tab does: over one connection, and a new
+one when that was closed.
+"""
 
 import asyncio
 from typing import NamedTuple
@@ -25,7 +27,11 @@ class Client:
         Raises:
             RuntimeError: it is neither 2xx nor 304.
         """
-        fields = {"Host": f"127.0.0.1:{self._port}", "Content-Type": "application/json", "Content-Length": str(len(body))}
+        fields = {
+            "Host": f"127.0.0.1:{self._port}",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+        }
         fields |= {name.replace("_", "-"): value for name, value in headers.items()}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         request = f"POST {path} HTTP/1.1\r\n{lines}\r\n{body}".encode()
@@ -47,5 +53,9 @@ class Client:
         reader, writer = self._streams
         writer.write(request)
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines if ": " in line)}
-        return Reply(int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0))))
+        headers = {
+            name.lower(): value for name, value in (line.split(": ", 1) for line in lines if ": " in line)
+        }
+        return Reply(
+            int(first.split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
+        )

@@ -1,4 +1,6 @@
-"""How long the index of runs takes to be made from an object store that takes a while for each answer, and what it asks of it."""
+"""How long the index of runs takes to be made from an object store that takes a while for each answer, and
+what it asks of it.
+"""
 
 import os
 import shutil
@@ -14,39 +16,69 @@ from benchmarks.results import Part, Table, Target, number
 from benchmarks.run_index import REBUILT, rebuilt
 from benchmarks.stores import PROJECT, compact, write_runs
 
-METRICS, POINTS = 10, 1_000
+METRICS = 10
+POINTS = 1_000
 _BOUND = 60.0  # seconds
 _WRITTEN = 300  # runs whose files all others share
 _TEXT = f"""
-Ended runs ({METRICS} metrics of {POINTS:,} points) in an object store that answers each request after {1000 * S3_ANSWER:.0f} ms (one of the
-benchmark's own, in memory, on the same cores), and an empty catalog on SQLite that `halving index` fills. *A segment each* is what a run
-leaves that nobody has compacted, *compacted* what most runs of a store are: a file of points and its rollup. The server's CPU is what the
-store itself takes of the same cores.
+Ended runs ({METRICS} metrics of {POINTS:,} points) in an object store that answers each request after
+{1000 * S3_ANSWER:.0f} ms (one of the benchmark's own, in memory, on the same cores), and an empty catalog on
+SQLite that `halving index` fills. *A segment each* is what a run leaves that nobody has compacted,
+*compacted* what most runs of a store are: a file of points and its rollup. The server's CPU is what the store
+itself takes of the same cores.
 """
 _KINDS = ("LIST", "HEAD", "GET")
 
 
 def measure(setting: Setting) -> Part:
     """Seconds until the catalog has all runs, and requests of each."""
-    part, rows = Part("index", "The index of runs from an object store", _TEXT), []
+    part = Part("index", "The index of runs from an object store", _TEXT)
+    rows = []
     for what in ("a segment each", "compacted"):
         folder = setting.work / what.replace(" ", "-")
         folder.mkdir()
-        made = in_child("benchmarks.index_on_s3:made", folder=str(folder), runs=setting.choose(20, REBUILT), compacted=what == "compacted")
-        runs, cpu = made["runs"], made["cpu"]
+        made = in_child(
+            "benchmarks.index_on_s3:made",
+            folder=str(folder),
+            runs=setting.choose(20, REBUILT),
+            compacted=what == "compacted",
+        )
+        runs = made["runs"]
+        cpu = made["cpu"]
         counts = [number(made["counts"].get(kind, 0) / runs) for kind in _KINDS]
         shares = [number(1e3 * cpu[whose] / runs) for whose in ("readers", "writer", "server")]
-        rows.append([what, f"{runs:,}", f"{made['processes']:.0f}", number(made["seconds"]), *counts, *shares, number(made["megabytes"])])
+        rows.append(
+            [
+                what,
+                f"{runs:,}",
+                f"{made['processes']:.0f}",
+                number(made["seconds"]),
+                *counts,
+                *shares,
+                number(made["megabytes"]),
+            ]
+        )
         target = f"an index of {runs:,} runs made from S3, {what}, by {made['processes']:.0f} processes"
         part.targets.append(Target(target, "s", [made["seconds"]], _BOUND))
     cpus = [f"ms of CPU a run, of {whose}" for whose in ("the readers", "the one who writes", "the server")]
-    header = ["runs have", "runs", "processes", "s", *(f"{kind} a run" for kind in _KINDS), *cpus, "MB of a process at most"]
+    header = [
+        "runs have",
+        "runs",
+        "processes",
+        "s",
+        *(f"{kind} a run" for kind in _KINDS),
+        *cpus,
+        "MB of a process at most",
+    ]
     part.tables.append(Table(header, rows, "Making the index from an object store (SQLite)"))
     return part
 
 
 def made(folder: str, runs: int, compacted: bool) -> dict[str, Any]:
-    """Seconds until an empty catalog has all runs, with requests and CPU seconds. In a process of its own, which is the store's server."""
+    """Seconds until an empty catalog has all runs, with requests and CPU seconds.
+
+    In a process of its own, which is the store's server.
+    """
     import time
 
     os.environ |= CREDENTIALS
@@ -62,7 +94,9 @@ def made(folder: str, runs: int, compacted: bool) -> dict[str, Any]:
 
 
 def fill(server: ObjectServer, folder: str, runs: int, *, compacted: bool) -> str:
-    """Runs that share the contents of a few, which are written to a folder first; give the store's address."""
+    """Runs that share the contents of a few, which are written to a folder first; give the store's
+    address.
+    """
     store = Path(folder, "written")
     names = write_runs(str(store), min(runs, _WRITTEN), METRICS, POINTS, 1)
     if compacted:
@@ -76,10 +110,14 @@ def fill(server: ObjectServer, folder: str, runs: int, *, compacted: bool) -> st
             contents[name][file] = path.read_bytes()
     shutil.rmtree(store)
     for place in range(runs):
-        name, new = names[place % len(names)], f"run-{place:06d}"
+        name = names[place % len(names)]
+        new = f"run-{place:06d}"
         for file, content in contents[name].items():
             is_text = file.endswith(".json")  # a manifest has the names of its files
-            server.put(f"bench/experiments/{file.replace(name, new)}", content.replace(name.encode(), new.encode()) if is_text else content)
+            server.put(
+                f"bench/experiments/{file.replace(name, new)}",
+                content.replace(name.encode(), new.encode()) if is_text else content,
+            )
     server.counts.clear()
     return server.root("bench")
 
@@ -88,6 +126,7 @@ def _make(root: str, url: str) -> dict[str, Any]:
     import resource
 
     figures = rebuilt(root, url)
-    own, readers = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    readers = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = {"writer": own.ru_utime + own.ru_stime, "readers": readers.ru_utime + readers.ru_stime}
     return figures | {"cpu": cpu, "megabytes": max(own.ru_maxrss, readers.ru_maxrss) / 1024}

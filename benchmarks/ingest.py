@@ -17,9 +17,10 @@ from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.server import cpu_of, running_server
 
 _TEXT = """
-One server process on an empty store, and clients on the same machine, each a process with a run of its own: the SDK logs ten scalars a
-call in a tight loop and finishes (Arrow IPC, zstd). The clock runs from the first call of any until the last `finish()` has returned:
-every point is then acknowledged, which means written as Parquet and synced. The points are counted in the store's files.
+One server process on an empty store, and clients on the same machine, each a process with a run of its own:
+the SDK logs ten scalars a call in a tight loop and finishes (Arrow IPC, zstd). The clock runs from the first
+call of any until the last `finish()` has returned: every point is then acknowledged, which means written as
+Parquet and synced. The points are counted in the store's files.
 """
 _CLIENT = "import sys; from benchmarks.ingest import client; client(*sys.argv[1:])"
 
@@ -27,27 +28,48 @@ _CLIENT = "import sys; from benchmarks.ingest import client; client(*sys.argv[1:
 def measure(setting: Setting) -> Part:
     """Points a second that are durable, by the number of clients."""
     part = Part("ingest", "Points over HTTP", _TEXT)
-    rounds, calls = setting.choose(1, 5), setting.choose(2_000, 200_000)
+    rounds = setting.choose(1, 5)
+    calls = setting.choose(2_000, 200_000)
     columns = ["clients", "points", "M points/s", "server CPU, s a M points", "points lost or twice"]
     table = Table(columns, [])
     for clients in (1, 4):
-        rates, shares, wrong = [], [], 0
+        rates = []
+        shares = []
+        wrong = 0
         for turn in range(rounds):
             setting.settle()
-            rate, share, missing = _one(setting, setting.work / f"{clients}-{turn}", clients, calls // clients)
+            rate, share, missing = _one(
+                setting, setting.work / f"{clients}-{turn}", clients, calls // clients
+            )
             rates.append(rate)
             shares.append(share)
             wrong += abs(missing)
-        table.rows.append([str(clients), f"{calls // clients * clients * METRICS:,}", spread(rates), spread(shares), number(wrong)])
+        table.rows.append(
+            [
+                str(clients),
+                f"{calls // clients * clients * METRICS:,}",
+                spread(rates),
+                spread(shares),
+                number(wrong),
+            ]
+        )
         part.targets.append(
-            Target(f"points taken over HTTP, {clients} client{'s' if clients > 1 else ''}", "M points/s", rates, 0.5, at_most=False)
+            Target(
+                f"points taken over HTTP, {clients} client{'s' if clients > 1 else ''}",
+                "M points/s",
+                rates,
+                0.5,
+                at_most=False,
+            )
         )
     part.tables.append(table)
     return part
 
 
 def _one(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float, float, int]:
-    """M points a second, the server's CPU seconds for a million, and how many points are missing (or there twice: negative)."""
+    """M points a second, the server's CPU seconds for a million, and how many points are missing (or there
+    twice: negative).
+    """
     root = work / "store"
     with running_server(str(root), setting.choose(0, 3)) as (server, port):
         command = [sys.executable, "-c", _CLIENT, f"http://127.0.0.1:{port}"]
@@ -65,10 +87,12 @@ def _one(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float,
         ]
         for process in started:
             _said(process)
-        before, began = cpu_of(server), time.perf_counter()
+        before = cpu_of(server)
+        began = time.perf_counter()
         for process in started:
             process.communicate("go\n")
-        seconds, cpu = time.perf_counter() - began, cpu_of(server) - before
+        seconds = time.perf_counter() - began
+        cpu = cpu_of(server) - before
     points = calls * clients * METRICS
     stored = sum(pq.read_metadata(path).num_rows for path in root.glob("metrics/*/*/live/*.parquet"))
     return points / seconds / 1e6, cpu / points * 1e6, points - stored

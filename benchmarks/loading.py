@@ -1,4 +1,6 @@
-"""Feeding a training: rows a second out of shards, the first batch after a resume, and how long a step waits, beside other loaders."""
+"""Feeding a training: rows a second out of shards, the first batch after a resume, and how long a step waits,
+beside other loaders.
+"""
 
 import json
 import sys
@@ -18,17 +20,20 @@ _STEP = 0.02  # seconds
 _ROWS = {"blobs": 40_000, "floats": 1_000_000}
 _LEAST = {"blobs": 150_000, "floats": 1_500_000}  # rows a second, promised
 _NAMES = {"blobs": f"blobs of {BLOB_BYTES:,} bytes", "floats": f"rows of {FLOATS} float32"}
-_PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+)
 _TEXT = f"""
-Shuffled rows in batches of {_BATCH}, from files in the page cache, by one process and its threads on one core: a batch is a list of
-`bytes`, or an array or tensor `(rows, {FLOATS})`. Each loader reads files that it has written itself, with its default settings and no
-worker processes. *Rows/s*: whole epochs over 5 s, opening included. *Resume*: from opening a loader with a state in mid-epoch to its first
-batch, in a process that has imported everything; the median of five. Each round is a process of its own, and the loaders take turns.
-Loaders that take minutes to write get fewer rows.
+Shuffled rows in batches of {_BATCH}, from files in the page cache, by one process and its threads on one
+core: a batch is a list of `bytes`, or an array or tensor `(rows, {FLOATS})`. Each loader reads files that it
+has written itself, with its default settings and no worker processes. *Rows/s*: whole epochs over 5 s,
+opening included. *Resume*: from opening a loader with a state in mid-epoch to its first batch, in a process
+that has imported everything; the median of five. Each round is a process of its own, and the loaders take
+turns. Loaders that take minutes to write get fewer rows.
 """
 _WAITS = f"""
-A training whose step takes {_STEP * 1000:.0f} ms, in which this process sleeps as it does while a GPU computes; the share of the time in
-which it waits for the next batch, from the second one on.
+A training whose step takes {_STEP * 1000:.0f} ms, in which this process sleeps as it does while a GPU
+computes; the share of the time in which it waits for the next batch, from the second one on.
 """
 
 
@@ -38,7 +43,8 @@ class Peer:
 
     Attributes:
         name: in the table.  module: its script in ``benchmarks.peers``.
-        folder: of its environment.  choices: lists of requirements, the first that installs counts; none for what ours has.
+        folder: of its environment.  choices: lists of requirements, the first that installs counts; none for
+            what ours has.
         imports: a module that an installation must have.
         rows: where it gets fewer.
     """
@@ -54,19 +60,44 @@ class Peer:
 PEERS = (
     Peer("Halving", "load_halving"),
     Peer("Parquet, pyarrow", "load_parquet"),
-    Peer("LitData", "load_litdata", "litdata", (("litdata==0.2.76", "numpy"),), "litdata", {"floats": 200_000}),
-    Peer("WebDataset", "load_webdataset", "webdataset", (("webdataset==1.0.2", "numpy"),), "webdataset", {"floats": 100_000}),
-    Peer("MosaicML Streaming", "load_mosaic", "mosaicml-streaming", (("mosaicml-streaming==0.13.0",),), "streaming", {"floats": 200_000}),
+    Peer(
+        "LitData", "load_litdata", "litdata", (("litdata==0.2.76", "numpy"),), "litdata", {"floats": 200_000}
+    ),
+    Peer(
+        "WebDataset",
+        "load_webdataset",
+        "webdataset",
+        (("webdataset==1.0.2", "numpy"),),
+        "webdataset",
+        {"floats": 100_000},
+    ),
+    Peer(
+        "MosaicML Streaming",
+        "load_mosaic",
+        "mosaicml-streaming",
+        (("mosaicml-streaming==0.13.0",),),
+        "streaming",
+        {"floats": 200_000},
+    ),
 )
 
 
 def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
-    """All loaders' figures; one that cannot be installed or breaks is in the table with its reason. A quick run takes the first two."""
+    """All loaders' figures; one that cannot be installed or breaks is in the table with its reason.
+
+    A quick run takes the first two.
+    """
     peers = peers[:2] if setting.quick else peers
     part = Part("loading", "Loading shuffled rows", _TEXT)
-    notes, pythons, reasons = [], {}, {}
+    notes = []
+    pythons = {}
+    reasons = {}
     for peer in peers:
-        installed = install(setting.home / peer.folder, peer.choices, peer.imports, allowed=not setting.quick) if peer.choices else None
+        installed = (
+            install(setting.home / peer.folder, peer.choices, peer.imports, allowed=not setting.quick)
+            if peer.choices
+            else None
+        )
         if installed is None or installed.python is not None:
             pythons[peer.name] = Path(sys.executable) if installed is None else installed.python
         else:
@@ -87,7 +118,8 @@ def waits(folder: str, kind: str, steps: int) -> float:
 
     batches = iter(read(Path(folder), kind, _BATCH, None))
     next(batches)
-    waited, began = 0.0, time.perf_counter()
+    waited = 0.0
+    began = time.perf_counter()
     for _ in range(steps):
         time.sleep(_STEP)
         before = time.perf_counter()
@@ -96,7 +128,14 @@ def waits(folder: str, kind: str, steps: int) -> float:
     return waited / (time.perf_counter() - began)
 
 
-def _table(setting: Setting, part: Part, peers: Sequence[Peer], pythons: Mapping[str, Path], reasons: dict[str, str], kind: str) -> Table:
+def _table(
+    setting: Setting,
+    part: Part,
+    peers: Sequence[Peer],
+    pythons: Mapping[str, Path],
+    reasons: dict[str, str],
+    kind: str,
+) -> Table:
     found: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
     turns = setting.choose(1, 3)
     for turn in range(-1, turns):
@@ -111,21 +150,44 @@ def _table(setting: Setting, part: Part, peers: Sequence[Peer], pythons: Mapping
             except ChildFailed as error:
                 reasons[peer.name] = str(error)
         setting.settle()
-    table = Table(["loader", "version", "rows", "rows/s", "ratio", "resume, ms"], [], f"Shuffled {_NAMES[kind]}, one core")
+    table = Table(
+        ["loader", "version", "rows", "rows/s", "ratio", "resume, ms"],
+        [],
+        f"Shuffled {_NAMES[kind]}, one core",
+    )
     best = found[peers[0].name]
     for peer in peers:
         rounds = found[peer.name]
         if peer.name in reasons or not best:
-            table.rows.append([peer.name, f"not measured: {reasons.get(peer.name, 'no reference')}", *[""] * 4])
+            table.rows.append(
+                [peer.name, f"not measured: {reasons.get(peer.name, 'no reference')}", *[""] * 4]
+            )
             continue
         rates, resumes = ([result[key] for result in rounds] for key in ("rows_s", "resume_ms"))
         ratio = number(sorted(rates)[turns // 2] / sorted(result["rows_s"] for result in best)[turns // 2])
         shown = "no exact resume" if None in resumes else spread(resumes)
-        table.rows.append([peer.name, rounds[0]["version"], f"{_rows(setting, peer, kind):,}", spread(rates), f"{ratio}x", shown])
+        table.rows.append(
+            [
+                peer.name,
+                rounds[0]["version"],
+                f"{_rows(setting, peer, kind):,}",
+                spread(rates),
+                f"{ratio}x",
+                shown,
+            ]
+        )
     if best:
         part.targets += [
-            Target(f"shuffled {_NAMES[kind]}", "rows/s", [result["rows_s"] for result in best], _LEAST[kind], at_most=False),
-            Target(f"first batch after a resume, {kind}", "ms", [result["resume_ms"] for result in best], 50.0),
+            Target(
+                f"shuffled {_NAMES[kind]}",
+                "rows/s",
+                [result["rows_s"] for result in best],
+                _LEAST[kind],
+                at_most=False,
+            ),
+            Target(
+                f"first batch after a resume, {kind}", "ms", [result["resume_ms"] for result in best], 50.0
+            ),
         ]
     return table
 
@@ -139,7 +201,11 @@ def _waits(setting: Setting, part: Part) -> Table:
             for _ in range(setting.choose(1, 3))
         ]
         table.rows.append([_NAMES[kind], spread(shares)])
-        part.targets.append(Target(f"share of the time in which a step of {_STEP * 1000:.0f} ms waits, {kind}", "%", shares, 2.0))
+        part.targets.append(
+            Target(
+                f"share of the time in which a step of {_STEP * 1000:.0f} ms waits, {kind}", "%", shares, 2.0
+            )
+        )
     return table
 
 
@@ -151,9 +217,22 @@ def _run(setting: Setting, peer: Peer, python: Path, kind: str, phase: str) -> d
     place = setting.work / peer.module
     folder = place / kind
     folder.mkdir(parents=True, exist_ok=True)
-    given = {"folder": str(folder), "kind": kind, "rows": _rows(setting, peer, kind), "batch": _BATCH, "phase": phase}
+    given = {
+        "folder": str(folder),
+        "kind": kind,
+        "rows": _rows(setting, peer, kind),
+        "batch": _BATCH,
+        "phase": phase,
+    }
     given |= {"seconds": setting.choose(1, 50) / 10}
-    command = [str(python), "-c", _PROGRAM, json.dumps(given), str(CHECKOUT), f"benchmarks.peers.{peer.module}"]
+    command = [
+        str(python),
+        "-c",
+        _PROGRAM,
+        json.dumps(given),
+        str(CHECKOUT),
+        f"benchmarks.peers.{peer.module}",
+    ]
     variables = environment(place)
     if not peer.choices:
         variables["PYTHONPATH"] = str(CHECKOUT / "sdk")

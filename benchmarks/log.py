@@ -11,13 +11,14 @@ from benchmarks.peers.harness import Opened, work
 from benchmarks.results import Part, Table, Target, spread
 
 BOUNDS = {"p50": 1.5, "p99": 10.0, "p99.9": 50.0}  # µs, promised while the drain thread is working
-_PAUSE = 0.005  # seconds between flushes: a thread that asked without a pause would measure the interpreter's lock
+# seconds between flushes: a thread that asked without a pause would measure the interpreter's lock
+_PAUSE = 0.005
 _TEXT = f"""
-A call is timed with `perf_counter_ns`, and the median cost of reading that clock is subtracted. *Tight* calls `log` again at once;
-*paced* computes for about 1 ms (SHA-256, which lets other threads run) before each call, as a training step does. *Idle*: the drain
-thread follows its own delay. *Busy*: a second thread calls `run.flush()` all the time, with {_PAUSE * 1000:.0f} ms between two, so
-that segments are encoded, written and synced without end. The ten values are new float objects in each call. The targets hold for
-the busy drain.
+A call is timed with `perf_counter_ns`, and the median cost of reading that clock is subtracted. *Tight* calls
+`log` again at once; *paced* computes for about 1 ms (SHA-256, which lets other threads run) before each call,
+as a training step does. *Idle*: the drain thread follows its own delay. *Busy*: a second thread calls
+`run.flush()` all the time, with {_PAUSE * 1000:.0f} ms between two, so that segments are encoded, written and
+synced without end. The ten values are new float objects in each call. The targets hold for the busy drain.
 """
 
 
@@ -26,19 +27,29 @@ def measure(setting: Setting) -> Part:
     part = Part("log", "Latency of `run.log()`, ten scalars", _TEXT)
     table = Table(["loop", "drain", "calls", "p50, µs", "p99, µs", "p99.9, µs", "max, µs"], [])
     rounds = setting.choose(1, 5)
-    for loop, calls, work_ms in (("tight", setting.choose(2_000, 300_000), 0.0), ("paced", setting.choose(50, 5_000), 1.0)):
+    for loop, calls, work_ms in (
+        ("tight", setting.choose(2_000, 300_000), 0.0),
+        ("paced", setting.choose(50, 5_000), 1.0),
+    ):
         found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
         for turn in range(rounds):
             for busy in (False, True) if turn % 2 == 0 else (True, False):
                 setting.settle()
                 folder = str(setting.work / f"{loop}-{busy}-{turn}")
-                found[busy].append(in_child("benchmarks.log:one", folder=folder, calls=calls, work_ms=work_ms, busy=busy)["latency_us"])
+                found[busy].append(
+                    in_child("benchmarks.log:one", folder=folder, calls=calls, work_ms=work_ms, busy=busy)[
+                        "latency_us"
+                    ]
+                )
         for busy, results in found.items():
             values = {name: [result[name] for result in results] for name in results[0]}
-            table.rows.append([loop, "busy" if busy else "idle", f"{calls:,}", *(spread(each) for each in values.values())])
+            table.rows.append(
+                [loop, "busy" if busy else "idle", f"{calls:,}", *(spread(each) for each in values.values())]
+            )
             if busy:
                 part.targets += [
-                    Target(f"`log()` {name}, {loop} loop, busy drain", "µs", values[name], bound) for name, bound in BOUNDS.items()
+                    Target(f"`log()` {name}, {loop} loop, busy drain", "µs", values[name], bound)
+                    for name, bound in BOUNDS.items()
                 ]
     part.tables.append(table)
     return part

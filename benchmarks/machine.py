@@ -48,7 +48,9 @@ class Setting:
         return quick if self.quick else full
 
     def settle(self) -> None:
-        """Let what was written reach the disk, so that one round does not pay for the one before; in a quick run nobody looks at that."""
+        """Let what was written reach the disk, so that one round does not pay for the one before; in a quick
+        run nobody looks at that.
+        """
         if not self.quick:
             os.sync()
             time.sleep(0.2)
@@ -59,8 +61,17 @@ class ChildFailed(RuntimeError):
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """What the figures stand on: the machine, its load before the measurement, the versions, the commit, the date."""
-    machine = (_processor(), f"{os.cpu_count()} cores", _memory(), _disk(folder), platform.system(), f"Python {platform.python_version()}")
+    """What the figures stand on: the machine, its load before the measurement, the versions, the commit, the
+    date.
+    """
+    machine = (
+        _processor(),
+        f"{os.cpu_count()} cores",
+        _memory(),
+        _disk(folder),
+        platform.system(),
+        f"Python {platform.python_version()}",
+    )
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "machine": ", ".join(machine),
@@ -80,11 +91,16 @@ def in_child(function: str, /, **arguments: Any) -> Any:
 
 
 def called(function: str, arguments: str) -> Any:
-    """As :func:`in_child`, of arguments in JSON. The tests of quick runs have a process forked instead that has imported everything."""
+    """As :func:`in_child`, of arguments in JSON.
+
+    The tests of quick runs have a process forked instead that has imported everything.
+    """
     return run_json([sys.executable, "-c", _CHILD, function, arguments], cwd=CHECKOUT)
 
 
-def run_json(command: list[str], *, cwd: Path, environment: dict[str, str] | None = None, timeout: float = 900) -> Any:
+def run_json(
+    command: list[str], *, cwd: Path, environment: dict[str, str] | None = None, timeout: float = 900
+) -> Any:
     """Run a command and parse the last line it prints.
 
     Raises:
@@ -92,7 +108,13 @@ def run_json(command: list[str], *, cwd: Path, environment: dict[str, str] | Non
     """
     # A session of its own, so that what it has started ends with it.
     with subprocess.Popen(
-        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         _CHILDREN.add(process)
         try:
@@ -147,7 +169,9 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "unknown"
 
 

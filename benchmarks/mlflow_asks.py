@@ -1,4 +1,7 @@
-"""What a client of MLflow's API asks, timed: the same code for every server. It runs in a process of its own."""
+"""What a client of MLflow's API asks, timed: the same code for every server.
+
+It runs in a process of its own.
+"""
 
 import hashlib
 import http.client
@@ -11,7 +14,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-FILTER, ORDER = "metrics.loss < 0.5 and params.optimizer = 'adam'", ["metrics.loss ASC"]
+FILTER = "metrics.loss < 0.5 and params.optimizer = 'adam'"
+ORDER = ["metrics.loss ASC"]
 CLIENTS = 8
 _METRICS = 100  # of a batch
 _PAGE = 100
@@ -26,7 +30,8 @@ class Caller:
     """Asks over one connection, which stays open while it is used."""
 
     def __init__(self, port: int) -> None:
-        self._connection, self._used = http.client.HTTPConnection("127.0.0.1", port, timeout=300), time.monotonic()
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        self._used = time.monotonic()
 
     def post(self, endpoint: str, content: Mapping[str, Any]) -> Any:
         """A POST to an endpoint of runs, experiments or metrics."""
@@ -35,7 +40,9 @@ class Caller:
     def get(self, endpoint: str, **query: str) -> Any:
         return json.loads(self.send("GET", f"{_BASE}{endpoint}?{urlencode(query)}"))
 
-    def send(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> bytes:
+    def send(
+        self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
+    ) -> bytes:
         """The body of the answer.
 
         Raises:
@@ -45,7 +52,8 @@ class Caller:
             self._connection.close()  # the next request opens it again
         self._connection.request(method, path, body, {"Content-Type": kind} if body is not None else {})
         answer = self._connection.getresponse()
-        found, self._used = answer.read(), time.monotonic()
+        found = answer.read()
+        self._used = time.monotonic()
         if answer.status != 200:
             raise RuntimeError(f"{method} {path}: {answer.status} {found[:500]!r}")
         return found
@@ -60,9 +68,11 @@ def ask(*, port: int, runs: int, calls: int, points: int) -> dict[str, Any]:
         points: of the history that is read.
 
     Returns:
-        ``seconds``: of each call, by question. ``answers``: what was answered, in a form that every server must give alike.
+        ``seconds``: of each call, by question. ``answers``: what was answered, in a form that every server
+            must give alike.
     """
-    caller, seconds = Caller(port), Timed()
+    caller = Caller(port)
+    seconds = Timed()
     experiment = caller.post("experiments/create", {"name": "bench"})["experiment_id"]
     answers: dict[str, Any] = {}
     _log(caller, experiment, calls, seconds, answers)
@@ -76,7 +86,10 @@ def ask(*, port: int, runs: int, calls: int, points: int) -> dict[str, Any]:
 
 def _log(caller: Caller, experiment: str, calls: int, seconds: Timed, answers: dict[str, Any]) -> None:
     run = _begin(caller, experiment, "logs")
-    for title, metrics, count in (("log-batch, 100 metrics", _METRICS, calls), ("log-batch, 1,000 metrics", 1_000, calls // 5)):
+    for title, metrics, count in (
+        ("log-batch, 100 metrics", _METRICS, calls),
+        ("log-batch, 1,000 metrics", 1_000, calls // 5),
+    ):
         bodies = [{"run_id": run, "metrics": _batch(step, metrics)} for step in range(count)]
         seconds[title] = [_timed(partial(caller.post, "runs/log-batch", body)) for body in bodies]
     singles = [{"run_id": run, **_batch(step, 1)[0], "key": "single"} for step in range(calls)]
@@ -85,11 +98,16 @@ def _log(caller: Caller, experiment: str, calls: int, seconds: Timed, answers: d
     answers["run"] = _plain(caller.get("runs/get", run_id=run)["run"])
 
 
-def _history(caller: Caller, experiment: str, calls: int, points: int, seconds: Timed, answers: dict[str, Any]) -> None:
+def _history(
+    caller: Caller, experiment: str, calls: int, points: int, seconds: Timed, answers: dict[str, Any]
+) -> None:
     run = _begin(caller, experiment, "history")
     for begins in range(0, points, 1_000):
         steps = range(begins, min(begins + 1_000, points))
-        metrics = [{"key": "loss", "value": 1 / (step + 1), "timestamp": 1_000_000 + step, "step": step} for step in steps]
+        metrics = [
+            {"key": "loss", "value": 1 / (step + 1), "timestamp": 1_000_000 + step, "step": step}
+            for step in steps
+        ]
         caller.post("runs/log-batch", {"run_id": run, "metrics": metrics})
 
     def read() -> Any:
@@ -107,13 +125,16 @@ def _at_once(port: int, caller: Caller, experiment: str, calls: int, seconds: Ti
 
     runs = [_begin(caller, experiment, f"client {place}") for place in range(CLIENTS)]
     with ThreadPoolExecutor(CLIENTS) as threads:
-        seconds[f"log-batch, 100 metrics, {CLIENTS} clients at once"] = [one for each in threads.map(log, runs) for one in each]
+        seconds[f"log-batch, 100 metrics, {CLIENTS} clients at once"] = [
+            one for each in threads.map(log, runs) for one in each
+        ]
 
 
 def _artifact(caller: Caller, experiment: str, calls: int, seconds: Timed, answers: dict[str, Any]) -> None:
     run = _begin(caller, experiment, "artifacts")
     root = f"/api/2.0/mlflow-artifacts/artifacts/{experiment}/{run}/artifacts"
-    contents = [random.Random(place).randbytes(_ONE) for place in range(max(2, calls // 20))]  # none is another's: ours are kept once
+    # none is another's: ours are kept once
+    contents = [random.Random(place).randbytes(_ONE) for place in range(max(2, calls // 20))]
     seconds["upload of 10 MB"] = [
         _timed(partial(caller.send, "PUT", f"{root}/file-{place}.bin", body, "application/octet-stream"))
         for place, body in enumerate(contents)
@@ -128,8 +149,17 @@ def _filled(caller: Caller, runs: int) -> str:
     source = random.Random(0)
     for place in range(runs):
         run = _begin(caller, experiment, f"run {place}", 1_700_000_000_000 + place)
-        metrics = [{"key": key, "value": source.random(), "timestamp": 1_000_000, "step": 0} for key in ("loss", "a", "b", "c", "d")]
-        params = {"optimizer": source.choice(("adam", "sgd")), "lr": str(source.random()), "layers": "3", "width": "64", "seed": str(place)}
+        metrics = [
+            {"key": key, "value": source.random(), "timestamp": 1_000_000, "step": 0}
+            for key in ("loss", "a", "b", "c", "d")
+        ]
+        params = {
+            "optimizer": source.choice(("adam", "sgd")),
+            "lr": str(source.random()),
+            "layers": "3",
+            "width": "64",
+            "seed": str(place),
+        }
         listed = [{"key": key, "value": value} for key, value in params.items()]
         caller.post("runs/log-batch", {"run_id": run, "metrics": metrics, "params": listed})
     return experiment
@@ -153,7 +183,9 @@ def _search(caller: Caller, experiment: str, calls: int, seconds: Timed, answers
         "search, order by a metric": lambda: search(order_by=ORDER),
         "search, filter and order, first 10": lambda: _first(caller, experiment),
         "search, pages of 100, all of them": lambda: search(max_results=_PAGE),
-        "search, filter, order, pages of 100": lambda: search(filter=FILTER, order_by=ORDER, max_results=_PAGE),
+        "search, filter, order, pages of 100": lambda: search(
+            filter=FILTER, order_by=ORDER, max_results=_PAGE
+        ),
     }
     seconds["the first search with a filter"] = [_timed(variants["search, filter and order"])]
     for title, variant in variants.items():
@@ -168,7 +200,9 @@ def _first(caller: Caller, experiment: str) -> list[dict[str, Any]]:
     return found
 
 
-def _with_client(port: int, experiment: str, searched: str, calls: int, seconds: Timed, answers: dict[str, Any]) -> None:
+def _with_client(
+    port: int, experiment: str, searched: str, calls: int, seconds: Timed, answers: dict[str, Any]
+) -> None:
     """The same by MLflow's own client, where its package is there."""
     try:
         from mlflow import MlflowClient
@@ -183,20 +217,32 @@ def _with_client(port: int, experiment: str, searched: str, calls: int, seconds:
         _timed(partial(client.log_batch, run, metrics=batch, synchronous=True)) for batch in batches
     ]
     title = "MlflowClient.search_runs, filter and order"
-    seconds[title] = [_timed(lambda: client.search_runs([searched], FILTER, order_by=ORDER)) for _ in range(max(2, calls // 10))]
+    seconds[title] = [
+        _timed(lambda: client.search_runs([searched], FILTER, order_by=ORDER))
+        for _ in range(max(2, calls // 10))
+    ]
     answers[title] = [one.info.run_name for one in client.search_runs([searched], FILTER, order_by=ORDER)]
 
 
 def _begin(caller: Caller, experiment: str, name: str, started: int = 1_700_000_000_000) -> str:
-    made = caller.post("runs/create", {"experiment_id": experiment, "run_name": name, "start_time": started, "user_id": "ada"})
+    made = caller.post(
+        "runs/create",
+        {"experiment_id": experiment, "run_name": name, "start_time": started, "user_id": "ada"},
+    )
     return str(made["run"]["info"]["run_id"])
 
 
 def _batch(step: int, count: int) -> list[dict[str, Any]]:
     """Metrics of 100 keys."""
-    source, now = random.Random(step), 1_000_000 + step
+    source = random.Random(step)
+    now = 1_000_000 + step
     return [
-        {"key": f"train/metric_{place % _METRICS}", "value": source.random(), "timestamp": now, "step": 10 * step + place // _METRICS}
+        {
+            "key": f"train/metric_{place % _METRICS}",
+            "value": source.random(),
+            "timestamp": now,
+            "step": 10 * step + place // _METRICS,
+        }
         for place in range(count)
     ]
 
@@ -209,9 +255,13 @@ def _timed(question: Callable[[], object]) -> float:
 
 def _plain(run: Mapping[str, Any]) -> list[Any]:
     """A run without what differs from server to server: ids, times of a change, tags of MLflow's own."""
-    data, info = run.get("data", {}), run["info"]
+    data = run.get("data", {})
+    info = run["info"]
     kept: Sequence[Any] = [
-        sorted([one["key"], one["value"], int(one["timestamp"]), int(one.get("step", 0))] for one in data.get("metrics", [])),
+        sorted(
+            [one["key"], one["value"], int(one["timestamp"]), int(one.get("step", 0))]
+            for one in data.get("metrics", [])
+        ),
         sorted([one["key"], one["value"]] for one in data.get("params", [])),
         sorted([one["key"], one["value"]] for one in data.get("tags", [])),
     ]

@@ -1,4 +1,6 @@
-"""Halving's answers to MLflow's clients beside those of MLflow's own server on SQLite: how long each takes, and whether they are equal."""
+"""Halving's answers to MLflow's clients beside those of MLflow's own server on SQLite: how long each takes,
+and whether they are equal.
+"""
 
 import os
 import signal
@@ -20,29 +22,42 @@ from tests.ports import free_port
 from tests.waiting import wait_for
 
 _TEXT = f"""
-`halving serve` on the embedded store, and `mlflow server` with its runs in SQLite and its artifacts in a folder, with one worker and
-with as many as it starts by itself: each on an empty disk, one after the other, in another order each round. The client is the same
-code for all: raw HTTP over one connection that stays open, where no MlflowClient is named; {CLIENTS} clients are threads with a connection
-each. A batch is acknowledged by Halving after its file is synced and by MLflow after SQLite's transaction. Searches go over 1,000 runs of
-five metrics and five params. p99 is of the calls of all rounds; of fewer than a hundred calls it is the slowest. *Equal* compares what was
-answered with what Halving answered: runs with metrics, params and tags in their order, histories, an artifact's bytes.
+`halving serve` on the embedded store, and `mlflow server` with its runs in SQLite and its artifacts in a
+folder, with one worker and with as many as it starts by itself: each on an empty disk, one after the other,
+in another order each round. The client is the same code for all: raw HTTP over one connection that stays
+open, where no MlflowClient is named; {CLIENTS} clients are threads with a connection each. A batch is
+acknowledged by Halving after its file is synced and by MLflow after SQLite's transaction. Searches go over
+1,000 runs of five metrics and five params. p99 is of the calls of all rounds; of fewer than a hundred calls
+it is the slowest. *Equal* compares what was answered with what Halving answered: runs with metrics, params
+and tags in their order, histories, an artifact's bytes.
 """
 _OURS = "Halving"
 _NOT_COMPARED = {"searched"}
 
 
 def measure(setting: Setting) -> Part:
-    """Seconds of each question to each server, and the ratio. A quick run takes MLflow's environment if it is there."""
+    """Seconds of each question to each server, and the ratio.
+
+    A quick run takes MLflow's environment if it is there.
+    """
     part = Part("mlflow", "MLflow's clients: Halving and MLflow's server on SQLite", _TEXT)
     installed = _installed(setting)
-    names, version = [_OURS], ""
+    names = [_OURS]
+    version = ""
     if installed.python is None:
         part.missing.append(f"mlflow: {installed.reason}")
     else:
         names += ["MLflow, 1 worker"] + ([] if setting.quick else ["MLflow"])
-        version = run_json([str(installed.python), "-c", "import mlflow; print('\"' + mlflow.__version__ + '\"')"], cwd=setting.work)
+        version = run_json(
+            [str(installed.python), "-c", "import mlflow; print('\"' + mlflow.__version__ + '\"')"],
+            cwd=setting.work,
+        )
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    sizes = {"runs": setting.choose(20, 1_000), "calls": setting.choose(5, 100), "points": setting.choose(100, 10_000)}
+    sizes = {
+        "runs": setting.choose(20, 1_000),
+        "calls": setting.choose(5, 100),
+        "points": setting.choose(100, 10_000),
+    }
     for turn in range(setting.choose(1, 3)):
         for place in range(len(names)):
             name = names[(turn + place) % len(names)]
@@ -60,7 +75,8 @@ def measure(setting: Setting) -> Part:
 
 
 def _installed(setting: Setting) -> Installed:
-    there = install(setting.home / "mlflow", MLFLOW, "mlflow", allowed=False)  # any of these versions, if another part has installed it
+    # any of these versions, if another part has installed it
+    there = install(setting.home / "mlflow", MLFLOW, "mlflow", allowed=False)
     return there if there.python or setting.quick else install(setting.home / "mlflow", MLFLOW, "mlflow")
 
 
@@ -80,7 +96,12 @@ def _halving(folder: Path) -> Iterator[int]:
 def _mlflow(python: Path, folder: Path, options: Sequence[str]) -> Iterator[int]:
     """The port of MLflow's server on an empty folder."""
     port = free_port()
-    places = ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--artifacts-destination", str(folder / "artifacts")]
+    places = [
+        "--backend-store-uri",
+        f"sqlite:///{folder / 'mlflow.db'}",
+        "--artifacts-destination",
+        str(folder / "artifacts"),
+    ]
     process = subprocess.Popen(
         [str(python), "-m", "mlflow", "server", *places, "--port", str(port), *options],
         cwd=folder,
@@ -113,9 +134,16 @@ def times(rounds: Mapping[str, Sequence[Mapping[str, Any]]], version: str) -> Ta
     others = [name for name in rounds if name != _OURS]
     header = ["question", f"{_OURS}, ms", "p99, ms"]
     for name in others:
-        header += [f"{name}, ms", "its p99, ms" if name == others[0] else "their p99, ms", "ratio" if name == others[0] else "ratio to all"]
+        header += [
+            f"{name}, ms",
+            "its p99, ms" if name == others[0] else "their p99, ms",
+            "ratio" if name == others[0] else "ratio to all",
+        ]
     table = Table(
-        header, [], "A question", f"MLflow {version}. Medians of each round; a ratio above 1 is Halving's gain." if version else ""
+        header,
+        [],
+        "A question",
+        f"MLflow {version}. Medians of each round; a ratio above 1 is Halving's gain." if version else "",
     )
     for question in rounds[_OURS][0]["seconds"]:
         ours = _of(rounds[_OURS], question)

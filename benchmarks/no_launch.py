@@ -19,7 +19,8 @@ class NoLaunch(RunLauncher, ConfigurableClass):
 
     def __init__(self, seconds: float, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__()
-        self._seconds, self._inst_data = seconds, inst_data
+        self._seconds = seconds
+        self._inst_data = inst_data
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
@@ -30,7 +31,9 @@ class NoLaunch(RunLauncher, ConfigurableClass):
         return {"seconds": Field(Float, is_required=False, default_value=0.0)}
 
     @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> Self:
         return cls(inst_data=inst_data, **config_value)
 
     def launch_run(self, context: LaunchRunContext) -> None:

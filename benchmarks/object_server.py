@@ -1,7 +1,8 @@
-"""An S3 API in a thread of this process, as fast as Python allows: what is measured with it is its clients, and the wait for each answer.
+"""An S3 API in a thread of this process, as fast as Python allows: what is measured with it is its clients,
+and the wait for each answer.
 
-It keeps everything in memory, checks no signature, and knows what Arrow and boto3 ask of it here: GET with a range, HEAD, PUT, DELETE,
-listings of version 2, and deleting many at once. A multipart upload is refused.
+It keeps everything in memory, checks no signature, and knows what Arrow and boto3 ask of it here: GET with a
+range, HEAD, PUT, DELETE, listings of version 2, and deleting many at once. A multipart upload is refused.
 """
 
 import asyncio
@@ -18,10 +19,21 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_EC2_METADATA_DISABLED": "true"}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "bench",
+    "AWS_SECRET_ACCESS_KEY": "bench",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 """For the environment of its clients; it checks none."""
 _MOST_KEYS = 1_000
-_REASONS = {100: "Continue", 200: "OK", 204: "No Content", 206: "Partial Content", 404: "Not Found", 501: "Not Implemented"}
+_REASONS = {
+    100: "Continue",
+    200: "OK",
+    204: "No Content",
+    206: "Partial Content",
+    404: "Not Found",
+    501: "Not Implemented",
+}
 
 
 class _Object(NamedTuple):
@@ -46,7 +58,9 @@ class ObjectServer:
         self.counts: Counter[str] = Counter()
         self.wait = 0.0
         self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512))
+        self._server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
+        )
         self.endpoint = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -69,7 +83,9 @@ class ObjectServer:
         """Have an object without a request."""
         if path not in self.objects:
             insort(self._paths, path)
-        self.objects[path] = _Object(content, time.time(), hashlib.md5(content, usedforsecurity=False).hexdigest())
+        self.objects[path] = _Object(
+            content, time.time(), hashlib.md5(content, usedforsecurity=False).hexdigest()
+        )
 
     def delete(self, path: str) -> None:
         """Have an object no more, if there is one."""
@@ -96,16 +112,22 @@ class ObjectServer:
                 status, more, content = self._answer(method, target, headers, body)
                 more = {"Content-Length": str(len(content)), "Date": formatdate(usegmt=True), **more}
                 head = "".join(f"{name}: {value}\r\n" for name, value in more.items())
-                writer.write(f"HTTP/1.1 {status} {_REASONS[status]}\r\n{head}\r\n".encode() + (b"" if method == "HEAD" else content))
+                writer.write(
+                    f"HTTP/1.1 {status} {_REASONS[status]}\r\n{head}\r\n".encode()
+                    + (b"" if method == "HEAD" else content)
+                )
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _answer(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
         parts = urlsplit(target)
-        path, query = unquote(parts.path).lstrip("/"), parse_qs(parts.query, keep_blank_values=True)
+        path = unquote(parts.path).lstrip("/")
+        query = parse_qs(parts.query, keep_blank_values=True)
         is_list = method == "GET" and "list-type" in query
         self.counts["LIST" if is_list else method] += 1
         if is_list:
@@ -127,22 +149,36 @@ class ObjectServer:
 
     def _get(self, path: str, headers: dict[str, str], method: str) -> tuple[int, dict[str, str], bytes]:
         if (found := self.objects.get(path)) is None:
-            return 404, {"Content-Type": "application/xml"}, b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>"
-        content, status = found.content, 200
-        more = {"ETag": f'"{found.etag}"', "Last-Modified": formatdate(found.written, usegmt=True), "Content-Type": "binary/octet-stream"}
+            return (
+                404,
+                {"Content-Type": "application/xml"},
+                b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>",
+            )
+        content = found.content
+        status = 200
+        more = {
+            "ETag": f'"{found.etag}"',
+            "Last-Modified": formatdate(found.written, usegmt=True),
+            "Content-Type": "binary/octet-stream",
+        }
         if method == "HEAD":
             return status, {**more, "Content-Length": str(len(content))}, b""
         if asked := headers.get("range"):
             first, _, last = asked.removeprefix("bytes=").partition("-")
-            start, end = int(first), min(int(last) if last else len(content) - 1, len(content) - 1)
+            start = int(first)
+            end = min(int(last) if last else len(content) - 1, len(content) - 1)
             more["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
-            content, status = content[start : end + 1], 206
+            content = content[start : end + 1]
+            status = 206
         return status, more, content
 
     def _list(self, bucket: str, query: dict[str, list[str]]) -> bytes:
-        prefix, delimiter = f"{bucket}/{query.get('prefix', [''])[0]}", query.get("delimiter", [""])[0]
+        prefix = f"{bucket}/{query.get('prefix', [''])[0]}"
+        delimiter = query.get("delimiter", [""])[0]
         after = query.get("continuation-token", [""])[0]
-        contents, folders, last = list[str](), list[str](), ""
+        contents = list[str]()
+        folders = list[str]()
+        last = ""
         place = max(bisect_left(self._paths, prefix), bisect_right(self._paths, after))
         while place < len(self._paths) and (path := self._paths[place]).startswith(prefix):
             if len(contents) + len(folders) >= _MOST_KEYS:
@@ -150,7 +186,8 @@ class ObjectServer:
             folder, is_folder, _ = path[len(prefix) :].partition(delimiter) if delimiter else (path, "", "")
             if is_folder:
                 folders.append(f"{prefix}{folder}{delimiter}")
-                place = bisect_left(self._paths, f"{prefix}{folder}{chr(ord(delimiter) + 1)}")  # what is in it is not listed
+                # what is in it is not listed
+                place = bisect_left(self._paths, f"{prefix}{folder}{chr(ord(delimiter) + 1)}")
             else:
                 contents.append(path)
                 place += 1
@@ -160,11 +197,22 @@ class ObjectServer:
         cut = len(bucket) + 1
         text = "".join(
             f"<Contents><Key>{escape(path[cut:])}</Key><Size>{len(self.objects[path].content)}</Size><ETag>{self.objects[path].etag}</ETag>"
-            f"<LastModified>{time.strftime('%Y-%m-%dT%H:%M:%S.000Z', time.gmtime(self.objects[path].written))}</LastModified></Contents>"
+            f"<LastModified>{_iso_time(self.objects[path].written)}</LastModified></Contents>"
             for path in contents
-        ) + "".join(f"<CommonPrefixes><Prefix>{escape(folder[cut:])}</Prefix></CommonPrefixes>" for folder in folders)
-        more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(last)}</NextContinuationToken>" if last else ""
-        return f"<ListBucketResult>{more or '<IsTruncated>false</IsTruncated>'}{text}</ListBucketResult>".encode()
+        ) + "".join(
+            f"<CommonPrefixes><Prefix>{escape(folder[cut:])}</Prefix></CommonPrefixes>" for folder in folders
+        )
+        more = (
+            f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(last)}</NextContinuationToken>"
+            if last
+            else ""
+        )
+        more = more or "<IsTruncated>false</IsTruncated>"
+        return f"<ListBucketResult>{more}{text}</ListBucketResult>".encode()
+
+
+def _iso_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
@@ -185,7 +233,8 @@ async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
         size = int(line.partition(b";")[0], 16)
         if not size:
             return plain
-        plain, content = plain + content[:size], content[size + 2 :]
+        plain = plain + content[:size]
+        content = content[size + 2 :]
 
 
 @contextmanager

@@ -13,30 +13,51 @@ from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.training import _ten
 from tests.s3 import CREDENTIALS, S3, Gate
 
-UP, DOWN = 20, 60  # seconds of a block
+# seconds of a block
+UP = 20
+DOWN = 60
 _TEXT = f"""
-A PyTorch network (64 → 256 → 256 → 10, Adam) is trained on one core in epochs of 100 steps; each step logs ten scalars, each epoch reports
-and saves a checkpoint where one is due. Its store is on S3 (moto's server in a process of its own) behind a TCP proxy. Blocks of {UP} s
-with S3 alternate with blocks of {DOWN} s in which it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3
-is back, and every point is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store that
-is known to be unreachable costs nothing, but a checkpoint that is on its way when S3 falls silent waits for the request under way, as
-long as the last table says, and for its points, 5 s at most.
+A PyTorch network (64 → 256 → 256 → 10, Adam) is trained on one core in epochs of 100 steps; each step logs
+ten scalars, each epoch reports and saves a checkpoint where one is due. Its store is on S3 (moto's server in
+a process of its own) behind a TCP proxy. Blocks of {UP} s with S3 alternate with blocks of {DOWN} s in which
+it is unreachable: connections are *refused*, or accepted and *silent*. At the end S3 is back, and every point
+is counted in the store. *Longest epoch* is how long training stood still at most, once in an outage: a store
+that is known to be unreachable costs nothing, but a checkpoint that is on its way when S3 falls silent waits
+for the request under way, as long as the last table says, and for its points, 5 s at most.
 """
 _STEPS = 100
 
 
 def measure(setting: Setting) -> Part:
     """Blocks with and without S3."""
-    seconds, pairs = (setting.choose(1, UP), setting.choose(1, DOWN)), setting.choose(1, 5)
+    seconds = (setting.choose(1, UP), setting.choose(1, DOWN))
+    pairs = setting.choose(1, 5)
     part = Part("outage", "Training while S3 is unreachable", _TEXT)
-    header = ["S3", "blocks", "epochs/s with it", "epochs/s without", "longest epoch with it, s", "longest epoch without, s"]
-    table = Table([*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training")
+    header = [
+        "S3",
+        "blocks",
+        "epochs/s with it",
+        "epochs/s without",
+        "longest epoch with it, s",
+        "longest epoch without, s",
+    ]
+    table = Table(
+        [*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training"
+    )
     for kind in ("refused", "silent"):
-        found = in_child("benchmarks.outage:one", folder=str(setting.work / kind), kind=kind, seconds=seconds, pairs=pairs)
+        found = in_child(
+            "benchmarks.outage:one", folder=str(setting.work / kind), kind=kind, seconds=seconds, pairs=pairs
+        )
         slower = [100 * (up / down - 1) for up, down in zip(found["up"], found["down"], strict=True)]
         part.targets.append(Target(f"a training slowed down by an unreachable S3, {kind}", "%", slower, 5.0))
-        part.targets.append(Target(f"points lost by an unreachable S3, {kind}", "points", [found["lost"]], 0.0))
-        row = [kind, str(pairs), *(spread(found[name]) for name in ("up", "down", "longest_up", "longest_down"))]
+        part.targets.append(
+            Target(f"points lost by an unreachable S3, {kind}", "points", [found["lost"]], 0.0)
+        )
+        row = [
+            kind,
+            str(pairs),
+            *(spread(found[name]) for name in ("up", "down", "longest_up", "longest_down")),
+        ]
         p99 = " / ".join(number(statistics.median(found[name])) for name in ("log_up", "log_down"))
         table.rows.append([*row, p99, number(max(found["save"])), str(found["lost"])])
     part.tables += [table, _requests(setting)]
@@ -44,7 +65,9 @@ def measure(setting: Setting) -> Part:
 
 
 def _requests(setting: Setting) -> Table:
-    table = Table(["S3", "a HEAD, s", "a PUT, s"], [], "One request, with all its tries, until it is given up")
+    table = Table(
+        ["S3", "a HEAD, s", "a PUT, s"], [], "One request, with all its tries, until it is given up"
+    )
     for kind in ("refused", "silent"):
         found = in_child("benchmarks.outage:requests", kind=kind, times=setting.choose(1, 3))
         table.rows.append([kind, *(spread(found[name]) for name in ("exists", "replace"))])
@@ -57,7 +80,8 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
     from halving.errors import StoreUnavailable
 
     os.environ |= CREDENTIALS
-    server, found = S3(), {"exists": [], "replace": []}  # type: ignore[var-annotated]
+    server = S3()
+    found = {"exists": [], "replace": []}
     with contextlib.ExitStack() as ending:
         ending.callback(server.stop)
         gate = Gate((server.host, server.port))
@@ -65,7 +89,10 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
         store.replace("there", b"1")  # connected
         gate.shut() if kind == "refused" else gate.swallow()
         for _ in range(times):
-            for name, ask in (("exists", lambda: store.exists("there")), ("replace", lambda: store.replace("there", bytes(100_000)))):
+            for name, ask in (
+                ("exists", lambda: store.exists("there")),
+                ("replace", lambda: store.replace("there", bytes(100_000))),
+            ):
                 began = time.perf_counter()
                 with contextlib.suppress(StoreUnavailable):
                     ask()
@@ -77,8 +104,9 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
     """One training, through all its blocks, of so many seconds with S3 and without.
 
     Returns:
-        For each pair ``up`` and ``down``: epochs per second; ``longest_up``, ``longest_down``: seconds of an epoch with what lies
-        between it and the one before; ``log_up``, ``log_down``: µs; ``save``: each call's seconds while S3 was unreachable;
+        For each pair ``up`` and ``down``: epochs per second; ``longest_up``, ``longest_down``: seconds of an
+        epoch with what lies between it and the one before; ``log_up``, ``log_down``: µs; ``save``: each
+        call's seconds while S3 was unreachable;
         ``lost``: points that are not in the store in the end.
     """
     import torch
@@ -88,12 +116,23 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
 
     os.environ |= {**CREDENTIALS, "HALVING_JOURNAL": str(Path(folder) / "journal")}
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)  # after 30,000 steps the batch is known by heart, and a step on denormals takes five times as long
-    layers = [torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)]
+    # after 30,000 steps the batch is known by heart, and a step on denormals takes five times as long
+    torch.set_flush_denormal(True)
+    layers = [
+        torch.nn.Linear(64, 256),
+        torch.nn.ReLU(),
+        torch.nn.Linear(256, 256),
+        torch.nn.ReLU(),
+        torch.nn.Linear(256, 10),
+    ]
     model = torch.nn.Sequential(*layers)
-    optimizer, criterion = torch.optim.Adam(model.parameters()), torch.nn.CrossEntropyLoss()
-    inputs, labels = torch.randn(128, 64), torch.randint(0, 10, (128,))
-    found: dict[str, Any] = {name: [] for name in ("up", "down", "longest_up", "longest_down", "log_up", "log_down", "save")}
+    optimizer = torch.optim.Adam(model.parameters())
+    criterion = torch.nn.CrossEntropyLoss()
+    inputs = torch.randn(128, 64)
+    labels = torch.randint(0, 10, (128,))
+    found: dict[str, Any] = {
+        name: [] for name in ("up", "down", "longest_up", "longest_down", "log_up", "log_down", "save")
+    }
     server = S3()
     gate = Gate((server.host, server.port))
     root = server.root("outage", endpoint=gate.endpoint)
@@ -101,11 +140,15 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
     clock = time.perf_counter
     with contextlib.ExitStack() as ending, halving.init("p", id="r", root=root, system_metrics=None) as run:
         ending.callback(server.stop)
-        epochs, step = run.epochs(10**9), 0
+        epochs = run.epochs(10**9)
+        step = 0
 
         def block(name: str, length: float) -> None:
             nonlocal step
-            logs, count, longest, began = [], 0, 0.0, clock()
+            logs = []
+            count = 0
+            longest = 0.0
+            began = clock()
             while (last := clock()) - began < length:
                 epoch = next(epochs)
                 for _ in range(_STEPS):
@@ -113,7 +156,8 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
-                    value, step = loss.item(), step + 1
+                    value = loss.item()
+                    step = step + 1
                     before = clock()
                     run.log(_ten(value, step), step=step)
                     logs.append(clock() - before)
@@ -122,7 +166,8 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
                 run.save(model=model, optimizer=optimizer, epoch=epoch)
                 if name == "down":
                     found["save"].append(clock() - before)
-                count, longest = count + 1, max(longest, clock() - last)
+                count = count + 1
+                longest = max(longest, clock() - last)
             found[f"longest_{name}"].append(longest)
             found[name].append(count / (clock() - began))
             found[f"log_{name}"].append(1e6 * statistics.quantiles(logs, n=100)[98])
@@ -136,6 +181,8 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
         gate.open()
         epochs.close()
         run.finish()
-        (counted,) = sql("SELECT count(*) AS points FROM points WHERE key = 'train/loss'", root=root).to_pylist()
+        (counted,) = sql(
+            "SELECT count(*) AS points FROM points WHERE key = 'train/loss'", root=root
+        ).to_pylist()
         found["lost"] = step - counted["points"]
     return found

@@ -1,4 +1,6 @@
-"""What the Compare page takes in a real browser: until it is painted, to zoom, to hover, with many metrics and many runs."""
+"""What the Compare page takes in a real browser: until it is painted, to zoom, to hover, with many metrics
+and many runs.
+"""
 
 import json
 import statistics
@@ -17,35 +19,30 @@ from tests.browser import CHROMIUM, chromium
 from tests.waiting import wait_for
 
 _TEXT = """
-Headless Chromium without a GPU, the server and its store of noisy losses on one machine; files are in the page cache. *Navigation* is
-that of a new browser context, so that nothing is in its cache, in a window that has settled; for the first table it is that of a new
-server, too, whose memory is empty. A panel is painted when all of its curves are on the canvas; the end of that frame counts. CPU is
-that of the page's main thread from navigation on, its scripts, its decoding and its rasterizing included. *A frame* is the time from an
+Headless Chromium without a GPU, the server and its store of noisy losses on one machine; files are in the
+page cache. *Navigation* is that of a new browser context, so that nothing is in its cache, in a window that
+has settled; for the first table it is that of a new server, too, whose memory is empty. A panel is painted
+when all of its curves are on the canvas; the end of that frame counts. CPU is that of the page's main thread
+from navigation on, its scripts, its decoding and its rasterizing included. *A frame* is the time from an
 event of the mouse until the frame that answers it is done.
 """
 SIZE = {"width": 1600, "height": 1000}
 _TALL = {"width": 1600, "height": 2400}
-_SETTLED = 2  # seconds after which a new window computes nothing more: its own start page takes half a second of CPU
+# seconds after which a new window computes nothing more: its own start page takes half a second of CPU
+_SETTLED = 2
 _WATCH = """
-window.measured = {painted: [], rows: 0};
-window.frameEnd = (then) => requestAnimationFrame(() => {
-  const {port1, port2} = new MessageChannel();
-  port1.onmessage = () => then(performance.now());
-  port2.postMessage(0);
-});
-new PerformanceObserver((list) => {
-  const painted = list.getEntries().filter((entry) => entry.name === "halving:painted");
-  if (painted.length) frameEnd((end) => { for (const entry of painted) measured.painted.push([entry.detail, end]); });
-}).observe({type: "mark", buffered: true});
-new MutationObserver(() => {
-  if (measured.rows || !document.querySelector("[data-run]")) return;
-  measured.rows = -1;
-  frameEnd((end) => { measured.rows = end; });
-}).observe(document, {subtree: true, childList: true});
+window.measured = {painted: [], rows: 0}; window.frameEnd = (then) => requestAnimationFrame(() => { const
+{port1, port2} = new MessageChannel(); port1.onmessage = () => then(performance.now()); port2.postMessage(0);
+}); new PerformanceObserver((list) => { const painted = list.getEntries().filter((entry) => entry.name ===
+"halving:painted"); if (painted.length) frameEnd((end) =>
+{ for (const entry of painted) measured.painted.push([entry.detail, end]); });
+}).observe({type: "mark", buffered: true}); new MutationObserver(() => { if (measured.rows ||
+!document.querySelector("[data-run]")) return; measured.rows = -1; frameEnd((end) =>
+{ measured.rows = end; }); }).observe(document, {subtree: true, childList: true});
 """
 _FRAMES = """(type) => {
-  window.frames_ = [];
-  document.addEventListener(type, (event) => frameEnd((end) => frames_.push(end - event.timeStamp)), {capture: true});
+  window.frames_ = []; document.addEventListener(type, (event) => frameEnd((end) => frames_.push(end -
+  event.timeStamp)), {capture: true});
 }"""
 
 
@@ -56,17 +53,33 @@ def measure(setting: Setting) -> Part:
         part.missing.append(f"no {CHROMIUM} on this machine")
         return part
     with chromium() as browser:
-        part.tables = [_panels(setting, part, browser), _metrics(setting, part, browser), _runs(setting, part, browser)]
+        part.tables = [
+            _panels(setting, part, browser),
+            _metrics(setting, part, browser),
+            _runs(setting, part, browser),
+        ]
     return part
 
 
 def _panels(setting: Setting, part: Part, browser: Any) -> Table:
-    runs, points, rounds = setting.choose(3, 100), 1_000, setting.choose(1, 5)
+    runs = setting.choose(3, 100)
+    points = 1_000
+    rounds = setting.choose(1, 5)
     root = _store(setting, "panels", runs=runs, metrics=20, points=points)
-    name, settled = f"{runs} runs x {points:,} points", setting.choose(0, 3)
-    first, nine, cpu, zoom, zoomed, refined, hover = [], [], [], [], [], [], []
+    name = f"{runs} runs x {points:,} points"
+    settled = setting.choose(0, 3)
+    first = []
+    nine = []
+    cpu = []
+    zoom = []
+    zoomed = []
+    refined = []
+    hover = []
     for _ in range(rounds):
-        with running_server(root, settled) as (_, port), _tab(setting, browser, port, f"/?top={runs}", SIZE) as page:
+        with (
+            running_server(root, settled) as (_, port),
+            _tab(setting, browser, port, f"/?top={runs}", SIZE) as page,
+        ):
             first.append(_painted(page, 1))
             nine.append(_painted(page, 9))
             page.wait_for_load_state("networkidle")  # the panels below the ninth, too
@@ -78,7 +91,9 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
         _indexed(port, runs)
         for _ in range(rounds):
             cpu.append(_cpu(setting, browser, port, f"/?top={runs}", 20))
-    long = _store(setting, "long", runs=setting.choose(2, 20), metrics=4, points=setting.choose(5_000, 50_000))
+    long = _store(
+        setting, "long", runs=setting.choose(2, 20), metrics=4, points=setting.choose(5_000, 50_000)
+    )
     with running_server(long, settled) as (_, port), _tab(setting, browser, port, "/?top=20", SIZE) as page:
         _painted(page, 4)
         refined += [_refined(page, place) for place in range(rounds)]
@@ -97,7 +112,8 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
 def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
     names = setting.choose(60, 12_000)
     root = _store(setting, "names", runs=1, metrics=names, points=2)
-    usable, found = [], []
+    usable = []
+    found = []
     with running_server(root, settled=0) as (_, port):
         _indexed(port, 1)
         for _ in range(setting.choose(1, 5)):
@@ -120,7 +136,9 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
 def _runs(setting: Setting, part: Part, browser: Any) -> Table:
     runs = setting.choose(60, 10_000)
     root = _store(setting, "runs", runs=runs, metrics=1, points=2)
-    rows, filtered, scrolled = [], [], []
+    rows = []
+    filtered = []
+    scrolled = []
     with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)
         for place in range(setting.choose(1, 5)):
@@ -131,7 +149,9 @@ def _runs(setting: Setting, part: Part, browser: Any) -> Table:
                 filtered.append(_filter(page, f"run like '%{place + 10}'"))
                 page.get_by_label("Filter of runs").fill("")
                 page.keyboard.press("Enter")
-                page.wait_for_function("(rows) => document.querySelector('[role=grid]').ariaRowCount === rows", arg=str(runs + 1))
+                page.wait_for_function(
+                    "(rows) => document.querySelector('[role=grid]').ariaRowCount === rows", arg=str(runs + 1)
+                )
                 scrolled.append(_scroll(page))
     targets = [
         Target(f"{runs:,} runs: the first rows after navigation", "s", rows, 0.3),
@@ -148,7 +168,9 @@ def _table(title: str, targets: list[Target]) -> Table:
 
 def _store(setting: Setting, name: str, *, runs: int, metrics: int, points: int) -> str:
     root = str(setting.work / name)
-    names = in_child("benchmarks.stores:write_runs", root=root, runs=runs, metrics=metrics, points=points, segments=1)
+    names = in_child(
+        "benchmarks.stores:write_runs", root=root, runs=runs, metrics=metrics, points=points, segments=1
+    )
     if points > 2:
         in_child("benchmarks.stores:compact", root=root, runs=names)
     with running_server(root, settled=0) as (_, port):
@@ -159,7 +181,9 @@ def _store(setting: Setting, name: str, *, runs: int, metrics: int, points: int)
 
 def _indexed(port: int, runs: int) -> None:
     def total() -> int:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/runs?limit=1&project={quote(PROJECT)}") as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/api/v1/runs?limit=1&project={quote(PROJECT)}"
+        ) as answer:
             return int(json.load(answer)["total"])
 
     wait_for(lambda: total() >= runs, 600, f"{runs} runs are in the index")
@@ -179,7 +203,9 @@ def _tab(setting: Setting, browser: Any, port: int, path: str, size: dict[str, i
 def _painted(page: Any, panels: int) -> float:
     """Seconds from navigation until so many panels were painted."""
     try:
-        page.wait_for_function("(count) => new Set(measured.painted.map(([name]) => name)).size >= count", arg=panels)
+        page.wait_for_function(
+            "(count) => new Set(measured.painted.map(([name]) => name)).size >= count", arg=panels
+        )
     except Exception as error:
         said = " ".join(page.locator("main").inner_text().split())
         raise ChildFailed(f"{panels} panels are not painted; the page says: {said[:300]}") from error
@@ -191,12 +217,15 @@ def _painted(page: Any, panels: int) -> float:
 
 def _cpu(setting: Setting, browser: Any, port: int, path: str, panels: int) -> float:
     """Seconds that the main thread of a new tab computed until so many panels were painted."""
-    with _tab(setting, browser, port, "/api/v1/health", _TALL) as page:  # the address's process is there, and has nothing to do
+    with _tab(setting, browser, port, "/api/v1/health", _TALL) as page:
+        # the address's process is there, and has nothing to do
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
         def computed() -> float:
-            found = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+            found = {
+                each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]
+            }
             return float(found["TaskDuration"])
 
         before = computed()
@@ -214,22 +243,37 @@ def _drag(page: Any, place: int = 0) -> None:
 
 
 def _zoom(page: Any) -> tuple[float, float]:
-    """Seconds from letting go until the frame in which the dragged panel, and the one in which all visible panels show the window."""
+    """Seconds from letting go until the frame in which the dragged panel, and the one in which all visible
+    panels show the window.
+    """
     page.evaluate(_FRAMES, "mouseup")
-    page.evaluate("document.addEventListener('mouseup', (event) => { window.let_go = event.timeStamp; }, {capture: true, once: true})")
+    page.evaluate(
+        "document.addEventListener('mouseup', (event) => { window.let_go = event.timeStamp; }, {capture: "
+        "true, once: true})"
+    )
     others = page.locator("figure.panel").count() - 1
     _drag(page)
     since = "measured.painted.filter(([, end]) => end > let_go)"
-    page.wait_for_function(f"(others) => frames_.length > 0 && new Set({since}.map(([name]) => name)).size >= others", arg=others)
+    page.wait_for_function(
+        f"(others) => frames_.length > 0 && new Set({since}.map(([name]) => name)).size >= others", arg=others
+    )
     dragged, all_of_them = page.evaluate(f"[frames_[0], Math.max(...{since}.map(([, end]) => end)) - let_go]")
     _whole(page)
     return float(dragged / 1000), float(max(dragged, all_of_them) / 1000)
 
 
 def _refined(page: Any, place: int) -> float:
-    """Zoom to a window that was not asked for yet. Seconds from letting go until all panels were drawn from the server's finer curves."""
-    page.evaluate("document.addEventListener('mouseup', (event) => { window.let_go = event.timeStamp; }, {capture: true, once: true})")
-    with page.expect_response(lambda response: "/curves" in response.url and '"low":' in (response.request.post_data or "")):
+    """Zoom to a window that was not asked for yet.
+
+    Seconds from letting go until all panels were drawn from the server's finer curves.
+    """
+    page.evaluate(
+        "document.addEventListener('mouseup', (event) => { window.let_go = event.timeStamp; }, {capture: "
+        "true, once: true})"
+    )
+    with page.expect_response(
+        lambda response: "/curves" in response.url and '"low":' in (response.request.post_data or "")
+    ):
         _drag(page, place)
     count = page.evaluate("measured.painted.length")
     page.wait_for_function("(count) => measured.painted.length > count", arg=count - 1)
@@ -247,7 +291,11 @@ def _whole(page: Any) -> None:
 def _hover(page: Any) -> float:
     box = page.locator(".panel .u-over").first.bounding_box()
     return _p95(
-        page, "mousemove", lambda part: page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] * (0.4 + 0.5 * part))
+        page,
+        "mousemove",
+        lambda part: page.mouse.move(
+            box["x"] + box["width"] * part, box["y"] + box["height"] * (0.4 + 0.5 * part)
+        ),
     )
 
 

@@ -19,13 +19,15 @@ from halving.query.api import curves
 table = curves(json.loads(sys.argv[1]), ["metric_0"], project="{PROJECT}", max_points=1000)
 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 points = sum(table["count"].to_pylist()) if sys.argv[2] == "count" else None
-print(json.dumps({{"rows": len(table), "runs": len(table["run"].unique()), "kibibytes": memory, "points": points}}))
+runs = len(table["run"].unique())
+print(json.dumps({{"rows": len(table), "runs": runs, "kibibytes": memory, "points": points}}))
 """
 _TEXT = """
-The wall time of `python -c "from halving import curves; curves(…)"` in a new process from its start to its exit, the
-interpreter and all imports included, for at most 1,000 points of one metric of each run. The store's files are in the page cache.
-Memory is the process's largest resident set. Before the rounds it is checked that the rows stand for every point of each run.
-Stores are of noisy losses; the segments are as the SDK encodes them.
+The wall time of `python -c "from halving import curves; curves(…)"` in a new process from its start to its
+exit, the interpreter and all imports included, for at most 1,000 points of one metric of each run. The
+store's files are in the page cache. Memory is the process's largest resident set. Before the rounds it is
+checked that the rows stand for every point of each run. Stores are of noisy losses; the segments are as the
+SDK encodes them.
 """
 METRICS = 10
 
@@ -46,7 +48,9 @@ def measure(setting: Setting) -> Part:
     """The promised queries, then what they grow with."""
     part = Part("queries", "Curves in a cold process", _TEXT)
     answers = Table(["store", "state", "rows", "s", "memory, MiB"], [], "Promised queries")
-    builds = Table(["store", "points", "segments", "compaction, s", "M points/s"], [], "Compaction of these stores")
+    builds = Table(
+        ["store", "points", "segments", "compaction, s", "M points/s"], [], "Compaction of these stores"
+    )
     count = setting.choose(3, 100)
     _small(setting, count, part, answers, builds)
     _large(setting, count, part, answers, builds)
@@ -55,18 +59,23 @@ def measure(setting: Setting) -> Part:
 
 
 def _small(setting: Setting, count: int, part: Part, answers: Table, builds: Table) -> None:
-    root, points = setting.work / "small", 1_000
+    root = setting.work / "small"
+    points = 1_000
     runs = _build(setting, root, count, points, 1)
     name = f"{count} runs x {METRICS} metrics x {points:,} points"
     answers.rows.append([name, f"{count} segments", *_ask(setting, root, runs, points).cells()])
     builds.rows.append(_compact(setting, root, runs, name, points, count))
     answer = _ask(setting, root, runs, points)
     answers.rows.append([name, "compacted", *answer.cells()])
-    part.targets.append(Target(f"{count} runs x 1 metric x 1,000 points out of 1 M", "s", answer.seconds, 0.25))
+    part.targets.append(
+        Target(f"{count} runs x 1 metric x 1,000 points out of 1 M", "s", answer.seconds, 0.25)
+    )
 
 
 def _large(setting: Setting, count: int, part: Part, answers: Table, builds: Table) -> None:
-    root, points, segments = setting.work / "large", setting.choose(5_000, 100_000), setting.choose(5, 50)
+    root = setting.work / "large"
+    points = setting.choose(5_000, 100_000)
+    segments = setting.choose(5, 50)
     runs = _build(setting, root, count, points, segments)
     name = f"{count} runs x {METRICS} metrics x {points:,} points"
     live = _ask(setting, root, runs, points)
@@ -74,12 +83,20 @@ def _large(setting: Setting, count: int, part: Part, answers: Table, builds: Tab
     builds.rows.append(_compact(setting, root, runs, name, points, count * segments))
     compacted = _ask(setting, root, runs, points)
     answers.rows.append([name, "compacted", *compacted.cells()])
-    part.targets.append(Target(f"{count} runs x 1 metric out of 100 M points, compacted", "s", compacted.seconds, 0.4))
-    part.targets.append(Target(f"the same on {count * segments:,} uncompacted segments", "s", live.seconds, 1.5))
+    part.targets.append(
+        Target(f"{count} runs x 1 metric out of 100 M points, compacted", "s", compacted.seconds, 0.4)
+    )
+    part.targets.append(
+        Target(f"the same on {count * segments:,} uncompacted segments", "s", live.seconds, 1.5)
+    )
 
 
 def _by_length(setting: Setting) -> Table:
-    table = Table(["points of a curve", "rows", "s", "memory, MiB"], [], "Growth with the length of a run (10 runs, 2 metrics, compacted)")
+    table = Table(
+        ["points of a curve", "rows", "s", "memory, MiB"],
+        [],
+        "Growth with the length of a run (10 runs, 2 metrics, compacted)",
+    )
     for points in (1_000, 10_000) if setting.quick else (1_000, 10_000, 100_000, 1_000_000):
         root = setting.work / f"length-{points}"
         runs = _build(setting, root, 10, points, max(1, points // 20_000), metrics=2)
@@ -89,7 +106,11 @@ def _by_length(setting: Setting) -> Table:
 
 
 def _by_count(setting: Setting) -> Table:
-    table = Table(["runs asked for", "rows", "s", "memory, MiB"], [], "Growth with the number of runs (1,000 points a curve, compacted)")
+    table = Table(
+        ["runs asked for", "rows", "s", "memory, MiB"],
+        [],
+        "Growth with the number of runs (1,000 points a curve, compacted)",
+    )
     counts = (1, 10) if setting.quick else (1, 10, 100, 1_000)
     root = setting.work / "count"
     runs = _build(setting, root, counts[-1], 1_000, 1)
@@ -100,15 +121,24 @@ def _by_count(setting: Setting) -> Table:
     return table
 
 
-def _build(setting: Setting, root: Path, runs: int, points: int, segments: int, metrics: int = METRICS) -> list[str]:
+def _build(
+    setting: Setting, root: Path, runs: int, points: int, segments: int, metrics: int = METRICS
+) -> list[str]:
     names: list[str] = in_child(
-        "benchmarks.stores:write_runs", root=str(root), runs=runs, metrics=metrics, points=points, segments=segments
+        "benchmarks.stores:write_runs",
+        root=str(root),
+        runs=runs,
+        metrics=metrics,
+        points=points,
+        segments=segments,
     )
     setting.settle()
     return names
 
 
-def _compact(setting: Setting, root: Path, runs: list[str], name: str, points: int, segments: int) -> list[str]:
+def _compact(
+    setting: Setting, root: Path, runs: list[str], name: str, points: int, segments: int
+) -> list[str]:
     seconds = in_child("benchmarks.stores:compact", root=str(root), runs=runs)["seconds"]
     setting.settle()
     total = len(runs) * METRICS * points
@@ -119,16 +149,22 @@ def _ask(setting: Setting, root: Path, runs: list[str], points: int) -> Answer:
     # The first also brings the files into the page cache.
     first = _cold(root, runs, "count")
     if (counted := first["points"]) != len(runs) * points:
-        raise ChildFailed(f"the curves of {len(runs)} runs stand for {counted} points, {len(runs) * points} were written")
+        raise ChildFailed(
+            f"the curves of {len(runs)} runs stand for {counted} points, {len(runs) * points} were written"
+        )
     found = [first] if setting.quick else [_cold(root, runs) for _ in range(7)]
-    return Answer([result["seconds"] for result in found], [result["mebibytes"] for result in found], found[0]["rows"])
+    return Answer(
+        [result["seconds"] for result in found], [result["mebibytes"] for result in found], found[0]["rows"]
+    )
 
 
 def _cold(root: Path, runs: list[str], check: str = "") -> dict[str, Any]:
     command = [sys.executable, "-c", _PROGRAM, json.dumps(runs), check]
     environment = os.environ | {"HALVING_ROOT": str(root)}
     began = time.perf_counter()
-    process = subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     said, complaint = process.communicate()
     seconds = time.perf_counter() - began
     if process.returncode:
@@ -136,4 +172,9 @@ def _cold(root: Path, runs: list[str], check: str = "") -> dict[str, Any]:
     result = json.loads(said.splitlines()[-1])
     if result["runs"] != len(runs):
         raise ChildFailed(f"{result['runs']} of {len(runs)} runs came back")
-    return {"seconds": seconds, "mebibytes": result["kibibytes"] / 1024, "rows": result["rows"], "points": result["points"]}
+    return {
+        "seconds": seconds,
+        "mebibytes": result["kibibytes"] / 1024,
+        "rows": result["rows"],
+        "points": result["points"],
+    }

@@ -14,31 +14,52 @@ from benchmarks.peers.harness import METRICS, NAMES, losses
 from benchmarks.results import Part, Table, spread
 
 _TEXT = """
-A process logs ten scalars a call in a tight loop and sends itself SIGKILL after the last call, without `flush()` or `finish()`.
-Another process then calls `halving.ingest.recovery.recover`, which is what `halving recover` and the next open of the run do; its start
-and imports are apart. The points are counted in the files before and after: each key and step must be there once.
+A process logs ten scalars a call in a tight loop and sends itself SIGKILL after the last call, without
+`flush()` or `finish()`. Another process then calls `halving.ingest.recovery.recover`, which is what
+`halving recover` and the next open of the run do; its start and imports are apart. The points are counted in
+the files before and after: each key and step must be there once.
 """
-_VICTIM = "import sys; from benchmarks.recovery import log_and_die; log_and_die(sys.argv[1], int(sys.argv[2]))"
+_VICTIM = (
+    "import sys; from benchmarks.recovery import log_and_die; log_and_die(sys.argv[1], int(sys.argv[2]))"
+)
 
 
 def measure(setting: Setting) -> Part:
     """Seconds of a recovery, points that were in the journal only, and points lost."""
-    rounds, calls = setting.choose(1, 5), setting.choose(1_000, 100_000)
+    rounds = setting.choose(1, 5)
+    calls = setting.choose(1_000, 100_000)
     found = []
     for turn in range(rounds):
         setting.settle()
         folder = str(setting.work / str(turn))
         done = subprocess.run(
-            [sys.executable, "-c", _VICTIM, folder, str(calls)], cwd=CHECKOUT, capture_output=True, text=True, check=False
+            [sys.executable, "-c", _VICTIM, folder, str(calls)],
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != -signal.SIGKILL:
-            raise ChildFailed(f"the process to be killed ended with {done.returncode}: {last_words(done.stderr)}")
+            raise ChildFailed(
+                f"the process to be killed ended with {done.returncode}: {last_words(done.stderr)}"
+            )
         began = time.perf_counter()
         result = in_child("benchmarks.recovery:bring_back", folder=folder, calls=calls)
         found.append(result | {"whole_s": time.perf_counter() - began})
     part = Part("recovery", "Recovery after SIGKILL", _TEXT)
-    header = ["points logged", "in files at the kill", "recovery, s", "the whole process, s", "M points/s", "points lost", "points twice"]
-    row = [f"{calls * METRICS:,}", *(spread([result[name] for result in found]) for name in ("before", "recover_s", "whole_s"))]
+    header = [
+        "points logged",
+        "in files at the kill",
+        "recovery, s",
+        "the whole process, s",
+        "M points/s",
+        "points lost",
+        "points twice",
+    ]
+    row = [
+        f"{calls * METRICS:,}",
+        *(spread([result[name] for result in found]) for name in ("before", "recover_s", "whole_s")),
+    ]
     row.append(spread([(result["after"] - result["before"]) / result["recover_s"] / 1e6 for result in found]))
     row += [spread([result[name] for result in found]) for name in ("lost", "twice")]
     part.tables.append(Table(header, [row]))

@@ -6,8 +6,9 @@ from benchmarks.results import Part, Table, number, spread
 
 _HEAD = """# Benchmarks
 
-Measured by `make bench`, which writes this whole page; edit `benchmarks/` instead. Every figure is the median of several rounds, with the
-smallest and the largest in brackets. Each round runs in a process of its own. A part alone: `python -m benchmarks NAME`.
+Measured by `make bench`, which writes this whole page; edit `benchmarks/` instead. Every figure is the median
+of several rounds, with the smallest and the largest in brackets. Each round runs in a process of its own. A
+part alone: `python -m benchmarks NAME`.
 """
 
 
@@ -41,7 +42,9 @@ def _targets(parts: Sequence[Part]) -> str:
         for target in part.targets:
             bound = f"{'≤' if target.at_most else '≥'} {number(target.bound)} {target.unit}"
             verdict = "yes" if target.met else "**no**"
-            rows.append([target.what, bound, f"{spread(target.values)} {target.unit}", verdict, f"`{part.name}`"])
+            rows.append(
+                [target.what, bound, f"{spread(target.values)} {target.unit}", verdict, f"`{part.name}`"]
+            )
     missing = [f"- Not measured (`{part.name}`): {reason}" for part in parts for reason in part.missing]
     if not rows and not missing:
         return ""
@@ -59,7 +62,10 @@ def _table(table: Table) -> str:
     lines = [f"### {table.title}\n"] if table.title else []
     lines.append("| " + " | ".join(table.header) + " |")
     lines.append("|" + "---|" * len(table.header))
-    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in table.rows]
+    lines += [
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+        for row in table.rows
+    ]
     if table.note:
         lines += ["", table.note]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,7 @@
-"""What a part of the benchmarks hands back: figures held to a target, and tables. Plain data, kept as JSON."""
+"""What a part of the benchmarks hands back: figures held to a target, and tables.
+
+Plain data, kept as JSON.
+"""
 
 import json
 import statistics

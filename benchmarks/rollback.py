@@ -12,10 +12,11 @@ from benchmarks.results import Part, Table, Target, number, spread
 _VERSIONS = (50, 1_000)
 _ROLLBACKS = 9
 _TEXT = f"""
-A model of so many versions, each of which was the champion in its turn (SQLite, a store in a folder), goes back {_ROLLBACKS} times, each
-time to the champion before. *The catalog*: the transaction, in which the champion changes and its event is written. *With the store*: the
-same with `models/NAME/champion.json` replaced after it, as `halving rollback` and the job do it. *The command*: `halving rollback`, a
-process from its start to its end.
+A model of so many versions, each of which was the champion in its turn (SQLite, a store in a folder), goes
+back {_ROLLBACKS} times, each time to the champion before. *The catalog*: the transaction, in which the
+champion changes and its event is written. *With the store*: the same with `models/NAME/champion.json`
+replaced after it, as `halving rollback` and the job do it. *The command*: `halving rollback`, a process from
+its start to its end.
 """
 
 
@@ -26,18 +27,27 @@ def measure(setting: Setting) -> Part:
     for versions in _VERSIONS[:1] if setting.quick else _VERSIONS:
         root = str(setting.work / f"store-{versions}")
         in_child("benchmarks.rollback:fill", root=root, versions=versions)
-        catalog = in_child("benchmarks.rollback:roll_back", root=root, times=setting.choose(2, _ROLLBACKS), with_store=False)
-        stored = in_child("benchmarks.rollback:roll_back", root=root, times=setting.choose(2, _ROLLBACKS), with_store=True)
+        catalog = in_child(
+            "benchmarks.rollback:roll_back", root=root, times=setting.choose(2, _ROLLBACKS), with_store=False
+        )
+        stored = in_child(
+            "benchmarks.rollback:roll_back", root=root, times=setting.choose(2, _ROLLBACKS), with_store=True
+        )
         commands = [_command(root) for _ in range(setting.choose(1, 3))]
         cells = [spread([1000 * seconds for seconds in each]) for each in (catalog, stored)]
         table.rows.append([number(versions), *cells, spread(commands)])
-        part.targets.append(Target(f"a rollback of a model of {versions:,} versions, with the store", "s", stored, 1.0))
+        part.targets.append(
+            Target(f"a rollback of a model of {versions:,} versions, with the store", "s", stored, 1.0)
+        )
     part.tables.append(table)
     return part
 
 
 def fill(root: str, versions: int) -> int:
-    """Make a model of so many versions, each of them champion until the next. To be called in a process of its own."""
+    """Make a model of so many versions, each of them champion until the next.
+
+    To be called in a process of its own.
+    """
     from resources.backend import Backend
     from resources.catalog import ModelVersionRow, SnapshotRow, SweepRow, utcnow
     from resources.registry.publishing import publish
@@ -45,13 +55,29 @@ def fill(root: str, versions: int) -> int:
 
     backend = Backend(root=root, catalog_url=_catalog(root))
     digest = f"sha256:{0:064}"
-    about = {"rows": 3, "bytes": 3, "schema_sha256": "s", "target": "label", "splits": {"train": 3}, "source": "m:f", "recipe": {}}
+    about = {
+        "rows": 3,
+        "bytes": 3,
+        "schema_sha256": "s",
+        "target": "label",
+        "splits": {"train": 3},
+        "source": "m:f",
+        "recipe": {},
+    }
     with backend.catalog.write() as session:
-        session.add(SnapshotRow(digest=digest, name="points", transform_sha256="t", created_at=utcnow(), **about))
+        session.add(
+            SnapshotRow(digest=digest, name="points", transform_sha256="t", created_at=utcnow(), **about)
+        )
     champion = None
     for ordinal in range(versions):
         sweep = f"digits-{ordinal}"
-        spec = {"name": "digits", "spec": {"auto_promote": True}, "spec_digest": "d", "snapshot": digest, "driver": "job"}
+        spec = {
+            "name": "digits",
+            "spec": {"auto_promote": True},
+            "spec_digest": "d",
+            "snapshot": digest,
+            "driver": "job",
+        }
         with backend.catalog.write() as session:
             session.add(SweepRow(id=sweep, ordinal=ordinal, status="evaluating", created_at=utcnow(), **spec))
         row = ModelVersionRow(
@@ -66,7 +92,14 @@ def fill(root: str, versions: int) -> int:
             output_schema={"type": "int64"},
             metrics={"accuracy": 0.9},
             report=f"sha256:{ordinal:064}",
-            gates=[{"name": "finite_metrics", "outcome": "pass", "passed": True, "reason": "every test metric is a number"}],
+            gates=[
+                {
+                    "name": "finite_metrics",
+                    "outcome": "pass",
+                    "passed": True,
+                    "reason": "every test metric is a number",
+                }
+            ],
         )
         champion = register(backend.catalog, row, judged_against=champion, auto_promote=True).version
     publish(backend.store, backend.catalog)

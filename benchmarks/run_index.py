@@ -9,12 +9,14 @@ from typing import Any
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
 
-COLUMNS, LIMIT = 16, 200
+COLUMNS = 16
+LIMIT = 200
 _TEXT = f"""
-Synthetic runs with 10 params, 10 metrics and a tag, written straight into the catalog's tables; one process asks, warm. *A page* is what
-`GET /runs` does for its answer: the filter is parsed, the runs are counted, {LIMIT} of them come with {COLUMNS} columns, and all of it is
-made JSON. *Groups* and *columns* are those of `GET /runs/groups` and `GET /runs/columns`. Postgres runs on the same machine with its
-defaults. Below, runs that the SDK has written to a folder: the first refresh reads all of them, and the next only lists.
+Synthetic runs with 10 params, 10 metrics and a tag, written straight into the catalog's tables; one process
+asks, warm. *A page* is what `GET /runs` does for its answer: the filter is parsed, the runs are counted,
+{LIMIT} of them come with {COLUMNS} columns, and all of it is made JSON. *Groups* and *columns* are those of
+`GET /runs/groups` and `GET /runs/columns`. Postgres runs on the same machine with its defaults. Below, runs
+that the SDK has written to a folder: the first refresh reads all of them, and the next only lists.
 """
 _ISSUE = "params.lr between 1e-4 and 1e-3 and status = finished order by metrics.val_loss"
 ASKED = {
@@ -22,7 +24,10 @@ ASKED = {
     "the filter of the promise": _ISSUE,
     "all, by a metric": "order by metrics.val_loss desc",
     "text like": "params.optimizer like '%net%'",
-    "four names": "params.pretrained = true and tags.team in (mlp, resnet18) order by min(metrics.metric_3) desc, params.lr",
+    "four names": (
+        "params.pretrained = true and tags.team in (mlp, resnet18) order by min(metrics.metric_3) desc, "
+        "params.lr"
+    ),
     "not, or": "not (params.lr < 1e-3 or metrics.val_loss > 1)",
 }
 """What is asked, each a filter with the columns of a page."""
@@ -48,12 +53,21 @@ def measure(setting: Setting) -> Part:
                     server.stop()
         whats = list(found["SQLite"]["seconds"])
         rows = [
-            [what, *(spread(each["seconds"][what]) for each in found.values()), f"{found['SQLite']['chosen'][what]:,}"] for what in whats
+            [
+                what,
+                *(spread(each["seconds"][what]) for each in found.values()),
+                f"{found['SQLite']['chosen'][what]:,}",
+            ]
+            for what in whats
         ]
-        part.tables.append(Table(["what", *(f"{name}, s" for name in found), "runs or rows chosen"], rows, f"{runs:,} runs"))
+        part.tables.append(
+            Table(["what", *(f"{name}, s" for name in found), "runs or rows chosen"], rows, f"{runs:,} runs")
+        )
         for database, each in found.items():
             for what in ASKED:
-                part.targets.append(Target(f"{runs:,} runs, {what}, {database}", "s", each["seconds"][what], bound))
+                part.targets.append(
+                    Target(f"{runs:,} runs, {what}, {database}", "s", each["seconds"][what], bound)
+                )
     if not INSTALLED:
         part.missing.append("Postgres: no initdb on this machine")
     part.tables.append(_refreshed(setting))
@@ -68,28 +82,56 @@ def _asked(setting: Setting, url: str, runs: int) -> dict[str, Any]:
 
 
 def _refreshed(setting: Setting) -> Table:
-    runs, root = setting.choose(5, 300), setting.work / "store"
+    runs = setting.choose(5, 300)
+    root = setting.work / "store"
     in_child("benchmarks.stores:write_runs", root=str(root), runs=runs, metrics=10, points=1_000, segments=1)
-    found = in_child("benchmarks.run_index:refresh", root=str(root), url=f"sqlite:///{setting.work}/refreshed.db")
-    rows = [[f"{runs:,}", number(1e3 * found["first"] / runs), number(1e3 * found["next"]), number(1e3 * found["rebuild"] / runs)]]
-    header = ["runs x 10 metrics x 1,000 points", "first refresh, ms a run", "next, ms in all", "rebuild, ms a run"]
+    found = in_child(
+        "benchmarks.run_index:refresh", root=str(root), url=f"sqlite:///{setting.work}/refreshed.db"
+    )
+    rows = [
+        [
+            f"{runs:,}",
+            number(1e3 * found["first"] / runs),
+            number(1e3 * found["next"]),
+            number(1e3 * found["rebuild"] / runs),
+        ]
+    ]
+    header = [
+        "runs x 10 metrics x 1,000 points",
+        "first refresh, ms a run",
+        "next, ms in all",
+        "rebuild, ms a run",
+    ]
     return Table(header, rows, "Keeping the index up to date (SQLite)")
 
 
 def _rebuilt(setting: Setting, part: Part) -> Table:
     """The same store with each run many times, under other names; to be called after :func:`_refreshed`."""
-    runs, root = setting.choose(20, REBUILT), str(setting.work / "store")
+    runs = setting.choose(20, REBUILT)
+    root = str(setting.work / "store")
     copied = in_child("benchmarks.run_index:copy_runs", root=root, runs=runs)
     found = in_child("benchmarks.run_index:rebuilt", root=root, url=f"sqlite:///{setting.work}/rebuilt.db")
     part.targets.append(
-        Target(f"an index of {copied:,} runs made from the store, by {found['processes']:.0f} processes", "s", [found["seconds"]], 60)
+        Target(
+            f"an index of {copied:,} runs made from the store, by {found['processes']:.0f} processes",
+            "s",
+            [found["seconds"]],
+            60,
+        )
     )
-    row = [f"{copied:,}", f"{found['processes']:.0f}", number(found["seconds"]), number(1e3 * found["seconds"] / copied)]
+    row = [
+        f"{copied:,}",
+        f"{found['processes']:.0f}",
+        number(found["seconds"]),
+        number(1e3 * found["seconds"] / copied),
+    ]
     return Table(["runs", "processes", "s", "ms a run"], [row], "Making the index from the store (SQLite)")
 
 
 def copy_runs(root: str, runs: int) -> int:
-    """Have so many runs in a store, each sharing the files of one that is there by hard links; how many there are then."""
+    """Have so many runs in a store, each sharing the files of one that is there by hard links; how many there
+    are then.
+    """
     import os
     from pathlib import Path
 
@@ -100,7 +142,8 @@ def copy_runs(root: str, runs: int) -> int:
     for place in range(len(known), runs):
         project, run = known[place % len(known)]
         for folder, name in ((f"runs/project={project}", run), (f"metrics/project={project}", f"run={run}")):
-            old, new = Path(root, folder, name), Path(root, folder, name.replace(run, f"copy-{place:06d}"))
+            old = Path(root, folder, name)
+            new = Path(root, folder, name.replace(run, f"copy-{place:06d}"))
             for file in [file for file in old.rglob("*") if file.is_file()]:
                 target = new / file.relative_to(old)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,11 +160,16 @@ def rebuilt(root: str, url: str) -> dict[str, float]:
     from resources.catalog import Catalog
 
     processes = min(os.cpu_count() or 1, 8)  # as `halving index` takes
-    return {"seconds": rebuild(Store(root), Catalog(url), processes=processes).seconds, "processes": processes}
+    return {
+        "seconds": rebuild(Store(root), Catalog(url), processes=processes).seconds,
+        "processes": processes,
+    }
 
 
 def ask(url: str, rounds: int) -> dict[str, Any]:
-    """Seconds of each round by what was asked, and how many runs, groups or names it chose; in a process of its own."""
+    """Seconds of each round by what was asked, and how many runs, groups or names it chose; in a process of
+    its own.
+    """
     from halving.query.run_filter_parser import parse_fields, parse_filter
     from resources.analysis.run_index import select_page
     from resources.analysis.run_index.columns import select_columns
@@ -132,7 +180,9 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
 
     catalog = Catalog(url)
     metrics = ",".join(f"metrics.metric_{number}" for number in range(1, 10))
-    columns = parse_fields(f"params.lr,params.optimizer,params.pretrained,metrics.val_loss,min(metrics.val_loss),tags.team,run,{metrics}")
+    columns = parse_fields(
+        f"params.lr,params.optimizer,params.pretrained,metrics.val_loss,min(metrics.val_loss),tags.team,run,{metrics}"
+    )
 
     def page(text: str) -> int:
         with reading(catalog) as session:
@@ -142,13 +192,23 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
 
     def groups() -> int:
         with reading(catalog) as session:
-            return len(select_groups(session, parse_filter(""), parse_fields("params.optimizer"), columns=parse_fields("metrics.val_loss")))
+            return len(
+                select_groups(
+                    session,
+                    parse_filter(""),
+                    parse_fields("params.optimizer"),
+                    columns=parse_fields("metrics.val_loss"),
+                )
+            )
 
     def names() -> int:
         with reading(catalog) as session:
             return len(select_columns(session)["params"])
 
-    asked = {what: lambda text=text: page(text) for what, text in ASKED.items()} | {"groups: mean and deviation": groups, "columns": names}
+    asked = {what: lambda text=text: page(text) for what, text in ASKED.items()} | {
+        "groups: mean and deviation": groups,
+        "columns": names,
+    }
     seconds: dict[str, list[float]] = {}
     chosen = {what: do() for what, do in asked.items()}  # warm
     for _ in range(rounds):
@@ -166,7 +226,8 @@ def refresh(root: str, url: str) -> dict[str, float]:
     from resources.analysis.run_index.rebuild import rebuild
     from resources.catalog import Catalog
 
-    store, catalog = Store(root), Catalog(url)
+    store = Store(root)
+    catalog = Catalog(url)
     refresher = Refresher(store, catalog)
     first = refresher.refresh().seconds
     following = statistics.median(refresher.refresh().seconds for _ in range(5))

@@ -1,4 +1,6 @@
-"""What a checkpoint costs a training: how long it stands still, how long the writing goes on beside it, and what memory it takes."""
+"""What a checkpoint costs a training: how long it stands still, how long the writing goes on beside it, and
+what memory it takes.
+"""
 
 import json
 import math
@@ -35,28 +37,44 @@ _OF_ONE_PROCESS = {"torch.save", "plain"}
 _SYNCHRONOUS = {"torch.save", "fabric", "accelerate"}
 _BY_RANK_0 = {"fabric", "accelerate"}  # which writes all of the state, and the others nothing
 _TEXT = f"""
-A model of {_TENSORS} equal tensors, {MEGABYTES} MB in all, and its optimizer (SGD, which keeps no tensors of its own) are saved {_SAVES}
-times into a folder on this disk, each time with other values. Between two saves all that was written reaches the disk, and then each
-process computes (matrix products on the CPU). In a gang of 2 both have the whole state, as under DDP, and with `run.save` and DCP each
-writes half. *Stall* is how long the call takes on the rank that it takes longest, *first* that of the first save, which makes the memory
-for the copy. *Beside* is the time from there until the checkpoint is there. *Memory* is the most that was added to a process while it
-saved, as a multiple of what it writes. *A step* is how much longer the computing takes while a checkpoint is being written. A process has
-one thread.
+A model of {_TENSORS} equal tensors, {MEGABYTES} MB in all, and its optimizer (SGD, which keeps no tensors of
+its own) are saved {_SAVES} times into a folder on this disk, each time with other values. Between two saves
+all that was written reaches the disk, and then each process computes (matrix products on the CPU). In a gang
+of 2 both have the whole state, as under DDP, and with `run.save` and DCP each writes half. *Stall* is how
+long the call takes on the rank that it takes longest, *first* that of the first save, which makes the memory
+for the copy. *Beside* is the time from there until the checkpoint is there. *Memory* is the most that was
+added to a process while it saved, as a multiple of what it writes. *A step* is how much longer the computing
+takes while a checkpoint is being written. A process has one thread.
 
-`fabric.save` and Accelerate's `save_state` are synchronous: training stands still until the files are written, and nothing goes on beside
-it. Both are called as their guides say, after `fabric.setup(model, optimizer)` and `accelerator.prepare(model, optimizer)`, in an
-environment as torchrun sets it; rank 0 writes the whole state. Fabric makes the file in memory with `torch.save`, writes it into the folder
-for temporary files (here on the same disk) and renames it; the other ranks wait for that. Accelerate writes the model with safetensors, the
-optimizer and each rank's random states with `torch.save`; the other ranks do not wait for rank 0. Neither waits until its files are on the
-disk (fsync): what the disk still has to do then is not in their figures. `run.save` and DCP wait for that before a checkpoint is there.
+`fabric.save` and Accelerate's `save_state` are synchronous: training stands still until the files are
+written, and nothing goes on beside it. Both are called as their guides say, after
+`fabric.setup(model, optimizer)` and `accelerator.prepare(model, optimizer)`, in an environment as torchrun
+sets it; rank 0 writes the whole state. Fabric makes the file in memory with `torch.save`, writes it into the
+folder for temporary files (here on the same disk) and renames it; the other ranks wait for that. Accelerate
+writes the model with safetensors, the optimizer and each rank's random states with `torch.save`; the other
+ranks do not wait for rank 0. Neither waits until its files are on the disk (fsync): what the disk still has
+to do then is not in their figures. `run.save` and DCP wait for that before a checkpoint is there.
 """
 
 
 def measure(setting: Setting) -> Part:
     """Each way to save, in one process and in a gang of two."""
     part = Part("saves", "What a checkpoint costs a training", _TEXT)
-    table = Table(["save", "processes", "stall, first, ms", "stall, ms", "beside, s", "memory", "a step beside it, times"], [])
-    megabytes, saves, steps = setting.choose(16, MEGABYTES), setting.choose(2, _SAVES), setting.choose(2, 20)
+    table = Table(
+        [
+            "save",
+            "processes",
+            "stall, first, ms",
+            "stall, ms",
+            "beside, s",
+            "memory",
+            "a step beside it, times",
+        ],
+        [],
+    )
+    megabytes = setting.choose(16, MEGABYTES)
+    saves = setting.choose(2, _SAVES)
+    steps = setting.choose(2, 20)
     for mode, title in _MODES.items():
         for ranks in (1,) if mode in _OF_ONE_PROCESS else (1, 2):
             folder = setting.work / f"{mode}-{ranks}"
@@ -73,14 +91,28 @@ def measure(setting: Setting) -> Part:
                 part.targets.append(Target(name, "ms", [1e3 * stall for stall in later], 100.0))
             if mode == "halving":
                 part.targets.append(
-                    Target(f"a save of {megabytes} MB stalls a gang of {ranks}", "ms", [1e3 * stall for stall in later], 100.0)
+                    Target(
+                        f"a save of {megabytes} MB stalls a gang of {ranks}",
+                        "ms",
+                        [1e3 * stall for stall in later],
+                        100.0,
+                    )
                 )
-                part.targets.append(Target(f"memory for a save of a gang of {ranks}, of what a rank writes", "x", [figures["memory"]], 1.1))
+                part.targets.append(
+                    Target(
+                        f"memory for a save of a gang of {ranks}, of what a rank writes",
+                        "x",
+                        [figures["memory"]],
+                        1.1,
+                    )
+                )
     part.tables.append(table)
     return part
 
 
-def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: int, settles: bool) -> dict[str, Any]:
+def one(
+    folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: int, settles: bool
+) -> dict[str, Any]:
     """What some saves cost, in forked processes; of each figure that of the rank that paid most.
 
     Args:
@@ -88,7 +120,8 @@ def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: i
         settles: whether all that was written reaches the disk first, so that no save pays for the one before.
 
     Returns:
-        ``stalls`` and ``beside`` in seconds, one for each save; ``memory`` as a multiple of what a rank writes; ``slower`` of a step.
+        ``stalls`` and ``beside`` in seconds, one for each save; ``memory`` as a multiple of what a rank
+        writes; ``slower`` of a step.
     """
     import torch.distributed as dist
 
@@ -100,7 +133,8 @@ def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: i
         if not child:
             try:
                 _rank(Path(folder), mode, rank, ranks, store.port, megabytes, saves, steps, settles)
-            except BaseException:  # noqa: BLE001  # a forked process that ends as others do waits for threads that it has not
+            except BaseException:  # noqa: BLE001
+                # a forked process that ends as others do waits for threads that it has not
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
@@ -110,12 +144,23 @@ def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: i
             raise RuntimeError(f"a rank of {mode} has failed")
     figures = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
     paid: dict[str, Any] = {
-        name: [max(each) for each in zip(*(of_rank[name] for of_rank in figures), strict=True)] for name in ("stalls", "beside")
+        name: [max(each) for each in zip(*(of_rank[name] for of_rank in figures), strict=True)]
+        for name in ("stalls", "beside")
     }
     return paid | {name: max(of_rank[name] for of_rank in figures) for name in ("memory", "slower")}
 
 
-def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: int, saves: int, steps: int, settles: bool) -> None:
+def _rank(
+    folder: Path,
+    mode: str,
+    rank: int,
+    ranks: int,
+    port: int,
+    megabytes: int,
+    saves: int,
+    steps: int,
+    settles: bool,
+) -> None:
     import torch
     import torch.distributed as dist
 
@@ -123,10 +168,13 @@ def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: 
     tempfile.tempdir = str(folder)  # what is written there first is on the same disk
     client = dist.TCPStore("127.0.0.1", port, ranks, is_master=False)
     dist.init_process_group("gloo", store=dist.PrefixStore("group", client), rank=rank, world_size=ranks)
-    model = torch.nn.ParameterDict({f"{place}": torch.full((megabytes * 250_000 // _TENSORS,), 0.5) for place in range(_TENSORS)})
+    model = torch.nn.ParameterDict(
+        {f"{place}": torch.full((megabytes * 250_000 // _TENSORS,), 0.5) for place in range(_TENSORS)}
+    )
     parameters = list(model.values())
     save = _WAYS[mode](folder, rank, ranks, model, torch.optim.SGD(parameters, lr=0.01))
-    left, right = torch.rand(256, 256), torch.rand(256, 256)
+    left = torch.rand(256, 256)
+    right = torch.rand(256, 256)
 
     def step() -> float:
         began = time.perf_counter()
@@ -134,7 +182,11 @@ def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: 
             left @ right
         return time.perf_counter() - began
 
-    stalls, beside, memory, alone, while_saving = list[float](), list[float](), list[int](), list[float](), list[float]()
+    stalls = list[float]()
+    beside = list[float]()
+    memory = list[int]()
+    alone = list[float]()
+    while_saving = list[float]()
     for turn in range(saves):
         with torch.no_grad():
             for place, parameter in enumerate(parameters):
@@ -164,14 +216,18 @@ def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: 
 _Saving = Callable[[], tuple[Callable[[], bool], Callable[[], Any]]]
 
 
-def _one_process(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> _Saving:
+def _one_process(
+    folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
+) -> _Saving:
     import halving
 
     run = halving.init("bench", root=folder / "store", id="run", system_metrics=None)
     return _synchronous(lambda turn: run._saver.write({"model": model, "optimizer": optimizer}))
 
 
-def _plain(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> _Saving:
+def _plain(
+    folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
+) -> _Saving:
     import halving
     from halving.checkpoints import large_model
     from halving.checkpoints.sharded.saver import AsyncSaver
@@ -191,7 +247,9 @@ def _plain(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimi
     return save
 
 
-def _gang(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> _Saving:
+def _gang(
+    folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
+) -> _Saving:
     from halving import Store
     from halving.checkpoints.sharded.save import Staging
     from halving.distributed.ranks import Gang
@@ -212,23 +270,34 @@ def _gang(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimiz
 
 
 def _dcp(
-    folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer", *, kept: bool = False
+    folder: Path,
+    rank: int,
+    ranks: int,
+    model: "torch.nn.Module",
+    optimizer: "torch.optim.Optimizer",
+    *,
+    kept: bool = False,
 ) -> _Saving:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-    stager, turns = DefaultStager(StagingOptions(False, False, False, False)) if kept else None, iter(range(1_000))
+    stager = DefaultStager(StagingOptions(False, False, False, False)) if kept else None
+    turns = iter(range(1_000))
 
     def save() -> tuple[Callable[[], bool], Callable[[], Any]]:
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        future = dcp.async_save(state, checkpoint_id=folder / f"checkpoint-{next(turns)}", async_stager=stager)
+        future = dcp.async_save(
+            state, checkpoint_id=folder / f"checkpoint-{next(turns)}", async_stager=stager
+        )
         upload = getattr(future, "upload_completion", future)
         return upload.done, upload.result
 
     return save
 
 
-def _fabric(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> _Saving:
+def _fabric(
+    folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
+) -> _Saving:
     from lightning.fabric import Fabric
 
     _set_as_torchrun_does(rank, ranks)
@@ -238,7 +307,9 @@ def _fabric(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optim
     return _synchronous(lambda turn: fabric.save(folder / f"checkpoint-{turn}.ckpt", state))
 
 
-def _accelerate(folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> _Saving:
+def _accelerate(
+    folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
+) -> _Saving:
     from accelerate import Accelerator
 
     _set_as_torchrun_does(rank, ranks)
@@ -259,9 +330,14 @@ def _synchronous(write: Callable[[int], Any]) -> _Saving:
 
 
 def _set_as_torchrun_does(rank: int, ranks: int) -> None:
-    """Tell Fabric and Accelerate that this process is one of a gang on one machine, which they would start themselves otherwise."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1", TORCHELASTIC_RUN_ID="bench")  # the group is there already
+    """Tell Fabric and Accelerate that this process is one of a gang on one machine, which they would start
+    themselves otherwise.
+    """
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks)
+    )
+    # the group is there already
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1", TORCHELASTIC_RUN_ID="bench")
 
 
 _WAYS: dict[str, Callable[[Path, int, int, "torch.nn.Module", "torch.optim.Optimizer"], _Saving]] = {

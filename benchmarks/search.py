@@ -1,4 +1,6 @@
-"""What searches find with the same epochs: each of Halving's strategies against Optuna's and Syne Tune's equivalents."""
+"""What searches find with the same epochs: each of Halving's strategies against Optuna's and Syne Tune's
+equivalents.
+"""
 
 import json
 import math
@@ -18,34 +20,42 @@ from benchmarks.search_curves import table as curves
 from benchmarks.search_plots import Strip, progress, strips
 from benchmarks.search_problems import EPOCHS, NAMES, SAMPLES
 
-SEEDS, TRAININGS, GP_TRAININGS = 20, 30, 20
+SEEDS = 20
+TRAININGS = 30
+GP_TRAININGS = 20
 _WAIT_SECONDS = 3600.0  # seconds for one strategy on one problem
 LEVEL = 0.05  # of all comparisons together
 _RUNGS = (1, 3, 9, EPOCHS)
 _EVERY = tuple(range(1, EPOCHS + 1))
 _SYNE_TUNE = (("syne-tune==0.16.0", "botorch==0.18.1", "torch==2.13.0"),)
 _IMAGES = CHECKOUT / "docs" / "images"
-_PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+)
 _TEXT = f"""
-Each search has the epochs of {TRAININGS} whole trainings of {EPOCHS} epochs ({GP_TRAININGS} with a Gaussian process, which is slow in all
-tools), four workers in virtual time, and {SEEDS} seeds. Reports come after each epoch; strategies that stop trials have rungs at 1, 3,
-9 and {EPOCHS} epochs, the median rules look at every epoch. Epochs count once their trial is at a rung, so a search may end a few
-epochs above its budget. The winner is the trial that was trained for the most epochs, and of those the one that reported the best
-value. Its rank is that of its true final value: among {SAMPLES:,} random configurations for Branin and Hartmann-6, among all
-configurations of the table for digits; 1 is the best. *At half* is the median rank when half of the budget was spent. All tools get
-the same reports by the same rules, and their own defaults otherwise.
+Each search has the epochs of {TRAININGS} whole trainings of {EPOCHS} epochs ({GP_TRAININGS} with a Gaussian
+process, which is slow in all tools), four workers in virtual time, and {SEEDS} seeds. Reports come after each
+epoch; strategies that stop trials have rungs at 1, 3, 9 and {EPOCHS} epochs, the median rules look at every
+epoch. Epochs count once their trial is at a rung, so a search may end a few epochs above its budget. The
+winner is the trial that was trained for the most epochs, and of those the one that reported the best value.
+Its rank is that of its true final value: among {SAMPLES:,} random configurations for Branin and Hartmann-6,
+among all configurations of the table for digits; 1 is the best. *At half* is the median rank when half of the
+budget was spent. All tools get the same reports by the same rules, and their own defaults otherwise.
 
-Branin and Hartmann-6 have learning curves of the form pow3 (Domhan et al., IJCAI 2015), `f(x) + D (e^-a - {EPOCHS}^-a)` at epoch e, where D
-is the standard deviation of f and the rate a rises from 0.5 to 1.5 with the first coordinate: curves cross. Reports have Gaussian
-noise of 0.05 D (1 - e/{EPOCHS}), none at the last epoch. *digits* is a table of real validation losses: the network of
-`examples/digits.py` was trained with every combination of ten learning rates, four widths, three dropouts, three batch sizes and two
-optimizers; learning rate, width and dropout are ordered axes to the searches. So every suggestion is in the table.
+Branin and Hartmann-6 have learning curves of the form pow3 (Domhan et al., IJCAI 2015),
+`f(x) + D (e^-a - {EPOCHS}^-a)` at epoch e, where D is the standard deviation of f and the rate a rises from
+0.5 to 1.5 with the first coordinate: curves cross. Reports have Gaussian noise of 0.05 D (1 - e/{EPOCHS}),
+none at the last epoch. *digits* is a table of real validation losses: the network of `examples/digits.py` was
+trained with every combination of ten learning rates, four widths, three dropouts, three batch sizes and two
+optimizers; learning rate, width and dropout are ordered axes to the searches. So every suggestion is in the
+table.
 
-Halving's strategies run in its simulator (`resources/search/simulation.py`): the decisions and suggester of a real sweep. Optuna is used
-by `ask` and `tell`, in the version that Halving stands on; Syne Tune's schedulers are called as its `Tuner` calls them. Both stop trials
-for good where Halving pauses and may promote them later. *Ours better* is the share of pairs of searches in which Halving's winner
-ranks better, ties counting half: 0.5 means alike. *p* is the chance of such a difference or a larger one in the other tool's favour
-if both were alike (one-sided Mann-Whitney test).
+Halving's strategies run in its simulator (`resources/search/simulation.py`): the decisions and suggester of a
+real sweep. Optuna is used by `ask` and `tell`, in the version that Halving stands on; Syne Tune's schedulers
+are called as its `Tuner` calls them. Both stop trials for good where Halving pauses and may promote them
+later. *Ours better* is the share of pairs of searches in which Halving's winner ranks better, ties counting
+half: 0.5 means alike. *p* is the chance of such a difference or a larger one in the other tool's favour if
+both were alike (one-sided Mann-Whitney test).
 """
 
 
@@ -54,7 +64,8 @@ class Family:
     """One of Halving's strategies and its equivalents.
 
     Attributes:
-        ours: its name in :data:`benchmarks.search_halving.STRATEGIES`.  optuna, syne_tune: names in their scripts; empty: there is none.
+        ours: its name in :data:`benchmarks.search_halving.STRATEGIES`.  optuna, syne_tune: names in their
+            scripts; empty: there is none.
         rungs: epochs at which trials may be stopped.  trainings: the budget in whole trainings.
     """
 
@@ -67,7 +78,11 @@ class Family:
     @property
     def tools(self) -> dict[str, str]:
         """The tools that have this strategy, Halving first, with its name there."""
-        return {tool: name for tool, name in zip(TOOLS, (self.ours, self.optuna, self.syne_tune), strict=True) if name}
+        return {
+            tool: name
+            for tool, name in zip(TOOLS, (self.ours, self.optuna, self.syne_tune), strict=True)
+            if name
+        }
 
 
 TOOLS = ("Halving", "Optuna", "Syne Tune")
@@ -97,7 +112,9 @@ def measure(setting: Setting) -> Part:
     versions = {tool: result["version"] for (_, _, tool), result in found.items()}
     for searched in NAMES:
         part.tables.append(_table(searched, found, compared))
-    part.tables[0].note = "Measured: " + ", ".join(f"{tool} {version}" for tool, version in sorted(versions.items())) + "."
+    part.tables[0].note = (
+        "Measured: " + ", ".join(f"{tool} {version}" for tool, version in sorted(versions.items())) + "."
+    )
     part.targets = _targets(found, compared)
     if not setting.quick:
         part.text += _draw(found)
@@ -106,7 +123,8 @@ def measure(setting: Setting) -> Part:
 
 def _search_all(setting: Setting, pythons: dict[str, Path], missing: list[str]) -> dict[Key, dict[str, Any]]:
     """Each strategy, tool and problem in a process of its own, one a core: nothing here is timed."""
-    table, seeds = curves(setting.home, setting.quick), setting.choose(2, SEEDS)
+    table = curves(setting.home, setting.quick)
+    seeds = setting.choose(2, SEEDS)
     jobs: dict[Key, dict[str, Any]] = {}
     for family in FAMILIES[:: setting.choose(3, 1)]:
         trainings = setting.choose(4, family.trainings)
@@ -140,8 +158,17 @@ def _run(setting: Setting, key: Key, pythons: dict[str, Path], given: dict[str, 
     script = {"Optuna": "use_optuna_search", "Syne Tune": "use_synetune_search"}[tool]
     place = setting.work / f"{searched}-{ours}-{tool}".replace(" ", "-").replace(",", "")
     place.mkdir(parents=True)
-    command = [str(pythons[tool]), "-c", _PROGRAM, json.dumps(given), str(CHECKOUT), f"benchmarks.peers.{script}"]
-    return run_json(command, cwd=place, environment=environment(place) | {"OMP_NUM_THREADS": "1"}, timeout=_WAIT_SECONDS)
+    command = [
+        str(pythons[tool]),
+        "-c",
+        _PROGRAM,
+        json.dumps(given),
+        str(CHECKOUT),
+        f"benchmarks.peers.{script}",
+    ]
+    return run_json(
+        command, cwd=place, environment=environment(place) | {"OMP_NUM_THREADS": "1"}, timeout=_WAIT_SECONDS
+    )
 
 
 def ranks(result: dict[str, Any]) -> list[int]:
@@ -175,9 +202,14 @@ def _compare(found: dict[Key, dict[str, Any]]) -> Iterator[Comparison]:
     for (searched, ours, tool), result in found.items():
         reference = found.get((searched, ours, "Halving"))
         if tool != "Halving" and reference is not None:
-            theirs, mine = ranks(result), ranks(reference)
+            theirs = ranks(result)
+            mine = ranks(reference)
             test = mannwhitneyu(mine, theirs, alternative="greater")
-            yield Comparison((searched, ours, tool), 1 - float(test.statistic) / (len(mine) * len(theirs)), float(test.pvalue))
+            yield Comparison(
+                (searched, ours, tool),
+                1 - float(test.statistic) / (len(mine) * len(theirs)),
+                float(test.pvalue),
+            )
 
 
 def rejected(chances: Sequence[float], level: float = LEVEL) -> int:
@@ -199,16 +231,32 @@ def _targets(found: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -
     for comparison in compared:
         searched, ours, _ = comparison.key
         if ours.startswith(("asha", "hyperband", "bohb")):
-            mine, theirs = (statistics.median(ranks(found[key])) for key in ((searched, ours, "Halving"), comparison.key))
+            mine, theirs = (
+                statistics.median(ranks(found[key])) for key in ((searched, ours, "Halving"), comparison.key)
+            )
             ratios.append(math.log(mine / theirs))
     if ratios:
-        what = "winner's median rank over that of tools that stop and never promote, geometric mean of asha, hyperband and bohb"
+        what = (
+            "winner's median rank over that of tools that stop and never promote, geometric mean of asha, "
+            "hyperband and bohb"
+        )
         targets.append(Target(what, "x", [math.exp(statistics.mean(ratios))], 1.0))
     return targets
 
 
 def _table(searched: str, found: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -> Table:
-    header = ["strategy", "tool", "median rank", "worst rank", "at half", "epochs", "trials", "trained to the end", "ours better", "p"]
+    header = [
+        "strategy",
+        "tool",
+        "median rank",
+        "worst rank",
+        "at half",
+        "epochs",
+        "trials",
+        "trained to the end",
+        "ours better",
+        "p",
+    ]
     table = Table(header, [], searched)
     comparisons = {comparison.key: comparison for comparison in compared}
     for family in FAMILIES:
@@ -218,20 +266,33 @@ def _table(searched: str, found: dict[Key, dict[str, Any]], compared: Sequence[C
                 continue
             place = ranks(found[key])
             halfway = [rank_by(run, family.trainings * EPOCHS // 2) for run in found[key]["runs"]]
-            row = [f"`{name}`" if tool == "Halving" else name, tool, f"{statistics.median(place):,g}", f"{max(place):,}"]
+            row = [
+                f"`{name}`" if tool == "Halving" else name,
+                tool,
+                f"{statistics.median(place):,g}",
+                f"{max(place):,}",
+            ]
             row.append(f"{statistics.median(halfway):,g}")
             row += [
-                f"{statistics.median(run[what] for run in found[key]['runs']):,g}" for what in ("epochs", "trials", "trained_to_the_end")
+                f"{statistics.median(run[what] for run in found[key]['runs']):,g}"
+                for what in ("epochs", "trials", "trained_to_the_end")
             ]
             comparison = comparisons.get(key)
-            table.rows.append([*row, *([f"{comparison.better:.2f}", number(comparison.p)] if comparison else ["", ""])])
+            table.rows.append(
+                [*row, *([f"{comparison.better:.2f}", number(comparison.p)] if comparison else ["", ""])]
+            )
     return table
 
 
 def _draw(found: dict[Key, dict[str, Any]]) -> str:
     """The two figures, and the lines that show them."""
     rows = [(family.ours, tool) for family in FAMILIES for tool in family.tools]
-    data = [Strip(*row, {searched: ranks(found[searched, *row]) for searched in NAMES if (searched, *row) in found}) for row in rows]
+    data = [
+        Strip(
+            *row, {searched: ranks(found[searched, *row]) for searched in NAMES if (searched, *row) in found}
+        )
+        for row in rows
+    ]
     _IMAGES.mkdir(parents=True, exist_ok=True)
     (_IMAGES / "search-ranks.svg").write_text(strips([strip for strip in data if strip.ranks], NAMES))
     lines = {key: [run["history"] for run in result["runs"]] for key, result in found.items()}

@@ -1,4 +1,7 @@
-"""The table of real learning curves: the digits example trained with every combination of a discrete space. Kept in ``.bench/``."""
+"""The table of real learning curves: the digits example trained with every combination of a discrete space.
+
+Kept in ``.bench/``.
+"""
 
 import json
 import os
@@ -16,7 +19,9 @@ _VERSION = 1  # raised when the training or the space changes: an older table is
 
 
 def table(home: Path, quick: bool) -> Path:
-    """The file with the curves, trained now unless it is there; ``quick`` makes up curves that nobody trained."""
+    """The file with the curves, trained now unless it is there; ``quick`` makes up curves that nobody
+    trained.
+    """
     path = home / ("digits-made-up.json" if quick else "digits-curves.json")
     if path.exists() and json.loads(path.read_text())["version"] == _VERSION:
         return path
@@ -24,8 +29,14 @@ def table(home: Path, quick: bool) -> Path:
     if quick:
         curves = [_made_up(params) for params in combinations]
     else:
-        print(f"search: training {len(combinations)} networks for the table of curves", file=sys.stderr, flush=True)
-        with ProcessPoolExecutor(max_workers=os.cpu_count(), mp_context=get_context("spawn"), initializer=_prepare) as pool:
+        print(
+            f"search: training {len(combinations)} networks for the table of curves",
+            file=sys.stderr,
+            flush=True,
+        )
+        with ProcessPoolExecutor(
+            max_workers=os.cpu_count(), mp_context=get_context("spawn"), initializer=_prepare
+        ) as pool:
             curves = list(pool.map(_train, combinations, range(len(combinations)), chunksize=8))
     losses = {Digits.key(params): curve for params, curve in zip(combinations, curves, strict=True)}
     home.mkdir(parents=True, exist_ok=True)
@@ -37,7 +48,10 @@ def table(home: Path, quick: bool) -> Path:
 
 def _combinations() -> Iterator[dict[str, Any]]:
     """Every point of the digits' space, ordered parameters as places."""
-    places = {name: range(len(values)) if name in ("lr", "hidden", "dropout") else values for name, values in Digits.axes.items()}
+    places = {
+        name: range(len(values)) if name in ("lr", "hidden", "dropout") else values
+        for name, values in Digits.axes.items()
+    }
     for point in product(*places.values()):
         yield dict(zip(places, point, strict=True))
 
@@ -58,7 +72,10 @@ def _train(params: dict[str, Any], seed: int) -> list[float]:
     inputs, labels = tensors(load())
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
     train, validation = order.split([len(order) * 6 // 10, len(order) - len(order) * 6 // 10])
-    chosen = {name: values[params[name]] if name in ("lr", "hidden", "dropout") else params[name] for name, values in Digits.axes.items()}
+    chosen = {
+        name: values[params[name]] if name in ("lr", "hidden", "dropout") else params[name]
+        for name, values in Digits.axes.items()
+    }
     torch.manual_seed(seed)
     model, optimizer = build(chosen)
     curve = []
@@ -74,5 +91,10 @@ def _train(params: dict[str, Any], seed: int) -> list[float]:
 
 def _made_up(params: dict[str, Any]) -> list[float]:
     """A curve for a smoke run: its end depends on the params, smoothly."""
-    best = 0.1 + 0.1 * abs(params["lr"] - 5) + 0.1 * abs(params["hidden"] - 2) + 0.2 * (params["optimizer"] == "sgd")
+    best = (
+        0.1
+        + 0.1 * abs(params["lr"] - 5)
+        + 0.1 * abs(params["hidden"] - 2)
+        + 0.2 * (params["optimizer"] == "sgd")
+    )
     return [best + 2 / epoch - 2 / EPOCHS for epoch in range(1, EPOCHS + 1)]

@@ -14,12 +14,16 @@ from benchmarks.machine import CHECKOUT, ChildFailed, Setting, last_words
 from benchmarks.results import Part, Table, Target, spread
 from benchmarks.search_scale import spec_of
 
-FEW, MANY, ROUNDS, WORKERS = 20, 220, 3, 2
+FEW = 20
+MANY = 220
+ROUNDS = 3
+WORKERS = 2
 _TEXT = f"""
-`dagster job execute -m pipelines.definitions -j sweep` with a trainable that reports once, saves a checkpoint and returns, {WORKERS}
-workers on SQLite, a new store and a new `DAGSTER_HOME` each time. Each trial is a process of its own and leaves its run record, metric
-files, checkpoint, catalog rows and a materialisation in Dagster's event log. *A trial* is the whole job's wall time with {MANY} trials less
-that with {FEW}, for each trial more: whatever grows with the trials is in it, the evaluation report among it. *While searching* is the
+`dagster job execute -m pipelines.definitions -j sweep` with a trainable that reports once, saves a checkpoint
+and returns, {WORKERS} workers on SQLite, a new store and a new `DAGSTER_HOME` each time. Each trial is a
+process of its own and leaves its run record, metric files, checkpoint, catalog rows and a materialisation in
+Dagster's event log. *A trial* is the whole job's wall time with {MANY} trials less that with {FEW}, for each
+trial more: whatever grows with the trials is in it, the evaluation report among it. *While searching* is the
 wall time from the first trial's start to the last one's end, for each trial.
 """
 
@@ -27,18 +31,30 @@ wall time from the first trial's start to the last one's end, for each trial.
 def measure(setting: Setting) -> Part:
     """Wall time for each trial more, in ms."""
     part = Part("driver", "A trial's overhead in one job", _TEXT)
-    few, many = setting.choose(1, FEW), setting.choose(2, MANY)
+    few = setting.choose(1, FEW)
+    many = setting.choose(2, MANY)
     found = []
     for turn in range(setting.choose(1, ROUNDS)):
-        # A job takes some twenty seconds of CPU; a quick run, whose figures mean nothing, is content with one of the two.
+        # A job takes some twenty seconds of CPU; a quick run, whose figures mean nothing, is content with one
+        # of the two.
         smaller = None if setting.quick else _job(setting, few, turn)
         larger = _job(setting, many, turn)
         found.append((smaller or larger, larger))
     each = [1000 * (larger["seconds"] - smaller["seconds"]) / (many - few) for smaller, larger in found]
     searching = [1000 * larger["searching"] / many for _, larger in found]
-    header = ["strategy", "workers", "trials", "a trial, ms", "while searching, ms", f"job of {few} trials, s", f"job of {many} trials, s"]
+    header = [
+        "strategy",
+        "workers",
+        "trials",
+        "a trial, ms",
+        "while searching, ms",
+        f"job of {few} trials, s",
+        f"job of {many} trials, s",
+    ]
     jobs = [spread([result[place]["seconds"] for result in found]) for place in (0, 1)]
-    part.tables.append(Table(header, [["random", str(WORKERS), f"{few} and {many}", spread(each), spread(searching), *jobs]]))
+    part.tables.append(
+        Table(header, [["random", str(WORKERS), f"{few} and {many}", spread(each), spread(searching), *jobs]])
+    )
     part.targets.append(Target(f"overhead of a trial in one job, {WORKERS} workers", "ms", each, 60.0))
     return part
 
@@ -50,13 +66,33 @@ def _job(setting: Setting, trials: int, turn: int) -> dict[str, float]:
     spec = spec_of({"random": {"budget": 1}}, max_trials=trials, concurrency=WORKERS)
     config = folder / "sweep.yaml"
     config.write_text(json.dumps(spec))
-    variables = {"DAGSTER_HOME": str(folder / "dagster"), "HALVING_ROOT": str(folder / "root"), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(config)]
+    variables = {
+        "DAGSTER_HOME": str(folder / "dagster"),
+        "HALVING_ROOT": str(folder / "root"),
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "job",
+        "execute",
+        "-m",
+        "pipelines.definitions",
+        "-j",
+        "sweep",
+        "-c",
+        str(config),
+    ]
     began = time.perf_counter()
-    done = subprocess.run(command, cwd=CHECKOUT, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
     seconds = time.perf_counter() - began
     if done.returncode:
-        raise ChildFailed(f"the job of {trials} trials ended with {done.returncode}: {last_words(done.stderr)}")
+        raise ChildFailed(
+            f"the job of {trials} trials ended with {done.returncode}: {last_words(done.stderr)}"
+        )
     return {"seconds": seconds, "searching": _searching(folder / "root" / "catalog.db", trials)}
 
 

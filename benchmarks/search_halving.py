@@ -1,4 +1,6 @@
-"""The searches through Halving's own simulator: the decisions and the suggester of a real sweep, in virtual time."""
+"""The searches through Halving's own simulator: the decisions and the suggester of a real sweep, in virtual
+time.
+"""
 
 import os
 import time
@@ -24,14 +26,20 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 
 def run(given: dict[str, Any]) -> dict[str, Any]:
-    """Search with one strategy and every seed, in a process of its own: what :mod:`benchmarks.peers.search_loop` prints."""
+    """Search with one strategy and every seed, in a process of its own: what
+    :mod:`benchmarks.peers.search_loop` prints.
+    """
     import importlib.metadata
 
     os.environ["OMP_NUM_THREADS"] = "1"  # one process a core
     searched = problem(given["problem"], Path(given["table"]))
     began = time.perf_counter()
     runs = [_search(searched, seed, given) for seed in range(given["seeds"])]
-    return {"version": importlib.metadata.version("halving-platform"), "seconds": time.perf_counter() - began, "runs": runs}
+    return {
+        "version": importlib.metadata.version("halving-platform"),
+        "seconds": time.perf_counter() - began,
+        "runs": runs,
+    }
 
 
 def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +55,14 @@ def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, An
         return Result((value,))
 
     spec = parse_spec(_spec(searched, given["strategy"], seed, given["trials"] or given["budget"]))
-    simulate(spec, evaluate, SimulatedWorkers(WORKERS), seed=seed, epoch_seconds=searched.seconds, max_epochs=given["budget"])
+    simulate(
+        spec,
+        evaluate,
+        SimulatedWorkers(WORKERS),
+        seed=seed,
+        epoch_seconds=searched.seconds,
+        max_epochs=given["budget"],
+    )
     return record.result()
 
 

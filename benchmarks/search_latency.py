@@ -1,4 +1,6 @@
-"""How long a worker waits for the catalog: for its next trial, and for a decision at a rung, with ten thousand trials there."""
+"""How long a worker waits for the catalog: for its next trial, and for a decision at a rung, with ten
+thousand trials there.
+"""
 
 import random
 import tempfile
@@ -18,20 +20,32 @@ TRIALS = 10_000
 PACE = 0.25  # seconds between two calls of a client, on average
 BOUND = 10.0  # ms
 _TEXT = f"""
-A sweep by `asha` with the random sampler has {TRIALS:,} trials in the catalog, filled in through the same calls. Then clients, each a
-process of its own with its own connection, take trials and report at their rungs: `next_work` is one call, the decision at a rung
-another, each one transaction that is committed when the call returns. *Paced* clients wait {PACE * 1000:.0f} ms on average (exponential)
-between two calls, as training does; the targets hold for them. *Saturated* clients call again at once, all of them: a closed loop, in
-which a call also waits for those of all other clients, so that its median is the number of clients over the throughput. Before the
-clock runs each client reads the sweep (*first look*) and takes one trial through its rungs. Postgres runs on the same machine with
-its defaults (fsync on) and shares the cores with the clients.
+A sweep by `asha` with the random sampler has {TRIALS:,} trials in the catalog, filled in through the same
+calls. Then clients, each a process of its own with its own connection, take trials and report at their rungs:
+`next_work` is one call, the decision at a rung another, each one transaction that is committed when the call
+returns. *Paced* clients wait {PACE * 1000:.0f} ms on average (exponential) between two calls, as training
+does; the targets hold for them. *Saturated* clients call again at once, all of them: a closed loop, in which
+a call also waits for those of all other clients, so that its median is the number of clients over the
+throughput. Before the clock runs each client reads the sweep (*first look*) and takes one trial through its
+rungs. Postgres runs on the same machine with its defaults (fsync on) and shares the cores with the clients.
 """
 
 
 def measure(setting: Setting) -> Part:
     """Percentiles of both calls on SQLite with 2 clients and on Postgres with 16, paced and saturated."""
     part = Part("decisions", "Waiting for the catalog", _TEXT)
-    header = ["catalog", "clients", "loop", "call", "calls", "p50, ms", "p99, ms", "max, ms", "calls/s of all", "first look, s"]
+    header = [
+        "catalog",
+        "clients",
+        "loop",
+        "call",
+        "calls",
+        "p50, ms",
+        "p99, ms",
+        "max, ms",
+        "calls/s of all",
+        "first look, s",
+    ]
     table = Table(header, [])
     trials = setting.choose(50, TRIALS)
     for name, clients, taken in (("SQLite", 2, 250), ("Postgres", setting.choose(2, 16), 60)):
@@ -40,7 +54,9 @@ def measure(setting: Setting) -> Part:
             if url is None:
                 part.missing.append("Postgres: no initdb on this machine")
                 continue
-            sweep = in_child("benchmarks.search_latency:fill", url=url, trials=trials, more=2 * clients * (taken + 1))
+            sweep = in_child(
+                "benchmarks.search_latency:fill", url=url, trials=trials, more=2 * clients * (taken + 1)
+            )
             for loop, pace in (("paced", setting.choose(1, 100) / 100 * PACE), ("saturated", 0.0)):
                 rows, p99 = _loop(setting.work / f"{name}-{loop}", url, sweep, clients, taken, pace)
                 table.rows += [[name, str(clients), loop, *row] for row in rows]
@@ -51,20 +67,48 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def _loop(folder: Path, url: str, sweep: str, clients: int, taken: int, pace: float) -> tuple[list[list[str]], float]:
-    """The table's cells for both calls, and the p99 of all calls in ms. Clients wait for each other in ``folder``."""
+def _loop(
+    folder: Path, url: str, sweep: str, clients: int, taken: int, pace: float
+) -> tuple[list[list[str]], float]:
+    """The table's cells for both calls, and the p99 of all calls in ms.
+
+    Clients wait for each other in ``folder``.
+    """
     folder.mkdir()
-    given = {"folder": str(folder), "url": url, "sweep": sweep, "taken": taken, "pace": pace, "clients": clients}
+    given = {
+        "folder": str(folder),
+        "url": url,
+        "sweep": sweep,
+        "taken": taken,
+        "pace": pace,
+        "clients": clients,
+    }
     with ThreadPoolExecutor(max_workers=clients) as pool:
-        found = list(pool.map(lambda client: in_child("benchmarks.search_latency:client", **given, client=client), range(clients)))
+        found = list(
+            pool.map(
+                lambda client: in_child("benchmarks.search_latency:client", **given, client=client),
+                range(clients),
+            )
+        )
     seconds = max(result["ended"] for result in found) - min(result["began"] for result in found)
     rate = sum(len(result["next"]) + len(result["decision"]) for result in found) / seconds
-    rows, every = [], []
+    rows = []
+    every = []
     for call, what in (("next", "the next trial"), ("decision", "a decision")):
         spent = sorted(1000 * one for result in found for one in result[call])
         every += spent
         first = spread([result["first"] for result in found]) if call == "next" else ""
-        rows.append([what, f"{len(spent):,}", number(_at(spent, 0.5)), number(_at(spent, 0.99)), number(spent[-1]), number(rate), first])
+        rows.append(
+            [
+                what,
+                f"{len(spent):,}",
+                number(_at(spent, 0.5)),
+                number(_at(spent, 0.99)),
+                number(spent[-1]),
+                number(rate),
+                first,
+            ]
+        )
     return rows, _at(sorted(every), 0.99)
 
 
@@ -73,7 +117,10 @@ def _at(ordered: list[float], share: float) -> float:
 
 
 def fill(url: str, trials: int, more: int) -> str:
-    """Open a sweep and run ``trials`` of its trials, ``more`` are left to start. Gives the sweep; in a process of its own."""
+    """Open a sweep and run ``trials`` of its trials, ``more`` are left to start.
+
+    Gives the sweep; in a process of its own.
+    """
     from resources.catalog import Catalog
     from resources.scheduling.scheduler import Scheduler
     from resources.scheduling.sweeps import open_sweep
@@ -113,8 +160,12 @@ def snapshot() -> Any:
     )
 
 
-def client(folder: str, url: str, sweep: str, taken: int, pace: float, clients: int, client: int) -> dict[str, Any]:
-    """One worker that takes so many trials, in a process of its own: seconds of each call and of its first look, its begin and end."""
+def client(
+    folder: str, url: str, sweep: str, taken: int, pace: float, clients: int, client: int
+) -> dict[str, Any]:
+    """One worker that takes so many trials, in a process of its own: seconds of each call and of its first
+    look, its begin and end.
+    """
     from resources.catalog import Catalog
     from resources.scheduling.scheduler import Scheduler
 
@@ -134,7 +185,13 @@ def client(folder: str, url: str, sweep: str, taken: int, pace: float, clients: 
         _one_trial(scheduler, source, pace, spent)
     ended = time.time()
     catalog.close()
-    return {"next": list(spent["next"]), "decision": list(spent["decision"]), "first": first, "began": began, "ended": ended}
+    return {
+        "next": list(spent["next"]),
+        "decision": list(spent["decision"]),
+        "first": first,
+        "began": began,
+        "ended": ended,
+    }
 
 
 def _one_trial(scheduler: Any, source: random.Random, pace: float, spent: dict[str, "array[float]"]) -> None:
@@ -168,7 +225,9 @@ def _wait(source: random.Random, pace: float) -> None:
 
 @contextmanager
 def _catalog(name: str, work: Path) -> Iterator[str | None]:
-    """The URL of an empty catalog, on Postgres in a server of the benchmark's own; None where Postgres is not installed."""
+    """The URL of an empty catalog, on Postgres in a server of the benchmark's own; None where Postgres is not
+    installed.
+    """
     from tests.postgres import INSTALLED, Postgres
 
     if name == "SQLite":
@@ -177,7 +236,8 @@ def _catalog(name: str, work: Path) -> Iterator[str | None]:
     if not INSTALLED:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:  # not below the work folder, which its user may not enter
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        # not below the work folder, which its user may not enter
         server = Postgres(Path(folder), durable=True)
         try:
             yield server.database("bench")

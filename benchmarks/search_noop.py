@@ -1,4 +1,6 @@
-"""A trainable that does nothing, for what is measured around trials: its data, its training and its predictor."""
+"""A trainable that does nothing, for what is measured around trials: its data, its training and its
+predictor.
+"""
 
 import pyarrow as pa
 

@@ -1,10 +1,13 @@
-"""What the searches are compared on: three problems with learning curves. Standard library only, as every tool's process needs it.
+"""What the searches are compared on: three problems with learning curves.
 
-Branin and Hartmann-6 (as in Surjanovic & Bingham, "Virtual Library of Simulation Experiments") get a learning curve: the power law
-with three parameters that fits most real curves (pow3: Domhan et al., IJCAI 2015; Viering & Loog, "The shape of learning curves",
-TPAMI 2023), ``f(x) + D (e^-a - E^-a)`` at epoch e of E. D is the standard deviation of f over the space. The rate a rises from 0.5 to
-1.5 with the first coordinate, as it does with a learning rate: slow learners look worse than they are, and curves cross. Each
-report carries Gaussian noise of 0.05 D (1 - e/E): the last one is exact. The third problem is a table of real curves.
+Standard library only, as every tool's process needs it.
+
+Branin and Hartmann-6 (as in Surjanovic & Bingham, "Virtual Library of Simulation Experiments") get a learning
+curve: the power law with three parameters that fits most real curves (pow3: Domhan et al., IJCAI 2015;
+Viering & Loog, "The shape of learning curves", TPAMI 2023), ``f(x) + D (e^-a - E^-a)`` at epoch e of E. D is
+the standard deviation of f over the space. The rate a rises from 0.5 to 1.5 with the first coordinate, as it
+does with a learning rate: slow learners look worse than they are, and curves cross. Each report carries
+Gaussian noise of 0.05 D (1 - e/E): the last one is exact. The third problem is a table of real curves.
 """
 
 import json
@@ -101,7 +104,10 @@ class Synthetic(Problem):
     def finals(self) -> list[float]:
         """Of :data:`SAMPLES` configurations drawn evenly over the space."""
         source = random.Random(0)
-        return [self.function({name: axis.sample(source) for name, axis in self.space.items()}) for _ in range(SAMPLES)]
+        return [
+            self.function({name: axis.sample(source) for name, axis in self.space.items()})
+            for _ in range(SAMPLES)
+        ]
 
     @cached_property
     def spread(self) -> float:
@@ -115,7 +121,9 @@ class Synthetic(Problem):
     def value(self, params: Params, epoch: int, seed: int) -> float:
         name, axis = next(iter(self.space.items()))
         rate = 0.5 + (params[name] - axis.low) / (axis.high - axis.low)  # type: ignore[union-attr]
-        noise = random.Random(f"{seed} {epoch} {sorted(params.items())}").gauss(0.0, NOISE * (1 - epoch / EPOCHS))
+        noise = random.Random(f"{seed} {epoch} {sorted(params.items())}").gauss(
+            0.0, NOISE * (1 - epoch / EPOCHS)
+        )
         return self.function(params) + self.spread * (epoch**-rate - EPOCHS**-rate + noise)
 
 
@@ -126,7 +134,8 @@ class Branin(Synthetic):
     space = {"x1": Real(-5.0, 10.0), "x2": Real(0.0, 15.0)}
 
     def function(self, params: Params) -> float:
-        x1, x2 = params["x1"], params["x2"]
+        x1 = params["x1"]
+        x2 = params["x2"]
         bend = x2 - 5.1 / (4 * math.pi**2) * x1**2 + 5 / math.pi * x1 - 6
         return bend**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x1) + 10
 
@@ -137,7 +146,12 @@ class Hartmann6(Synthetic):
     name = "Hartmann-6"
     space = {f"x{place}": Real(0.0, 1.0) for place in range(1, 7)}
     _heights = (1.0, 1.2, 3.0, 3.2)
-    _widths = ((10, 3, 17, 3.5, 1.7, 8), (0.05, 10, 17, 0.1, 8, 14), (3, 3.5, 1.7, 10, 17, 8), (17, 8, 0.05, 10, 0.1, 14))
+    _widths = (
+        (10, 3, 17, 3.5, 1.7, 8),
+        (0.05, 10, 17, 0.1, 8, 14),
+        (3, 3.5, 1.7, 10, 17, 8),
+        (17, 8, 0.05, 10, 0.1, 14),
+    )
     _places = (
         (0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886),
         (0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991),
@@ -149,15 +163,19 @@ class Hartmann6(Synthetic):
         point = [params[name] for name in self.space]
         total = 0.0
         for height, widths, places in zip(self._heights, self._widths, self._places, strict=True):
-            total -= height * math.exp(-sum(width * (x - place) ** 2 for width, x, place in zip(widths, point, places, strict=True)))
+            total -= height * math.exp(
+                -sum(width * (x - place) ** 2 for width, x, place in zip(widths, point, places, strict=True))
+            )
         return total
 
 
 class Digits(Problem):
-    """Validation losses of the digits example's network after each epoch, for every combination of a discrete space.
+    """Validation losses of the digits example's network after each epoch, for every combination of a discrete
+    space.
 
-    The space is the sweep's own (``sweeps/digits.yaml``) on a grid. Ordered parameters are given to the searches as places on
-    their axis, so that models can use the order; each point of the space is in the table, so nothing is rounded.
+    The space is the sweep's own (``sweeps/digits.yaml``) on a grid. Ordered parameters are given to the
+    searches as places on their axis, so that models can use the order; each point of the space is in the
+    table, so nothing is rounded.
     """
 
     name = "digits"
@@ -196,8 +214,8 @@ class Digits(Problem):
 class Record:
     """What a search has spent and found, by the same rules for every tool.
 
-    Epochs count once their trial is at a rung. The winner is the trial that was trained for the most epochs, and of those
-    the one that reported the best value there.
+    Epochs count once their trial is at a rung. The winner is the trial that was trained for the most epochs,
+    and of those the one that reported the best value there.
     """
 
     def __init__(self, searched: Problem) -> None:
@@ -214,11 +232,14 @@ class Record:
         self._epochs[trial] = epochs
         place = (epochs, -value)
         if self._best is None or place > self._best:
-            self._best, self._winner = place, dict(params)
+            self._best = place
+            self._winner = dict(params)
             self._history.append((self.spent, self._problem.rank(params)))
 
     def result(self) -> dict[str, Any]:
-        """Plain data: the winner and its true rank, epochs, trials, trials trained to the end, and each winner on the way."""
+        """Plain data: the winner and its true rank, epochs, trials, trials trained to the end, and each
+        winner on the way.
+        """
         return {
             "winner": dict(self._winner),
             "rank": self._history[-1][1],

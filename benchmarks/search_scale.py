@@ -7,7 +7,8 @@ from typing import Any
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, spread
 
-WORKERS, TRIALS = 1024, 10_000
+WORKERS = 1024
+TRIALS = 10_000
 LIFE = 7_858.0  # virtual seconds until a worker is lost, on average: of all, 60 % are lost within two hours
 EPOCH_SECONDS = 120.0
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -16,13 +17,15 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "median, random": {"median": {"sampler": "random", "min_budget": 3, "max_budget": 27, "interval": 3}},
 }
 _TEXT = f"""
-{TRIALS:,} trials of up to 27 epochs of {EPOCH_SECONDS:.0f} virtual seconds on {WORKERS:,} workers of 0.5 to 2 times the usual speed. One
-is lost after {LIFE:,.0f} s on average (exponential), without a word: so 60 % are lost within two hours. Its trial is missed when the lease
-of 15 s runs out and goes on elsewhere from its last checkpoint, of its last whole epoch; another worker comes after 120 s. One leg in
-a hundred ends in a crash and is tried again. The simulator (`resources/search/simulation.py`) runs in one process on one core; the
-whole process is timed. *Idle* is the time that workers wait while trials are still to be started, as a share of all their time;
-*waiting at the end* is the same after the last start, when only promotions are left. *Again* counts epochs trained once more, *twice*
-rungs trained to their end twice, *missing* results that a trial ought to have and has not.
+{TRIALS:,} trials of up to 27 epochs of {EPOCH_SECONDS:.0f} virtual seconds on {WORKERS:,} workers of 0.5 to 2
+times the usual speed. One is lost after {LIFE:,.0f} s on average (exponential), without a word: so 60 % are
+lost within two hours. Its trial is missed when the lease of 15 s runs out and goes on elsewhere from its last
+checkpoint, of its last whole epoch; another worker comes after 120 s. One leg in a hundred ends in a crash
+and is tried again. The simulator (`resources/search/simulation.py`) runs in one process on one core; the
+whole process is timed. *Idle* is the time that workers wait while trials are still to be started, as a share
+of all their time; *waiting at the end* is the same after the last start, when only promotions are left.
+*Again* counts epochs trained once more, *twice* rungs trained to their end twice, *missing* results that a
+trial ought to have and has not.
 """
 
 
@@ -43,10 +46,20 @@ def measure(setting: Setting) -> Part:
     ]
     table = Table(header, [])
     for name in list(STRATEGIES)[: setting.choose(1, len(STRATEGIES))]:
-        given = {"strategy": name, "trials": setting.choose(200, TRIALS), "workers": setting.choose(16, WORKERS)}
-        found = [in_child("benchmarks.search_scale:one", **given, seed=seed) for seed in range(setting.choose(1, 3))]
+        given = {
+            "strategy": name,
+            "trials": setting.choose(200, TRIALS),
+            "workers": setting.choose(16, WORKERS),
+        }
+        found = [
+            in_child("benchmarks.search_scale:one", **given, seed=seed)
+            for seed in range(setting.choose(1, 3))
+        ]
         values = {key: [result[key] for result in found] for key in found[0]}
-        row = [name, *(spread(values[key]) for key in ("real_s", "hours", "lost_workers", "epochs", "repeated"))]
+        row = [
+            name,
+            *(spread(values[key]) for key in ("real_s", "hours", "lost_workers", "epochs", "repeated")),
+        ]
         row += [
             *(spread([100 * share for share in values[key]]) + " %" for key in ("idle", "tail")),
             spread(values["twice"]),
@@ -55,8 +68,18 @@ def measure(setting: Setting) -> Part:
         table.rows.append(row)
         if not part.targets:
             part.targets = [
-                Target(f"{TRIALS:,} simulated trials on {WORKERS:,} workers, one core", "s", values["real_s"], 120.0),
-                Target("workers' idle time while trials are still to be started", "%", [100 * share for share in values["idle"]], 1.0),
+                Target(
+                    f"{TRIALS:,} simulated trials on {WORKERS:,} workers, one core",
+                    "s",
+                    values["real_s"],
+                    120.0,
+                ),
+                Target(
+                    "workers' idle time while trials are still to be started",
+                    "%",
+                    [100 * share for share in values["idle"]],
+                    1.0,
+                ),
                 Target(
                     "rungs trained twice, and results missing",
                     "",
@@ -83,8 +106,15 @@ def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
     found = simulate(spec, evaluate, simulated, seed=seed, epoch_seconds=lambda params: EPOCH_SECONDS)
     seconds = time.perf_counter() - began
     state = found.state
-    known = {(trial.number, rung) for trial in state.trials for rung, result in enumerate(trial.results) if result is not None}
-    unfinished = sum(trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED) for trial in state.trials)
+    known = {
+        (trial.number, rung)
+        for trial in state.trials
+        for rung, result in enumerate(trial.results)
+        if result is not None
+    }
+    unfinished = sum(
+        trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED) for trial in state.trials
+    )
     all_time = found.busy_seconds + found.idle_seconds + found.tail_seconds
     return {
         "real_s": seconds,

@@ -10,38 +10,63 @@ from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, spread
 from benchmarks.search_problems import SAMPLES, Hartmann6
 
-FINISHED, SUGGESTED, ASKED_OF_OPTUNA = 10_000, 300, 20
-QUALITY_TRIALS, QUALITY_SEEDS, ROUNDS = 1_500, 10, 3
+FINISHED = 10_000
+SUGGESTED = 300
+ASKED_OF_OPTUNA = 20
+QUALITY_TRIALS = 1_500
+QUALITY_SEEDS = 10
+ROUNDS = 3
 _MINIMUM = -3.32237
 _STRATEGY = {"tpe": {"budget": 1}}
 _TEXT = f"""
-Hartmann-6 with {FINISHED:,} finished trials of random params; then each suggestion is followed by its result, so that every one pays for
-learning what is new. *Optuna alone* is the same sampler with the same settings on Optuna's own storage in memory. Halving's suggester
-shows the sampler a limited number of finished trials (`resources.search.study.HISTORY`): a quarter of them the best, the others spread
-evenly over the rest. Whether the search suffers is seen below: {QUALITY_TRIALS:,} trials one after another, with that rule and without it;
-the rank of the best is among {SAMPLES:,} random configurations, the regret is what it is above the function's minimum.
+Hartmann-6 with {FINISHED:,} finished trials of random params; then each suggestion is followed by its result,
+so that every one pays for learning what is new. *Optuna alone* is the same sampler with the same settings on
+Optuna's own storage in memory. Halving's suggester shows the sampler a limited number of finished trials
+(`resources.search.study.HISTORY`): a quarter of them the best, the others spread evenly over the rest.
+Whether the search suffers is seen below: {QUALITY_TRIALS:,} trials one after another, with that rule and
+without it; the rank of the best is among {SAMPLES:,} random configurations, the regret is what it is above
+the function's minimum.
 """
 
 
 def measure(setting: Setting) -> Part:
-    """Suggestions a second, Halving's and Optuna's, and the quality with the capped and with the whole history."""
+    """Suggestions a second, Halving's and Optuna's, and the quality with the capped and with the whole
+    history.
+    """
     part = Part("suggestions", "TPE with a long history", _TEXT)
     finished = setting.choose(100, FINISHED)
-    rates, optuna = [], []
+    rates = []
+    optuna = []
     for seed in range(setting.choose(1, ROUNDS)):
         given = {"finished": finished, "seed": seed}
-        rates.append(in_child("benchmarks.search_suggestions:halving", **given, suggested=setting.choose(5, SUGGESTED)))
-        optuna.append(in_child("benchmarks.search_suggestions:optuna_alone", **given, suggested=setting.choose(5, ASKED_OF_OPTUNA)))
+        rates.append(
+            in_child("benchmarks.search_suggestions:halving", **given, suggested=setting.choose(5, SUGGESTED))
+        )
+        optuna.append(
+            in_child(
+                "benchmarks.search_suggestions:optuna_alone",
+                **given,
+                suggested=setting.choose(5, ASKED_OF_OPTUNA),
+            )
+        )
     header = ["finished trials", "Halving, suggestions/s", "Optuna alone, suggestions/s"]
     part.tables.append(Table(header, [[f"{finished:,}", spread(rates), spread(optuna)]], "Speed"))
-    part.targets.append(Target(f"TPE suggestions a second at {finished:,} finished trials", "1/s", rates, 20.0, at_most=False))
+    part.targets.append(
+        Target(f"TPE suggestions a second at {finished:,} finished trials", "1/s", rates, 20.0, at_most=False)
+    )
     table = Table(["history", "trials", "searches", "rank of the best", "regret of the best"], [], "Quality")
-    trials, seeds = setting.choose(30, QUALITY_TRIALS), setting.choose(1, QUALITY_SEEDS)
+    trials = setting.choose(30, QUALITY_TRIALS)
+    seeds = setting.choose(1, QUALITY_SEEDS)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # nothing is timed here
         for name, capped in (("at most HISTORY", True), ("all", False)):
-            given = {"trials": trials, "capped": capped}
-            found = list(pool.map(lambda seed: in_child("benchmarks.search_suggestions:quality", **given, seed=seed), range(seeds)))  # noqa: B023
-            cells = (spread([result[what] for result in found]) for what in ("rank", "regret"))
+            options = {"trials": trials, "capped": capped}
+            results = list(
+                pool.map(
+                    lambda seed: in_child("benchmarks.search_suggestions:quality", **options, seed=seed),  # noqa: B023
+                    range(seeds),
+                )
+            )
+            cells = (spread([result[what] for result in results]) for what in ("rank", "regret"))
             table.rows.append([name, f"{trials:,}", str(seeds), *cells])
     part.tables.append(table)
     return part
@@ -50,7 +75,8 @@ def measure(setting: Setting) -> Part:
 def halving(finished: int, suggested: int, seed: int) -> float:
     """Suggestions a second of Halving's suggester."""
     search = _Search(seed)
-    source, problem = random.Random(seed), search.problem
+    source = random.Random(seed)
+    problem = search.problem
     for _ in range(finished):
         search.tell({name: axis.sample(source) for name, axis in problem.space.items()})
     search.tell(search.ask())  # the first one shows the whole history to the sampler
@@ -67,11 +93,17 @@ def optuna_alone(finished: int, suggested: int, seed: int) -> float:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
     study = optuna.create_study(sampler=sampler)
-    source, problem = random.Random(seed), Hartmann6()
-    ranges = {name: optuna.distributions.FloatDistribution(axis.low, axis.high) for name, axis in problem.space.items()}
+    source = random.Random(seed)
+    problem = Hartmann6()
+    ranges = {
+        name: optuna.distributions.FloatDistribution(axis.low, axis.high)
+        for name, axis in problem.space.items()
+    }
     for _ in range(finished):
         params = {name: axis.sample(source) for name, axis in problem.space.items()}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=ranges, value=problem.function(params)))
+        study.add_trial(
+            optuna.trial.create_trial(params=params, distributions=ranges, value=problem.function(params))
+        )
     study.tell(study.ask(ranges), 0.0)
     began = time.perf_counter()
     for _ in range(suggested):
@@ -100,8 +132,12 @@ class _Search:
         from resources.sweep_spec import parse_spec
 
         self.problem = Hartmann6()
-        space = {name: {"float": {"low": axis.low, "high": axis.high}} for name, axis in self.problem.space.items()}
-        self._suggester = Suggester(parse_spec(spec_of(_STRATEGY, space=space, max_trials=FINISHED, seed=seed)))
+        space = {
+            name: {"float": {"low": axis.low, "high": axis.high}} for name, axis in self.problem.space.items()
+        }
+        self._suggester = Suggester(
+            parse_spec(spec_of(_STRATEGY, space=space, max_trials=FINISHED, seed=seed))
+        )
         self._tried: list[Tried] = []
 
     def ask(self) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What the server's curves and live streams cost: bytes and CPU of an answer, of 200 streams, the wait with 50 dashboards beside them."""
+"""What the server's curves and live streams cost: bytes and CPU of an answer, of 200 streams, the wait with
+50 dashboards beside them.
+"""
 
 import asyncio
 import json
@@ -26,13 +28,16 @@ from tests.ports import free_port
 from tests.waiting import wait_for
 
 _TEXT = """
-One server process on a store of 100 runs x 10 metrics x 1,000 points (noisy losses, compacted) in the page cache; clients and trainers
-are other processes on the same machine. CPU is the server process's, its index of runs included. A dashboard asks for one metric of
-all 100 runs, waits 5 s on average, and asks again; three times of ten it zooms, into a window that nobody has asked for. A stream
-watches ten of 20 runs that are being trained and log ten metrics once a second; in the idle row none of them logs.
+One server process on a store of 100 runs x 10 metrics x 1,000 points (noisy losses, compacted) in the page
+cache; clients and trainers are other processes on the same machine. CPU is the server process's, its index of
+runs included. A dashboard asks for one metric of all 100 runs, waits 5 s on average, and asks again; three
+times of ten it zooms, into a window that nobody has asked for. A stream watches ten of 20 runs that are being
+trained and log ten metrics once a second; in the idle row none of them logs.
 """
 BINARY = "application/vnd.halving.curves"
-RUNS, METRICS, POINTS = 100, 10, 1_000
+RUNS = 100
+METRICS = 10
+POINTS = 1_000
 LIVE = 20
 _THINK = 5.0
 _TIMED = 20  # of the streams, one in so many is looked into
@@ -60,25 +65,52 @@ while True:
 def measure(setting: Setting) -> Part:
     """One answer, idle and busy streams, then streams and dashboards together."""
     part = Part("server", "Curves and live streams over HTTP", _TEXT)
-    root, rounds = str(setting.work / "store"), setting.choose(1, 10)
-    seconds, streams, dashboards = setting.choose(2, 60), setting.choose(4, 200), setting.choose(2, 50)
+    root = str(setting.work / "store")
+    rounds = setting.choose(1, 10)
+    seconds = setting.choose(2, 60)
+    streams = setting.choose(4, 200)
+    dashboards = setting.choose(2, 50)
     live = setting.choose(3, LIVE)
-    server, count = partial(running_server, settled=setting.choose(0, 3)), setting.choose(10, RUNS)
-    runs = in_child("benchmarks.stores:write_runs", root=root, runs=count, metrics=METRICS, points=POINTS, segments=1)
+    server = partial(running_server, settled=setting.choose(0, 3))
+    count = setting.choose(10, RUNS)
+    runs = in_child(
+        "benchmarks.stores:write_runs", root=root, runs=count, metrics=METRICS, points=POINTS, segments=1
+    )
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     setting.settle()
-    answers = Table(["answer", "MB", "server CPU, s", "s"], [], "The first answer of a server that has read no curve yet")
+    answers = Table(
+        ["answer", "MB", "server CPU, s", "s"], [], "The first answer of a server that has read no curve yet"
+    )
     for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
         figures = []
         for _ in range(rounds):
             with server(root) as (process, port):
                 figures.append(_asked(process, port, runs, [f"metric_{place}" for place in range(keys)]))
         bytes_, cpu, wall = zip(*figures, strict=True)
-        answers.rows.append([f"{title} of {count} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)])
+        answers.rows.append(
+            [f"{title} of {count} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)]
+        )
         if keys == 1:
-            part.targets.append(Target(f"a metric of {count} runs x {POINTS:,} points: server CPU", "s", list(cpu), 0.2))
-            part.targets.append(Target(f"a metric of {count} runs x {POINTS:,} points: size", "MB", [size / 1e6 for size in bytes_], 1.3))
-    columns = ["load", "server, share of a core", "events", "a point's age, p99, s", "answers", "p50, s", "p99, s"]
+            part.targets.append(
+                Target(f"a metric of {count} runs x {POINTS:,} points: server CPU", "s", list(cpu), 0.2)
+            )
+            part.targets.append(
+                Target(
+                    f"a metric of {count} runs x {POINTS:,} points: size",
+                    "MB",
+                    [size / 1e6 for size in bytes_],
+                    1.3,
+                )
+            )
+    columns = [
+        "load",
+        "server, share of a core",
+        "events",
+        "a point's age, p99, s",
+        "answers",
+        "p50, s",
+        "p99, s",
+    ]
     loads = Table(columns, [], f"For {seconds} s each")
     for title, pause, watchers, askers in (
         (f"{streams} streams, idle runs", 0.0, streams, 0),
@@ -88,33 +120,48 @@ def measure(setting: Setting) -> Part:
         # A server that nobody has asked for anything yet: its memory is empty.
         with server(root) as (process, port), _trainers(root, live, pause):
             share, found = _loaded(process, port, runs, live, watchers, askers, seconds)
-        waits, age = found["waits"], _part_of(found["lags"], 0.99)
-        p50, p99 = _part_of(waits, 0.5), _part_of(waits, 0.99)
+        waits = found["waits"]
+        age = _part_of(found["lags"], 0.99)
+        p50 = _part_of(waits, 0.5)
+        p99 = _part_of(waits, 0.99)
         loads.rows.append([title, number(share), f"{found['events']:,}", age, f"{len(waits):,}", p50, p99])
         if found["lags"]:
-            part.targets.append(Target(f"a point is shown after it was logged, p99, {title}", "s", [float(age)], 2.0))
+            part.targets.append(
+                Target(f"a point is shown after it was logged, p99, {title}", "s", [float(age)], 2.0)
+            )
         if pause and not askers:
             part.targets.append(Target(f"{streams} live streams: share of a core", "", [share], 0.1))
         if waits:
-            part.targets.append(Target(f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3))
+            part.targets.append(
+                Target(
+                    f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3
+                )
+            )
     table, targets = asked(setting, server)
-    part.tables, part.targets = [answers, loads, table], [*part.targets, *targets]
+    part.tables = [answers, loads, table]
+    part.targets = [*part.targets, *targets]
     return part
 
 
-def clients(*, process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
+def clients(
+    *, process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float
+) -> dict[str, Any]:
     """The clients, in a process of their own: events that came, and how long each answer took."""
     return asyncio.run(_clients(process, port, runs, live, streams, dashboards, seconds))
 
 
-async def _clients(process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
+async def _clients(
+    process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float
+) -> dict[str, Any]:
     found: dict[str, Any] = {"events": 0, "waits": [], "lags": [], "ready": 0}
     tasks = [asyncio.create_task(_watch(port, live, place, found)) for place in range(streams)]
     while found["ready"] < streams:
         await asyncio.sleep(0.1)
-    found["events"], found["lags"] = 0, []
+    found["events"] = 0
+    found["lags"] = []
     tasks += [asyncio.create_task(_ask(port, runs, place, found)) for place in range(dashboards)]
-    began, cpu = time.monotonic(), cpu_of(process)
+    began = time.monotonic()
+    cpu = cpu_of(process)
     await asyncio.sleep(seconds)
     found["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
     await end(tasks)
@@ -145,13 +192,20 @@ async def _watch(port: int, live: int, place: int, found: dict[str, Any]) -> Non
 
 
 async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) -> None:
-    source, client = random.Random(place), Client(port)
+    source = random.Random(place)
+    client = Client(port)
     tags: dict[str, str] = {}
     await asyncio.sleep(source.uniform(0, _THINK))
     while True:
         low = source.randrange(POINTS // 2)
         zoom = {"low": low, "high": low + source.randrange(50, POINTS // 2)} if source.random() < 0.3 else {}
-        body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [f"metric_{source.randrange(METRICS)}"], **zoom})
+        body = json.dumps(
+            {
+                "runs": [f"{PROJECT}/{run}" for run in runs],
+                "keys": [f"metric_{source.randrange(METRICS)}"],
+                **zoom,
+            }
+        )
         began = time.monotonic()
         known = {"If_None_Match": tags[body]} if body in tags else {}
         reply = await client.post("/api/v1/curves", body, Accept=BINARY, **known)
@@ -165,7 +219,9 @@ def _part_of(seconds: Sequence[float], part: float) -> str:
     return number(sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * part))]) if seconds else "-"
 
 
-def _loaded(process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float) -> tuple[float, Any]:
+def _loaded(
+    process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float
+) -> tuple[float, Any]:
     load = {"live": live, "streams": streams, "dashboards": dashboards, "seconds": seconds}
     found = in_child("benchmarks.server:clients", process=process, port=port, runs=runs, **load)
     return found["share"], found
@@ -181,15 +237,20 @@ def _asked(process: int, port: int, runs: Sequence[str], keys: list[str]) -> tup
     """Bytes, server CPU and time of one answer that has every point."""
     body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": keys}).encode()
     headers = {"Accept": BINARY, "Content-Type": "application/json"}
-    cpu, began = cpu_of(process), time.monotonic()
-    with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/curves", body, headers)) as answer:
+    cpu = cpu_of(process)
+    began = time.monotonic()
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/curves", body, headers)
+    ) as answer:
         size = len(answer.read())
     return size, cpu_of(process) - cpu, time.monotonic() - began
 
 
 @contextmanager
 def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server on a store, ``settled`` seconds after it was there: in three the index has read it."""
+    """The process id and the port of a server on a store, ``settled`` seconds after it was there: in three
+    the index has read it.
+    """
     with server_process(root) as (process, port):
 
         def answers() -> bool:
@@ -205,9 +266,14 @@ def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]
 
 @contextmanager
 def server_process(root: str) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server that begins. The tests of quick runs have one forked instead."""
+    """The process id and the port of a server that begins.
+
+    The tests of quick runs have one forked instead.
+    """
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL
+    )
     try:
         yield process.pid, port
     finally:

@@ -12,12 +12,14 @@ from benchmarks.results import Table, Target, number
 from benchmarks.search_scale import spec_of
 
 LOOPS = 1_000
-LEAST, MOST = 2.0, 10.0  # seconds between two requests of a loop, equally distributed
+# seconds between two requests of a loop, equally distributed
+LEAST = 2.0
+MOST = 10.0
 TITLE = "Loops that ask for trials"
 NOTE = f"""
 Each loop sends a request every {LEAST:g} to {MOST:g} s: `ask`, and when it has got a trial, `tell` at each
-rung, until it has none. One study by `asha` with the random sampler, its catalog in SQLite. In the first row no trial is left, so that
-every loop is told to come again.
+rung, until it has none. One study by `asha` with the random sampler, its catalog in SQLite. In the first row
+no trial is left, so that every loop is told to come again.
 """
 
 
@@ -27,23 +29,36 @@ def asked(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
     Args:
         servers: :func:`benchmarks.server.running_server`, with its pause.
     """
-    loops, seconds, shorter = setting.choose(4, LOOPS), setting.choose(2, 60), setting.choose(10, 1)
-    table = Table(["load", "server, share of a core", "answer", "answers", "p50, ms", "p99, ms", "max, ms"], [], TITLE, NOTE)
+    loops = setting.choose(4, LOOPS)
+    seconds = setting.choose(2, 60)
+    shorter = setting.choose(10, 1)
+    table = Table(
+        ["load", "server, share of a core", "answer", "answers", "p50, ms", "p99, ms", "max, ms"],
+        [],
+        TITLE,
+        NOTE,
+    )
     targets = []
     for load, trials in ((f"{loops:,} loops that wait", 1), (f"{loops:,} loops that train", 90_000)):
         root = setting.work / f"asks-{trials}"
         study = in_child("benchmarks.server_asks:study", root=str(root), trials=trials)
         with servers(str(root)) as (process, port):
             given = {"process": process, "port": port, "study": study, "trains": trials > 1}
-            found = in_child("benchmarks.server_asks:clients", **given, loops=loops, seconds=seconds, most=MOST / shorter)
+            found = in_child(
+                "benchmarks.server_asks:clients", **given, loops=loops, seconds=seconds, most=MOST / shorter
+            )
         for answer, waits in found["waits"].items():
             if waits:
                 ordered = sorted(1000 * wait for wait in waits)
-                p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99))
+                p50, p99 = (
+                    ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99)
+                )
                 cells = (number(figure) for figure in (p50, p99, ordered[-1]))
                 table.rows.append([load, number(found["share"]), answer, f"{len(ordered):,}", *cells])
                 if answer == "a trial" and trials > 1:
-                    targets.append(Target(f"a suggestion over HTTP with {loops:,} polling loops, p99", "ms", [p99], 50.0))
+                    targets.append(
+                        Target(f"a suggestion over HTTP with {loops:,} polling loops, p99", "ms", [p99], 50.0)
+                    )
     return table, targets
 
 
@@ -59,13 +74,18 @@ def study(*, root: str, trials: int) -> str:
     with catalog.write() as session:
         session.add(snapshot())
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 27}}
-    opened = open_sweep(catalog, parse_spec(spec_of(strategy, max_trials=trials)), "sha256:bench", driver="api", commit=None).id
+    opened = open_sweep(
+        catalog, parse_spec(spec_of(strategy, max_trials=trials)), "sha256:bench", driver="api", commit=None
+    ).id
     catalog.close()
     return opened
 
 
-def clients(*, process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float) -> dict[str, Any]:
-    """The loops, in a process of their own: seconds of each answer by what it was, and the server's share of a core.
+def clients(
+    *, process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float
+) -> dict[str, Any]:
+    """The loops, in a process of their own: seconds of each answer by what it was, and the server's share of
+    a core.
 
     Args:
         most: seconds between two requests of a loop.
@@ -73,7 +93,9 @@ def clients(*, process: int, port: int, study: str, trains: bool, loops: int, se
     return asyncio.run(_clients(process, port, study, trains, loops, seconds, most))
 
 
-async def _clients(process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float) -> dict[str, Any]:
+async def _clients(
+    process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float
+) -> dict[str, Any]:
     from benchmarks.server import cpu_of, end
 
     waits: dict[str, list[float]] = {"a trial": [], "come again": [], "a decision": []}
@@ -81,26 +103,39 @@ async def _clients(process: int, port: int, study: str, trains: bool, loops: int
     await asyncio.sleep(most)  # each has asked once
     for found in waits.values():
         found.clear()
-    began, cpu = time.monotonic(), cpu_of(process)
+    began = time.monotonic()
+    cpu = cpu_of(process)
     await asyncio.sleep(seconds)
     share = (cpu_of(process) - cpu) / (time.monotonic() - began)
     await end(tasks)
     return {"waits": waits, "share": share}
 
 
-async def _loop(port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool, most: float) -> None:
-    source, client = random.Random(place), Client(port)
+async def _loop(
+    port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool, most: float
+) -> None:
+    source = random.Random(place)
+    client = Client(port)
     await asyncio.sleep(source.uniform(0, most))
-    base, given = f"/api/v1/hpo/studies/{study}", None
+    base = f"/api/v1/hpo/studies/{study}"
+    given = None
     while True:
         if given is None:
-            path, body = f"{base}/ask", ""
+            path = f"{base}/ask"
+            body = ""
         else:
-            told = {"attempt": given["attempt"], "epoch": given["epochs"], "values": {"score": source.random()}}
-            path, body = f"{base}/trials/{given['trial']}/tell", json.dumps(told)
+            told = {
+                "attempt": given["attempt"],
+                "epoch": given["epochs"],
+                "values": {"score": source.random()},
+            }
+            path = f"{base}/trials/{given['trial']}/tell"
+            body = json.dumps(told)
         began = time.monotonic()
         reply = await client.post(path, body)
-        waits["a decision" if given else "a trial" if reply.status == 200 else "come again"].append(time.monotonic() - began)
+        waits["a decision" if given else "a trial" if reply.status == 200 else "come again"].append(
+            time.monotonic() - began
+        )
         found = json.loads(reply.body) if reply.status == 200 and trains else {"decision": "none"}
         # What goes on has more epochs granted; any other decision takes the trial away.
         given = {**(given or {}), **found} if found.get("decision", "continue") == "continue" else None

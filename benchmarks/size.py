@@ -8,12 +8,13 @@ from benchmarks.results import Part, Table, Target, spread
 from benchmarks.stores import Make, compact, gauge, loss, metric_bytes, write_run
 
 _TEXT = """
-A run's segments are compacted; the bytes of the compacted file are counted with its keys and footer, the rollup apart. *Losses*: a
-decaying level times uniform noise of ±20 %, computed in float32, logged every 50 ± 3 ms; in one row the steps are less regular, 50
-± 20 ms. *Slow gauges*, sampled every 30 s ± 3 ms: temperatures in degrees (move in 20 % of the samples), utilisation in % (in 50
-%), memory in steps of 2 MiB (in 5 %), power in W (in 50 %), shares in 0.1 % (in 20 %). The mix has as many points of each gauge as
-of each loss. *Raw gauges* are the worst that sensors give: power in mW that never rests, rates as quotients. Rounds differ in their
-random numbers.
+A run's segments are compacted; the bytes of the compacted file are counted with its keys and footer, the
+rollup apart. *Losses*: a decaying level times uniform noise of ±20 %, computed in float32, logged every 50 ±
+3 ms; in one row the steps are less regular, 50 ± 20 ms. *Slow gauges*, sampled every 30 s ± 3 ms:
+temperatures in degrees (move in 20 % of the samples), utilisation in % (in 50 %), memory in steps of 2 MiB
+(in 5 %), power in W (in 50 %), shares in 0.1 % (in 20 %). The mix has as many points of each gauge as of each
+loss. *Raw gauges* are the worst that sensors give: power in mW that never rests, rates as quotients. Rounds
+differ in their random numbers.
 """
 GAUGES: dict[str, Make] = {
     "temperature": gauge(35, 80, 1, 0.2),
@@ -44,7 +45,9 @@ MIXES: dict[str, dict[str, Make]] = {
         **{f"system/gpu.{place}/{name}": make for place in range(16) for name, make in GAUGES.items()},
     },
     _IRREGULAR: {f"train/loss_{place}": loss for place in range(10)},
-    "80 slow gauges alone": {f"system/gpu.{place}/{name}": make for place in range(16) for name, make in GAUGES.items()},
+    "80 slow gauges alone": {
+        f"system/gpu.{place}/{name}": make for place in range(16) for name, make in GAUGES.items()
+    },
     "10 raw gauges: power": {f"system/gpu.{place}/power": raw_power for place in range(10)},
     "10 raw gauges: rates": {f"system/disk.{place}/read": raw_rate for place in range(10)},
 }
@@ -55,11 +58,18 @@ def measure(setting: Setting) -> Part:
     """Bytes a point of each mix."""
     part = Part("size", "Bytes a point", _TEXT)
     table = Table(["mix", "points", "segments, B/point", "compacted, B/point", "rollup, B/point"], [])
-    points, rounds = setting.choose(2_000, 100_000), setting.choose(1, 3)
+    points = setting.choose(2_000, 100_000)
+    rounds = setting.choose(1, 3)
     for place, (name, metrics) in enumerate(MIXES.items()):
         each = points if len(metrics) <= 10 else points // 5
         found = [
-            in_child("benchmarks.size:one", root=str(setting.work / f"{place}-{turn}"), mix=name, points=each, seed=turn)
+            in_child(
+                "benchmarks.size:one",
+                root=str(setting.work / f"{place}-{turn}"),
+                mix=name,
+                points=each,
+                seed=turn,
+            )
             for turn in range(rounds)
         ]
         total = each * len(metrics)
@@ -73,11 +83,21 @@ def measure(setting: Setting) -> Part:
 
 def one(root: str, mix: str, points: int, seed: int) -> dict[str, int]:
     """One run of a mix: bytes before and after compaction. To be called in a process of its own."""
-    folder, metrics = Path(root), MIXES[mix]
+    folder = Path(root)
+    metrics = MIXES[mix]
     gauges = {name: make for name, make in metrics.items() if name.startswith("system/")}
     losses = {name: make for name, make in metrics.items() if name not in gauges}
     if losses:
-        write_run(folder, "run", losses, points, 10, every_ms=50, jitter_ms=20 if mix == _IRREGULAR else 3, seed=seed)
+        write_run(
+            folder,
+            "run",
+            losses,
+            points,
+            10,
+            every_ms=50,
+            jitter_ms=20 if mix == _IRREGULAR else 3,
+            seed=seed,
+        )
     if gauges:
         write_run(folder, "run", gauges, points, 10, first=10 if losses else 0, every_ms=30_000, seed=seed)
     before = metric_bytes(folder, "run")

@@ -1,4 +1,6 @@
-"""Dataset snapshots: how fast they are taken and in how much memory, and what one more percent of rows costs."""
+"""Dataset snapshots: how fast they are taken and in how much memory, and what one more percent of rows
+costs.
+"""
 
 import resource
 import subprocess
@@ -12,11 +14,12 @@ from benchmarks.results import Part, Table, Target, number
 _FLOATS = 32
 _COLUMNS = 22  # of one large file
 _TEXT = f"""
-Rows of {_FLOATS} float32, an id and a short text, in Parquet files (snappy), are made a snapshot: dealt into three splits by a hash, cut
-into shards of 128 MiB and hashed. *Written twice* is what the disk takes to write the same bytes two times and sync them, for a snapshot is
-spooled before it is cut. *pyarrow* reads the same files and writes Arrow files, without splits and without hashing; *DVC* (the pinned
-version) adds the folder of Parquet files as it is, to a cache on the same disk. Memory is the process' peak. Then one file with 1 % more
-rows is added, and all is done again.
+Rows of {_FLOATS} float32, an id and a short text, in Parquet files (snappy), are made a snapshot: dealt into
+three splits by a hash, cut into shards of 128 MiB and hashed. *Written twice* is what the disk takes to write
+the same bytes two times and sync them, for a snapshot is spooled before it is cut. *pyarrow* reads the same
+files and writes Arrow files, without splits and without hashing; *DVC* (the pinned version) adds the folder
+of Parquet files as it is, to a cache on the same disk. Memory is the process' peak. Then one file with 1 %
+more rows is added, and all is done again.
 """
 _ONE_FILE_NOTE = "In row groups of a million rows, snappy; all columns are doubles but the id and the label."
 _MEMORY = 1e9  # bytes
@@ -34,24 +37,36 @@ def measure(setting: Setting) -> Part:
     found: dict[str, dict[str, float]] = {}
     for state in ("first", "1 % more"):
         if state != "first":
-            in_child("benchmarks.snapshots:write_files", folder=str(raw), first=rows, rows=rows // 100, files=1)
+            in_child(
+                "benchmarks.snapshots:write_files", folder=str(raw), first=rows, rows=rows // 100, files=1
+            )
         setting.settle()
         found[state] = in_child("benchmarks.snapshots:take", **given)
         table.rows.append(_row(f"Halving, {state}", found[state]))
         if state == "first":
-            disk = in_child("benchmarks.snapshots:write_twice", folder=str(setting.work), size=int(found[state]["bytes"]))
+            disk = in_child(
+                "benchmarks.snapshots:write_twice", folder=str(setting.work), size=int(found[state]["bytes"])
+            )
             table.rows.append(_row("the disk, written twice", disk))
         for peer in ("pyarrow", "dvc"):
             setting.settle()
             table.rows.append(
-                _row(f"{peer}, {state}", in_child(f"benchmarks.snapshots:with_{peer}", folder=str(setting.work), raw=str(raw)))
+                _row(
+                    f"{peer}, {state}",
+                    in_child(f"benchmarks.snapshots:with_{peer}", folder=str(setting.work), raw=str(raw)),
+                )
             )
     part.tables.append(table)
     share = found["1 % more"]["stored"] / found["1 % more"]["bytes"]
     part.targets += [
         Target("memory of a snapshot", "MB", [found["first"]["memory"] / 1e6], _MEMORY / 1e6),
         Target("bytes stored for 1 % more rows, of the whole", "%", [100 * share], 1.5),
-        Target("time of a snapshot, of what the disk takes to write it twice", "times", [found["first"]["seconds"] / disk["seconds"]], 1.5),
+        Target(
+            "time of a snapshot, of what the disk takes to write it twice",
+            "times",
+            [found["first"]["seconds"] / disk["seconds"]],
+            1.5,
+        ),
     ]
     _measure_one_file(setting, part)
     return part
@@ -63,22 +78,45 @@ def _measure_one_file(setting: Setting, part: Part) -> None:
     raw = setting.work / "one"
     in_child("benchmarks.snapshots:write_one_file", folder=str(raw), rows=rows)
     setting.settle()
-    taken = in_child("benchmarks.snapshots:take", raw=str(raw), root=str(setting.work / "one-store"), shard_mib=setting.choose(1, 128))
+    taken = in_child(
+        "benchmarks.snapshots:take",
+        raw=str(raw),
+        root=str(setting.work / "one-store"),
+        shard_mib=setting.choose(1, 128),
+    )
     setting.settle()
     copied = in_child("benchmarks.snapshots:with_pyarrow", folder=str(setting.work), raw=str(raw))
-    table = Table(["what", "seconds", "MB/s", "memory, MB", "stored, MB"], [], f"One file of {rows:,} rows and {_COLUMNS} columns")
+    table = Table(
+        ["what", "seconds", "MB/s", "memory, MB", "stored, MB"],
+        [],
+        f"One file of {rows:,} rows and {_COLUMNS} columns",
+    )
     table.note = _ONE_FILE_NOTE
     table.rows += [_row("Halving, first", taken), _row("pyarrow, first", copied)]
     part.tables.append(table)
     part.targets += [
-        Target(f"time of a snapshot of one file of {rows:,} rows and {_COLUMNS} columns", "s", [taken["seconds"]], _SECONDS),
-        Target(f"memory of a snapshot of one file of {rows:,} rows and {_COLUMNS} columns", "MB", [taken["memory"] / 1e6], _MEMORY / 1e6),
+        Target(
+            f"time of a snapshot of one file of {rows:,} rows and {_COLUMNS} columns",
+            "s",
+            [taken["seconds"]],
+            _SECONDS,
+        ),
+        Target(
+            f"memory of a snapshot of one file of {rows:,} rows and {_COLUMNS} columns",
+            "MB",
+            [taken["memory"] / 1e6],
+            _MEMORY / 1e6,
+        ),
     ]
 
 
 def _row(what: str, found: dict[str, float]) -> list[str]:
     cells = [number(found["seconds"]), number(found["bytes"] / found["seconds"] / 1e6)]
-    return [what, *cells, *(number(found[name] / 1e6) if name in found else "" for name in ("memory", "stored"))]
+    return [
+        what,
+        *cells,
+        *(number(found[name] / 1e6) if name in found else "" for name in ("memory", "stored")),
+    ]
 
 
 def write_files(folder: str, first: int, rows: int, files: int) -> None:
@@ -110,7 +148,9 @@ def write_one_file(folder: str, rows: int) -> None:
             ids = np.arange(first, min(rows, first + 1_000_000))
             random = np.random.default_rng(first)
             columns = {name: random.random(len(ids)) for name in names}
-            writer.write_table(pa.table({"id": ids, **columns, "label": ids % 10}, schema=schema), row_group_size=1_000_000)
+            writer.write_table(
+                pa.table({"id": ids, **columns, "label": ids % 10}, schema=schema), row_group_size=1_000_000
+            )
 
 
 def take(raw: str, root: str, shard_mib: int) -> dict[str, float]:
@@ -121,7 +161,9 @@ def take(raw: str, root: str, shard_mib: int) -> dict[str, float]:
     from resources.sweep_spec.dataset import DatasetSource
 
     backend = Backend(root=root)
-    source = DatasetSource.model_validate({"name": "rows", "source": {"files": raw}, "target": "label", "shard_mib": shard_mib})
+    source = DatasetSource.model_validate(
+        {"name": "rows", "source": {"files": raw}, "target": "label", "shard_mib": shard_mib}
+    )
     began = time.perf_counter()
     snapshot = take_snapshot(backend.store, backend.catalog, source)
     seconds = time.perf_counter() - began
@@ -156,7 +198,9 @@ def with_pyarrow(folder: str, raw: str) -> dict[str, float]:
     target = Path(folder) / "pyarrow"
     shutil.rmtree(target, ignore_errors=True)
     began = time.perf_counter()
-    ds.write_dataset(ds.dataset(raw), str(target), format="feather", max_rows_per_file=1_000_000, max_rows_per_group=65_536)
+    ds.write_dataset(
+        ds.dataset(raw), str(target), format="feather", max_rows_per_file=1_000_000, max_rows_per_group=65_536
+    )
     seconds = time.perf_counter() - began
     size = sum(file.stat().st_size for file in target.iterdir())
     return {"seconds": seconds, "bytes": size, "memory": _peak(), "stored": size}
@@ -173,7 +217,12 @@ def with_dvc(folder: str, raw: str) -> dict[str, float]:
     subprocess.run([sys.executable, "-m", "dvc", "add", "-q", Path(raw).name], cwd=project, check=True)
     seconds = time.perf_counter() - began
     memory = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"seconds": seconds, "bytes": _size(Path(raw)), "memory": memory, "stored": _size(project / ".dvc" / "cache") - before}
+    return {
+        "seconds": seconds,
+        "bytes": _size(Path(raw)),
+        "memory": memory,
+        "stored": _size(project / ".dvc" / "cache") - before,
+    }
 
 
 def _size(folder: Path) -> int:

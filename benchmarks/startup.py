@@ -8,14 +8,15 @@ from benchmarks.machine import CHECKOUT, Setting
 from benchmarks.results import Part, Table, Target, spread
 
 _TEXT = """
-`python -c "import halving; halving.init"` in a new process (a name is loaded with its first use), in turn with an empty program;
-the import is the difference of the two. The files are in the page cache.
+`python -c "import halving; halving.init"` in a new process (a name is loaded with its first use), in turn
+with an empty program; the import is the difference of the two. The files are in the page cache.
 """
 
 
 def measure(setting: Setting) -> Part:
     """The time of an import, and of a process that does nothing else."""
-    empty, whole = [], []
+    empty = []
+    whole = []
     for _ in range(setting.choose(2, 30)):
         empty.append(_seconds("pass"))
         whole.append(_seconds("import halving; halving.init"))

@@ -1,4 +1,6 @@
-"""Stores full of points, made fast: segments are encoded as the SDK does it and written without going through a run."""
+"""Stores full of points, made fast: segments are encoded as the SDK does it and written without going through
+a run.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -40,7 +42,15 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     for number, place in enumerate(np.array_split(np.arange(points), segments), first):
         codes = np.repeat(np.arange(len(names), dtype=np.int32), len(place))
-        table = points_table(run, 1, names, codes, np.tile(place, len(names)), np.tile(times[place], len(names)), values[:, place].ravel())
+        table = points_table(
+            run,
+            1,
+            names,
+            codes,
+            np.tile(place, len(names)),
+            np.tile(times[place], len(names)),
+            values[:, place].ravel(),
+        )
         (folder / segment_name(1, number)).write_bytes(encode(table))
     _write_record(root, run, len(names) * points, dict(zip(names, values[:, -1].tolist(), strict=True)))
 
@@ -63,12 +73,16 @@ def loss(source: Any, points: int) -> Any:
 
 
 def gauge(low: float, high: float, unit: float, moves: float) -> Make:
-    """A gauge that is read in whole ``unit`` and moves by one of them, or two, with the probability ``moves`` a sample."""
+    """A gauge that is read in whole ``unit`` and moves by one of them, or two, with the probability ``moves``
+    a sample.
+    """
 
     def make(source: Any, points: int) -> Any:
         import numpy as np
 
-        steps = source.integers(1, 3, points) * source.choice([-1, 1], points) * (source.random(points) < moves)
+        steps = (
+            source.integers(1, 3, points) * source.choice([-1, 1], points) * (source.random(points) < moves)
+        )
         width = round((high - low) / unit)
         walk = (int(source.integers(0, width)) + np.cumsum(steps)) % (2 * width)
         return np.round((low / unit + np.minimum(walk, 2 * width - walk)) * unit, 6)  # reflected at both ends
@@ -101,7 +115,8 @@ def metric_bytes(root: Path, run: str) -> dict[str, int]:
 
 
 def _write_record(root: Path, run: str, points: int, last: dict[str, float]) -> None:
-    """What ``halving.init`` and ``finish`` leave, without looking at the checkout for each of a thousand runs.
+    """What ``halving.init`` and ``finish`` leave, without looking at the checkout for each of a thousand
+    runs.
 
     Args:
         last: values by metric, beside those of metrics that the run has already.
@@ -110,10 +125,25 @@ def _write_record(root: Path, run: str, points: int, last: dict[str, float]) -> 
 
     folder = root / "runs" / f"project={PROJECT}" / run
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"project": PROJECT, "run": run, "params": {"lr": 0.1}, "parent": {}, "attempt": 1, "started": now(), "seed": None}
+    record = {
+        "project": PROJECT,
+        "run": run,
+        "params": {"lr": 0.1},
+        "parent": {},
+        "attempt": 1,
+        "started": now(),
+        "seed": None,
+    }
     record |= {"provenance": {}, "determinism": {}, "token": run}
     end = folder / "end-0001.json"
     summary = (json.loads(end.read_text())["summary"] if end.exists() else {}) | last
-    ended = {"time": now(), "status": "finished", "epoch": 0, "dropped_points": 0, "points": points, "summary": summary}
+    ended = {
+        "time": now(),
+        "status": "finished",
+        "epoch": 0,
+        "dropped_points": 0,
+        "points": points,
+        "summary": summary,
+    }
     (folder / "record.json").write_text(json.dumps(record))
     end.write_text(json.dumps(ended))

@@ -1,4 +1,6 @@
-"""``python -m benchmarks.ten_thousand``: docs/scale.md, worked out from what the benchmarks measured on this machine."""
+"""``python -m benchmarks.ten_thousand``: docs/scale.md, worked out from what the benchmarks measured on this
+machine.
+"""
 
 import argparse
 import math
@@ -7,7 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.assumptions import CHECKPOINT_GB, GOES_ON, KEPT_DAYS, LOG_STREAMS, LOGGED, RUNG, S3_ANSWER, SERIES, SLOTS, SWEEP, TRIALS
+from benchmarks.assumptions import (
+    CHECKPOINT_GB,
+    GOES_ON,
+    KEPT_DAYS,
+    LOG_STREAMS,
+    LOGGED,
+    RUNG,
+    S3_ANSWER,
+    SERIES,
+    SLOTS,
+    SWEEP,
+    TRIALS,
+)
 from benchmarks.compaction import ATTEMPTS, PROMISED, SEGMENTS, WORKERS
 from benchmarks.machine import CHECKOUT
 from benchmarks.results import Part, load, number
@@ -28,18 +42,26 @@ class Price(NamedTuple):
 
 PRICES = {
     "s3_gb": Price(
-        "S3 Standard, a GB and month", 0.023, "list price, us-east-1, March 2026, by https://cloudburn.io/blog/amazon-s3-pricing"
+        "S3 Standard, a GB and month",
+        0.023,
+        "list price, us-east-1, March 2026, by https://cloudburn.io/blog/amazon-s3-pricing",
     ),
     "s3_writes": Price(
         "S3 Standard, a million PUT, POST or LIST",
         5.0,
-        "list price, US East, by https://devnotes.tech/understanding-aws-s3-pricing-a-complete-cost-breakdown-with-examples",
+        (
+            "list price, US East, by "
+            "https://devnotes.tech/understanding-aws-s3-pricing-a-complete-cost-breakdown-with-examples"
+        ),
     ),
     "s3_reads": Price("S3 Standard, a million GET or HEAD", 0.4, "the same"),
     "disk_gb": Price(
         "RDS, a GB of gp3 and month",
         0.115,
-        "list price, us-east-1, June 2026, by https://www.usage.ai/blogs/aws/reserved-instances/rds/pricing-calculator/",
+        (
+            "list price, us-east-1, June 2026, by "
+            "https://www.usage.ai/blogs/aws/reserved-instances/rds/pricing-calculator/"
+        ),
     ),
     "postgres_core": Price(
         "RDS for PostgreSQL (db.m6i), a core and hour",
@@ -71,7 +93,9 @@ class Measured:
         self._parts: dict[str, Part] = {}
 
     def cell(self, part: str, row: str, column: str, table: str = "", *, also: str = "") -> float:
-        """The number of a cell (of several rounds the median). ``row`` begins the first cell, ``also`` another one of that row.
+        """The number of a cell (of several rounds the median).
+
+        ``row`` begins the first cell, ``also`` another one of that row.
 
         Raises:
             Missing: there is none.
@@ -100,7 +124,8 @@ def figures(measured: Measured) -> dict[str, float]:
     from resources.execution.watches import OBJECT_STORE_LOOK_SECONDS
     from resources.scheduling.leases import HEARTBEAT_SECONDS
 
-    cell, production = measured.cell, _production()
+    cell = measured.cell
+    production = _production()
     found: dict[str, float] = {"look": OBJECT_STORE_LOOK_SECONDS, "heartbeat": HEARTBEAT_SECONDS}
     attempt = RUNG / (1 - GOES_ON)  # seconds on average: until a rung where the trial is paused
     found["attempt_minutes"] = attempt / 60
@@ -118,8 +143,11 @@ def figures(measured: Measured) -> dict[str, float]:
     found["puts"] = starts * found["segments"]
     found["puts_fixed"] = TRIALS / 5
     found["puts_long"] = TRIALS / 60
-    mixed = {name: cell("objects", "mixed", name, "Segments") for name in ("15 s, B/point", "compacted, B/point")}
-    found["segment_bytes"], found["compacted_bytes"] = mixed["15 s, B/point"], mixed["compacted, B/point"]
+    mixed = {
+        name: cell("objects", "mixed", name, "Segments") for name in ("15 s, B/point", "compacted, B/point")
+    }
+    found["segment_bytes"] = mixed["15 s, B/point"]
+    found["compacted_bytes"] = mixed["compacted, B/point"]
     found["worst_bytes"] = cell("objects", "losses", "compacted, B/point", "Segments")
     found["mb"] = points * found["segment_bytes"] / 1e6
     found["tb_month"] = points * found["compacted_bytes"] * MONTH / 1e12
@@ -136,10 +164,12 @@ def figures(measured: Measured) -> dict[str, float]:
             "segments": found["segments"] * requests("a segment", kind),
             "checkpoints": 2 * requests("a checkpoint", kind),
             # A look lists; and each segment is read once, by the first look that finds it.
-            "looks": attempt / found["look"] * requests("the next look", kind) + (found["segments"] * first_look if kind == "reads" else 0),
+            "looks": attempt / found["look"] * requests("the next look", kind)
+            + (found["segments"] * first_look if kind == "reads" else 0),
             "logs": attempt / found["upload_interval"] * LOG_STREAMS if kind == "writes" else 0.0,
             "ending": requests("ending a run", kind),
-            "compaction": _compaction_requests(cell, kind) * (1 if kind == "writes" else found["segments"] / SEGMENTS),
+            "compaction": _compaction_requests(cell, kind)
+            * (1 if kind == "writes" else found["segments"] / SEGMENTS),
         }
         found |= {f"{name}_{kind}": value for name, value in each.items()}
         found[f"{kind}_attempt"] = sum(each.values())
@@ -153,12 +183,17 @@ def figures(measured: Measured) -> dict[str, float]:
     found["compaction_cores"] = points / (
         1e6 * cell("queries", "100 runs x 10 metrics x 100,000", "M points/s", "Compaction of these stores")
     )
-    found |= _catalog(cell, found) | _dagster(cell, starts) | _kubernetes(cell, starts, production) | _dollars_of_s3(found)
+    found |= (
+        _catalog(cell, found)
+        | _dagster(cell, starts)
+        | _kubernetes(cell, starts, production)
+        | _dollars_of_s3(found)
+    )
     found["catalog_gb_month"] = starts * MONTH * found["catalog_bytes"] / 1e9
     found["postgres_cores_rented"] = 2 ** math.ceil(math.log2(max(2.0, 2 * found["postgres_cores"])))
-    found["dollars_postgres"] = found["postgres_cores_rented"] * _price("postgres_core") * HOURS + found["catalog_gb_month"] * _price(
-        "disk_gb"
-    )
+    found["dollars_postgres"] = found["postgres_cores_rented"] * _price("postgres_core") * HOURS + found[
+        "catalog_gb_month"
+    ] * _price("disk_gb")
     found["dollars_control"] = 16 * _price("core") * HOURS
     found["dollars"] = sum(value for name, value in found.items() if name.startswith("dollars_"))
     # Beside the sum, for who chooses them.
@@ -172,7 +207,10 @@ def figures(measured: Measured) -> dict[str, float]:
 
 def _compaction_requests(cell: Callable[..., float], kind: str) -> float:
     """Requests of an attempt until it is compacted and its segments are deleted."""
-    return sum(cell("compaction", phase, kind, f"{ATTEMPTS} attempts, {WORKERS} workers") for phase in ("compacted", "cleaned"))
+    return sum(
+        cell("compaction", phase, kind, f"{ATTEMPTS} attempts, {WORKERS} workers")
+        for phase in ("compacted", "cleaned")
+    )
 
 
 def _catalog(cell: Callable[..., float], found: dict[str, float]) -> dict[str, float]:
@@ -194,8 +232,14 @@ def _catalog(cell: Callable[..., float], found: dict[str, float]) -> dict[str, f
     known["million_gb"] = known["catalog_bytes"] / 1000
     known |= _shares(cell)
     for name, asked in zip(("promised", "full"), LOADS[1:], strict=True):
-        for word, column in (("done", "heartbeats/s done"), ("p50", "next trial p50, ms"), ("p99", "next trial p99, ms")):
-            known[f"{name}_{word}"] = cell("catalog", asked.what, column, "Next trial and decisions, with heartbeats beside them")
+        for word, column in (
+            ("done", "heartbeats/s done"),
+            ("p50", "next trial p50, ms"),
+            ("p99", "next trial p99, ms"),
+        ):
+            known[f"{name}_{word}"] = cell(
+                "catalog", asked.what, column, "Next trial and decisions, with heartbeats beside them"
+            )
     return known
 
 
@@ -203,7 +247,11 @@ def _shares(cell: Callable[..., float]) -> dict[str, float]:
     """How trials are handed out where projects share the machines."""
     from benchmarks import catalog_shares as shares
 
-    known: dict[str, float] = {"shares_sweeps": shares.SWEEPS, "shares_projects": shares.PROJECTS, "shares_waiting": shares.WAITING}
+    known: dict[str, float] = {
+        "shares_sweeps": shares.SWEEPS,
+        "shares_projects": shares.PROJECTS,
+        "shares_waiting": shares.WAITING,
+    }
     for name, fleet in (("alone", shares.ALONE), ("shared", shares.ROOM), ("scarce", shares.FULL)):
         known[f"{name}_next"] = cell("shares", fleet, "next trials/s", shares.SATURATED)
         for word, column in (("p50", "next trial p50, ms"), ("p99", "next trial p99, ms")):
@@ -226,12 +274,16 @@ def _dagster(cell: Callable[..., float], starts: float) -> dict[str, float]:
     known["jobs"] = math.ceil(TRIALS / SLOTS)
     for sensor in ("start_trials", "retry_crashed_trials", "stop_diverged_trials"):
         for tick in ("first", "next"):
-            known[f"{sensor}_{tick}"] = cell("dagster", f"`{sensor}`", f"{tick} tick, s", "Ticks", also="100,000")
+            known[f"{sensor}_{tick}"] = cell(
+                "dagster", f"`{sensor}`", f"{tick} tick, s", "Ticks", also="100,000"
+            )
     return known
 
 
 def _kubernetes(cell: Callable[..., float], starts: float, production: dict[str, Any]) -> dict[str, float]:
-    ended_for = production["run_launcher"]["config"]["run_k8s_config"]["job_spec_config"]["ttl_seconds_after_finished"]
+    ended_for = production["run_launcher"]["config"]["run_k8s_config"]["job_spec_config"][
+        "ttl_seconds_after_finished"
+    ]
     kilobytes = cell("cluster", "1", "KB kept")
     return {
         "create_ms": cell("cluster", "1", "create a Job, p50 ms"),
@@ -248,10 +300,13 @@ def _kubernetes(cell: Callable[..., float], starts: float, production: dict[str,
 def _dollars_of_s3(found: dict[str, float]) -> dict[str, float]:
     days, best_of_sweep = _checkpoints_kept()
     running = TRIALS * 2 * CHECKPOINT_GB / 1000
-    # At most: when no trial is paused and promoted later. What is deleted is deleted some days after the end of its sweep.
+    # At most: when no trial is paused and promoted later. What is deleted is deleted some days after the end
+    # of its sweep.
     ended_gb = found["attempts"] * 86_400 * CHECKPOINT_GB  # a day
-    found["checkpoint_days"], found["checkpoint_top"] = days, best_of_sweep
-    ended, best = ended_gb * days / 1000, ended_gb * HOURS / 24 * best_of_sweep / SWEEP / 1000
+    found["checkpoint_days"] = days
+    found["checkpoint_top"] = best_of_sweep
+    ended = ended_gb * days / 1000
+    best = ended_gb * HOURS / 24 * best_of_sweep / SWEEP / 1000
     return {
         "checkpoint_tb": running,
         "ended_tb": ended,
@@ -267,7 +322,9 @@ def _dollars_of_s3(found: dict[str, float]) -> dict[str, float]:
 
 
 def _checkpoints_kept() -> tuple[float, float]:
-    """For how many days the shipped policy keeps an ended trial's checkpoints, and of how many of a sweep's best for ever."""
+    """For how many days the shipped policy keeps an ended trial's checkpoints, and of how many of a sweep's
+    best for ever.
+    """
     import yaml
 
     from resources.retention.policy import parse_policy
@@ -276,7 +333,8 @@ def _checkpoints_kept() -> tuple[float, float]:
     kept = parse_policy(yaml.safe_load(SHIPPED.read_bytes()), str(SHIPPED)).checkpoints
     if kept.days is None or kept.top_k is None:
         raise Contradicted(
-            f"docs/scale.md would say that {SHIPPED} deletes checkpoints, which it does not: change benchmarks/ten_thousand.md"
+            f"docs/scale.md would say that {SHIPPED} deletes checkpoints, which it does not: change "
+            "benchmarks/ten_thousand.md"
         )
     return int(kept.days) if kept.days == int(kept.days) else kept.days, kept.top_k
 
@@ -289,7 +347,9 @@ def _production() -> dict[str, Any]:
     """Dagster's settings in production."""
     import yaml
 
-    settings: dict[str, Any] = yaml.safe_load((CHECKOUT / "deploy" / "kubernetes" / "base" / "dagster.yaml").read_text())
+    settings: dict[str, Any] = yaml.safe_load(
+        (CHECKOUT / "deploy" / "kubernetes" / "base" / "dagster.yaml").read_text()
+    )
     return settings
 
 
@@ -304,12 +364,21 @@ def _hold(found: dict[str, float]) -> None:
         ("a process writes points faster than its trial logs them", found["drain"] < 100),
         ("a warm sensor's tick stays below its 60 s", max(ticks) < 60),
         ("decisions and next trials are small beside heartbeats", found["calls"] < 0.1 * found["heartbeats"]),
-        ("trials are handed out where projects share the machines as fast as they begin", found["shared_next"] >= found["attempts"]),
-        ("the compaction's workers keep up with 10,000 ended attempts an hour", found["compaction_hour"] >= PROMISED),
+        (
+            "trials are handed out where projects share the machines as fast as they begin",
+            found["shared_next"] >= found["attempts"],
+        ),
+        (
+            "the compaction's workers keep up with 10,000 ended attempts an hour",
+            found["compaction_hour"] >= PROMISED,
+        ),
         ("the objects of all trials stay below etcd's 2 GB", found["etcd_mb"] < 2_000),
     ):
         if not holds:
-            raise Contradicted(f"docs/scale.md would say that {sentence}, which was measured otherwise: change benchmarks/ten_thousand.md")
+            raise Contradicted(
+                f"docs/scale.md would say that {sentence}, which was measured otherwise: change "
+                "benchmarks/ten_thousand.md"
+            )
 
 
 def walls(found: dict[str, float]) -> list[tuple[float, str, str]]:
@@ -321,17 +390,37 @@ def walls(found: dict[str, float]) -> list[tuple[float, str, str]]:
             f"compaction by {WORKERS} workers",
             "more workers of `compact_metrics`, or several runs of it",
         ),
-        (PARTITIONS / 86_400 * attempt, "with sensors: 100,000 partitions within a day", "the one job; deleting old sweeps' partitions"),
+        (
+            PARTITIONS / 86_400 * attempt,
+            "with sensors: 100,000 partitions within a day",
+            "the one job; deleting old sweeps' partitions",
+        ),
         (found["launched_full"] * attempt, "with sensors: launching", "the one job; longer rungs"),
         (
             found["shared_next"] * attempt,
             "where projects share the machines: trials handed out one after another",
             "longer rungs; a faster core and disk of Postgres",
         ),
-        (found["heartbeats_here"] * found["heartbeat"], "heartbeats, Postgres and its clients on 2 cores", "cores of Postgres"),
-        (found["jobs_here"] * attempt, "with sensors: Jobs created a second", "the one job; longer rungs; a larger control plane"),
-        (TRIALS * 60 / found["start_trials_next"], "with sensors: a tick of 60 s", "more sweeps ended; the one job"),
-        (TRIALS * S3_PREFIX / found["writes_second"], "writes to one prefix of S3", "S3 splits prefixes by itself; longer rungs"),
+        (
+            found["heartbeats_here"] * found["heartbeat"],
+            "heartbeats, Postgres and its clients on 2 cores",
+            "cores of Postgres",
+        ),
+        (
+            found["jobs_here"] * attempt,
+            "with sensors: Jobs created a second",
+            "the one job; longer rungs; a larger control plane",
+        ),
+        (
+            TRIALS * 60 / found["start_trials_next"],
+            "with sensors: a tick of 60 s",
+            "more sweeps ended; the one job",
+        ),
+        (
+            TRIALS * S3_PREFIX / found["writes_second"],
+            "writes to one prefix of S3",
+            "S3 splits prefixes by itself; longer rungs",
+        ),
     ]
     return sorted(ends)
 
@@ -343,7 +432,9 @@ STEP_CHECK = 5.0  # seconds between two looks at a step's Job, of a one-job swee
 
 
 def segments_of(seconds: float) -> float:
-    """Segments that an attempt of this age has written in an object store: one every 5 s, every twentieth of its age, then every 60 s."""
+    """Segments that an attempt of this age has written in an object store: one every 5 s, every twentieth of
+    its age, then every 60 s.
+    """
     rising = min(max(seconds, 100.0), 1_200.0)
     return min(seconds, 100.0) / 5 + 20 * math.log(rising / 100) + max(0.0, seconds - 1_200) / 60
 
@@ -371,8 +462,15 @@ def _shown(value: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ten_thousand", description="Work docs/scale.md out from the results.")
-    parser.add_argument("--results", type=Path, default=CHECKOUT / ".bench" / "results", help="where the parts' results are kept")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ten_thousand", description="Work docs/scale.md out from the results."
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=CHECKOUT / ".bench" / "results",
+        help="where the parts' results are kept",
+    )
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
     given = parser.parse_args(arguments)
     try:

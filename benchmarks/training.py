@@ -7,28 +7,49 @@ from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, interval, signed, spread
 
 _TEXT = """
-A PyTorch network (64 → width → width → 10, Adam) is trained on one core on random data of the digits' size; the other core is free, as
-for a process that feeds a GPU. Blocks of steps with `run.log()` of ten scalars in each step alternate with blocks of the same steps
-without it, in one process; a pair's two blocks change places from pair to pair. A block is longer than the drain's delay of 5 s, so
-that it holds its share of the drain; what is left is flushed between two blocks. The overhead of a pair is the time with over the time
-without, less one; *CPU* is the same of the process's CPU time, the drain thread in it. *Inside* is the share of a block that the calls
-take, with the making of their dicts.
+A PyTorch network (64 → width → width → 10, Adam) is trained on one core on random data of the digits' size;
+the other core is free, as for a process that feeds a GPU. Blocks of steps with `run.log()` of ten scalars in
+each step alternate with blocks of the same steps without it, in one process; a pair's two blocks change
+places from pair to pair. A block is longer than the drain's delay of 5 s, so that it holds its share of the
+drain; what is left is flushed between two blocks. The overhead of a pair is the time with over the time
+without, less one; *CPU* is the same of the process's CPU time, the drain thread in it. *Inside* is the share
+of a block that the calls take, with the making of their dicts.
 """
 LOOPS = {"short steps": (256, 128), "longer steps": (512, 256)}  # width, batch
 
 
 def measure(setting: Setting) -> Part:
     """The ratio of blocks with and without tracking."""
-    pairs, seconds = setting.choose(1, 10), 0.1 if setting.quick else 6.0
+    pairs = setting.choose(1, 10)
+    seconds = 0.1 if setting.quick else 6.0
     part = Part("training", "Overhead on a training loop", _TEXT)
-    header = ["loop", "pairs", "a step without, ms", "overhead, %", "mean and its 95 % interval, %", "CPU, %", "inside, %"]
+    header = [
+        "loop",
+        "pairs",
+        "a step without, ms",
+        "overhead, %",
+        "mean and its 95 % interval, %",
+        "CPU, %",
+        "inside, %",
+    ]
     table = Table(header, [])
     for name, (width, batch) in LOOPS.items():
         folder = str(setting.work / name.replace(" ", "-"))
-        result = in_child("benchmarks.training:one", folder=folder, width=width, batch=batch, pairs=pairs, seconds=seconds)
-        overhead, cpu, inside = ([100 * share for share in result[what]] for what in ("overhead", "cpu", "inside"))
+        result = in_child(
+            "benchmarks.training:one", folder=folder, width=width, batch=batch, pairs=pairs, seconds=seconds
+        )
+        overhead, cpu, inside = (
+            [100 * share for share in result[what]] for what in ("overhead", "cpu", "inside")
+        )
         part.targets.append(Target(f"overhead on a training loop, {name}", "%", overhead, 0.5))
-        row = [name, str(pairs), spread(result["step_ms"]), spread(overhead, signed), interval(overhead, signed), spread(cpu, signed)]
+        row = [
+            name,
+            str(pairs),
+            spread(result["step_ms"]),
+            spread(overhead, signed),
+            interval(overhead, signed),
+            spread(cpu, signed),
+        ]
         table.rows.append([*row, spread(inside)])
     part.tables.append(table)
     return part
@@ -38,22 +59,34 @@ def one(folder: str, width: int, batch: int, pairs: int, seconds: float) -> dict
     """All pairs of one loop, in one process.
 
     Returns:
-        For each pair ``overhead`` and ``cpu`` as shares, ``inside``: the share of the tracked block inside ``log``, ``step_ms`` without.
+        For each pair ``overhead`` and ``cpu`` as shares, ``inside``: the share of the tracked block inside
+        ``log``, ``step_ms`` without.
     """
     import torch
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 10)]
+    layers = [
+        torch.nn.Linear(64, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, 10),
+    ]
     model = torch.nn.Sequential(*layers)
-    optimizer, criterion = torch.optim.Adam(model.parameters()), torch.nn.CrossEntropyLoss()
-    inputs, labels = torch.randn(4096, 64), torch.randint(0, 10, (4096,))
+    optimizer = torch.optim.Adam(model.parameters())
+    criterion = torch.nn.CrossEntropyLoss()
+    inputs = torch.randn(4096, 64)
+    labels = torch.randint(0, 10, (4096,))
     run = open_run(folder)
-    clock, place = time.perf_counter, 0
+    clock = time.perf_counter
+    place = 0
 
     def block(steps: int, tracked: bool) -> tuple[float, float, float]:
         nonlocal place
-        inside, busy, began = 0.0, time.process_time(), clock()
+        inside = 0.0
+        busy = time.process_time()
+        began = clock()
         for step in range(steps):
             at = step * batch % 4096
             loss = criterion(model(inputs[at : at + batch]), labels[at : at + batch])

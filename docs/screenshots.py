@@ -1,4 +1,6 @@
-"""Take the pictures in ``docs/images`` from Dagster's UI, the page and the report, on the data of ``make demo``: ``make screenshots``."""
+"""Take the pictures in ``docs/images`` from Dagster's UI, the page and the report, on the data of ``make
+demo``: ``make screenshots``.
+"""
 
 import os
 import signal
@@ -43,7 +45,10 @@ def main() -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    page = subprocess.Popen([sys.executable, "-m", "halving.cli.main", "serve", "--port", str(PAGE_PORT)], stdout=subprocess.DEVNULL)
+    page = subprocess.Popen(
+        [sys.executable, "-m", "halving.cli.main", "serve", "--port", str(PAGE_PORT)],
+        stdout=subprocess.DEVNULL,
+    )
     IMAGES.mkdir(exist_ok=True)
     try:
         _wait_for(f"{UI}/server_info")
@@ -53,13 +58,35 @@ def main() -> None:
             _shoot(browser, f"{PAGE}/sweeps/{sweep}", "sweep-page.png", "Rung ladder")
             _shoot(browser, f"{PAGE}/runs/{project}/{best.key}", "run-page.png", "Curves")
             _shoot(browser, f"{PAGE}/models/{project}", "model-page.png", "Gates")
-            _shoot(browser, f"{UI}/locations/halving/asset-groups/halving/lineage", "asset-graph.png", "evaluation_report")
-            _shoot(browser, f"{UI}/assets/trial?view=partitions&partition={best.key}", "trial.png", "objective", height=1107)
+            _shoot(
+                browser,
+                f"{UI}/locations/halving/asset-groups/halving/lineage",
+                "asset-graph.png",
+                "evaluation_report",
+            )
+            _shoot(
+                browser,
+                f"{UI}/assets/trial?view=partitions&partition={best.key}",
+                "trial.png",
+                "objective",
+                height=1107,
+            )
             _shoot(browser, f"{UI}/assets/trial", "trial-plots.png", "objective", click="Plots", height=857)
-            _shoot(browser, f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}", "evaluation-report.png", "Early stopping")
+            _shoot(
+                browser,
+                f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}",
+                "evaluation-report.png",
+                "Early stopping",
+            )
             _shoot(browser, f"{UI}/assets/evaluation_report?view=checks", "gates.png", "finite_metrics")
             _shoot(browser, f"{UI}/locations/halving/jobs/sweep/playground", "launchpad.png", "auto_promote")
-            _shoot(browser, f"file://{backend.store.path(report_path(sweep))}", "report.png", "Winner", height=1357)
+            _shoot(
+                browser,
+                f"file://{backend.store.path(report_path(sweep))}",
+                "report.png",
+                "Winner",
+                height=1357,
+            )
             _shoot_trusted(browser)
     finally:
         page.send_signal(signal.SIGINT)
@@ -68,7 +95,9 @@ def main() -> None:
         server.wait(60)
 
 
-def _shoot(browser: Browser, address: str, name: str, awaited: str, *, click: str | None = None, height: int = 757) -> None:
+def _shoot(
+    browser: Browser, address: str, name: str, awaited: str, *, click: str | None = None, height: int = 757
+) -> None:
     page = browser.new_page(viewport={"width": 1440, "height": height})
     page.set_default_timeout(60_000)
     page.goto(address)
@@ -82,7 +111,12 @@ def _shoot(browser: Browser, address: str, name: str, awaited: str, *, click: st
 
 def _shoot_trusted(browser: Browser) -> None:
     """The report of a sweep with slices and a final training, which the demo has not."""
-    shown = {"name": "trusted", "max_trials": 12, "slices": ["label", "label >= 5"], "final": {"seeds": 3, "on": ["train", "validation"]}}
+    shown = {
+        "name": "trusted",
+        "max_trials": 12,
+        "slices": ["label", "label >= 5"],
+        "final": {"seeds": 3, "on": ["train", "validation"]},
+    }
     with tempfile.TemporaryDirectory(prefix="halving-pictures-") as root:
         spec = Path(root) / "trusted.yaml"
         spec.write_text(yaml.safe_dump({**yaml.safe_load(DEMO.read_text()), **shown}))
@@ -98,8 +132,13 @@ def _shoot_trusted(browser: Browser) -> None:
 
 def _clip(page: Page, first: str, after: str, name: str) -> None:
     """What stands between two headings."""
-    top, below = (page.get_by_role("heading", name=heading, exact=True).evaluate("(one) => one.offsetTop") for heading in (first, after))
-    page.screenshot(path=IMAGES / name, full_page=True, clip={"x": 0, "y": top - 20, "width": 1440, "height": below - top})
+    top, below = (
+        page.get_by_role("heading", name=heading, exact=True).evaluate("(one) => one.offsetTop")
+        for heading in (first, after)
+    )
+    page.screenshot(
+        path=IMAGES / name, full_page=True, clip={"x": 0, "y": top - 20, "width": 1440, "height": below - top}
+    )
 
 
 def _wait_for(address: str) -> None:

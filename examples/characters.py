@@ -1,7 +1,8 @@
 """A small transformer that continues text, character by character, trained by one process or by many.
 
-The text is docstrings of Python's standard library, in blocks of 32 characters. Guessing by how frequent characters are costs 3.2 nats for
-each; by the character before, 2.5. From :func:`train` to :func:`train_distributed` it is three lines.
+The text is docstrings of Python's standard library, in blocks of 32 characters. Guessing by how frequent
+characters are costs 3.2 nats for each; by the character before, 2.5. From :func:`train` to
+:func:`train_distributed` it is three lines.
 """
 
 import re
@@ -19,20 +20,30 @@ from halving import Evaluation, Run, TrainedRun
 LENGTH = 32
 _ROWS = 3_000
 _BATCH = 32  # of all ranks together
-_FIRST, _CHARACTERS = ord(" "), 96  # printable ASCII; the last one stands for all others
+# printable ASCII; the last one stands for all others
+_FIRST = ord(" ")
+_CHARACTERS = 96
 
 
 def load() -> pa.Table:
-    """Blocks of text: ``tokens`` (33 characters as numbers, of which each is followed by the next) and ``module``."""
+    """Blocks of text: ``tokens`` (33 characters as numbers, of which each is followed by the next) and
+    ``module``.
+    """
     found: dict[bytes, str] = {}  # each block once, or some would be in two splits
     for text, module in zip(*docstrings.load().select(["text", "module"]).to_pydict().values(), strict=True):
         numbers = numbered(re.sub(r"\s+", " ", text))
         for block in numbers[: len(numbers) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1):
             found.setdefault(block.tobytes(), module)
-    blocks, modules = list(found), list(found.values())
+    blocks = list(found)
+    modules = list(found.values())
     kept = np.linspace(0, len(blocks) - 1, min(_ROWS, len(blocks))).astype(int)
     flat = pa.array(np.frombuffer(b"".join(blocks[place] for place in kept), np.uint8))
-    return pa.table({"tokens": pa.FixedSizeListArray.from_arrays(flat, LENGTH + 1), "module": [modules[place] for place in kept]})
+    return pa.table(
+        {
+            "tokens": pa.FixedSizeListArray.from_arrays(flat, LENGTH + 1),
+            "module": [modules[place] for place in kept],
+        }
+    )
 
 
 def train(run: Run) -> None:
@@ -52,7 +63,9 @@ def train(run: Run) -> None:
 
 
 def train_distributed(run: Run) -> None:
-    """The same on any number of ranks: the whole model on each (``shard: ddp``) or a part of each layer (``fsdp``)."""
+    """The same on any number of ranks: the whole model on each (``shard: ddp``) or a part of each layer
+    (``fsdp``).
+    """
     model, optimizer = build(run.params)
     training = run.distribute(model, optimizer, shard=run.params["shard"], clip=None)
     batches = run.dataset.loader("train", batch_size=_BATCH, columns=["tokens"], seed=run.seed or 0).torch()
@@ -69,22 +82,32 @@ def evaluate(run: TrainedRun, split: str) -> Evaluation:
     """The loss of each block; one process, however many had trained."""
     model, _ = build(run.params)
     run.restore(model=model)
-    return Evaluation(scores={"loss": losses(model, run.dataset.read(split)).numpy()}, lower_is_better=["loss"])
+    return Evaluation(
+        scores={"loss": losses(model, run.dataset.read(split)).numpy()}, lower_is_better=["loss"]
+    )
 
 
 class Block(nn.Module):
-    """A layer of the transformer (Vaswani et al., 2017), with the norms before its parts (Xiong et al., 2020)."""
+    """A layer of the transformer (Vaswani et al., 2017), with the norms before its parts (Xiong et al.,
+    2020).
+    """
 
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()
         self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-        self.attention, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.attention = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
 
     def forward(self, hidden: Tensor) -> Tensor:
         rows, length, width = hidden.shape
-        parts = self.attention(self.norms[0](hidden)).view(rows, length, 3, self.heads, width // self.heads).transpose(1, 3)
+        parts = (
+            self.attention(self.norms[0](hidden))
+            .view(rows, length, 3, self.heads, width // self.heads)
+            .transpose(1, 3)
+        )
         query, key, value = parts.unbind(2)
         attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         hidden = hidden + self.out(attended.transpose(1, 2).reshape(rows, length, width))
@@ -92,15 +115,20 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """From characters, shape (rows, length), to scores of each next one, shape (rows * length, characters)."""
+    """From characters, shape (rows, length), to scores of each next one, shape (rows * length,
+    characters).
+    """
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.characters, self.places = nn.Embedding(_CHARACTERS, width), nn.Embedding(LENGTH, width)
+        self.characters = nn.Embedding(_CHARACTERS, width)
+        self.places = nn.Embedding(LENGTH, width)
         self.blocks = nn.ModuleList([Block(width) for _ in range(layers)])
-        self.norm, self.scores = nn.LayerNorm(width), nn.Linear(width, _CHARACTERS)
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, _CHARACTERS)
         for embedding in (self.characters, self.places):
-            nn.init.normal_(embedding.weight, std=0.02)  # as GPT-2's: with 1, which is torch's own, it learns slowly
+            # as GPT-2's: with 1, which is torch's own, it learns slowly
+            nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
         hidden = self.characters(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
@@ -125,10 +153,14 @@ def loss_of(model: nn.Module, tokens: Tensor) -> Tensor:
 def losses(model: nn.Module, table: pa.Table) -> Tensor:
     """The mean loss of each block's characters in nats, shape (rows,), on the CPU; the same on all ranks."""
     device = next(model.parameters()).device
-    tokens = torch.from_numpy(table["tokens"].combine_chunks().flatten().to_numpy().reshape(-1, LENGTH + 1).astype(np.int64)).to(device)
+    tokens = torch.from_numpy(
+        table["tokens"].combine_chunks().flatten().to_numpy().reshape(-1, LENGTH + 1).astype(np.int64)
+    ).to(device)
     with torch.no_grad():
         found = [
-            functional.cross_entropy(model(part[:, :-1]), part[:, 1:].flatten(), reduction="none").view(-1, LENGTH).mean(1)
+            functional.cross_entropy(model(part[:, :-1]), part[:, 1:].flatten(), reduction="none")
+            .view(-1, LENGTH)
+            .mean(1)
             for part in tokens.split(256)
         ]
     return torch.cat(found).cpu()

@@ -1,7 +1,9 @@
-"""Clicks of a small shop, made up: who clicked what they were shown, hour by hour, and the orders that are to be predicted.
+"""Clicks of a small shop, made up: who clicked what they were shown, hour by hour, and the orders that are to
+be predicted.
 
-``features/clicks.yaml`` is the view of them, and ``sweeps/clicks.yaml`` the sweep. A user's taste drifts from day to day, and orders
-follow it: a model learns what can be learned from the click rate that was known at the time, and nothing from the future.
+``features/clicks.yaml`` is the view of them, and ``sweeps/clicks.yaml`` the sweep. A user's taste drifts from
+day to day, and orders follow it: a model learns what can be learned from the click rate that was known at the
+time, and nothing from the future.
 """
 
 import numpy as np
@@ -10,7 +12,8 @@ import pyarrow.compute as pc
 
 from halving import Run, TrainedRun
 
-USERS, DAYS = 200, 14
+USERS = 200
+DAYS = 14
 START = np.datetime64("2026-03-01T00:00:00", "us")
 _SEED = 16
 _HOURS = 24 * DAYS
@@ -42,13 +45,17 @@ def hourly() -> pa.Table:
 
 
 def transform(rows: pa.Table) -> pa.Table:
-    """Row by row: ``ctr`` (the share of what was shown that was clicked) and ``night`` (the hour ends by 6 o'clock, UTC)."""
+    """Row by row: ``ctr`` (the share of what was shown that was clicked) and ``night`` (the hour ends by 6
+    o'clock, UTC).
+    """
     shown, clicked = (pc.cast(rows[name], pa.float64()) for name in ("shown", "clicked"))
     return pa.table({"ctr": pc.divide(clicked, shown), "night": pc.less_equal(pc.hour(rows["ts"]), 6)})
 
 
 def labels() -> pa.Table:
-    """Visits to predict: ``user_id``, ``visited_at``, and ``ordered`` (0 or 1), 4,000 rows in the order of time."""
+    """Visits to predict: ``user_id``, ``visited_at``, and ``ordered`` (0 or 1), 4,000 rows in the order of
+    time.
+    """
     source = np.random.default_rng(_SEED + 1)
     seconds = np.sort(source.integers(0, DAYS * 86_400, 4_000))
     users = source.integers(0, USERS, len(seconds))
@@ -63,14 +70,20 @@ def labels() -> pa.Table:
 
 
 def train(run: Run) -> None:
-    """A logistic regression by full-batch gradient descent; reports ``val_loss`` (log loss) and ``val_accuracy`` after every epoch."""
-    inputs, labels = _inputs(run.dataset.read("train")), _ordered(run.dataset.read("train"))
-    val_inputs, val_labels = _inputs(run.dataset.read("validation")), _ordered(run.dataset.read("validation"))
+    """A logistic regression by full-batch gradient descent; reports ``val_loss`` (log loss) and
+    ``val_accuracy`` after every epoch.
+    """
+    inputs = _inputs(run.dataset.read("train"))
+    labels = _ordered(run.dataset.read("train"))
+    val_inputs = _inputs(run.dataset.read("validation"))
+    val_labels = _ordered(run.dataset.read("validation"))
     weights = np.asarray(run.restore(weights=[0.0] * inputs.shape[1])["weights"])
     for _ in run.epochs():
         for _ in range(20):
             error = _chance(inputs, weights) - labels
-            weights = weights - run.params["lr"] * (inputs.T @ error / len(labels) + run.params["l2"] * weights)
+            weights = weights - run.params["lr"] * (
+                inputs.T @ error / len(labels) + run.params["l2"] * weights
+            )
         chance = np.clip(_chance(val_inputs, weights), 1e-6, 1 - 1e-6)
         loss = -np.mean(val_labels * np.log(chance) + (1 - val_labels) * np.log(1 - chance))
         run.report(val_loss=float(loss), val_accuracy=float(np.mean((chance > 0.5) == val_labels)))
@@ -84,9 +97,15 @@ def predict(run: TrainedRun, table: pa.Table) -> np.ndarray:
 
 
 def _inputs(table: pa.Table) -> np.ndarray:
-    """Shape (rows, 4): 1, the click rate and whether it is of the night, 0 where they were not known, and whether they were."""
+    """Shape (rows, 4): 1, the click rate and whether it is of the night, 0 where they were not known, and
+    whether they were.
+    """
     known = pc.is_valid(table["ctr"])
-    columns = [pc.fill_null(table["ctr"], 0.0), pc.cast(pc.fill_null(table["night"], False), pa.float64()), pc.cast(known, pa.float64())]
+    columns = [
+        pc.fill_null(table["ctr"], 0.0),
+        pc.cast(pc.fill_null(table["night"], False), pa.float64()),
+        pc.cast(known, pa.float64()),
+    ]
     return np.column_stack([np.ones(table.num_rows), *(column.to_numpy() for column in columns)])
 
 

@@ -1,6 +1,8 @@
-"""A convolutional network on images, trained by one process or by many: the pictures of :mod:`examples.pictures`.
+"""A convolutional network on images, trained by one process or by many: the pictures of
+:mod:`examples.pictures`.
 
-From :func:`train` to :func:`train_distributed` it is three changes: the model and its optimizer are distributed, the step, what is saved.
+From :func:`train` to :func:`train_distributed` it is three changes: the model and its optimizer are
+distributed, the step, what is saved.
 """
 
 from typing import Any
@@ -19,7 +21,9 @@ _BATCH = 64  # of all ranks together
 def train(run: Run) -> None:
     """Train in one process; reports ``val_accuracy`` after every epoch."""
     model, optimizer = build(run.params)
-    batches = run.dataset.loader("train", batch_size=_BATCH, columns=["content", "label"], transform=decoded, seed=run.seed or 0)
+    batches = run.dataset.loader(
+        "train", batch_size=_BATCH, columns=["content", "label"], transform=decoded, seed=run.seed or 0
+    )
     validation = decoded(run.dataset.read("validation", columns=["content", "label"]))
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():
@@ -34,10 +38,14 @@ def train(run: Run) -> None:
 
 
 def train_distributed(run: Run) -> None:
-    """The same on any number of ranks: the whole model on each (``shard: ddp``) or a part of it (``fsdp``)."""
+    """The same on any number of ranks: the whole model on each (``shard: ddp``) or a part of it
+    (``fsdp``).
+    """
     model, optimizer = build(run.params)
     training = run.distribute(model, optimizer, shard=run.params["shard"], clip=None)
-    batches = run.dataset.loader("train", batch_size=_BATCH, columns=["content", "label"], transform=decoded, seed=run.seed or 0)
+    batches = run.dataset.loader(
+        "train", batch_size=_BATCH, columns=["content", "label"], transform=decoded, seed=run.seed or 0
+    )
     validation = decoded(run.dataset.read("validation", columns=["content", "label"]))
     run.restore(model=model, optimizer=optimizer, training=training)
     for epoch in run.epochs():

@@ -35,7 +35,9 @@ def train(run: Run) -> None:
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():
         model.train()
-        losses = [step(model, optimizer, *batch) for batch in batches(inputs, labels, int(run.params["batch_size"]))]
+        losses = [
+            step(model, optimizer, *batch) for batch in batches(inputs, labels, int(run.params["batch_size"]))
+        ]
         run.log({"train/loss": float(np.mean(losses))}, step=epoch)
         model.eval()
         with torch.no_grad():
@@ -71,18 +73,28 @@ def export(run: TrainedRun) -> bytes:
     """The network as an ONNX graph from a row's pixels to its digit."""
     model, optimizer = build(run.params)
     run.restore(model=model, optimizer=optimizer)
-    example, names = torch.zeros(2, 64), ["pixels"]
+    example = torch.zeros(2, 64)
+    names = ["pixels"]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tracing is deprecated for an exporter that needs one more package
         file = Path(folder, "model.onnx")
-        torch.onnx.export(Digit(model).eval(), (example,), file, input_names=names, dynamic_axes={"pixels": {0: "rows"}}, dynamo=False)
+        torch.onnx.export(
+            Digit(model).eval(),
+            (example,),
+            file,
+            input_names=names,
+            dynamic_axes={"pixels": {0: "rows"}},
+            dynamo=False,
+        )
         return file.read_bytes()
 
 
 def build(params: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The network and its optimizer for a trial's params."""
     hidden = int(params["hidden"])
-    model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Dropout(params["dropout"]), nn.Linear(hidden, 10))
+    model = nn.Sequential(
+        nn.Linear(64, hidden), nn.ReLU(), nn.Dropout(params["dropout"]), nn.Linear(hidden, 10)
+    )
     if params["optimizer"] == "adam":
         return model, torch.optim.Adam(model.parameters(), lr=params["lr"])
     return model, torch.optim.SGD(model.parameters(), lr=params["lr"], momentum=0.9, nesterov=True)

@@ -30,7 +30,10 @@ def load() -> pa.Table:
             module = importlib.import_module(name)
             for text in _docstrings(module):
                 found.setdefault(text, (name, package))
-    rows = [{"text": text, "module": module, "package": package} for text, (module, package) in sorted(found.items())]
+    rows = [
+        {"text": text, "module": module, "package": package}
+        for text, (module, package) in sorted(found.items())
+    ]
     return pa.Table.from_pylist(rows)
 
 
@@ -38,7 +41,9 @@ def train(run: Run) -> None:
     """Train a linear model on hashed words; reports ``val_accuracy`` after every epoch."""
     model = network(int(run.params["width"]))
     optimizer = torch.optim.Adam(model.parameters(), lr=run.params["lr"])
-    batches = run.dataset.loader("train", batch_size=64, columns=["text", "package"], transform=hashed, seed=run.seed or 0)
+    batches = run.dataset.loader(
+        "train", batch_size=64, columns=["text", "package"], transform=hashed, seed=run.seed or 0
+    )
     words, starts, packages = hashed(run.dataset.read("validation", columns=["text", "package"]))
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():
@@ -75,7 +80,10 @@ def scores(model: nn.ModuleList, words: Tensor, starts: Tensor) -> Tensor:
 
 
 def hashed(rows: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Words as numbers, where each text begins among them, and the package's number. It runs in the loader's thread, beside training."""
+    """Words as numbers, where each text begins among them, and the package's number.
+
+    It runs in the loader's thread, beside training.
+    """
     packages = [PACKAGES.index(package) for package in rows["package"].to_pylist()]
     return *bags_of(rows["text"].to_pylist()), torch.tensor(packages)
 
@@ -98,8 +106,21 @@ def _modules(package: str) -> list[str]:
 
 
 def _docstrings(module: Any) -> list[str]:
-    members = [member for _, member in inspect.getmembers(module) if inspect.isclass(member) or inspect.isfunction(member)]
-    own = [member for member in members if getattr(member, "__module__", "").startswith(module.__name__.partition(".")[0])]
-    methods = [method for member in own if inspect.isclass(member) for _, method in inspect.getmembers(member, inspect.isfunction)]
+    members = [
+        member
+        for _, member in inspect.getmembers(module)
+        if inspect.isclass(member) or inspect.isfunction(member)
+    ]
+    own = [
+        member
+        for member in members
+        if getattr(member, "__module__", "").startswith(module.__name__.partition(".")[0])
+    ]
+    methods = [
+        method
+        for member in own
+        if inspect.isclass(member)
+        for _, method in inspect.getmembers(member, inspect.isfunction)
+    ]
     texts = [inspect.getdoc(each) or "" for each in (module, *own, *methods)]
     return [text for text in texts if len(text) >= _SHORTEST]

@@ -1,10 +1,12 @@
-"""Training code that logs to MLflow, as it is: alone, where it shows on the page that compares runs, and in a sweep.
+"""Training code that logs to MLflow, as it is: alone, where it shows on the page that compares runs, and in a
+sweep.
 
     halving serve &
     python examples/mlflow_autologging.py         # four networks, each a run
     halving sweep sweeps/mlflow.yaml              # a sweep chooses the networks
 
-Another server is given by ``MLFLOW_TRACKING_URI``, as ever. Needs ``mlflow-skinny`` (or ``mlflow``) and scikit-learn.
+Another server is given by ``MLFLOW_TRACKING_URI``, as ever. Needs ``mlflow-skinny`` (or ``mlflow``) and
+scikit-learn.
 """
 
 import os
@@ -26,10 +28,20 @@ Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def fit(params: Mapping[str, Any], train: Rows, validation: Rows) -> tuple[MLPClassifier, float]:
-    """Train a network on ``(images, labels)``, the images of 64 pixels; with its accuracy on the validation rows. Nothing here knows of a
-    sweep: autologging records the params, the scores on the training rows and the model."""
+    """Train a network on ``(images, labels)``, the images of 64 pixels; with its accuracy on the validation
+    rows.
+
+    Nothing here knows of a sweep: autologging records the params, the scores on the training rows and the
+    model.
+    """
     mlflow.sklearn.autolog(serialization_format="pickle", silent=True)
-    network = MLPClassifier((int(params["hidden"]),), learning_rate_init=params["lr"], alpha=params["alpha"], max_iter=30, random_state=0)
+    network = MLPClassifier(
+        (int(params["hidden"]),),
+        learning_rate_init=params["lr"],
+        alpha=params["alpha"],
+        max_iter=30,
+        random_state=0,
+    )
     network.fit(*train)
     accuracy = float(network.score(*validation))
     mlflow.log_metric("val_accuracy", accuracy)
@@ -39,20 +51,27 @@ def fit(params: Mapping[str, Any], train: Rows, validation: Rows) -> tuple[MLPCl
 
 
 def trial(run: Run) -> None:
-    """A trial of a sweep: a run of MLflow's with the sweep and the trial in its tags, and the accuracy for the sweep."""
+    """A trial of a sweep: a run of MLflow's with the sweep and the trial in its tags, and the accuracy for
+    the sweep.
+    """
     _log_to_server()
     sweep, _, number = run.id.rpartition(".")
     for _ in run.epochs():
         with mlflow.start_run(run_name=run.id, tags={"halving.sweep": sweep, "halving.trial": number}):
             network, accuracy = fit(run.params, _rows(run, "train"), _rows(run, "validation"))
         run.report(val_accuracy=accuracy)
-        run.save(weights=[each.tolist() for each in network.coefs_], biases=[each.tolist() for each in network.intercepts_])
+        run.save(
+            weights=[each.tolist() for each in network.coefs_],
+            biases=[each.tolist() for each in network.intercepts_],
+        )
 
 
 def predict(run: TrainedRun, table: pa.Table) -> NDArray[np.int64]:
     """The digit for every row."""
     layers = run.restore(weights=[], biases=[])
-    (hidden, out), (hidden_bias, out_bias) = ([np.array(each) for each in layers[name]] for name in ("weights", "biases"))
+    (hidden, out), (hidden_bias, out_bias) = (
+        [np.array(each) for each in layers[name]] for name in ("weights", "biases")
+    )
     scores = np.maximum(_pixels(table) @ hidden + hidden_bias, 0) @ out + out_bias
     return scores.argmax(axis=1)
 
@@ -61,11 +80,17 @@ def main() -> None:
     """Train four networks."""
     _log_to_server()
     digits = load_digits()
-    images, other_images, labels, other_labels = train_test_split(digits.data, digits.target, test_size=0.25, random_state=0)
+    images, other_images, labels, other_labels = train_test_split(
+        digits.data, digits.target, test_size=0.25, random_state=0
+    )
     for hidden in (16, 64):
         for lr in (0.001, 0.01):
             with mlflow.start_run(run_name=f"{hidden} neurons, lr {lr:g}"):
-                _, accuracy = fit({"hidden": hidden, "lr": lr, "alpha": 1e-4}, (images, labels), (other_images, other_labels))
+                _, accuracy = fit(
+                    {"hidden": hidden, "lr": lr, "alpha": 1e-4},
+                    (images, labels),
+                    (other_images, other_labels),
+                )
             print(f"{hidden} neurons, lr {lr:g}: accuracy {accuracy:.3f}")
 
 
@@ -80,7 +105,14 @@ def _rows(run: Run, split: str) -> Rows:
 
 
 def _pixels(table: pa.Table) -> NDArray[np.float64]:
-    return table["pixels"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, 64).astype(np.float64)
+    return (
+        table["pixels"]
+        .combine_chunks()
+        .flatten()
+        .to_numpy(zero_copy_only=False)
+        .reshape(-1, 64)
+        .astype(np.float64)
+    )
 
 
 if __name__ == "__main__":

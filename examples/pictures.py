@@ -1,7 +1,7 @@
 """Pictures from shards: a folder of image files becomes a snapshot, and a loader hands them out decoded.
 
-The pictures are scikit-learn's handwritten digits, written as PGM files of 8x8 pixels; a folder or an address of your own takes their place
-in the spec: ``source: {folder: "s3://bucket/pictures"}``.
+The pictures are scikit-learn's handwritten digits, written as PGM files of 8x8 pixels; a folder or an address
+of your own takes their place in the spec: ``source: {folder: "s3://bucket/pictures"}``.
 """
 
 import tempfile
@@ -21,7 +21,9 @@ _HEADER = b"P5 8 8 16\n"
 
 
 def folder() -> str:
-    """The folder of the pictures, each below one that is named by its digit; written where they are not there yet."""
+    """The folder of the pictures, each below one that is named by its digit; written where they are not there
+    yet.
+    """
     from sklearn.datasets import load_digits
 
     place = Path(tempfile.gettempdir()) / "halving-pictures"
@@ -38,7 +40,9 @@ def train(run: Run) -> None:
     """Train a small convolutional network batch by batch; reports ``val_accuracy`` after every epoch."""
     model = network(int(run.params["channels"]))
     optimizer = torch.optim.Adam(model.parameters(), lr=run.params["lr"])
-    batches = run.dataset.loader("train", batch_size=64, columns=["content", "label"], transform=decoded, seed=run.seed or 0)
+    batches = run.dataset.loader(
+        "train", batch_size=64, columns=["content", "label"], transform=decoded, seed=run.seed or 0
+    )
     validation = decoded(run.dataset.read("validation", columns=["content", "label"]))
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():

@@ -48,22 +48,34 @@ _CONTROLS = {
     "stop": "end the search of a sweep now and evaluate what it found",
     "extend": "allow a running sweep to start more trials",
 }
-_ALLOW_DEPRECATED = "halving/allow_deprecated"  # pipelines.jobs.ALLOW_DEPRECATED, which is not imported for it
+# pipelines.jobs.ALLOW_DEPRECATED, which is not imported for it
+_ALLOW_DEPRECATED = "halving/allow_deprecated"
 _REFRESH = "halving/refresh"  # pipelines.jobs.REFRESH
 _COMMAND = "halving/command"  # pipelines.jobs.COMMAND
 
 
 def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
-    spec, sweep = "a sweep spec, for example sweeps/digits.yaml", "the sweep's id, for example digits-7f3a"
-    run = add_command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
-    run.add_argument("--allow-deprecated", action="store_true", help="also on a dataset's snapshot that was deprecated")
-    run.add_argument("--refresh", action="store_true", help="read all of the dataset's source again, also files that look as they were")
+    spec = "a sweep spec, for example sweeps/digits.yaml"
+    sweep = "the sweep's id, for example digits-7f3a"
+    run = add_command(
+        commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec
+    )
+    run.add_argument(
+        "--allow-deprecated", action="store_true", help="also on a dataset's snapshot that was deprecated"
+    )
+    run.add_argument(
+        "--refresh",
+        action="store_true",
+        help="read all of the dataset's source again, also files that look as they were",
+    )
     description = "check a sweep spec and warn of settings that may work badly, without running anything"
     add_command(commands, "check", description, cli_sweeps.run_check, spec=spec)
     for name, description in _CONTROLS.items():
         control = add_command(commands, name, description, cli_sweeps.run_control, sweep=sweep)
-    control.add_argument("--max-trials", type=int, required=True, help="how many trials the sweep may start in all")
+    control.add_argument(
+        "--max-trials", type=int, required=True, help="how many trials the sweep may start in all"
+    )
     description = "replay strategies on a finished sweep's curves: what they would have spent and found"
     replay = add_command(commands, "replay", description, cli_views.run_replay, sweep=sweep)
     replay.add_argument(
@@ -76,14 +88,27 @@ def add_commands(commands: Any) -> None:
     leaderboard = add_command(commands, "leaderboard", description, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
     description = "show a trial: its params, why it waits, its results, and why each of its attempts ended"
-    trial = add_command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
-    trial.add_argument("--attempt", type=int, metavar="N", help="show this attempt alone, with all that is recorded of its end")
+    trial = add_command(
+        commands,
+        "trial",
+        description,
+        cli_trial.run_trial,
+        trial="the trial's name, for example digits-7f3a.0007",
+    )
+    trial.add_argument(
+        "--attempt",
+        type=int,
+        metavar="N",
+        help="show this attempt alone, with all that is recorded of its end",
+    )
     cli_cost.add_cost_command(commands)
     cli_models.add_models_commands(commands)
     cli_projects.add_projects_commands(commands)
     description = "bring the catalog's index of runs up to date with the store; a server does so by itself"
     index = add_command(commands, "index", description, cli_index.run_index)
-    index.add_argument("--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is")
+    index.add_argument(
+        "--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is"
+    )
     cli_runs.add_runs_commands(commands.choices["runs"].inner)
     cli_datasets.add_datasets_commands(commands)
     cli_features.add_features_commands(commands)
@@ -95,7 +120,8 @@ def add_commands(commands: Any) -> None:
     commands.choices["why"].set_defaults(run=cli_rerun.run_why)
     commands.choices["runs"].set_defaults(run=cli_runs.run_list)  # the SDK's, with what the catalog knows
     commands.choices["show"].set_defaults(run=cli_runs.run_details)
-    commands.choices["doctor"].set_defaults(run=_doctor)  # the SDK's, with the checks of all that it does not know
+    # the SDK's, with the checks of all that it does not know
+    commands.choices["doctor"].set_defaults(run=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
@@ -107,8 +133,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _sweep(arguments: argparse.Namespace) -> int:
     """Run the job ``sweep`` with Dagster's own command, write its log to a file and show its progress.
 
-    JSON: what ``halving leaderboard --json`` gives for the sweep, and ``error``, null unless the job failed; progress then goes
-    to the standard error.
+    JSON: what ``halving leaderboard --json`` gives for the sweep, and ``error``, null unless the job failed;
+    progress then goes to the standard error.
     """
     import yaml
 
@@ -120,21 +146,28 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
     spec = load_spec(arguments.spec)
     if arguments.refresh and spec.snapshot is not None:
-        raise InvalidInput(f"--refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is")
+        raise InvalidInput(
+            f"--refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as "
+            "it is"
+        )
     concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
-    backend, console = backend_of(arguments), console_of(arguments)
+    backend = backend_of(arguments)
+    console = console_of(arguments)
     goes_on = has_unfinished(backend.catalog, spec, "job")
     forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)  # raises when there are too few left
     home = cli_views.dagster_home(backend.store)
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"the store {backend.store.root} cannot be written: {error}; set HALVING_ROOT to another folder") from None
+        raise StoreError(
+            f"the store {backend.store.root} cannot be written: {error}; set HALVING_ROOT to another folder"
+        ) from None
     environment = {**os.environ, "DAGSTER_HOME": str(home.absolute()), "DAGSTER_DISABLE_TELEMETRY": "1"}
     environment["HALVING_ROOT"] = backend.store.root
     log = home / "logs" / f"{spec.name}-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.log"
     log.parent.mkdir(exist_ok=True)
-    # Dagster gets the checked spec as its own YAML reader understands it, which takes 1e-4 and JSON's 1e-06 for texts.
+    # Dagster gets the checked spec as its own YAML reader understands it, which takes 1e-4 and JSON's 1e-06
+    # for texts.
     checked = log.with_suffix(".yaml")
     checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
@@ -153,9 +186,15 @@ def _sweep(arguments: argparse.Namespace) -> int:
     known = _ended_sweep(backend, spec)
     with log.open("w") as output:
         process = subprocess.Popen(
-            job, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=_end_with_parent
+            job,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
-        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C; under nohup it goes on.
+        # When the command is terminated or its terminal is closed, its job ends as by Ctrl-C; under nohup it
+        # goes on.
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
@@ -164,21 +203,34 @@ def _sweep(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             process.wait()
-            console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
+            console.print(
+                f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]"
+            )
             return 130
-    failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}" if process.returncode else None
+    failure = (
+        f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}"
+        if process.returncode
+        else None
+    )
     status = _conclude(console, backend, spec, arguments, failure, known)
     cli_retention.clear_away(console, backend.store)
     return status
 
 
-def _show_progress(console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
+def _show_progress(
+    console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None
+) -> None:
     """On a terminal one line that is updated, elsewhere a new line every ten seconds."""
     from rich.live import Live
     from rich.text import Text
 
-    began, last = time.monotonic(), 0.0
-    shown = Live(Text("starting"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
+    began = time.monotonic()
+    last = 0.0
+    shown = (
+        Live(Text("starting"), console=console, refresh_per_second=4, transient=True)
+        if console.is_terminal
+        else nullcontext()
+    )
     with shown as live:
         while process.poll() is None:
             asked = time.monotonic()
@@ -199,23 +251,40 @@ def _progress(backend: Any, spec: Any, known: str | None) -> str:
     if sweep is None or sweep == known:
         return "taking the dataset's snapshot"
     summary = summarize(backend.catalog, sweep)
-    counts, best = summary.counts, summary.best
+    counts = summary.counts
+    best = summary.best
     done = counts.get("completed", 0)
     shown = f"{counts.get('running', 0)} running, {counts.get('paused', 0)} paused, {done} done"
     shown += f", {counts['failed']} failed" if counts.get("failed") else ""
-    shown += f"; best {summary.objective} {best.objective:.4f} ({best.key}, {best.epochs} epochs)" if best else ""
+    shown += (
+        f"; best {summary.objective} {best.objective:.4f} ({best.key}, {best.epochs} epochs)" if best else ""
+    )
     started = sum(counts.values()) - counts.get("suggested", 0)
     phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
     if summary.status == "searching" and summary.final:
         phase = f"final training {sum(trial.complete for trial in summary.final)}/{summary.final_seeds}"
-        shown = f"{sum(trial.status == 'running' for trial in summary.final)} running, with the params of {best.key}" if best else ""
+        shown = (
+            (
+                f"{sum(trial.status == 'running' for trial in summary.final)} running, with the params of "
+                f"{best.key}"
+            )
+            if best
+            else ""
+        )
     hints = {"pause": f"; paused, halving resume {sweep} continues it", "stop": "; being stopped"}
     hint = hints.get(summary.control, "") if summary.status == "searching" else ""
     hint += f"; waits: {summary.held_back}" if summary.held_back else ""
     return f"{sweep}  {phase}: {shown}{hint}"
 
 
-def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.Namespace, failure: str | None, known: str | None) -> int:
+def _conclude(
+    console: "Console",
+    backend: Any,
+    spec: Any,
+    arguments: argparse.Namespace,
+    failure: str | None,
+    known: str | None,
+) -> int:
     from resources.analysis.summary import summarize
     from resources.registry.leaderboard import leaderboard_of
 
@@ -232,10 +301,14 @@ def _conclude(console: "Console", backend: Any, spec: Any, arguments: argparse.N
         if summarize(backend.catalog, sweep).status == "evaluating":
             again = f"[bold]halving sweep {arguments.spec}[/]"
             console.print(
-                f"The search is done and its results are kept. Correct this and run it again: {again} goes on with the evaluation."
+                f"The search is done and its results are kept. Correct this and run it again: {again} goes "
+                "on with the evaluation."
             )
         return 1
-    console.print("Next: [bold]make serve[/] opens the page with this sweep; [bold]make dev[/] opens Dagster's UI beside it.")
+    console.print(
+        "Next: [bold]make serve[/] opens the page with this sweep; [bold]make dev[/] opens Dagster's UI "
+        "beside it."
+    )
     return 0
 
 
@@ -251,16 +324,20 @@ def _first_failure(home: Path, command: str) -> str:
             for run in instance.get_runs(dg.RunsFilter(tags={_COMMAND: command})):
                 for entry in instance.all_logs(run.run_id, of_type=failures):
                     return _message(entry.get_dagster_event())
-    except Exception as error:  # noqa: BLE001  # whatever a wrong dagster.yaml or its database raises: the job failed for the same
+    except Exception as error:  # noqa: BLE001
+        # whatever a wrong dagster.yaml or its database raises: the job failed for the same
         return f"Dagster's event log cannot be read: {error}; halving doctor says more"
     return "the job ended before its run began"
 
 
 def _message(event: Any) -> str:
-    """Why a step or run failed: the description of an expected failure, else the error that was raised first."""
+    """Why a step or run failed: the description of an expected failure, else the error that was raised
+    first.
+    """
     failed = event.step_failure_data if event.is_step_failure else event.job_failure_data
     # A run that something else marked as failed, such as Dagster's daemon, has no data of its failure.
-    error, expected = getattr(failed, "error", None), getattr(failed, "user_failure_data", None)
+    error = getattr(failed, "error", None)
+    expected = getattr(failed, "user_failure_data", None)
     if expected and expected.description:
         return str(expected.description)
     while error and error.cause:
@@ -286,7 +363,8 @@ def _interrupt(*_: object) -> NoReturn:
 def _end_with_parent() -> None:
     """In the job's process: end as by Ctrl-C when the command that started it is killed (Linux only).
 
-    Only that command sends it signals, so it ignores none of them, even if the command itself was started to ignore some.
+    Only that command sends it signals, so it ignores none of them, even if the command itself was started to
+    ignore some.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

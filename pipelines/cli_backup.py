@@ -18,22 +18,38 @@ if TYPE_CHECKING:
 def add_backup_commands(commands: Any) -> None:
     """Add both commands."""
     place = "the folder or s3://bucket/prefix where backups are"
-    description = "copy the store and the catalog to another place; what an earlier backup has is not copied again"
-    made = add_command(commands, "backup", description, run_backup, place=place).add_mutually_exclusive_group()
-    made.add_argument("--keep", type=_keep, metavar="N", help="when it is made, delete all of this store's backups there but the newest N")
+    description = (
+        "copy the store and the catalog to another place; what an earlier backup has is not copied again"
+    )
+    made = add_command(
+        commands, "backup", description, run_backup, place=place
+    ).add_mutually_exclusive_group()
+    made.add_argument(
+        "--keep",
+        type=_keep,
+        metavar="N",
+        help="when it is made, delete all of this store's backups there but the newest N",
+    )
     made.add_argument("--list", action="store_true", help="make none: list those that there are")
-    description = "restore a backup into an empty store (--root, HALVING_ROOT) and an empty catalog (HALVING_CATALOG)"
+    description = (
+        "restore a backup into an empty store (--root, HALVING_ROOT) and an empty catalog (HALVING_CATALOG)"
+    )
     restored = add_command(commands, "restore", description, run_restore, place=place)
-    restored.add_argument("--backup", metavar="ID", help="which one (default: the newest, where all are of one store)")
+    restored.add_argument(
+        "--backup", metavar="ID", help="which one (default: the newest, where all are of one store)"
+    )
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
-    """Make a backup, and delete old ones. The status is 1 where it lacks what the catalog names; then no old one is deleted.
+    """Make a backup, and delete old ones.
 
-    JSON: ``{"backup", "place", "of", "files", "bytes", "copied", "copied_bytes", "rows", "revision", "seconds", "missing", "pruned"}``;
-    ``of`` is the store's root, ``copied`` what was not there already, ``rows`` of the catalog by table, ``missing`` what the catalog names
-    and the store lacks: ``[{"digest", "what"}]``, ``pruned`` what went: ``{"backups", "contents", "bytes"}``; null without ``--keep``, or
-    where something is missing. With ``--list``: see :func:`_list_backups`.
+    The status is 1 where it lacks what the catalog names; then no old one is deleted.
+
+    JSON: ``{"backup", "place", "of", "files", "bytes", "copied", "copied_bytes", "rows", "revision",
+    "seconds", "missing", "pruned"}``; ``of`` is the store's root, ``copied`` what was not there already,
+    ``rows`` of the catalog by table, ``missing`` what the catalog names and the store lacks: ``[{"digest",
+    "what"}]``, ``pruned`` what went: ``{"backups", "contents", "bytes"}``; null without ``--keep``, or where
+    something is missing. With ``--list``: see :func:`_list_backups`.
     """
     from halving import Store
     from resources.upkeep.backup import back_up
@@ -61,22 +77,30 @@ def run_backup(arguments: argparse.Namespace) -> int:
         "missing": [{"digest": content.digest, "what": content.what} for content in made.missing],
         "pruned": asdict(pruned) if pruned else None,
     }
-    text = f"backup {kept.id} of {kept.root}: {kept.count} files, {size(kept.bytes)}, and {sum(kept.rows.values())} rows of the catalog"
+    text = (
+        f"backup {kept.id} of {kept.root}: {kept.count} files, {size(kept.bytes)}, and "
+        f"{sum(kept.rows.values())} rows of the catalog"
+    )
     text += f"; {made.copied} files, {size(made.copied_bytes)}, were new; {made.seconds:.1f} s"
     if pruned:
-        text += f"\n{len(pruned.backups)} older backups went, and {pruned.contents} files that no other one has, {size(pruned.bytes)}"
+        text += (
+            f"\n{len(pruned.backups)} older backups went, and {pruned.contents} files that no other one "
+            f"has, {size(pruned.bytes)}"
+        )
     if made.problem:
         text += f"\n{made.problem}"
     text += f"\nto restore it: halving restore {place.root} --backup {kept.id}"
-    answer(arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True))
+    answer(
+        arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True)
+    )
     return 1 if made.missing else 0
 
 
 def _list_backups(arguments: argparse.Namespace, place: "Store") -> int:
     """List a place's backups, oldest first.
 
-    JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes", "missing"}]}``; ``missing`` is how many contents a backup
-    lacks that its catalog names.
+    JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes", "missing"}]}``; ``missing`` is
+    how many contents a backup lacks that its catalog names.
     """
     from resources.upkeep.backup_files import backups_of, read_manifests
 
@@ -90,23 +114,42 @@ def _list_backups(arguments: argparse.Namespace, place: "Store") -> int:
         if not rows:
             console.print(f"there are no backups in {place.root}", highlight=False, markup=False)
             return
-        table = [[row["backup"], moment(row["began"]), row["root"], row["files"], size(row["bytes"]), row["missing"]] for row in rows]
-        print_table(console, ("backup", "began", "of", "files", "bytes", "missing"), table, right=("files", "bytes", "missing"), first=True)
+        table = [
+            [
+                row["backup"],
+                moment(row["began"]),
+                row["root"],
+                row["files"],
+                size(row["bytes"]),
+                row["missing"],
+            ]
+            for row in rows
+        ]
+        print_table(
+            console,
+            ("backup", "began", "of", "files", "bytes", "missing"),
+            table,
+            right=("files", "bytes", "missing"),
+            first=True,
+        )
 
     return answer(arguments, {"place": place.root, "backups": rows}, show)
 
 
 def _keep(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted: give how many backups to keep, 1 or more")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not accepted: give how many backups to keep, 1 or more"
+        )
     return int(text)
 
 
 def run_restore(arguments: argparse.Namespace) -> int:
     """Restore a backup.
 
-    JSON: ``{"backup", "of", "root", "files", "bytes", "missing", "rows", "seconds", "problems"}``; ``of`` is the root of the store that was
-    backed up, ``missing`` how many contents the backup lacks that its catalog names, ``problems`` of writing what the store says of models.
+    JSON: ``{"backup", "of", "root", "files", "bytes", "missing", "rows", "seconds", "problems"}``; ``of`` is
+    the root of the store that was backed up, ``missing`` how many contents the backup lacks that its catalog
+    names, ``problems`` of writing what the store says of models.
     """
     from halving import Store
     from resources.catalog.opening import url_of_catalog
@@ -115,7 +158,9 @@ def run_restore(arguments: argparse.Namespace) -> int:
     backend = backend_of(arguments)
     url = url_of_catalog(backend.store, backend.catalog_url)
     with _progress(arguments, "restored") as shown:
-        done = restore(Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown, url=url)
+        done = restore(
+            Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown, url=url
+        )
     kept = done.manifest
     found = {
         "backup": kept.id,
@@ -128,13 +173,24 @@ def run_restore(arguments: argparse.Namespace) -> int:
         "seconds": done.seconds,
         "problems": done.problems,
     }
-    text = f"backup {kept.id} of {kept.root} is restored into {backend.store.root}: {kept.count} files, {size(kept.bytes)}, "
+    text = (
+        f"backup {kept.id} of {kept.root} is restored into {backend.store.root}: {kept.count} files, "
+        f"{size(kept.bytes)}, "
+    )
     text += f"{sum(kept.rows.values())} rows of the catalog; {done.seconds:.1f} s\n"
-    text += "halving index brings the index of runs up to date, a server does so by itself; sweeps go on when they are launched again"
+    text += (
+        "halving index brings the index of runs up to date, a server does so by itself; sweeps go on when "
+        "they are launched again"
+    )
     if kept.missing:
-        text += f"\nit lacks {kept.missing} contents that its catalog names: halving doctor --all says which; an earlier one may have them"
+        text += (
+            f"\nit lacks {kept.missing} contents that its catalog names: halving doctor --all says which; "
+            "an earlier one may have them"
+        )
     text = "\n".join([text, *done.problems])
-    answer(arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True))
+    answer(
+        arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True)
+    )
     return 0
 
 

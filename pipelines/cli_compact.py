@@ -15,13 +15,18 @@ _MOST = 64  # processes
 def add_workers(compact: argparse.ArgumentParser) -> None:
     """Give the SDK's command ``--workers``."""
     compact.add_argument(
-        "--workers", type=int, metavar="N", help="with --project or --all: processes that share the runs that wait; the index knows which"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="with --project or --all: processes that share the runs that wait; the index knows which",
     )
     compact.set_defaults(run=run_compact_waiting)
 
 
 def run_compact_waiting(arguments: argparse.Namespace) -> int:
-    """Compact runs of a project or of the store that wait for it; without ``--workers`` as the SDK's command. The status is 1 if one fails.
+    """Compact runs of a project or of the store that wait for it; without ``--workers`` as the SDK's command.
+
+    The status is 1 if one fails.
 
     JSON: as of the SDK's command, with the runs that waited.
     """
@@ -41,11 +46,17 @@ def run_compact_waiting(arguments: argparse.Namespace) -> int:
     Refresher(backend.store, backend.catalog).refresh()
     work = partial(_work, backend.store.root, backend.catalog.url, arguments.project)
     with ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        rows = [row for done in as_completed([pool.submit(work) for _ in range(arguments.workers)]) for row in done.result()]
+        rows = [
+            row
+            for done in as_completed([pool.submit(work) for _ in range(arguments.workers)])
+            for row in done.result()
+        ]
     if not rows and not arguments.json:
         console_of(arguments).print(f"nothing to compact: no run in {backend.store.root} has new points")
         return 0
-    return print_compacted(backend.store, sorted(rows, key=lambda row: (row["project"], row["run"])), arguments.json)
+    return print_compacted(
+        backend.store, sorted(rows, key=lambda row: (row["project"], row["run"])), arguments.json
+    )
 
 
 def _work(root: str, url: str, project: str | None) -> list[dict[str, Any]]:
@@ -59,7 +70,11 @@ def _work(root: str, url: str, project: str | None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
 
     def each(one: Claim, done: Compacted | str) -> None:
-        row: dict[str, Any] = {"project": one.project, "run": one.run, "error": done if isinstance(done, str) else None}
+        row: dict[str, Any] = {
+            "project": one.project,
+            "run": one.run,
+            "error": done if isinstance(done, str) else None,
+        }
         rows.append(row if isinstance(done, str) else row | vars(done))
 
     catalog = Catalog(url)

@@ -25,43 +25,93 @@ def add_datasets_commands(commands: Any) -> None:
     inner = add_group(commands, "datasets", description)
     reference = "a snapshot as NAME@DIGITS, or the first digits of its digest"
 
-    add_command(inner, "list", "list all snapshots", run_list).add_argument("name", nargs="?", help="only of this dataset")
-    add_command(inner, "show", "show a snapshot: its splits, columns, shards and where it comes from", run_show, snapshot=reference)
-    add_command(inner, "diff", "show what changed from one snapshot to another", run_diff, old=reference, new=reference)
+    add_command(inner, "list", "list all snapshots", run_list).add_argument(
+        "name", nargs="?", help="only of this dataset"
+    )
+    add_command(
+        inner,
+        "show",
+        "show a snapshot: its splits, columns, shards and where it comes from",
+        run_show,
+        snapshot=reference,
+    )
+    add_command(
+        inner,
+        "diff",
+        "show what changed from one snapshot to another",
+        run_diff,
+        old=reference,
+        new=reference,
+    )
     one = add_command(
-        inner, "deprecate", "let nothing be launched on a snapshot any more; it is never deleted", run_deprecate, snapshot=reference
+        inner,
+        "deprecate",
+        "let nothing be launched on a snapshot any more; it is never deleted",
+        run_deprecate,
+        snapshot=reference,
     )
     action = one.add_mutually_exclusive_group(required=True)
     action.add_argument("--reason", help="why; whoever tries to launch on it reads this")
     action.add_argument("--undo", action="store_true", help="let it be used again")
-    add_command(inner, "verify", "read each shard of a snapshot, and look at each file it refers to", run_verify, snapshot=reference)
-    one = add_command(
-        inner, "fetch", "bring back a snapshot's missing and damaged shards from another store", run_fetch, snapshot=reference
+    add_command(
+        inner,
+        "verify",
+        "read each shard of a snapshot, and look at each file it refers to",
+        run_verify,
+        snapshot=reference,
     )
-    one.add_argument("--from", dest="source", metavar="STORE", help="the other store (default: HALVING_DVC_REMOTE)")
+    one = add_command(
+        inner,
+        "fetch",
+        "bring back a snapshot's missing and damaged shards from another store",
+        run_fetch,
+        snapshot=reference,
+    )
+    one.add_argument(
+        "--from", dest="source", metavar="STORE", help="the other store (default: HALVING_DVC_REMOTE)"
+    )
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List snapshots.
 
-    JSON: ``[{"key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at"}]``, by name, oldest first.
+    JSON: ``[{"key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at"}]``, by name,
+    oldest first.
     """
     from resources.datasets.known_snapshots import list_snapshots
 
     found = list_snapshots(backend_of(arguments).catalog, arguments.name)
     fields = ("key", "digest", "rows", "bytes", "splits", "source", "deprecated", "created_at")
-    data = [{field: getattr(one, field) for field in fields} | {"created_at": one.created_at.isoformat()} for one in found]
+    data = [
+        {field: getattr(one, field) for field in fields} | {"created_at": one.created_at.isoformat()}
+        for one in found
+    ]
 
     def show(console: "Console") -> None:
         if not found:
             of = f" of {arguments.name}" if arguments.name else ""
-            console.print(f"there is no snapshot{of} yet; a sweep takes one, as in [bold]halving sweep sweeps/digits.yaml[/]")
+            console.print(
+                f"there is no snapshot{of} yet; a sweep takes one, as in [bold]halving sweep "
+                "sweeps/digits.yaml[/]"
+            )
             return
         rows = [
-            [one.key, f"{one.rows:,}", size(one.bytes), _splits(one.splits), f"{one.created_at:%Y-%m-%d %H:%M}", one.deprecated or NONE]
+            [
+                one.key,
+                f"{one.rows:,}",
+                size(one.bytes),
+                _splits(one.splits),
+                f"{one.created_at:%Y-%m-%d %H:%M}",
+                one.deprecated or NONE,
+            ]
             for one in found
         ]
-        print_table(console, ("snapshot", "rows", "size", "splits", "taken (UTC)", "deprecated"), rows, right=["rows", "size"])
+        print_table(
+            console,
+            ("snapshot", "rows", "size", "splits", "taken (UTC)", "deprecated"),
+            rows,
+            right=["rows", "size"],
+        )
 
     return answer(arguments, data, show)
 
@@ -69,7 +119,8 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_show(arguments: argparse.Namespace) -> int:
     """Show a snapshot.
 
-    JSON: its manifest, with ``deprecated``, and ``deviation``: how far the most uneven shard is from the mean, in rows and in bytes.
+    JSON: its manifest, with ``deprecated``, and ``deviation``: how far the most uneven shard is from the
+    mean, in rows and in bytes.
     """
     backend = backend_of(arguments)
     snapshot, dataset = _found(backend, arguments.snapshot)
@@ -81,7 +132,8 @@ def run_show(arguments: argparse.Namespace) -> int:
 def run_diff(arguments: argparse.Namespace) -> int:
     """Compare two snapshots.
 
-    JSON: ``{"old", "new", "schema", "splits", "columns", "bytes", "rows"}``, as :mod:`resources.datasets.diff` has them.
+    JSON: ``{"old", "new", "schema", "splits", "columns", "bytes", "rows"}``, as
+    :mod:`resources.datasets.diff` has them.
     """
     from resources.datasets.diff import compare, compare_rows
 
@@ -102,16 +154,27 @@ def run_deprecate(arguments: argparse.Namespace) -> int:
     if not arguments.undo and not arguments.reason.strip():
         raise InvalidInput("--reason = '' is not accepted: say why, for whoever tries to launch on it")
     catalog = backend_of(arguments).catalog
-    snapshot = deprecate(catalog, find_snapshot(catalog, arguments.snapshot).digest, None if arguments.undo else arguments.reason)
+    snapshot = deprecate(
+        catalog,
+        find_snapshot(catalog, arguments.snapshot).digest,
+        None if arguments.undo else arguments.reason,
+    )
     data = {"key": snapshot.key, "digest": snapshot.digest, "deprecated": snapshot.deprecated}
-    now = "may be used again" if arguments.undo else "is deprecated: nothing is launched on it any more; runs that used it keep it"
+    now = (
+        "may be used again"
+        if arguments.undo
+        else "is deprecated: nothing is launched on it any more; runs that used it keep it"
+    )
     return answer(arguments, data, lambda console: console.print(f"{snapshot.key} {now}", highlight=False))
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Check a snapshot's shards, and the files that it has by reference. The status is 1 if one is missing, damaged or changed.
+    """Check a snapshot's shards, and the files that it has by reference.
 
-    JSON: ``{"key", "shards", "faults": [{"split", "shard", "what"}], "files", "changed": [{"location", "what"}]}``.
+    The status is 1 if one is missing, damaged or changed.
+
+    JSON: ``{"key", "shards", "faults": [{"split", "shard", "what"}], "files", "changed": [{"location",
+    "what"}]}``.
     """
     from halving.data.shards import shards_of
     from resources.datasets.referenced_files import verify_files
@@ -121,29 +184,58 @@ def run_verify(arguments: argparse.Namespace) -> int:
     checked = list(verify(dataset))
     faults = [fault for fault in checked if fault is not None]
     bad = {fault.shard for fault in faults}
-    whole = [shard for split in sorted(dataset.splits) for shard in shards_of(dataset.manifest, split) if shard not in bad]
-    files, changed = 0, []
+    whole = [
+        shard
+        for split in sorted(dataset.splits)
+        for shard in shards_of(dataset.manifest, split)
+        if shard not in bad
+    ]
+    files = 0
+    changed = []
     for file in verify_files(dataset, whole):
         files += 1
         if file is not None:
             changed.append({"location": file.location, "what": file.what})
     described = [{"split": fault.split, "shard": fault.shard.name, "what": fault.what} for fault in faults]
-    data = {"key": snapshot.key, "shards": len(checked), "faults": described, "files": files, "changed": changed}
+    data = {
+        "key": snapshot.key,
+        "shards": len(checked),
+        "faults": described,
+        "files": files,
+        "changed": changed,
+    }
 
     def show(console: "Console") -> None:
         for fault in described[:_SHOWN_FAULTS]:
-            console.print(f"{fault['what']}: {fault['shard']} of the split {fault['split']}", style="red", highlight=False)
+            console.print(
+                f"{fault['what']}: {fault['shard']} of the split {fault['split']}",
+                style="red",
+                highlight=False,
+            )
         for file in changed[:_SHOWN_FAULTS]:
             console.print(file["what"], style="red", highlight=False, markup=False)
         if not faults:
-            console.print(f"{snapshot.key}: all {len(checked)} shards are as their digests say", highlight=False)
+            console.print(
+                f"{snapshot.key}: all {len(checked)} shards are as their digests say", highlight=False
+            )
         else:
-            console.print(f"{snapshot.key}: {len(faults)} of {len(checked)} shards are missing or damaged", highlight=False)
-            console.print(f"[bold]halving datasets fetch {snapshot.key} --from STORE[/] brings them back", highlight=False)
+            console.print(
+                f"{snapshot.key}: {len(faults)} of {len(checked)} shards are missing or damaged",
+                highlight=False,
+            )
+            console.print(
+                f"[bold]halving datasets fetch {snapshot.key} --from STORE[/] brings them back",
+                highlight=False,
+            )
         if changed:
-            console.print(f"{snapshot.key}: {len(changed):,} of {files:,} files are not any more what it refers to", highlight=False)
+            console.print(
+                f"{snapshot.key}: {len(changed):,} of {files:,} files are not any more what it refers to",
+                highlight=False,
+            )
         elif files:
-            console.print(f"{snapshot.key}: all {files:,} files that it refers to are as they were", highlight=False)
+            console.print(
+                f"{snapshot.key}: all {files:,} files that it refers to are as they were", highlight=False
+            )
 
     answer(arguments, data, show)
     return 1 if faults or changed else 0
@@ -163,7 +255,12 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     snapshot, dataset = _found(backend_of(arguments), arguments.snapshot)
     checked = list(fetch(dataset, Store(source)))
     fetched = [fault.shard for fault in checked if fault is not None]
-    data = {"key": snapshot.key, "shards": len(checked), "fetched": len(fetched), "bytes": sum(shard.bytes for shard in fetched)}
+    data = {
+        "key": snapshot.key,
+        "shards": len(checked),
+        "fetched": len(fetched),
+        "bytes": sum(shard.bytes for shard in fetched),
+    }
     told = f"{snapshot.key}: {len(fetched)} of {len(checked)} shards were fetched, {size(data['bytes'])}"  # type: ignore[arg-type]
     return answer(arguments, data, lambda console: console.print(told, highlight=False))
 
@@ -194,12 +291,17 @@ def _splits(splits: dict[str, int]) -> str:
     return ", ".join(f"{name} {rows:,}" for name, rows in sorted(splits.items()))
 
 
-def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset", deviation: dict[str, float]) -> None:
+def _print_snapshot(
+    console: "Console", snapshot: "Snapshot", dataset: "Dataset", deviation: dict[str, float]
+) -> None:
     from resources.datasets.statistics import all_columns
 
     manifest = dataset.manifest
     lineage = manifest["lineage"]
-    console.print(f"[bold]{snapshot.key}[/]  {snapshot.rows:,} rows, {size(snapshot.bytes)}, target {snapshot.target}", highlight=False)
+    console.print(
+        f"[bold]{snapshot.key}[/]  {snapshot.rows:,} rows, {size(snapshot.bytes)}, target {snapshot.target}",
+        highlight=False,
+    )
     if snapshot.deprecated is not None:
         console.print(f"deprecated: {snapshot.deprecated}", style="yellow", highlight=False, markup=False)
     shards = {split: len(entries) for split, entries in manifest["shards"].items()}
@@ -209,9 +311,14 @@ def _print_snapshot(console: "Console", snapshot: "Snapshot", dataset: "Dataset"
         console.print(f"the most uneven shard is off its split's mean by {uneven}", highlight=False)
     console.print(f"source: {_facts(lineage['source'])}", highlight=False, markup=False)
     console.print(f"taken {lineage['made_at']}, digest {snapshot.digest}", highlight=False)
-    console.print(f"schema {snapshot.schema_sha256[:16]}; after {lineage['before'] or 'no other snapshot'}", highlight=False)
+    console.print(
+        f"schema {snapshot.schema_sha256[:16]}; after {lineage['before'] or 'no other snapshot'}",
+        highlight=False,
+    )
     whole = all_columns(manifest)
-    rows = [[name, kind, whole[name]["nulls"], *_bounds(whole[name])] for name, kind in manifest["schema"].items()]
+    rows = [
+        [name, kind, whole[name]["nulls"], *_bounds(whole[name])] for name, kind in manifest["schema"].items()
+    ]
     print_table(console, ("column", "type", "nulls", "min", "max"), rows, right=["nulls", "min", "max"])
     if classes := whole[snapshot.target].get("classes"):
         console.print(f"classes: {_splits(classes)}", highlight=False)
@@ -221,36 +328,64 @@ def _facts(facts: dict[str, Any]) -> str:
     """What lineage says of a source, for people; what a part of it says in brackets."""
 
     def shown(value: Any) -> str:
-        return f"({_facts(value)})" if isinstance(value, dict) else " and ".join(value) if isinstance(value, list) else str(value)
+        return (
+            f"({_facts(value)})"
+            if isinstance(value, dict)
+            else " and ".join(value)
+            if isinstance(value, list)
+            else str(value)
+        )
 
     return ", ".join(f"{name} {shown(value)}" for name, value in facts.items() if name != "kind")
 
 
 def _bounds(column: dict[str, Any]) -> list[str]:
     shown = (column.get(bound) for bound in ("min", "max"))
-    return [NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)[:24] for value in shown]
+    return [
+        NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)[:24]
+        for value in shown
+    ]
 
 
 def _print_diff(console: "Console", data: dict[str, Any]) -> None:
     console.print(f"[bold]{data['old']}[/] → [bold]{data['new']}[/]", highlight=False)
     for what, columns in data["schema"].items():
         for name, kind in columns.items():
-            console.print(f"column {what}: {name} ({' → '.join(kind) if isinstance(kind, list) else kind})", highlight=False, markup=False)
+            console.print(
+                f"column {what}: {name} ({' → '.join(kind) if isinstance(kind, list) else kind})",
+                highlight=False,
+                markup=False,
+            )
     rows = data["rows"]
     table = []
     for split, (before, after) in data["splits"].items():
-        counted = [NONE, NONE] if rows is None else [f"{rows[what].get(split, 0):,}" for what in ("added", "removed")]
+        counted = (
+            [NONE, NONE]
+            if rows is None
+            else [f"{rows[what].get(split, 0):,}" for what in ("added", "removed")]
+        )
         table.append([split, f"{before:,}", f"{after:,}", *counted])
-    print_table(console, ("split", "before", "after", "added", "removed"), table, right=["before", "after", "added", "removed"])
+    print_table(
+        console,
+        ("split", "before", "after", "added", "removed"),
+        table,
+        right=["before", "after", "added", "removed"],
+    )
     for source, target, count in rows["moved"] if rows is not None else []:
         console.print(f"{count:,} rows moved from {source} to {target}", style="yellow", highlight=False)
     if rows is not None and not rows["moved"]:
         console.print("no row moved from one split to another")
-    console.print(f"{size(data['bytes']['new'])} are new, {size(data['bytes']['shared'])} are shared", highlight=False)
+    console.print(
+        f"{size(data['bytes']['new'])} are new, {size(data['bytes']['shared'])} are shared", highlight=False
+    )
     for name, (had, has) in data["columns"].items():
         changed = [
-            f"{what} {had.get(what, NONE)} → {has.get(what, NONE)}" for what in ("nulls", "min", "max") if had.get(what) != has.get(what)
+            f"{what} {had.get(what, NONE)} → {has.get(what, NONE)}"
+            for what in ("nulls", "min", "max")
+            if had.get(what) != has.get(what)
         ]
         if had.get("classes") != has.get("classes"):
-            changed.append(f"classes {_splits(had.get('classes') or {})} → {_splits(has.get('classes') or {})}")
+            changed.append(
+                f"classes {_splits(had.get('classes') or {})} → {_splits(has.get('classes') or {})}"
+            )
         console.print(f"{name}: {'; '.join(changed)}", highlight=False, markup=False)

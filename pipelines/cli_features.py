@@ -1,4 +1,6 @@
-"""``halving features``: list views, materialise days, push what is known online, look features up there, and delete an entity's."""
+"""``halving features``: list views, materialise days, push what is known online, look features up there, and
+delete an entity's.
+"""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,45 +27,104 @@ def add_features_commands(commands: Any) -> None:
     description = "feature views: list, materialize, push, get, delete"
     inner = add_group(commands, "features", description)
 
-    add_command(inner, "list", "list the views of this project and of the catalog, with who uses them", run_list)
-    one = add_command(inner, "materialize", "compute a view's features day by day; a day that is as it was is left alone", run_materialize)
+    add_command(
+        inner, "list", "list the views of this project and of the catalog, with who uses them", run_list
+    )
+    one = add_command(
+        inner,
+        "materialize",
+        "compute a view's features day by day; a day that is as it was is left alone",
+        run_materialize,
+    )
     one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
-    one.add_argument("--from", dest="first", type=_day, metavar="DAY", help="the first day, 2026-03-01 (default: all days that have rows)")
-    one.add_argument("--to", dest="last", type=_day, metavar="DAY", help="the last day, which is included (default: the first)")
-    one.add_argument("--late", action="store_true", help="the rows of new days really became known as late as their created times say")
+    one.add_argument(
+        "--from",
+        dest="first",
+        type=_day,
+        metavar="DAY",
+        help="the first day, 2026-03-01 (default: all days that have rows)",
+    )
+    one.add_argument(
+        "--to",
+        dest="last",
+        type=_day,
+        metavar="DAY",
+        help="the last day, which is included (default: the first)",
+    )
+    one.add_argument(
+        "--late",
+        action="store_true",
+        help="the rows of new days really became known as late as their created times say",
+    )
     one.add_argument(
         "--accept-same-values",
         metavar="REASON",
-        help="why the view's code, which changed, gives the same values; kept with the view's version (features list)",
+        help=(
+            "why the view's code, which changed, gives the same values; kept with the view's version "
+            "(features list)"
+        ),
     )
-    one = add_command(inner, "push", "push the latest known features of each entity to the online store (HALVING_ONLINE)", run_push)
+    one = add_command(
+        inner,
+        "push",
+        "push the latest known features of each entity to the online store (HALVING_ONLINE)",
+        run_push,
+    )
     one.add_argument("views", nargs="*", metavar="NAME@VERSION", help="default: all views with online: true")
-    one.add_argument("--until", type=_moment, metavar="TIME", help="only what was known by then, 2026-03-10T12:00 (UTC; default: now)")
+    one.add_argument(
+        "--until",
+        type=_moment,
+        metavar="TIME",
+        help="only what was known by then, 2026-03-10T12:00 (UTC; default: now)",
+    )
     one = add_command(inner, "get", "look an entity's features up in the online store", run_get)
     one.add_argument("features", nargs="+", metavar="NAME@VERSION:FEATURE", help="for example clicks@1:ctr")
-    one.add_argument("--entity", action="append", required=True, type=_pair, metavar="COLUMN=VALUE", help="may be given several times")
-    one.add_argument("--at", type=_moment, metavar="TIME", help="the time against which a view's ttl is measured (UTC; default: now)")
-    one = add_command(inner, "delete", "delete an entity's features from the online store; a push does not bring them back", run_delete)
+    one.add_argument(
+        "--entity",
+        action="append",
+        required=True,
+        type=_pair,
+        metavar="COLUMN=VALUE",
+        help="may be given several times",
+    )
+    one.add_argument(
+        "--at",
+        type=_moment,
+        metavar="TIME",
+        help="the time against which a view's ttl is measured (UTC; default: now)",
+    )
+    one = add_command(
+        inner,
+        "delete",
+        "delete an entity's features from the online store; a push does not bring them back",
+        run_delete,
+    )
     one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
-    one.add_argument("entity", nargs="+", type=_pair, metavar="COLUMN=VALUE", help="each column of the view's entity")
+    one.add_argument(
+        "entity", nargs="+", type=_pair, metavar="COLUMN=VALUE", help="each column of the view's entity"
+    )
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List views.
 
-    JSON: ``[{"key", "name", "version", "entity", "features", "online", "days", "first", "last", "defined", "registered_at", "sweeps",
-    "accepted", "models"}]``; ``features`` are types by name, ``defined`` whether the project has it, ``registered_at`` null until it is
-    materialised; ``accepted`` is when and why (``at``, ``reason``) changed code of it was said to give the same values.
+    JSON: ``[{"key", "name", "version", "entity", "features", "online", "days", "first", "last", "defined",
+    "registered_at", "sweeps", "accepted", "models"}]``; ``features`` are types by name, ``defined`` whether
+    the project has it, ``registered_at`` null until it is materialised; ``accepted`` is when and why (``at``,
+    ``reason``) changed code of it was said to give the same values.
     """
     from resources.features.partitions import partitions
     from resources.features.registered_views import Consumers, all_consumers, registered_views
     from resources.features.wanted import project_views
 
-    backend, views = backend_of(arguments), project_views()
-    registered, used = registered_views(backend.catalog), all_consumers(backend.catalog)
+    backend = backend_of(arguments)
+    views = project_views()
+    registered = registered_views(backend.catalog)
+    used = all_consumers(backend.catalog)
     data: list[dict[str, Any]] = []
     for key, view in sorted(({key: one.view for key, one in registered.items()} | views).items()):
-        days, by = partitions(backend.store, view.name, view.version), used.get(key, Consumers())
+        days = partitions(backend.store, view.name, view.version)
+        by = used.get(key, Consumers())
         data.append(
             {
                 "key": key,
@@ -91,7 +152,10 @@ def run_list(arguments: argparse.Namespace) -> int:
         print_table(console, columns, [_row(one) for one in data], first=True)
         for one in data:
             for entry in one["accepted"]:
-                line = f"{one['key']}: the code of {', '.join(entry['changed'])} changed by {entry['at']}, same values: {entry['reason']}"
+                line = (
+                    f"{one['key']}: the code of {', '.join(entry['changed'])} changed by {entry['at']}, "
+                    f"same values: {entry['reason']}"
+                )
                 console.print(line, style="dim", highlight=False, markup=False)
 
     return answer(arguments, data, show)
@@ -111,7 +175,8 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     last = arguments.last or arguments.first
     if last is not None and last < arguments.first:
         raise InvalidInput(f"--to = {last} is not accepted: it is before --from = {arguments.first}")
-    view, backend = project_view(arguments.view), backend_of(arguments)
+    view = project_view(arguments.view)
+    backend = backend_of(arguments)
     check_registered(backend.catalog, view, arguments.accept_same_values)
     if arguments.first is None:
         done = materialize_all(backend.store, view, late=arguments.late)
@@ -135,9 +200,14 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     def show(console: "Console") -> None:
         new = sum(one["new"] for one in days)
         rows, stored = (sum(one[field] for one in days) for field in ("rows", "bytes"))
-        console.print(f"{view.key}: {len(days)} days, {new} of them new or changed; {rows:,} rows, {size(stored)}", highlight=False)
+        console.print(
+            f"{view.key}: {len(days)} days, {new} of them new or changed; {rows:,} rows, {size(stored)}",
+            highlight=False,
+        )
         for one in failed:
-            console.print(f"{one['day']} was refused: {one['error']}", style="red", highlight=False, markup=False)
+            console.print(
+                f"{one['day']} was refused: {one['error']}", style="red", highlight=False, markup=False
+            )
 
     answer(arguments, {"view": view.key, "days": days, "failed": failed}, show)
     return 1 if failed else 0
@@ -146,9 +216,10 @@ def run_materialize(arguments: argparse.Namespace) -> int:
 def run_push(arguments: argparse.Namespace) -> int:
     """Push views online.
 
-    JSON: ``[{"view", "entities", "taken", "withdrawn"}]``: how many entities have features, of how many these were newer than what was
-    online, and of how many what was online is in no day any more. Of a view that was refused, or has not been materialised, it is
-    ``{"view", "error"}``; the others are pushed all the same. The status is 1 if one was refused.
+    JSON: ``[{"view", "entities", "taken", "withdrawn"}]``: how many entities have features, of how many these
+    were newer than what was online, and of how many what was online is in no day any more. Of a view that was
+    refused, or has not been materialised, it is ``{"view", "error"}``; the others are pushed all the same.
+    The status is 1 if one was refused.
     """
     from resources.features.online import push
     from resources.features.registered_views import check_registered
@@ -174,18 +245,33 @@ def run_push(arguments: argparse.Namespace) -> int:
             data.append({"view": view.key, "error": str(error)})
         else:
             done[view.key] = pushed
-            data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken, "withdrawn": pushed.withdrawn})
+            data.append(
+                {
+                    "view": view.key,
+                    "entities": pushed.entities,
+                    "taken": pushed.taken,
+                    "withdrawn": pushed.withdrawn,
+                }
+            )
     _report_push(backend.store, done)
 
     def show(console: "Console") -> None:
         for of_view in data:
             if "error" in of_view:
-                console.print(f"{of_view['view']} was not pushed: {of_view['error']}", style="red", highlight=False, markup=False)
+                console.print(
+                    f"{of_view['view']} was not pushed: {of_view['error']}",
+                    style="red",
+                    highlight=False,
+                    markup=False,
+                )
                 continue
             line = f"{of_view['view']}: {of_view['entities']:,} entities have features that still count, "
             line += f"{of_view['taken']:,} are newer than before"
             if of_view["withdrawn"]:
-                line += f"; of {of_view['withdrawn']:,} what was online was withdrawn, since the days that were made again have it no more"
+                line += (
+                    f"; of {of_view['withdrawn']:,} what was online was withdrawn, since the days that "
+                    "were made again have it no more"
+                )
             console.print(line, highlight=False)
 
     answer(arguments, data, show)
@@ -220,10 +306,18 @@ def run_get(arguments: argparse.Namespace) -> int:
     from resources.features.wanted import online_address
 
     with OnlineFeatures(online_address(backend_of(arguments).store), arguments.features) as online:
-        kinds = {name: kind for definition in online.definitions.values() for name, kind in definition.entity.items()}
+        kinds = {
+            name: kind
+            for definition in online.definitions.values()
+            for name, kind in definition.entity.items()
+        }
         found = online.get(_entity(dict(arguments.entity), kinds), now=arguments.at)
     shown = {name: NONE if value is None else value for name, value in found.items()}
-    return answer(arguments, found, lambda console: print_pairs(console, ", ".join("=".join(pair) for pair in arguments.entity), shown))
+    return answer(
+        arguments,
+        found,
+        lambda console: print_pairs(console, ", ".join("=".join(pair) for pair in arguments.entity), shown),
+    )
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
@@ -240,9 +334,20 @@ def run_delete(arguments: argparse.Namespace) -> int:
     whose = ", ".join("=".join(pair) for pair in arguments.entity)
 
     def show(console: "Console") -> None:
-        what = f"the features of {whose} are deleted" if data["deleted"] else f"there were no features of {whose}"
-        console.print(f"{arguments.view}: {what}; what happened until now is not pushed again", highlight=False, markup=False)
-        console.print("days in the store and snapshots have them as before: delete them at the source, and materialize its days again")
+        what = (
+            f"the features of {whose} are deleted"
+            if data["deleted"]
+            else f"there were no features of {whose}"
+        )
+        console.print(
+            f"{arguments.view}: {what}; what happened until now is not pushed again",
+            highlight=False,
+            markup=False,
+        )
+        console.print(
+            "days in the store and snapshots have them as before: delete them at the source, and "
+            "materialize its days again"
+        )
 
     return answer(arguments, data, show)
 
@@ -283,7 +388,9 @@ def _entity(given: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, Any
     entity: dict[str, Any] = {}
     for name, text in given.items():
         if name not in kinds:
-            raise InvalidInput(f"--entity {name}={text} is not accepted: the views' entity has {', '.join(kinds)}")
+            raise InvalidInput(
+                f"--entity {name}={text} is not accepted: the views' entity has {', '.join(kinds)}"
+            )
         try:
             entity[name] = int(text) if kinds[name] == "int64" else text
         except ValueError:
@@ -295,19 +402,25 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted: give a day, for example 2026-03-01") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not accepted: give a day, for example 2026-03-01"
+        ) from None
 
 
 def _moment(text: str) -> datetime:
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted: give a time, for example 2026-03-01T12:00") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not accepted: give a time, for example 2026-03-01T12:00"
+        ) from None
     return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} is not accepted: give COLUMN=VALUE, for example user_id=3")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not accepted: give COLUMN=VALUE, for example user_id=3"
+        )
     return name, value

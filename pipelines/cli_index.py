@@ -19,8 +19,9 @@ _MOST_PROCESSES = 8
 def run_index(arguments: argparse.Namespace) -> int:
     """Refresh or rebuild the index of runs.
 
-    JSON: ``{"runs", "added", "changed", "deleted", "looked", "problems", "left", "complete", "seconds"}``; ``runs`` is how many the store
-    has, ``problems`` the reason by ``project/run`` for each that could not be read. The exit status is 1 if there are any.
+    JSON: ``{"runs", "added", "changed", "deleted", "looked", "problems", "left", "complete", "seconds"}``;
+    ``runs`` is how many the store has, ``problems`` the reason by ``project/run`` for each that could not be
+    read. The exit status is 1 if there are any.
     """
     from rich.live import Live
     from rich.text import Text
@@ -28,8 +29,14 @@ def run_index(arguments: argparse.Namespace) -> int:
     from resources.analysis.run_index import Refresher
     from resources.analysis.run_index.rebuild import rebuild
 
-    backend, console, processes = existing_backend(arguments), console_of(arguments), min(os.cpu_count() or 1, _MOST_PROCESSES)
-    live = Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
+    backend = existing_backend(arguments)
+    console = console_of(arguments)
+    processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    live = (
+        Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True)
+        if console.is_terminal
+        else nullcontext()
+    )
     with live as shown:
 
         def progress(done: "Refreshed") -> None:
@@ -47,8 +54,13 @@ def run_index(arguments: argparse.Namespace) -> int:
 def _print(console: "Console", done: "Refreshed") -> None:
     console.print(f"{_line(done)}, in {done.seconds:.1f} s", highlight=False)
     for run, reason in sorted(done.problems.items()):
-        console.print(f"{run} is not in the index as it is: {reason}", style="red", highlight=False, markup=False)
+        console.print(
+            f"{run} is not in the index as it is: {reason}", style="red", highlight=False, markup=False
+        )
 
 
 def _line(done: "Refreshed") -> str:
-    return f"{done.runs} runs: {done.added} added, {done.changed} read again, {done.deleted} deleted, {done.looked} looked at"
+    return (
+        f"{done.runs} runs: {done.added} added, {done.changed} read again, {done.deleted} deleted, "
+        f"{done.looked} looked at"
+    )

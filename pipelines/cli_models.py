@@ -1,4 +1,6 @@
-"""``halving models`` and the commands that change a version's stage: what the registry has, who decided what, and what to do next."""
+"""``halving models`` and the commands that change a version's stage: what the registry has, who decided what,
+and what to do next.
+"""
 
 import argparse
 import sys
@@ -20,27 +22,62 @@ _WHY = "why; it is written down"
 
 
 def add_models_commands(commands: Any) -> None:
-    """Add ``halving models`` with its own commands, and ``approve``, ``reject``, ``promote``, ``rollback`` and ``archive``."""
-    inner = add_group(commands, "models", "the registry: list, show, search, describe, tag, alias, judge, export")
-    add_command(inner, "list", "list models' versions", run_list).add_argument("model", nargs="?", help="only of this model")
-    add_command(inner, "show", "tell a model's story: its versions, and who decided what, when and why", run_show, model=None)
-    found = add_command(inner, "search", "find versions by a text in their name, description, tags, aliases, stage or run", run_search)
+    """Add ``halving models`` with its own commands, and ``approve``, ``reject``, ``promote``, ``rollback``
+    and ``archive``.
+    """
+    inner = add_group(
+        commands, "models", "the registry: list, show, search, describe, tag, alias, judge, export"
+    )
+    add_command(inner, "list", "list models' versions", run_list).add_argument(
+        "model", nargs="?", help="only of this model"
+    )
+    add_command(
+        inner,
+        "show",
+        "tell a model's story: its versions, and who decided what, when and why",
+        run_show,
+        model=None,
+    )
+    found = add_command(
+        inner,
+        "search",
+        "find versions by a text in their name, description, tags, aliases, stage or run",
+        run_search,
+    )
     found.add_argument("text", help="all of its words, in any order")
     of = "the model, or MODEL@VERSION for one of its versions"
-    add_command(inner, "describe", "say what a model or a version is", run_describe, model=of, text="the description")
-    add_command(inner, "tag", "tag a model or a version", run_tag, model=of, tag="NAME=VALUE; NAME= takes it away")
-    alias = add_command(inner, "alias", "let an alias mean a version", run_alias, model=None, alias="for example candidate")
+    add_command(
+        inner, "describe", "say what a model or a version is", run_describe, model=of, text="the description"
+    )
+    add_command(
+        inner, "tag", "tag a model or a version", run_tag, model=of, tag="NAME=VALUE; NAME= takes it away"
+    )
+    alias = add_command(
+        inner, "alias", "let an alias mean a version", run_alias, model=None, alias="for example candidate"
+    )
     alias.add_argument("version", nargs="?", help=f"{_VERSION}; without one the alias is taken away")
     judge = "evaluate a version again, against the champion of now, and keep the new report and its verdicts"
     add_command(inner, "judge", judge, run_judge, model=None, version=_VERSION)
-    export = "write a version as a folder that stands alone: weights, code, schemas, requirements, an example, a model card"
+    export = (
+        "write a version as a folder that stands alone: weights, code, schemas, requirements, an example, "
+        "a model card"
+    )
     add_command(
-        inner, "export", export, run_export, reference="MODEL@champion, MODEL@1.0.0 or MODEL@ALIAS", folder="that does not exist yet"
+        inner,
+        "export",
+        export,
+        run_export,
+        reference="MODEL@champion, MODEL@1.0.0 or MODEL@ALIAS",
+        folder="that does not exist yet",
     )
 
-    one = add_command(commands, "approve", "approve a version that waits for it", run_approve, model=None, version=_VERSION)
+    one = add_command(
+        commands, "approve", "approve a version that waits for it", run_approve, model=None, version=_VERSION
+    )
     one.add_argument("--note", required=True, help=_WHY)
-    one = add_command(commands, "reject", "refuse a version: it is not promoted", run_reject, model=None, version=_VERSION)
+    one = add_command(
+        commands, "reject", "refuse a version: it is not promoted", run_reject, model=None, version=_VERSION
+    )
     one.add_argument("--note", required=True, help=_WHY)
     held = f"{_VERSION}; with --force also a sweep whose winner its gates hold back"
     said = "make a version the champion, if its gates and people let it"
@@ -49,16 +86,19 @@ def add_models_commands(commands: Any) -> None:
     one.add_argument("--force", action="store_true", help="although something holds it back; needs --note")
     one = add_command(commands, "rollback", "go back to the champion before", run_rollback, model=None)
     one.add_argument("--note", help=_WHY)
-    one = add_command(commands, "archive", "take a version out of use", run_archive, model=None, version=_VERSION)
+    one = add_command(
+        commands, "archive", "take a version out of use", run_archive, model=None, version=_VERSION
+    )
     one.add_argument("--note", help=_WHY)
 
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List versions.
 
-    JSON: ``{"models": [{"model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot",
-    "framework", "source", "description", "tags", "created_at", "judged_against", "gates", "features"}]}``, newest last. Of a version that a
-    client registered the sweep, trial, checkpoint and snapshot are null, of others the source.
+    JSON: ``{"models": [{"model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial",
+    "checkpoint", "snapshot", "framework", "source", "description", "tags", "created_at", "judged_against",
+    "gates", "features"}]}``, newest last. Of a version that a client registered the sweep, trial, checkpoint
+    and snapshot are null, of others the source.
     """
     from resources.catalog.models import versions_of
     from resources.registry.versions import as_dict
@@ -74,8 +114,8 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_show(arguments: argparse.Namespace) -> int:
     """Tell a model's story.
 
-    JSON: ``{"model", "description", "tags", "aliases", "versions": [as in list], "events": [{"id", "version", "kind", "actor", "at",
-    "before", "after", "note", "report"}]}``, oldest first.
+    JSON: ``{"model", "description", "tags", "aliases", "versions": [as in list], "events": [{"id", "version",
+    "kind", "actor", "at", "before", "after", "note", "report"}]}``, oldest first.
     """
     from resources.registry.history import model_story
 
@@ -85,11 +125,18 @@ def run_show(arguments: argparse.Namespace) -> int:
     def show(console: "Console") -> None:
         console.print(data["model"], style="bold", highlight=False, markup=False)
         print_pairs(
-            console, "about it", {"description": data["description"] or None, **data["tags"]} if data["description"] or data["tags"] else {}
+            console,
+            "about it",
+            {"description": data["description"] or None, **data["tags"]}
+            if data["description"] or data["tags"]
+            else {},
         )
         print_pairs(console, "aliases", data["aliases"])
         _print_versions(console, data["versions"], first=False)
-        rows = [[f"{event['at']:%Y-%m-%d %H:%M:%S}", event["actor"], event["told"], event["note"]] for event in data["events"]]
+        rows = [
+            [f"{event['at']:%Y-%m-%d %H:%M:%S}", event["actor"], event["told"], event["note"]]
+            for event in data["events"]
+        ]
         print_table(console, ("when (UTC)", "who", "what", "why"), rows)
 
     return _answer(arguments, backend, data, show)
@@ -101,7 +148,12 @@ def run_search(arguments: argparse.Namespace) -> int:
 
     backend = backend_of(arguments)
     data = search_versions(backend.catalog, arguments.text)
-    return _answer(arguments, backend, {"models": data}, lambda console: _print_versions(console, data, none="nothing was found"))
+    return _answer(
+        arguments,
+        backend,
+        {"models": data},
+        lambda console: _print_versions(console, data, none="nothing was found"),
+    )
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
@@ -112,17 +164,26 @@ def run_describe(arguments: argparse.Namespace) -> int:
     text = arguments.text
     change: Any = lambda session, about: annotations.describe(session, about, text, actor=user())  # noqa: E731
     model, version = annotate(backend_of(arguments), arguments.model, change, _warn)
-    return _said(arguments, {"model": model, "version": version, "description": text}, f"{_named(model, version)} is described")
+    return _said(
+        arguments,
+        {"model": model, "version": version, "description": text},
+        f"{_named(model, version)} is described",
+    )
 
 
 def run_tag(arguments: argparse.Namespace) -> int:
-    """Set or take away a tag. JSON: ``{"model", "version", "tag", "value"}``; the value is null where it was taken away."""
+    """Set or take away a tag.
+
+    JSON: ``{"model", "version", "tag", "value"}``; the value is null where it was taken away.
+    """
     from resources.registry import annotations
     from resources.registry.by_hand import annotate, user
 
     key, equals, value = arguments.tag.partition("=")
     if not key or not equals:
-        raise InvalidInput(f"tag {arguments.tag!r} is not accepted: give NAME=VALUE, or NAME= to take it away")
+        raise InvalidInput(
+            f"tag {arguments.tag!r} is not accepted: give NAME=VALUE, or NAME= to take it away"
+        )
 
     def change(session: Any, about: Any) -> None:
         if value:
@@ -132,21 +193,33 @@ def run_tag(arguments: argparse.Namespace) -> int:
 
     model, version = annotate(backend_of(arguments), arguments.model, change, _warn)
     said = f"is tagged {key}={value}" if value else f"has no tag {key}"
-    return _said(arguments, {"model": model, "version": version, "tag": key, "value": value or None}, f"{_named(model, version)} {said}")
+    return _said(
+        arguments,
+        {"model": model, "version": version, "tag": key, "value": value or None},
+        f"{_named(model, version)} {said}",
+    )
 
 
 def run_alias(arguments: argparse.Namespace) -> int:
-    """Set or take away an alias. JSON: ``{"model", "alias", "version"}``; the version is null where it was taken away."""
+    """Set or take away an alias.
+
+    JSON: ``{"model", "alias", "version"}``; the version is null where it was taken away.
+    """
     from resources.registry.by_hand import set_alias, user
 
-    model, alias, version = arguments.model, arguments.alias, arguments.version
+    model = arguments.model
+    alias = arguments.alias
+    version = arguments.version
     set_alias(backend_of(arguments), model, alias, version, _warn, actor=user())
     said = f"{model}@{alias} is {model} {version}" if version else f"{model} has no alias {alias}"
     return _said(arguments, {"model": model, "alias": alias, "version": version}, said)
 
 
 def run_judge(arguments: argparse.Namespace) -> int:
-    """Judge a version again. JSON: the version, as ``halving models list`` has it. The exit status is 1 where a gate did not pass."""
+    """Judge a version again.
+
+    JSON: the version, as ``halving models list`` has it. The exit status is 1 where a gate did not pass.
+    """
     from resources.registry.by_hand import user
     from resources.registry.promotion import judge_again
     from resources.registry.publishing import publish
@@ -216,7 +289,13 @@ def run_archive(arguments: argparse.Namespace) -> int:
     return _change(arguments, archive, arguments.version, note=arguments.note)
 
 
-def _change(arguments: argparse.Namespace, change: "Callable[..., Any]", *version: str, done: str | None = None, **more: Any) -> int:
+def _change(
+    arguments: argparse.Namespace,
+    change: "Callable[..., Any]",
+    *version: str,
+    done: str | None = None,
+    **more: Any,
+) -> int:
     from resources.registry.by_hand import user
     from resources.registry.versions import as_dict
 
@@ -227,12 +306,18 @@ def _change(arguments: argparse.Namespace, change: "Callable[..., Any]", *versio
     said = f"{done}, and " if done else ""
     then = ""
     if done == "approved" and row.stage == "staging":
-        then = "; " + ("; ".join(missing) or f"halving promote {row.model} {row.version} makes it the champion")
+        then = "; " + (
+            "; ".join(missing) or f"halving promote {row.model} {row.version} makes it the champion"
+        )
     return _said(arguments, data, f"model {row.model} {row.version} is {said}{row.stage}{then}")
 
 
-def _answer(arguments: argparse.Namespace, backend: "Backend", data: Any, show: "Callable[[Console], None]") -> int:
-    """Answer, and then tell the store what an earlier command could not tell it: while it is away, nobody waits for it in vain."""
+def _answer(
+    arguments: argparse.Namespace, backend: "Backend", data: Any, show: "Callable[[Console], None]"
+) -> int:
+    """Answer, and then tell the store what an earlier command could not tell it: while it is away, nobody
+    waits for it in vain.
+    """
     from resources.registry.publishing import publish
 
     status = answer(arguments, data, show)
@@ -254,13 +339,35 @@ def _named(model: str, version: str | None) -> str:
     return f"model {model}" + (f" {version}" if version else "")
 
 
-def _print_versions(console: "Console", versions: list[dict[str, Any]], *, first: bool = True, none: str | None = None) -> None:
+def _print_versions(
+    console: "Console", versions: list[dict[str, Any]], *, first: bool = True, none: str | None = None
+) -> None:
     if not versions:
-        console.print(none or "there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        console.print(
+            none or "there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]"
+        )
         return
     rows = []
     for row in versions:
-        metrics = ", ".join(f"{name} {'not finite' if value is None else f'{value:.4f}'}" for name, value in row["metrics"].items())
+        metrics = ", ".join(
+            f"{name} {'not finite' if value is None else f'{value:.4f}'}"
+            for name, value in row["metrics"].items()
+        )
         artifact = (row["checkpoint"] or row["source"] or "")[:19]
-        rows.append([row["model"], row["version"], row["stage"], metrics, row["run"] or "", artifact, ", ".join(row["features"]) or NONE])
-    print_table(console, ("model", "version", "stage", "test metrics", "run", "checkpoint", "features"), rows, first=first)
+        rows.append(
+            [
+                row["model"],
+                row["version"],
+                row["stage"],
+                metrics,
+                row["run"] or "",
+                artifact,
+                ", ".join(row["features"]) or NONE,
+            ]
+        )
+    print_table(
+        console,
+        ("model", "version", "stage", "test metrics", "run", "checkpoint", "features"),
+        rows,
+        first=first,
+    )

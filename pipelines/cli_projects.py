@@ -22,20 +22,45 @@ _NAME = "the project's name; * is all projects together"
 
 def add_projects_commands(commands: Any) -> None:
     """Add ``halving projects list|show|set|unset|rename``."""
-    inner = add_group(commands, "projects", "who may use how much: projects, their weights, quotas and owners")
+    inner = add_group(
+        commands, "projects", "who may use how much: projects, their weights, quotas and owners"
+    )
     add_command(inner, "list", "list the projects with what they may use and what they hold now", run_list)
     add_command(inner, "show", "show a project, and why its sweeps wait", run_show, project=_NAME)
-    change = add_command(inner, "set", "set what is given of a project; the rest stays", run_set, project=_NAME)
-    change.add_argument(
-        "--owner", action="append", metavar="NAME", help=f"who is responsible for it; may be given several times; {_NONE}: nobody"
+    change = add_command(
+        inner, "set", "set what is given of a project; the rest stays", run_set, project=_NAME
     )
-    change.add_argument("--weight", type=float, metavar="W", help="its share beside the others': 2 is twice that of 1 (the default)")
+    change.add_argument(
+        "--owner",
+        action="append",
+        metavar="NAME",
+        help=f"who is responsible for it; may be given several times; {_NONE}: nobody",
+    )
+    change.add_argument(
+        "--weight",
+        type=float,
+        metavar="W",
+        help="its share beside the others': 2 is twice that of 1 (the default)",
+    )
     for option, what in (("--max-trials", "trials at a time"), ("--max-gpus", "GPUs at a time")):
         change.add_argument(option, type=_limit(int), metavar="N", help=f"most {what}; {_NONE}: no limit")
-    change.add_argument("--gpu-hours", type=_limit(float), metavar="H", help=f"most hours of one GPU in a month; {_NONE}: no limit")
-    description = "take back all that was set of a project: its owners, weight and quotas; its sweeps, runs and names stay"
+    change.add_argument(
+        "--gpu-hours",
+        type=_limit(float),
+        metavar="H",
+        help=f"most hours of one GPU in a month; {_NONE}: no limit",
+    )
+    description = (
+        "take back all that was set of a project: its owners, weight and quotas; its sweeps, runs and "
+        "names stay"
+    )
     add_command(inner, "unset", description, run_unset, project=_NAME)
-    rename = add_command(inner, "rename", "call a project otherwise; its trials go on, and its runs stay where they are", run_rename)
+    rename = add_command(
+        inner,
+        "rename",
+        "call a project otherwise; its trials go on, and its runs stay where they are",
+        run_rename,
+    )
     rename.add_argument("project", help="what it is called now")
     rename.add_argument("new", help="what it is called from now on")
 
@@ -43,9 +68,10 @@ def add_projects_commands(commands: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """List projects.
 
-    JSON: ``{"projects": [{"name", "owners", "weight", "max_trials", "max_gpus", "gpu_hours", "gpu_hours_used", "former_names", "searching",
-    "trials", "gpus", "gpus_waiting", "waiting"}]}``: null is no limit, ``gpu_hours_used`` those of this month, null where they are not
-    limited, ``searching`` how many of its sweeps are, ``trials`` and ``gpus`` what these hold now, ``gpus_waiting`` of these GPUs those of
+    JSON: ``{"projects": [{"name", "owners", "weight", "max_trials", "max_gpus", "gpu_hours",
+    "gpu_hours_used", "former_names", "searching", "trials", "gpus", "gpus_waiting", "waiting"}]}``: null is
+    no limit, ``gpu_hours_used`` those of this month, null where they are not limited, ``searching`` how many
+    of its sweeps are, ``trials`` and ``gpus`` what these hold now, ``gpus_waiting`` of these GPUs those of
     trials that still wait for a device or a node, ``waiting`` why sweeps of it wait, by their ids.
     """
     from resources.tenancy.projects import list_projects
@@ -86,7 +112,9 @@ def run_unset(arguments: argparse.Namespace) -> int:
 
     def say(console: "Console") -> None:
         names = f" It still has the names {', '.join(former_names)}, too." if former_names else ""
-        console.print(f"nothing is set for project {arguments.project} any more.{names}", highlight=False, markup=False)
+        console.print(
+            f"nothing is set for project {arguments.project} any more.{names}", highlight=False, markup=False
+        )
 
     return answer(arguments, {"name": arguments.project, "former_names": former_names}, say)
 
@@ -101,7 +129,8 @@ def run_rename(arguments: argparse.Namespace) -> int:
 
     def say(console: "Console") -> None:
         console.print(
-            f"project {arguments.project} is called {line.name} now. Its trials go on and its runs stay where they are;\n"
+            f"project {arguments.project} is called {line.name} now. Its trials go on and its runs stay "
+            "where they are;\n"
             f"specs that say {arguments.project} still mean it.",
             highlight=False,
             markup=False,
@@ -128,7 +157,10 @@ def _owners(names: list[str]) -> list[str]:
     if _NONE not in names:
         return names
     if len(names) > 1:
-        raise InvalidInput(f"owner = {_NONE!r} is not accepted beside others: it takes all owners away; give it alone, or leave it out")
+        raise InvalidInput(
+            f"owner = {_NONE!r} is not accepted beside others: it takes all owners away; give it alone, or "
+            "leave it out"
+        )
     return []
 
 
@@ -142,9 +174,24 @@ def _limit(number: type) -> "Callable[[str], Any]":
 
 def _print_list(console: "Console", lines: "list[ProjectLine]", used: dict[str, float]) -> None:
     if not lines:
-        console.print("no project has limits, and no sweep is searching: every project has the weight 1 and no quota.", highlight=False)
+        console.print(
+            "no project has limits, and no sweep is searching: every project has the weight 1 and no quota.",
+            highlight=False,
+        )
         return
-    columns = ("project", "weight", "trials", "of", "GPUs", "of", "GPU-hours this month", "of", "sweeps", "wait", "owners")
+    columns = (
+        "project",
+        "weight",
+        "trials",
+        "of",
+        "GPUs",
+        "of",
+        "GPU-hours this month",
+        "of",
+        "sweeps",
+        "wait",
+        "owners",
+    )
     rows = [
         [
             line.name,
@@ -175,7 +222,8 @@ def _print_one(console: "Console", line: "ProjectLine", used: dict[str, float]) 
         whose,
         f"trials: {line.trials} of {_shown(line.max_trials)}",
         f"GPUs: {_gpus(line)} of {_shown(line.max_gpus)}",
-        f"GPU-hours a month: {_shown(line.gpu_hours)}" + (f", of which {used[line.name]:.4g} are used" if used else ""),
+        f"GPU-hours a month: {_shown(line.gpu_hours)}"
+        + (f", of which {used[line.name]:.4g} are used" if used else ""),
         f"sweeps that search: {line.searching}",
     ]
     facts += [f"owners: {', '.join(line.owners)}"] if line.owners else []
@@ -185,7 +233,9 @@ def _print_one(console: "Console", line: "ProjectLine", used: dict[str, float]) 
 
 
 def _gpus(line: "ProjectLine") -> str:
-    """How many GPUs a project's trials hold, and of these how many whose trials still wait for a device or a node."""
+    """How many GPUs a project's trials hold, and of these how many whose trials still wait for a device or a
+    node.
+    """
     return f"{line.gpus} ({line.gpus_waiting} waiting)" if line.gpus_waiting else str(line.gpus)
 
 

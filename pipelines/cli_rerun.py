@@ -1,4 +1,5 @@
-"""``halving rerun`` and ``halving why`` where the application is installed: the SDK's commands, with the cluster at hand.
+"""``halving rerun`` and ``halving why`` where the application is installed: the SDK's commands, with the
+cluster at hand.
 
 The verdict of a rerun becomes an observation of the trial's partition in Dagster.
 """
@@ -43,4 +44,6 @@ def _observe(store: Store, verdict: "Verdict") -> None:
         observation = observed_rerun(verdict)
         return [] if observation is None else [observation]
 
-    report_events(store, make, "the verdict is kept in the store, and could not be left with the trial in Dagster")
+    report_events(
+        store, make, "the verdict is kept in the store, and could not be left with the trial in Dagster"
+    )

@@ -28,21 +28,34 @@ _REFRESH_SECONDS = 900.0  # that the index may take; what it has not found then,
 
 def add_retention_command(commands: Any) -> None:
     """Add the command."""
-    description = "delete what the retention policy does not keep: retention.yaml of the store, else the shipped default"
+    description = (
+        "delete what the retention policy does not keep: retention.yaml of the store, else the shipped "
+        "default"
+    )
     retention = add_command(commands, "retention", description, run_retention)
-    retention.add_argument("--dry-run", action="store_true", help="only say what would go, by project and kind, and what is protected")
-    retention.add_argument("--project", "-p", metavar="NAME", help="only what is of this project, by any name that it has or had")
+    retention.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="only say what would go, by project and kind, and what is protected",
+    )
+    retention.add_argument(
+        "--project", "-p", metavar="NAME", help="only what is of this project, by any name that it has or had"
+    )
     retention.add_argument("--explain", metavar="RUN", help="only say what becomes of one run, and why")
-    retention.add_argument("--if-due", action="store_true", help="only where the policy is automatic and nothing was done today")
+    retention.add_argument(
+        "--if-due", action="store_true", help="only where the policy is automatic and nothing was done today"
+    )
 
 
 def run_retention(arguments: argparse.Namespace) -> int:
     """Carry out the policy, or say what it would do.
 
-    JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects": {NAME: meant}, "problems", "bytes", "moved_bytes", "gone":
-    [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``: ``bytes`` are those that are deleted, ``problems`` what is
-    damaged and what was left because of it, ``catalog`` is null where there is none; with ``--explain`` ``{"run", "project", "reason",
-    "records": [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing speaks for it.
+    JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects": {NAME: meant}, "problems",
+    "bytes", "moved_bytes", "gone": [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``:
+    ``bytes`` are those that are deleted, ``problems`` what is damaged and what was left because of it,
+    ``catalog`` is null where there is none; with ``--explain`` ``{"run", "project", "reason", "records":
+    [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing
+    speaks for it.
     """
     from resources.catalog import masked
     from resources.catalog.opening import has_catalog
@@ -67,11 +80,15 @@ def run_retention(arguments: argparse.Namespace) -> int:
         if (home := dagster_home(backend.store)).is_dir():
             from pipelines.dagster_records import forget_sweeps_of_home
 
-            done = replace(done, gone=[*done.gone, *forget_sweeps_of_home(home, backend.store, catalog, file.policy, **how)])
+            done = replace(
+                done,
+                gone=[*done.gone, *forget_sweeps_of_home(home, backend.store, catalog, file.policy, **how)],
+            )
     if not done.dry_run and arguments.project is None:
         note(backend.store, done)
     if arguments.json:
-        url, rows = masked(catalog.url) if has_catalog(backend.store) else None, [row._asdict() for row in done.gone]
+        url = masked(catalog.url) if has_catalog(backend.store) else None
+        rows = [row._asdict() for row in done.gone]
         about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": url}
         about |= {"unknown_projects": dict(done.unknown), "problems": list(done.problems)}
         sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
@@ -85,10 +102,12 @@ def run_retention(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _catalog_of(backend: "Backend", *, makes: bool) -> "Iterator[Catalog]":
-    """The store's catalog. Where it has none, a new one if one is to be made, else an empty one that goes when this is done.
+    """The store's catalog.
 
-    Either only where no other catalog's sweeps are in the store. What nobody asks for makes none: in a folder that a team shares it
-    would be taken for the team's.
+    Where it has none, a new one if one is to be made, else an empty one that goes when this is done.
+
+    Either only where no other catalog's sweeps are in the store. What nobody asks for makes none: in a folder
+    that a team shares it would be taken for the team's.
     """
     from halving.machine.temporary_folders import scratch_folder
     from resources.catalog import Catalog
@@ -96,7 +115,10 @@ def _catalog_of(backend: "Backend", *, makes: bool) -> "Iterator[Catalog]":
     from resources.retention.ownership import check_is_own
 
     if not has_catalog(backend.store):
-        with scratch_folder("retention") as folder, closing(Catalog(f"sqlite:///{folder}/catalog.db")) as empty:
+        with (
+            scratch_folder("retention") as folder,
+            closing(Catalog(f"sqlite:///{folder}/catalog.db")) as empty,
+        ):
             check_is_own(backend.store, empty, f"a new catalog for the store {backend.store.root}")
             if not makes:
                 yield empty
@@ -114,7 +136,12 @@ def _print(arguments: argparse.Namespace, done: "Outcome") -> None:
         print_table(console, ("project", "kind", "count", "size"), rows, right=("count", "size"), first=True)
     reasons: Counter[str] = done.protected_by_reason()
     if reasons:
-        print_table(console, ("protected", "runs"), [[reason, f"{runs:,}"] for reason, runs in reasons.most_common()], right=("runs",))
+        print_table(
+            console,
+            ("protected", "runs"),
+            [[reason, f"{runs:,}"] for reason, runs in reasons.most_common()],
+            right=("runs",),
+        )
     moves = "would move" if done.dry_run else "moved"
     moved = f", {size(done.moved_bytes)} {moves} to the cold tier" if done.moved_bytes else ""
     went = size(done.bytes)
@@ -128,7 +155,10 @@ def _print_explained(arguments: argparse.Namespace, explained: dict[str, Any]) -
         return 0
     console = console_of(arguments)
     reason = explained["reason"]
-    console.print(f"{explained['run']} stays: {reason}" if reason else f"{explained['run']}: nothing speaks for it", highlight=False)
+    console.print(
+        f"{explained['run']} stays: {reason}" if reason else f"{explained['run']}: nothing speaks for it",
+        highlight=False,
+    )
     rows = [[row["name"], row["kind"] or NONE, row["state"]] for row in explained["records"]]
     if rows:
         print_table(console, ("record", "kind", "what it names"), rows, first=True)
@@ -138,7 +168,8 @@ def _print_explained(arguments: argparse.Namespace, explained: dict[str, Any]) -
 def clear_away(console: "Console", store: "Store") -> None:
     """Begin an automatic policy where it is due, in a process of its own that outlives this one.
 
-    It is waited for only for a moment, to say in one line what went. Whatever goes wrong with it is said, and nothing else happens.
+    It is waited for only for a moment, to say in one line what went. Whatever goes wrong with it is said, and
+    nothing else happens.
     """
     from halving.maintenance import daily
     from resources.retention.by_itself import last_time, line_of, why_not_due
@@ -160,7 +191,9 @@ def clear_away(console: "Console", store: "Store") -> None:
     last = last_time(store)
     if failed or last is None:
         console.print(
-            f"retention failed, and the sweep is not concerned; its log: {store.address(daily.LOG)}", style="yellow", highlight=False
+            f"retention failed, and the sweep is not concerned; its log: {store.address(daily.LOG)}",
+            style="yellow",
+            highlight=False,
         )
         return
     console.print(line_of(last), style="dim", highlight=False)

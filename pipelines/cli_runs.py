@@ -1,5 +1,5 @@
-"""``halving runs tag``, ``archive``, ``delete`` and ``restore``: what becomes of runs, beside ``halving runs``, which lists them,
-and ``halving show``, which shows one.
+"""``halving runs tag``, ``archive``, ``delete`` and ``restore``: what becomes of runs, beside ``halving
+runs``, which lists them, and ``halving show``, which shows one.
 
 :func:`tag_run` and :func:`change_run` are these commands for the SDK (:mod:`halving.run.lifecycle`).
 """
@@ -34,7 +34,11 @@ def add_runs_commands(inner: Any) -> None:
     tag.add_argument("tags", nargs="+", metavar="KEY=VALUE", help="KEY= takes the tag away")
     for name, summary, run in (
         ("archive", "take runs out of the lists; nothing of them goes away", run_archive),
-        ("delete", "put runs into the trash: restored until the policy's days are over, then removed", run_delete),
+        (
+            "delete",
+            "put runs into the trash: restored until the policy's days are over, then removed",
+            run_delete,
+        ),
         ("restore", "take runs back out of the trash or the archive", run_restore),
     ):
         add_command(inner, name, summary, run).add_argument("run_names", nargs="+", metavar="RUN", help=_RUN)
@@ -43,7 +47,8 @@ def add_runs_commands(inner: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """List runs as the SDK's command does, but with what the catalog knows. JSON: as there.
 
-    A project that was renamed is meant by each of its names, and a trial that never goes on is stopped, not paused.
+    A project that was renamed is meant by each of its names, and a trial that never goes on is stopped, not
+    paused.
     """
     from halving.cli.runs import run_runs
 
@@ -51,7 +56,10 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_details(arguments: argparse.Namespace) -> int:
-    """Show a run as the SDK's command does, but a trial that never goes on is stopped, not paused. JSON: as there."""
+    """Show a run as the SDK's command does, but a trial that never goes on is stopped, not paused.
+
+    JSON: as there.
+    """
     from halving.cli.show import run_show
 
     return run_show(arguments, _with_outcomes)
@@ -90,7 +98,10 @@ def _with_outcomes(store: "Store", runs: "list[RunInfo]") -> "list[RunInfo]":
     except SQLAlchemyError as error:
         if not catalog_is_away(error):
             raise
-        print("note: the catalog is away, so that a trial which its sweep stopped is shown as paused", file=sys.stderr)
+        print(
+            "note: the catalog is away, so that a trial which its sweep stopped is shown as paused",
+            file=sys.stderr,
+        )
         return runs
 
 
@@ -109,19 +120,27 @@ def run_tag(arguments: argparse.Namespace) -> int:
     tags = _tagged(backend.store, backend.catalog, project, run, given)
     data = {"project": project, "run": run, "tags": tags}
     told = ", ".join(f"{name} = {value}" for name, value in tags.items()) or "no tags"
-    return answer(arguments, data, lambda console: console.print(f"{project}/{run} has {told}", highlight=False, markup=False))
+    return answer(
+        arguments,
+        data,
+        lambda console: console.print(f"{project}/{run} has {told}", highlight=False, markup=False),
+    )
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
     """Archive runs. JSON: as :func:`run_delete`."""
-    return _change(arguments, _BECOMES["archive"], lambda *_: "it is listed for lifecycle = archived; halving runs restore takes it back")
+    return _change(
+        arguments,
+        _BECOMES["archive"],
+        lambda *_: "it is listed for lifecycle = archived; halving runs restore takes it back",
+    )
 
 
 def run_delete(arguments: argparse.Namespace) -> int:
     """Delete runs.
 
-    JSON: ``{"runs": [{"project", "run", "lifecycle", "changed", "error"}]}``; ``error`` is why a run stays as it is, or null. The exit
-    status is 1 if there is one.
+    JSON: ``{"runs": [{"project", "run", "lifecycle", "changed", "error"}]}``; ``error`` is why a run stays as
+    it is, or null. The exit status is 1 if there is one.
     """
     return _change(arguments, _BECOMES["delete"], _until)
 
@@ -131,14 +150,22 @@ def run_restore(arguments: argparse.Namespace) -> int:
     return _change(arguments, _BECOMES["restore"], lambda *_: "it is listed again")
 
 
-def _change(arguments: argparse.Namespace, lifecycle: "Lifecycle", then: "Callable[[Backend, str], str]") -> int:
+def _change(
+    arguments: argparse.Namespace, lifecycle: "Lifecycle", then: "Callable[[Backend, str], str]"
+) -> int:
     """Change each run by itself: one that is refused does not keep the others."""
     from halving.query.runs import find_run
 
     backend = backend_of(arguments)
     rows: list[dict[str, Any]] = []
     for project, run in [find_run(backend.store, name) for name in arguments.run_names]:
-        row: dict[str, Any] = {"project": project, "run": run, "lifecycle": lifecycle, "changed": False, "error": None}
+        row: dict[str, Any] = {
+            "project": project,
+            "run": run,
+            "lifecycle": lifecycle,
+            "changed": False,
+            "error": None,
+        }
         try:
             row["changed"] = _changed(backend.store, backend.catalog, project, run, lifecycle)
         except HalvingError as error:
@@ -147,7 +174,10 @@ def _change(arguments: argparse.Namespace, lifecycle: "Lifecycle", then: "Callab
 
     def show(console: Any) -> None:
         for row in rows:
-            said = row["error"] or f"{row['project']}/{row['run']} is {lifecycle}: {then(backend, row['project'])}"
+            said = (
+                row["error"]
+                or f"{row['project']}/{row['run']} is {lifecycle}: {then(backend, row['project'])}"
+            )
             console.print(said, style="red" if row["error"] else None, highlight=False, markup=False)
 
     answer(arguments, {"runs": rows}, show)
@@ -164,7 +194,9 @@ def tag_run(store: "Store", run: str, tags: Mapping[str, str | None]) -> dict[st
 
 
 def change_run(store: "Store", run: str, action: str) -> bool:
-    """Change a run of a store and its catalog by one of the commands' words, such as ``delete``; whether anything changed."""
+    """Change a run of a store and its catalog by one of the commands' words, such as ``delete``; whether
+    anything changed.
+    """
     from halving.query.runs import find_run
     from resources.catalog.opening import open_catalog
 
@@ -172,7 +204,9 @@ def change_run(store: "Store", run: str, action: str) -> bool:
     return _changed(store, open_catalog(store), project, name, _BECOMES[action])
 
 
-def _tagged(store: "Store", catalog: "Catalog", project: str, run: str, tags: Mapping[str, str | None]) -> dict[str, str]:
+def _tagged(
+    store: "Store", catalog: "Catalog", project: str, run: str, tags: Mapping[str, str | None]
+) -> dict[str, str]:
     from resources.registry.by_hand import user
     from resources.retention.lifecycle import set_tags
 
@@ -199,4 +233,6 @@ def _until(backend: "Backend", project: str) -> str:
     if days is None:
         return "halving runs restore takes it back; no policy empties the trash"
     until = f"{utcnow() + timedelta(days=days):%Y-%m-%d}"
-    return f"halving runs restore takes it back until {until} ({days:g} days), then halving retention removes it"
+    return (
+        f"halving runs restore takes it back until {until} ({days:g} days), then halving retention removes it"
+    )

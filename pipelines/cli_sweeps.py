@@ -1,4 +1,6 @@
-"""Commands for a spec and for a running sweep: ``halving check``, ``pause``, ``resume``, ``stop``, ``extend``."""
+"""Commands for a spec and for a running sweep: ``halving check``, ``pause``, ``resume``, ``stop``,
+``extend``.
+"""
 
 import argparse
 from dataclasses import asdict
@@ -11,10 +13,12 @@ from pipelines.cli_views import answer, backend_of, console_of
 def run_check(arguments: argparse.Namespace) -> int:
     """Check a spec, and that its project has GPU-hours enough for it: what refuses a launch is refused here.
 
-    JSON: ``{"spec": {…, with all defaults}, "largest": {"trials", "gpus", "processes", "nodes", "cpus", "memory"}, "gpu_hours": {"project",
-    "expected", "how", "quota", "left", "others"}, "warnings": [...]}``: what the sweep needs at its largest, for so many trials at a time
-    (null: one of as many as there is room for), memory in bytes; and the GPU-hours that it is expected to take (null: nobody knows), of
-    the project's ``quota`` for this month (null: no limit), of which ``others`` are what its unfinished sweeps are expected to take.
+    JSON: ``{"spec": {…, with all defaults}, "largest": {"trials", "gpus", "processes", "nodes", "cpus",
+    "memory"}, "gpu_hours": {"project", "expected", "how", "quota", "left", "others"}, "warnings": [...]}``:
+    what the sweep needs at its largest, for so many trials at a time (null: one of as many as there is room
+    for), memory in bytes; and the GPU-hours that it is expected to take (null: nobody knows), of the
+    project's ``quota`` for this month (null: no limit), of which ``others`` are what its unfinished sweeps
+    are expected to take.
     """
     from resources.catalog.opening import catalog_at_hand
     from resources.features.wanted import views_of
@@ -33,15 +37,26 @@ def run_check(arguments: argparse.Namespace) -> int:
     if spec.warm_start:
         warm_start_sources(backend_of(arguments).catalog, spec)  # raises when one of them does not fit
     catalog = catalog_at_hand(backend_of(arguments).store) if spec.resources.largest.gpus else None
-    forecast = check_gpu_hours(catalog, spec, goes_on=has_unfinished(catalog, spec, "job"))  # raises when there are too few left
+    # raises when there are too few left
+    forecast = check_gpu_hours(catalog, spec, goes_on=has_unfinished(catalog, spec, "job"))
     warnings = lint(spec)
     if arguments.json:
         dumped = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        print_json({"spec": dumped, "largest": asdict(largest_need(spec)), "gpu_hours": forecast.as_dict(), "warnings": warnings})
+        print_json(
+            {
+                "spec": dumped,
+                "largest": asdict(largest_need(spec)),
+                "gpu_hours": forecast.as_dict(),
+                "warnings": warnings,
+            }
+        )
         return 0
     console = console_of(arguments)
     final = f"; then {spec.final.seeds} final trainings of {spec.final_epochs} epochs" if spec.final else ""
-    console.print(f"[bold]{spec.name}[/] is in order: {spec.strategy.name}, up to {max_trials(spec)} trials, {spec.rungs}{final}")
+    console.print(
+        f"[bold]{spec.name}[/] is in order: {spec.strategy.name}, up to {max_trials(spec)} trials, "
+        f"{spec.rungs}{final}"
+    )
     for line in needs_in_words(spec):
         console.print(line, highlight=False)
     console.print(str(forecast), highlight=False, markup=False)
@@ -69,15 +84,25 @@ def run_control(arguments: argparse.Namespace) -> int:
     if isinstance(row, IntentRow):
         data = {"sweep": row.sweep, "status": row.status, "control": "stop", "max_trials": None}
         return answer(
-            arguments, data, lambda console: console.print(f"sweep {row.sweep} was not open yet: it never will be", highlight=False)
+            arguments,
+            data,
+            lambda console: console.print(
+                f"sweep {row.sweep} was not open yet: it never will be", highlight=False
+            ),
         )
     messages = {
         "pause": f"sweep {row.id} is paused: running trials save a checkpoint and stop within seconds.\n"
         f"[bold]halving resume {row.id}[/] continues it.",
-        "resume": f"sweep {row.id} goes on in its job or with the sensors.\nIf its job has ended, launch its spec again.",
-        "stop": f"sweep {row.id} is being stopped: running trials save a checkpoint, then its job or the sensors\n"
+        "resume": (
+            f"sweep {row.id} goes on in its job or with the sensors.\nIf its job has ended, launch its "
+            "spec again."
+        ),
+        "stop": f"sweep {row.id} is being stopped: running trials save a checkpoint, then its job or the "
+        "sensors\n"
         "evaluate its winner. If its job has ended, launch its spec again.",
         "extend": f"sweep {row.id} may start {row.max_trials} trials in all.",
     }
     data = {"sweep": row.id, "status": row.status, "control": row.control, "max_trials": row.max_trials}
-    return answer(arguments, data, lambda console: console.print(messages[arguments.command], highlight=False))
+    return answer(
+        arguments, data, lambda console: console.print(messages[arguments.command], highlight=False)
+    )

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 def run_trial(arguments: argparse.Namespace) -> int:
     """Show a trial.
 
-    JSON: the fields of :class:`resources.analysis.trial_history.TrialHistory` (``trial``, ``status``, ``waiting``, ``params``,
-    ``failures``, ``preemptions``, ``error``, ``reason``, ``results``, ``attempts``…); ``time_spent``, those of
-    :class:`resources.analysis.time_spent.TimeSpent`; and ``skips``, those of :class:`resources.analysis.skips.Skips`, null where the
-    store does not say. With ``--attempt`` it is that attempt alone, of ``attempts``.
+    JSON: the fields of :class:`resources.analysis.trial_history.TrialHistory` (``trial``, ``status``,
+    ``waiting``, ``params``, ``failures``, ``preemptions``, ``error``, ``reason``, ``results``,
+    ``attempts``…); ``time_spent``, those of :class:`resources.analysis.time_spent.TimeSpent`; and ``skips``,
+    those of :class:`resources.analysis.skips.Skips`, null where the store does not say. With ``--attempt`` it
+    is that attempt alone, of ``attempts``.
     """
     from resources.analysis.skips import COUNTED, skips_of
     from resources.analysis.system_points import read_system_points
@@ -39,7 +40,11 @@ def run_trial(arguments: argparse.Namespace) -> int:
     points = read_system_points(backend.store, history.project, history.trial, (SAMPLED, COUNTED))
     spent = time_spent(points) if points is not None else None
     skips = skips_of(backend.store, history.project, history.trial, points) if points is not None else None
-    shown = {**history.as_dict(), "time_spent": spent.as_dict() if spent else None, "skips": skips.as_dict() if skips else None}
+    shown = {
+        **history.as_dict(),
+        "time_spent": spent.as_dict() if spent else None,
+        "skips": skips.as_dict() if skips else None,
+    }
     return answer(arguments, shown, lambda console: _print(console, history, spent, skips))
 
 
@@ -51,19 +56,29 @@ def _attempt(history: "TrialHistory", number: int) -> "Attempt":
     return attempt
 
 
-def _print(console: "Console", history: "TrialHistory", spent: "TimeSpent | None", skips: "Skips | None") -> None:
+def _print(
+    console: "Console", history: "TrialHistory", spent: "TimeSpent | None", skips: "Skips | None"
+) -> None:
     from rich.markup import escape
 
     from resources.evaluation.page import number
 
-    kind = ", audited" if history.audited else f", seed {history.final + 1} of the final training" if history.final is not None else ""
+    kind = (
+        ", audited"
+        if history.audited
+        else f", seed {history.final + 1} of the final training"
+        if history.final is not None
+        else ""
+    )
     console.print(f"[bold]{history.trial}: {history.status}[/]{kind}", highlight=False)
     if history.waiting:
         console.print(f"waits: {escape(history.waiting)}", style="yellow", highlight=False)
     params = ", ".join(f"{name} {number(value)}" for name, value in history.params.items())
     console.print(f"params: {escape(params)}", highlight=False)
     trained = f"{duration(history.seconds)} of training"
-    console.print(f"{trained}, {history.failures} failures, {history.preemptions} times preempted", highlight=False)
+    console.print(
+        f"{trained}, {history.failures} failures, {history.preemptions} times preempted", highlight=False
+    )
     if spent is not None:
         _print_time(console, spent)
     for text in skips.texts if skips else []:
@@ -86,20 +101,36 @@ def _print_results(console: "Console", history: "TrialHistory") -> None:
     rows = []
     for result in history.results:
         value = None if result.value is None else number(result.value)
-        rows.append([result.rung, result.epochs, value, result.decision, result.attempt, duration(result.seconds)])
+        rows.append(
+            [result.rung, result.epochs, value, result.decision, result.attempt, duration(result.seconds)]
+        )
     if rows:
         columns = ("rung", "epochs", history.metric, "decision", "attempt", "time")
         print_table(console, columns, rows, right=("rung", "epochs", history.metric, "attempt", "time"))
 
 
 def _print_attempts(console: "Console", history: "TrialHistory") -> None:
-    """Every attempt in a line; of the last that has more to say than its reason, all of it, and how to see that of the others."""
+    """Every attempt in a line; of the last that has more to say than its reason, all of it, and how to see
+    that of the others.
+    """
     from rich.markup import escape
 
     rows = []
     for each in history.attempts:
-        began, ended = _moment(each.began), _moment(each.ended)
-        rows.append([each.attempt, each.rung, each.worker, each.ran_on, began, ended, each.outcome or "runs", each.reason])
+        began = _moment(each.began)
+        ended = _moment(each.ended)
+        rows.append(
+            [
+                each.attempt,
+                each.rung,
+                each.worker,
+                each.ran_on,
+                began,
+                ended,
+                each.outcome or "runs",
+                each.reason,
+            ]
+        )
     if rows:
         columns = ("attempt", "from rung", "worker", "on", "began", "ended", "outcome", "reason")
         print_table(console, columns, rows, right=("attempt", "from rung"))
@@ -107,19 +138,29 @@ def _print_attempts(console: "Console", history: "TrialHistory") -> None:
     if not long:
         return
     *earlier, last = long
-    console.print(f"\nattempt {last.attempt} in full:\n{escape(last.error or '')}", style="red", highlight=False)
+    console.print(
+        f"\nattempt {last.attempt} in full:\n{escape(last.error or '')}", style="red", highlight=False
+    )
     if earlier:
         numbers = ", ".join(str(each.attempt) for each in earlier)
         which = f"attempt{'s' if len(earlier) > 1 else ''} {numbers}"
-        console.print(f"{which} in full: halving trial {history.trial} --attempt {earlier[-1].attempt}", style="dim", highlight=False)
+        console.print(
+            f"{which} in full: halving trial {history.trial} --attempt {earlier[-1].attempt}",
+            style="dim",
+            highlight=False,
+        )
 
 
 def _print_whole(console: "Console", attempt: "Attempt") -> None:
     """One attempt with all that is recorded of its end."""
     when = f"{_moment(attempt.began)} to {_moment(attempt.ended)}"
     console.print(f"attempt {attempt.attempt}: {attempt.outcome or 'runs'}", style="bold", highlight=False)
-    console.print(f"{when}, on {attempt.ran_on}, by {attempt.worker or 'no worker yet'}", highlight=False, markup=False)
-    console.print(attempt.error or "no reason is recorded, as where nothing went wrong", highlight=False, markup=False)
+    console.print(
+        f"{when}, on {attempt.ran_on}, by {attempt.worker or 'no worker yet'}", highlight=False, markup=False
+    )
+    console.print(
+        attempt.error or "no reason is recorded, as where nothing went wrong", highlight=False, markup=False
+    )
 
 
 def _moment(moment: datetime | None) -> str:

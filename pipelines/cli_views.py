@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 def run_leaderboard(arguments: argparse.Namespace) -> int:
     """Show a sweep's trials, best first.
 
-    JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
-    ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``final_scores`` (what the report says of
-    the final training), ``test_metrics``, ``gates`` (their verdicts: ``name``, ``outcome``, ``reason``, ``figure``, ``needed``…),
+    JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``,
+    ``objective``, ``standings``, ``rungs``, ``failed``, ``epochs_trained``, ``audit_epochs``,
+    ``gpu_seconds_saved``…), and ``saved``, ``final_scores`` (what the report says of the final training),
+    ``test_metrics``, ``gates`` (their verdicts: ``name``, ``outcome``, ``reason``, ``figure``, ``needed``…),
     ``promoted``, ``report``.
     """
     from resources.registry.leaderboard import leaderboard_of
 
-    backend, console = backend_of(arguments), console_of(arguments)
+    backend = backend_of(arguments)
+    console = console_of(arguments)
     sweep = arguments.sweep or newest_sweep(backend)
     if sweep is None:
-        console.print(f"there are no sweeps in {backend.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]")
+        console.print(
+            f"there are no sweeps in {backend.store.root} yet: run [bold]halving sweep sweeps/digits.yaml[/]"
+        )
         return 1
     if arguments.json:
         print_json(leaderboard_of(backend.store, backend.catalog, sweep))
@@ -39,7 +43,9 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
 
 
 def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: int = 10) -> None:
-    """Print the leading trials, what early stopping saved, the final training, and whether the winner was promoted."""
+    """Print the leading trials, what early stopping saved, the final training, and whether the winner was
+    promoted.
+    """
     from resources.analysis.summary import outcome, summarize
     from resources.evaluation.page import number
     from resources.evaluation.report import explain_failures, report_path
@@ -59,17 +65,27 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
         return
     others = [objective["metric"] for objective in summary.objectives[1:]]
     others += [metric for metric in summary.bounds if metric not in (summary.objective, *others)]
-    names, table = list(dict.fromkeys(name for standing in summary.standings for name in standing.params)), []
+    names = list(dict.fromkeys(name for standing in summary.standings for name in standing.params))
+    table = []
     for place, standing in enumerate(summary.standings[:rows], start=1):
         status = outcome(standing.status, audited=standing.audited, searching=searching)
         status += ", on the front" if standing.on_front else ""
         status += ", out of bounds" if standing.violation > 0 else ""
         reported = [number(standing.metrics[name]) if name in standing.metrics else NONE for name in others]
         values = [number(standing.params[name]) if name in standing.params else NONE for name in names]
-        table.append([place, standing.key, number(standing.objective), *reported, standing.epochs, status, *values])
+        table.append(
+            [place, standing.key, number(standing.objective), *reported, standing.epochs, status, *values]
+        )
     columns = ("#", "trial", summary.objective, *others, "epochs", "status", *names)
     order = "within bounds, then highest rung, then result" if summary.bounds else "highest rung, then result"
-    print_table(console, columns, table, right=[*{*columns} - {"trial", "status"}], title=f"ranked by {order}", first=True)
+    print_table(
+        console,
+        columns,
+        table,
+        right=[*{*columns} - {"trial", "status"}],
+        title=f"ranked by {order}",
+        first=True,
+    )
     if len(summary.standings) > rows:
         console.print(f"and {len(summary.standings) - rows} more trials", style="dim")
     saved = f", {duration(summary.gpu_seconds_saved)} of GPU" if summary.gpu_seconds_saved else ""
@@ -78,7 +94,10 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
         f"{summary.saved:.0%} saved{saved}; {duration(summary.seconds)} of training in all."
     )
     if summary.audited:
-        console.print(f"Audit of pruning: {summary.audit_epochs} more epochs, {duration(summary.audit_seconds)}.", highlight=False)
+        console.print(
+            f"Audit of pruning: {summary.audit_epochs} more epochs, {duration(summary.audit_seconds)}.",
+            highlight=False,
+        )
     _print_final(console, backend, summary)
     _print_outcome(console, backend, sweep)
     if backend.store.exists(report_path(sweep)):
@@ -86,23 +105,38 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
 
 
 def _print_final(console: "Console", backend: "Backend", summary: "SweepSummary") -> None:
-    """Print the trainings of the winner's params, if the spec asks for any, and what the report says of them."""
+    """Print the trainings of the winner's params, if the spec asks for any, and what the report says of
+    them.
+    """
     from resources.evaluation.page import number
     from resources.registry.leaderboard import outcome_of, report_data
 
     if not summary.final_seeds:
         return
-    scores = report_data(backend.store, outcome_of(backend.catalog, summary.sweep)[0]).get("final") or {"promotable": None, "seeds": []}
+    scores = report_data(backend.store, outcome_of(backend.catalog, summary.sweep)[0]).get("final") or {
+        "promotable": None,
+        "seeds": [],
+    }
     metrics = {seed["key"]: seed["metrics"] for seed in scores["seeds"] if seed["metrics"]}
-    title = f"Final training: {sum(trial.complete for trial in summary.final)} of {summary.final_seeds} seeds complete"
+    title = (
+        f"Final training: {sum(trial.complete for trial in summary.final)} of {summary.final_seeds} seeds "
+        "complete"
+    )
     seconds = sum(trial.seconds for trial in summary.final)
-    console.print(f"{title}; {duration(seconds)} of training." if summary.final else f"{title}; none has begun.", highlight=False)
+    console.print(
+        f"{title}; {duration(seconds)} of training." if summary.final else f"{title}; none has begun.",
+        highlight=False,
+    )
     for trial in summary.final:
-        shown = f"  {trial.key}  seed {trial.seed + 1}: {trial.status}" + (f", {trial.epochs} epochs" if trial.epochs is not None else "")
+        shown = f"  {trial.key}  seed {trial.seed + 1}: {trial.status}" + (
+            f", {trial.epochs} epochs" if trial.epochs is not None else ""
+        )
         shown += "".join(f", {name} {number(value)}" for name, value in metrics.get(trial.key, {}).items())
         console.print(shown + (", the median" if trial.key == scores["promotable"] else ""), highlight=False)
     if len(metrics) > 1:
-        spread = [f"{name} {number(mean)} ± {number(scores['std'][name])}" for name, mean in scores["mean"].items()]
+        spread = [
+            f"{name} {number(mean)} ± {number(scores['std'][name])}" for name, mean in scores["mean"].items()
+        ]
         console.print(f"  mean ± standard deviation: {', '.join(spread)}", highlight=False)
 
 
@@ -111,9 +145,13 @@ def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int)
     from rich.markup import escape
 
     for trial in waiting[:rows]:
-        console.print(f"{trial['key']} waits for its pod: {escape(trial['reason'])}", style="yellow", highlight=False)
+        console.print(
+            f"{trial['key']} waits for its pod: {escape(trial['reason'])}", style="yellow", highlight=False
+        )
     if len(waiting) > rows:
-        console.print(f"and {len(waiting) - rows} more trials wait for their pods", style="yellow", highlight=False)
+        console.print(
+            f"and {len(waiting) - rows} more trials wait for their pods", style="yellow", highlight=False
+        )
 
 
 def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
@@ -122,12 +160,21 @@ def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
 
     report, version = outcome_of(backend.catalog, sweep)
     if report:
-        shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
+        shown = [
+            f"{name} {'not finite' if value is None else number(value)}"
+            for name, value in report.metrics.items()
+        ]
         console.print(f"Test split: {', '.join(shown)}")
         _print_gates(console, report_data(backend.store, report).get("gates") or [])
     if version:
-        hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
-        console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
+        hint = (
+            f"; make it champion: halving promote {version.model} {version.version}"
+            if version.stage == "staging"
+            else ""
+        )
+        console.print(
+            f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False
+        )
 
 
 def _print_gates(console: "Console", gates: list[dict[str, Any]]) -> None:
@@ -140,16 +187,21 @@ def _print_gates(console: "Console", gates: list[dict[str, Any]]) -> None:
     for gate in gates:
         if gate["outcome"] != PASS:
             style = "red" if gate["outcome"] == FAIL else "yellow"
-            console.print(f"Gate {gate['name']}: {gate['outcome']}: {gate['reason']}", style=style, highlight=False, markup=False)
+            console.print(
+                f"Gate {gate['name']}: {gate['outcome']}: {gate['reason']}",
+                style=style,
+                highlight=False,
+                markup=False,
+            )
 
 
 def run_replay(arguments: argparse.Namespace) -> int:
     """Replay strategies on the curves of a sweep that is over.
 
-    JSON: ``{"sweep", "objective", "direction", "trials", "workers", "itself": {...}, "replayed": [...]}``; each of those has
-    ``strategy``, ``trials``, ``completed``, ``epochs``, ``seconds``, ``worker_seconds``, ``winner``, ``winner_epochs``,
-    ``winner_objective``, ``place`` (among the sweep's own results, from 1); replayed ones have ``unknown_epochs`` and
-    ``unknown_trials`` too.
+    JSON: ``{"sweep", "objective", "direction", "trials", "workers", "itself": {...}, "replayed": [...]}``;
+    each of those has ``strategy``, ``trials``, ``completed``, ``epochs``, ``seconds``, ``worker_seconds``,
+    ``winner``, ``winner_epochs``, ``winner_objective``, ``place`` (among the sweep's own results, from 1);
+    replayed ones have ``unknown_epochs`` and ``unknown_trials`` too.
     """
     from resources.analysis.strategy_replay import read_strategy, replay_sweep
 
@@ -168,13 +220,42 @@ def _print_replay(console: "Console", found: dict[str, Any]) -> None:
         unknown = one.get("unknown_epochs")  # None for the sweep itself
         guessed = f"{unknown} ({unknown / one['epochs']:.0%})" if unknown else unknown
         name = "the sweep itself" if one is found["itself"] else strategy_text(one["strategy"])
-        rows.append([name, one["completed"], one["epochs"], guessed, duration(one["seconds"]), one["winner"], objective, one["place"]])
-    columns = ("strategy", "to the end", "epochs", "unknown", "time", "winner", f"{found['objective']} (epochs)", "place")
-    console.print(f"{found['sweep']}: {found['trials']} trials on {found['workers']} workers", highlight=False)
-    print_table(console, columns, rows, right=("to the end", "epochs", "unknown", "time", f"{found['objective']} (epochs)", "place"))
+        rows.append(
+            [
+                name,
+                one["completed"],
+                one["epochs"],
+                guessed,
+                duration(one["seconds"]),
+                one["winner"],
+                objective,
+                one["place"],
+            ]
+        )
+    columns = (
+        "strategy",
+        "to the end",
+        "epochs",
+        "unknown",
+        "time",
+        "winner",
+        f"{found['objective']} (epochs)",
+        "place",
+    )
     console.print(
-        "unknown: epochs beyond the end of a curve, which were never trained; such a trial counts with the last value of its curve.\n"
-        "place: that of the winner among the sweep's own results. time: with as many workers as the sweep had; the sweep's own time "
+        f"{found['sweep']}: {found['trials']} trials on {found['workers']} workers", highlight=False
+    )
+    print_table(
+        console,
+        columns,
+        rows,
+        right=("to the end", "epochs", "unknown", "time", f"{found['objective']} (epochs)", "place"),
+    )
+    console.print(
+        "unknown: epochs beyond the end of a curve, which were never trained; such a trial counts with the "
+        "last value of its curve.\n"
+        "place: that of the winner among the sweep's own results. time: with as many workers as the sweep "
+        "had; the sweep's own time "
         "includes starts and crashes.",
         style="dim",
         highlight=False,
@@ -186,13 +267,21 @@ def strategy_text(strategy: dict[str, Any]) -> str:
     from resources.sweep_spec.strategy import Strategy
 
     (name, settings) = next(iter(strategy.items()))
-    defaults = Strategy.model_validate({name: {"sampler": settings["sampler"]} if name == "optuna" else {}}).chosen.model_dump()
-    shown = {key: value for key, value in settings.items() if value != defaults.get(key) or key in ("budget", "min_budget", "max_budget")}
+    defaults = Strategy.model_validate(
+        {name: {"sampler": settings["sampler"]} if name == "optuna" else {}}
+    ).chosen.model_dump()
+    shown = {
+        key: value
+        for key, value in settings.items()
+        if value != defaults.get(key) or key in ("budget", "min_budget", "max_budget")
+    }
     return f"{name}: {{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
 
 
 def answer(arguments: argparse.Namespace, data: Any, show: "Callable[[Console], None]") -> int:
-    """Print the data as JSON if that was asked for, else have it shown to people; gives the command's exit status."""
+    """Print the data as JSON if that was asked for, else have it shown to people; gives the command's exit
+    status.
+    """
     if arguments.json:
         print_json(data)
     else:
@@ -208,7 +297,8 @@ def backend_of(arguments: argparse.Namespace) -> "Backend":
 
 
 def existing_backend(arguments: argparse.Namespace) -> "Backend":
-    """The same for a command that only looks at what is there, or clears it away: it must not make a store where a root is misspelt.
+    """The same for a command that only looks at what is there, or clears it away: it must not make a store
+    where a root is misspelt.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -217,7 +307,10 @@ def existing_backend(arguments: argparse.Namespace) -> "Backend":
     folder = backend.store.folder
     if folder is not None and not folder.is_dir():
         root = backend.store.root
-        raise InvalidInput(f"root = {root!r} is not accepted: there is no such folder; name a store by --root or HALVING_ROOT")
+        raise InvalidInput(
+            f"root = {root!r} is not accepted: there is no such folder; name a store by --root or "
+            "HALVING_ROOT"
+        )
     return backend
 
 
@@ -227,7 +320,9 @@ def dagster_home(store: Store) -> Path:
 
 
 def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:
-    """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec in its project."""
+    """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec in
+    its project.
+    """
     from sqlalchemy import select
 
     from resources.catalog import SweepRow

@@ -44,7 +44,11 @@ defs = dg.Definitions(
         sensors.retry_crashed_trials,
         sensors.stop_diverged_trials,
         sensors.finish_sweeps,
-        *([sensors.watch_starting_pods, orphans.end_orphaned_steps, orphans.end_abandoned_runs] if load_cluster() else []),
+        *(
+            [sensors.watch_starting_pods, orphans.end_orphaned_steps, orphans.end_abandoned_runs]
+            if load_cluster()
+            else []
+        ),
     ],
     schedules=[
         schedules.scheduled_retraining,

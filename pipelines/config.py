@@ -1,4 +1,6 @@
-"""The sweep spec in Dagster's launchpad: its config schema is made from the pydantic model, so there is one schema."""
+"""The sweep spec in Dagster's launchpad: its config schema is made from the pydantic model, so there is one
+schema.
+"""
 
 import json
 from datetime import datetime
@@ -47,8 +49,11 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
     spec, concurrency = _spec_and_concurrency(config, trains=True)
     execution: dict[str, Any] = {"max_concurrent": concurrency}
     if cluster := load_cluster():
-        worker = worker_config(spec, cluster.of_project(spec.project, lambda: open_catalog(Store())), labels={})
-        # The coordinator's pod does not own the steps: they train on while it is replaced. A sensor ends the steps of a run that is over.
+        worker = worker_config(
+            spec, cluster.of_project(spec.project, lambda: open_catalog(Store())), labels={}
+        )
+        # The coordinator's pod does not own the steps: they train on while it is replaced. A sensor ends the
+        # steps of a run that is over.
         execution["per_step_k8s_config"] = {"work_on_trials": worker}
     return {"execution": {"config": execution}, **_snapshot_config(spec)}
 
@@ -59,7 +64,13 @@ def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _snapshot_config(spec: SweepSpec) -> dict[str, Any]:
-    return {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
+    return {
+        "ops": {
+            "take_snapshot": {
+                "config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}
+            }
+        }
+    }
 
 
 def _spec_and_concurrency(config: dict[str, Any], *, trains: bool) -> tuple[SweepSpec, int]:
@@ -90,16 +101,21 @@ def _field(field: FieldInfo) -> dg.Field:
 
 
 def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
+    return (
+        value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if isinstance(value, BaseModel)
+        else value
+    )
 
 
 def _type(annotation: Any) -> Any:
     """The Dagster config type for an annotation of the spec.
 
-    Where the spec accepts several spellings (a value of any kind, one choice or a list of them), Dagster accepts anything
-    and leaves the check to the spec.
+    Where the spec accepts several spellings (a value of any kind, one choice or a list of them), Dagster
+    accepts anything and leaves the check to the spec.
     """
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin is Annotated:
         if any(isinstance(mark, BeforeValidator | PlainValidator) for mark in arguments[1:]):
             return dg.Any
@@ -110,9 +126,15 @@ def _type(annotation: Any) -> Any:
             return dg.Any
         inner_type = _type(inner[0])
         # A model may be left out; null would be a second way to say so.
-        return inner_type if isinstance(inner_type, dg.Shape | dg.Selector) or inner_type is dg.Any else dg.Noneable(inner_type)
+        return (
+            inner_type
+            if isinstance(inner_type, dg.Shape | dg.Selector) or inner_type is dg.Any
+            else dg.Noneable(inner_type)
+        )
     if origin is Literal:
-        return dg.Enum("_or_".join(str(value) for value in arguments), [dg.EnumValue(str(value)) for value in arguments])
+        return dg.Enum(
+            "_or_".join(str(value) for value in arguments), [dg.EnumValue(str(value)) for value in arguments]
+        )
     if origin is dict:
         return dg.Map(str, _member(arguments[1]))
     if origin is list:
@@ -121,11 +143,14 @@ def _type(annotation: Any) -> Any:
         return dg.Selector(config_schema(annotation))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return dg.Shape(config_schema(annotation))
-    return {str: str, int: int, float: dg.Float, bool: bool, datetime: dg.Any, Any: dg.Any}[annotation]  # YAML has moments of its own
+    # YAML has moments of its own
+    return {str: str, int: int, float: dg.Float, bool: bool, datetime: dg.Any, Any: dg.Any}[annotation]
 
 
 def _member(annotation: Any) -> Any:
-    """The type of a list's or map's members, which accepts null: Dagster's own message for a null would not say where it is."""
+    """The type of a list's or map's members, which accepts null: Dagster's own message for a null would not
+    say where it is.
+    """
     member = _type(annotation)
     return dg.Noneable(member) if member is dg.Any else member
 

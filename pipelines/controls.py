@@ -1,4 +1,6 @@
-"""Jobs that pause, resume, stop or extend a running sweep from Dagster's UI; the ``halving`` command has the same."""
+"""Jobs that pause, resume, stop or extend a running sweep from Dagster's UI; the ``halving`` command has the
+same.
+"""
 
 import dagster as dg
 from pydantic import Field
@@ -26,7 +28,10 @@ def hand_out_no_more(context: dg.OpExecutionContext, config: OneSweep, backend: 
     """Pause a sweep."""
     with expected_failures():
         sweeps.pause_sweep(backend.catalog, config.sweep)
-    context.log.info(f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep continues it")
+    context.log.info(
+        f"sweep {config.sweep} is paused: running trials save a checkpoint and stop; the job resume_sweep "
+        "continues it"
+    )
 
 
 @dg.op
@@ -45,7 +50,10 @@ def end_search(context: dg.OpExecutionContext, config: OneSweep, backend: Backen
     if isinstance(stopped, IntentRow):
         context.log.info(f"sweep {config.sweep} was not open yet: it never will be")
         return
-    context.log.info(f"sweep {config.sweep} is being stopped: running trials save a checkpoint, then its winner is evaluated")
+    context.log.info(
+        f"sweep {config.sweep} is being stopped: running trials save a checkpoint, then its winner is "
+        "evaluated"
+    )
 
 
 @dg.op
@@ -56,7 +64,10 @@ def allow_more_trials(context: dg.OpExecutionContext, config: Extension, backend
     context.log.info(f"sweep {config.sweep} may start {config.max_trials} trials in all")
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Start no more trials of a sweep; running ones save a checkpoint and stop.")
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Start no more trials of a sweep; running ones save a checkpoint and stop.",
+)
 def pause_sweep() -> None:
     hand_out_no_more()
 
@@ -66,7 +77,10 @@ def resume_sweep() -> None:
     hand_out_again()
 
 
-@dg.job(executor_def=dg.in_process_executor, description="End the search of a sweep now and evaluate what it found; nothing is deleted.")
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="End the search of a sweep now and evaluate what it found; nothing is deleted.",
+)
 def stop_sweep() -> None:
     end_search()
 

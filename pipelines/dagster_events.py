@@ -1,4 +1,6 @@
-"""What a command leaves in Dagster of what it did, so that Dagster's pages show it as if a run of Dagster's had done it."""
+"""What a command leaves in Dagster of what it did, so that Dagster's pages show it as if a run of Dagster's
+had done it.
+"""
 
 import os
 import sys
@@ -12,8 +14,11 @@ if TYPE_CHECKING:
     import dagster as dg
 
 
-def report_events(store: Store, make: "Callable[[], Iterable[dg.AssetMaterialization | dg.AssetObservation]]", fault: str) -> None:
-    """Report events to the Dagster instance of a store, if it has one; what goes wrong there is said and changes nothing else.
+def report_events(
+    store: Store, make: "Callable[[], Iterable[dg.AssetMaterialization | dg.AssetObservation]]", fault: str
+) -> None:
+    """Report events to the Dagster instance of a store, if it has one; what goes wrong there is said and
+    changes nothing else.
 
     Args:
         make: makes the events; it is called only where there is an instance, for it imports Dagster.

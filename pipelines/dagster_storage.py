@@ -1,7 +1,9 @@
-"""Dagster's own files: opening them, Dagster's command line on them, and what is wrong with those that two processes have made at once.
+"""Dagster's own files: opening them, Dagster's command line on them, and what is wrong with those that two
+processes have made at once.
 
-Dagster makes the tables of its SQLite files when an instance is opened for the first time. Two processes that do so at once fail, and may
-leave a file that says it has two revisions of the schema, which no process opens any more. So all that open an instance here take turns.
+Dagster makes the tables of its SQLite files when an instance is opened for the first time. Two processes that
+do so at once fail, and may leave a file that says it has two revisions of the schema, which no process opens
+any more. So all that open an instance here take turns.
 """
 
 import fcntl
@@ -24,7 +26,9 @@ _MIGRATIONS = Path(dg.__file__).parent / "_core" / "storage" / "alembic"
 
 @contextmanager
 def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
-    """The Dagster instance of a folder (``DAGSTER_HOME``), which exists. Whoever opens it waits for who does so at the moment.
+    """The Dagster instance of a folder (``DAGSTER_HOME``), which exists.
+
+    Whoever opens it waits for who does so at the moment.
 
     Raises:
         DagsterError: the folder's ``dagster.yaml`` is not accepted.
@@ -37,7 +41,9 @@ def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
 
 
 def check_storage(home: Path) -> Iterator[Finding]:
-    """That each of Dagster's SQLite files has one revision of its schema; finds nothing where they do, or are not there."""
+    """That each of Dagster's SQLite files has one revision of its schema; finds nothing where they do, or are
+    not there.
+    """
     from alembic.script import ScriptDirectory
 
     newest = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
@@ -46,14 +52,20 @@ def check_storage(home: Path) -> Iterator[Finding]:
         revisions = _revisions(file)
         if len(revisions) < 2:
             continue
-        what = f"{file} has {len(revisions)} revisions of Dagster's schema at once, {' and '.join(revisions)}: two processes have made it"
+        what = (
+            f"{file} has {len(revisions)} revisions of Dagster's schema at once, "
+            f"{' and '.join(revisions)}: two processes have made it"
+        )
         means = "Dagster does not open it: no sweep of this store runs"
         if newest in revisions and _is_whole(file, schema):
             mend = f"sqlite3 {file} \"DELETE FROM alembic_version WHERE version_num <> '{newest}'\""
             yield Finding(ERROR, what, means, mend, partial(_keep_revision, home, file, newest))
         else:
             folder = home / Path(name).parts[0]
-            mend = f"mv {folder} {folder}.broken, while no sweep and nothing of Dagster runs; sweeps and models are in the catalog"
+            mend = (
+                f"mv {folder} {folder}.broken, while no sweep and nothing of Dagster runs; sweeps and "
+                "models are in the catalog"
+            )
             yield Finding(ERROR, what, means, mend)
 
 
@@ -65,19 +77,27 @@ def _alone(home: Path) -> Iterator[None]:
 
 
 def _revisions(file: Path) -> list[str]:
-    """The revisions that a file says it has; none where it is not there, or is no database: whoever opens it says so."""
+    """The revisions that a file says it has; none where it is not there, or is no database: whoever opens it
+    says so.
+    """
     if not file.exists():
         return []
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as connection:
-            return [revision for (revision,) in connection.execute("SELECT version_num FROM alembic_version ORDER BY version_num")]
+            return [
+                revision
+                for (revision,) in connection.execute(
+                    "SELECT version_num FROM alembic_version ORDER BY version_num"
+                )
+            ]
     except sqlite3.DatabaseError:
         return []
 
 
 def _schemas() -> dict[str, MetaData]:
     """Dagster's SQLite files below its folder, each with its schema."""
-    # Dagster's schemas import Alembic, which the code location, and with it each step's process, does without.
+    # Dagster's schemas import Alembic, which the code location, and with it each step's process, does
+    # without.
     from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
     from dagster._core.storage.runs.schema import RunStorageSqlMetadata
     from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
@@ -90,7 +110,10 @@ def _schemas() -> dict[str, MetaData]:
 
 
 def _is_whole(file: Path, schema: MetaData) -> bool:
-    """Whether a file has all tables, columns and indexes of the newest schema. Who writes its revision has made them before."""
+    """Whether a file has all tables, columns and indexes of the newest schema.
+
+    Who writes its revision has made them before.
+    """
     engine = create_engine(f"sqlite:///{file}")
     try:
         inspector = inspect(engine)
@@ -100,7 +123,10 @@ def _is_whole(file: Path, schema: MetaData) -> bool:
                 return False
             columns = {column["name"] for column in inspector.get_columns(table.name)}
             indexes = {index["name"] for index in inspector.get_indexes(table.name)}
-            if not {column.name for column in table.columns} <= columns or not {index.name for index in table.indexes} <= indexes:
+            if (
+                not {column.name for column in table.columns} <= columns
+                or not {index.name for index in table.indexes} <= indexes
+            ):
                 return False
         return True
     finally:
@@ -114,7 +140,9 @@ def _keep_revision(home: Path, file: Path, newest: str) -> str:
 
 
 def main() -> None:
-    """Run Dagster's command line, ``python -m pipelines.dagster_storage job execute …``, on an instance that has its tables."""
+    """Run Dagster's command line, ``python -m pipelines.dagster_storage job execute …``, on an instance that
+    has its tables.
+    """
     from dagster._cli import main as run_dagster
 
     with open_instance(Path(os.environ["DAGSTER_HOME"])):

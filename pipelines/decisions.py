@@ -1,6 +1,9 @@
-"""Jobs by which people decide about versions from Dagster's UI: approve, reject, promote, roll back. The ``halving`` command has the same.
+"""Jobs by which people decide about versions from Dagster's UI: approve, reject, promote, roll back.
 
-Dagster has no login of its own, so each says by whom it was run. What happened is logged on the asset ``promoted_checkpoint``.
+The ``halving`` command has the same.
+
+Dagster has no login of its own, so each says by whom it was run. What happened is logged on the asset
+``promoted_checkpoint``.
 """
 
 from typing import Any
@@ -18,7 +21,10 @@ class OfModel(dg.Config):
     """A model, and who decides about it."""
 
     model: str = Field(description="The model's name, which is the name of its sweep spec.")
-    by: str = Field(default="dagster", description="Who decides: a name that the spec's approval.by knows, if it names some.")
+    by: str = Field(
+        default="dagster",
+        description="Who decides: a name that the spec's approval.by knows, if it names some.",
+    )
     note: str | None = Field(default=None, description="Why; it is written down.")
 
 
@@ -26,7 +32,9 @@ class Promotion(OfModel):
     """A version to make champion."""
 
     version: str = Field(description="For example 1.0.1.")
-    force: bool = Field(default=False, description="Promote it although its gates or people hold it back; needs a note.")
+    force: bool = Field(
+        default=False, description="Promote it although its gates or people hold it back; needs a note."
+    )
 
 
 class Decision(OfModel):
@@ -49,7 +57,9 @@ def make_champion(context: dg.OpExecutionContext, config: Promotion, backend: Ba
 def go_back(context: dg.OpExecutionContext, config: OfModel, backend: Backend) -> None:
     """Go back to the champion before."""
     with expected_failures():
-        decided = by_hand.rollback(backend, config.model, context.log.warning, actor=config.by, note=config.note)
+        decided = by_hand.rollback(
+            backend, config.model, context.log.warning, actor=config.by, note=config.note
+        )
     log_decision(context, decided)
 
 
@@ -57,7 +67,9 @@ def go_back(context: dg.OpExecutionContext, config: OfModel, backend: Backend) -
 def give_approval(context: dg.OpExecutionContext, config: Decision, backend: Backend) -> None:
     """Approve a version; with the last approval that it needs it may become the champion."""
     with expected_failures():
-        decided = by_hand.approve(backend, config.model, config.version, context.log.warning, actor=config.by, note=config.note)
+        decided = by_hand.approve(
+            backend, config.model, config.version, context.log.warning, actor=config.by, note=config.note
+        )
     log_decision(context, decided)
 
 
@@ -65,16 +77,24 @@ def give_approval(context: dg.OpExecutionContext, config: Decision, backend: Bac
 def refuse(context: dg.OpExecutionContext, config: Decision, backend: Backend) -> None:
     """Reject a version."""
     with expected_failures():
-        decided = by_hand.reject(backend, config.model, config.version, context.log.warning, actor=config.by, note=config.note)
+        decided = by_hand.reject(
+            backend, config.model, config.version, context.log.warning, actor=config.by, note=config.note
+        )
     log_decision(context, decided)
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Make a version the champion, if its gates and people let it.")
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Make a version the champion, if its gates and people let it.",
+)
 def promote_version() -> None:
     make_champion()
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Go back to the champion before; again, and it goes back one more.")
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Go back to the champion before; again, and it goes back one more.",
+)
 def rollback_model() -> None:
     go_back()
 
@@ -84,6 +104,8 @@ def approve_version() -> None:
     give_approval()
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Reject a version: it is not promoted, unless by force.")
+@dg.job(
+    executor_def=dg.in_process_executor, description="Reject a version: it is not promoted, unless by force."
+)
 def reject_version() -> None:
     refuse()

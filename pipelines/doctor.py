@@ -23,7 +23,14 @@ from resources.doctor.consistency_checks import check_files, check_index, check_
 _LATE_SECONDS = 120.0
 _DRIVEN = ("sensors", "api")  # by Dagster's daemon; the sweeps of one job do without
 _NEEDED = ("SENSOR", "QUEUED_RUN_COORDINATOR")
-SENSORS = ("start_trials", "retry_crashed_trials", "watch_starting_pods", "stop_diverged_trials", "finish_sweeps", "launch_requested")
+SENSORS = (
+    "start_trials",
+    "retry_crashed_trials",
+    "watch_starting_pods",
+    "stop_diverged_trials",
+    "finish_sweeps",
+    "launch_requested",
+)
 """Without which open sweeps do not go on, or do not end."""
 
 
@@ -33,9 +40,13 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
-    """The checks that need more than the store; the catalog is opened when the first needs it, and only in this version's schema."""
+    """The checks that need more than the store; the catalog is opened when the first needs it, and only in
+    this version's schema.
+    """
 
-    def with_catalog(check: Callable[..., Iterator[Finding]], *given: Any, **named: Any) -> Callable[[], Iterator[Finding]]:
+    def with_catalog(
+        check: Callable[..., Iterator[Finding]], *given: Any, **named: Any
+    ) -> Callable[[], Iterator[Finding]]:
         def look() -> Iterator[Finding]:
             if is_current(store):
                 yield from check(*given, open_catalog(store), **named)
@@ -58,7 +69,8 @@ def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
 
 
 def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """That Dagster's files can be opened, that its daemon lives and the sensors of sweeps are on, where sweeps wait for it.
+    """That Dagster's files can be opened, that its daemon lives and the sensors of sweeps are on, where
+    sweeps wait for it.
 
     What one job drives does without the daemon.
 
@@ -74,20 +86,32 @@ def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.t
     with catalog.read() as session:
         is_driven = SweepRow.status.in_(("searching", "evaluating")) & SweepRow.driver.in_(_DRIVEN)
         waiting = session.scalar(select(func.count()).select_from(SweepRow).where(is_driven)) or 0
-    level, means = (ERROR, f"{waiting} open sweeps stand still") if waiting else (WARNING, "a sweep that is launched would stand still")
-    beats, stopped = dict[str, float](), list[str]()
+    level, means = (
+        (ERROR, f"{waiting} open sweeps stand still")
+        if waiting
+        else (WARNING, "a sweep that is launched would stand still")
+    )
+    beats = dict[str, float]()
+    stopped = list[str]()
     if home.exists():
         with open_instance(home) as instance:
             beats = {name: beat.timestamp for name, beat in instance.get_daemon_heartbeats().items()}
             states = instance.all_instigator_state()
-            stopped = sorted(state.name for state in states if state.name in SENSORS and state.status.value == "STOPPED")
+            stopped = sorted(
+                state.name for state in states if state.name in SENSORS and state.status.value == "STOPPED"
+            )
     late = [name for name in _NEEDED if beats.get(name, 0.0) < now() - _LATE_SECONDS]
     if not beats and not waiting:
         yield Finding(OK, f"Dagster's daemon has never run with {home}, and no sweep waits for it")
     elif late:
         heard = max((beats[name] for name in late if name in beats), default=None)
         ago = "never heard of" if heard is None else f"last heard of {duration(now() - heard)} ago"
-        yield Finding(level, f"Dagster's daemon ({', '.join(late)}) was {ago}", means, f"DAGSTER_HOME={home} dagster-daemon run")
+        yield Finding(
+            level,
+            f"Dagster's daemon ({', '.join(late)}) was {ago}",
+            means,
+            f"DAGSTER_HOME={home} dagster-daemon run",
+        )
     else:
         yield Finding(OK, "Dagster's daemon lives")
     if stopped:

@@ -51,7 +51,9 @@ INTENT = "halving/intent"
 """The tag of a run that carries out an intent, with the intent's id."""
 
 ALLOW_DEPRECATED = "halving/allow_deprecated"
-"""The tag of a run that says, with the value ``true``, that it may launch a sweep on a deprecated snapshot."""
+"""The tag of a run that says, with the value ``true``, that it may launch a sweep on a deprecated
+snapshot.
+"""
 
 REFRESH = "halving/refresh"
 """The tag of a run that says, with the value ``true``, that it reads all of its dataset's source again."""
@@ -60,22 +62,29 @@ COMMAND = "halving/command"
 """The tag of a run that ``halving sweep`` has started, with a value that no other one has."""
 
 _MAX_RECLAIMED = 10_000
-# When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the sweep keeps its result.
+# When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the
+# sweep keeps its result.
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)
-# A worker that is killed is started again; its trial goes on from its checkpoint once the lease has expired. Dagster has one count for
-# all retries of a step, so on a cluster, where pods are reclaimed, the executor counts the crashes.
+# A worker that is killed is started again; its trial goes on from its checkpoint once the lease has expired.
+# Dagster has one count for all retries of a step, so on a cluster, where pods are reclaimed, the executor
+# counts the crashes.
 _WORKER_RETRIES = dg.RetryPolicy(max_retries=10 if load_cluster() is None else _MAX_RECLAIMED, delay=1.0)
 _SPEC = {"spec": dg.Field(dg.Permissive(), description="The checked sweep spec.")}
 
 
 @dg.op(config_schema=_SPEC, out=dg.Out(dict), tags={"kind": "data"}, retry_policy=_RETRIES)
 def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[Any]:
-    """Check that what the spec names exists, take a snapshot of its data, and check that. Gives the spec and the snapshot's digest."""
+    """Check that what the spec names exists, take a snapshot of its data, and check that.
+
+    Gives the spec and the snapshot's digest.
+    """
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
-        allow_deprecated, refresh = _is_chosen(context, ALLOW_DEPRECATED), _is_chosen(context, REFRESH)
+        allow_deprecated = _is_chosen(context, ALLOW_DEPRECATED)
+        refresh = _is_chosen(context, REFRESH)
         trains = _trains(context, backend)
-        places = listed_places() if INTENT in context.run.tags else None  # an intent came over HTTP, and all that is listed here counts
+        # an intent came over HTTP, and all that is listed here counts
+        places = listed_places() if INTENT in context.run.tags else None
         if places is not None:
             check_over_http(spec, places, trains=trains)
         check_functions(spec, trains=trains)
@@ -83,13 +92,25 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
             check_imported(spec, trains=trains)
         if spec.snapshot is None:
             views_of(spec.dataset)  # raises when there is no such view
-        warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
-        load_prices()  # raises when there is a list of prices that is not accepted: each rung says what it cost
-        check_gpu_hours(backend.catalog, spec, goes_on=_goes_on(context, backend, spec))  # before anything is stored
+        # raises when one of them does not fit
+        warm_start_sources(backend.catalog, spec, _known_projects(context, backend))
+        # raises when there is a list of prices that is not accepted: each rung says what it cost
+        load_prices()
+        # before anything is stored
+        check_gpu_hours(backend.catalog, spec, goes_on=_goes_on(context, backend, spec))
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
-        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=True, refresh=refresh, places=places)
+        snapshot = snapshot_for(
+            backend.store,
+            backend.catalog,
+            spec,
+            made_by,
+            allow_deprecated=True,
+            refresh=refresh,
+            places=places,
+        )
         goes_on = _goes_on(context, backend, spec, snapshot.digest)
-        forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)  # again: the unfinished sweep may be on another snapshot
+        # again: the unfinished sweep may be on another snapshot
+        forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)
         if not allow_deprecated and not goes_on:
             usable(snapshot, "snapshot" if spec.snapshot else "dataset")
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
@@ -103,9 +124,16 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
     before = manifest_before(backend.store, manifest)
     yield materialized_snapshot(snapshot, manifest, before).event()
     if snapshot.deprecated is not None:
-        context.log.warning(f"snapshot {snapshot.key} is deprecated ({snapshot.deprecated}), and the sweep is launched on it all the same")
-    context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
-    taken_by = DatasetSource.model_validate({**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")})
+        context.log.warning(
+            f"snapshot {snapshot.key} is deprecated ({snapshot.deprecated}), and the sweep is launched on "
+            "it all the same"
+        )
+    context.log.info(
+        f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}"
+    )
+    taken_by = DatasetSource.model_validate(
+        {**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")}
+    )
     with expected_failures():
         checks = check_data(dataset, taken_by, before)
     yield from check_events(context, snapshot.key, checks)
@@ -113,11 +141,16 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
 
 
 @dg.op(out=dg.DynamicOut(dict), retry_policy=_RETRIES)
-def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and make a slot for each worker."""
+def plan_sweep(
+    context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]
+) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
+    """Open the sweep, or resume the unfinished one of the same spec and snapshot, and make a slot for each
+    worker.
+    """
     spec = stored_spec(planned["spec"])
     with expected_failures():
-        sweep, room = _open(context, backend, spec, planned["snapshot"], "job"), concurrency_of(spec)
+        sweep = _open(context, backend, spec, planned["snapshot"], "job")
+        room = concurrency_of(spec)
     # A worker without a trial would only hold its GPUs.
     for slot in range(min(room, max(make_scheduler(backend, sweep).state().max_trials, seeds_of(spec)))):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
@@ -133,7 +166,8 @@ def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         if load_cluster() is None:
             raise
-        # Its pod was reclaimed, which is no failure however often it happens. When the job is being canceled, Dagster does not retry.
+        # Its pod was reclaimed, which is no failure however often it happens. When the job is being canceled,
+        # Dagster does not retry.
         raise dg.RetryRequested(max_retries=_MAX_RECLAIMED) from None
     context.log.info(f"worker {slot['slot']}: the search is over; {attempts} attempts ran here")
     return scheduler.id
@@ -141,9 +175,13 @@ def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[
 
 @dg.op(retry_policy=_RETRIES)
 def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list[str]) -> str:
-    """Evaluate the winner on the test split and check the gates, if the spec has a predictor. Gives the sweep."""
+    """Evaluate the winner on the test split and check the gates, if the spec has a predictor.
+
+    Gives the sweep.
+    """
     sweep = done[0]
-    # Nothing trains any more. Of a job that `halving sweep` has started, the command begins it, and says what went.
+    # Nothing trains any more. Of a job that `halving sweep` has started, the command begins it, and says what
+    # went.
     if COMMAND not in context.run.tags and begin_daily(backend.store) is not None:
         context.log.info(begun_line(backend.store))
     log_new_rungs(context, backend, sweep)
@@ -172,13 +210,20 @@ def count_failures(context: dg.OpExecutionContext, backend: Backend, sweep: str)
     with backend.catalog.read() as session:
         accepted = stored_spec(backend.catalog.sweep(session, sweep).spec).max_failed_trials
     if summary.best is None:  # with a predictor the evaluation has failed before
-        raise dg.Failure(f"sweep {sweep} has no result: {explain_failures(summary.failed)}", allow_retries=False)
+        raise dg.Failure(
+            f"sweep {sweep} has no result: {explain_failures(summary.failed)}", allow_retries=False
+        )
     if len(summary.failed) > accepted:
         raise dg.Failure(
-            f"{explain_failures(summary.failed)}. The sweep's result stands; the job fails because max_failed_trials is {accepted}",
+            (
+                f"{explain_failures(summary.failed)}. The sweep's result stands; the job fails because "
+                f"max_failed_trials is {accepted}"
+            ),
             allow_retries=False,
         )
-    context.log.info(f"sweep {sweep} is done: {len(summary.standings)} trials, {summary.saved:.0%} of the epochs saved")
+    context.log.info(
+        f"sweep {sweep} is done: {len(summary.standings)} trials, {summary.saved:.0%} of the epochs saved"
+    )
 
 
 def _sweep_executor() -> dg.ExecutorDefinition:
@@ -194,7 +239,10 @@ def _sweep_executor() -> dg.ExecutorDefinition:
 @dg.job(
     config=sweep_config,
     executor_def=_sweep_executor(),
-    description="A whole sweep in one job: snapshot, trials on all cores or in GPU pods, evaluation on the test split, promotion.",
+    description=(
+        "A whole sweep in one job: snapshot, trials on all cores or in GPU pods, evaluation on the test "
+        "split, promotion."
+    ),
 )
 def sweep() -> None:
     slots = plan_sweep(take_snapshot())
@@ -203,14 +251,22 @@ def sweep() -> None:
 
 @dg.op(retry_policy=_RETRIES)
 def hand_to_sensors(context: dg.OpExecutionContext, backend: Backend, planned: dict[str, Any]) -> None:
-    """Open the sweep for the sensors, which then launch a run for each attempt at a trial; an intent's sweep, for whom it says."""
-    spec, driver, intent = stored_spec(planned["spec"]), "sensors", None
+    """Open the sweep for the sensors, which then launch a run for each attempt at a trial; an intent's sweep,
+    for whom it says.
+    """
+    spec = stored_spec(planned["spec"])
+    driver = "sensors"
+    intent = None
     with expected_failures():
         if asked := context.run.tags.get(INTENT):
             intent = intents.begin(backend.catalog, asked, context.run_id)
             driver = intent.payload["driver"]
         sweep = _open(context, backend, spec, planned["snapshot"], driver, intent)
-    drives = "the sensor start_trials launches its trials" if driver == "sensors" else "external loops ask the API for its trials"
+    drives = (
+        "the sensor start_trials launches its trials"
+        if driver == "sensors"
+        else "external loops ask the API for its trials"
+    )
     context.log.info(f"sweep {sweep} is open: {drives}")
 
 
@@ -250,14 +306,19 @@ def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
     return intent is None or intents.find(backend.catalog, intent).payload["driver"] != "api"
 
 
-def _goes_on(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str | None = None) -> bool:
-    """Whether the run goes on with a sweep that was opened before, on whatever snapshot where that is not taken yet.
+def _goes_on(
+    context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str | None = None
+) -> bool:
+    """Whether the run goes on with a sweep that was opened before, on whatever snapshot where that is not
+    taken yet.
 
     An intent has a sweep of its own, whatever others of the same spec are unfinished.
     """
     intent = context.run.tags.get(INTENT)
     if intent is None:
-        return has_unfinished(backend.catalog, spec, "sensors" if context.job_name == launch_sweep.name else "job", snapshot)
+        return has_unfinished(
+            backend.catalog, spec, "sensors" if context.job_name == launch_sweep.name else "job", snapshot
+        )
     with backend.catalog.read() as session:
         return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is not None
 
@@ -274,9 +335,15 @@ def _has_predictor(backend: Backend, sweep: str) -> bool:
 
 
 def _open(
-    context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str, driver: str, intent: IntentRow | None = None
+    context: dg.OpExecutionContext,
+    backend: Backend,
+    spec: SweepSpec,
+    snapshot: str,
+    driver: str,
+    intent: IntentRow | None = None,
 ) -> str:
-    git, wanted = git_state(backend.store, Path.cwd()) or {}, intent and intent.sweep
+    git = git_state(backend.store, Path.cwd()) or {}
+    wanted = intent and intent.sweep
     sources = warm_start_sources(backend.catalog, spec, _known_projects(context, backend))
 
     def opened(within: Session | None = None) -> SweepRow:
@@ -285,18 +352,29 @@ def _open(
 
     row = intents.carry_out(backend.catalog, intent.id, context.run_id, opened) if intent else opened()
     if row.commit != git.get("commit"):
-        context.log.warning(f"sweep {row.id} was started with commit {row.commit} and goes on with {git.get('commit')}")
+        context.log.warning(
+            f"sweep {row.id} was started with commit {row.commit} and goes on with {git.get('commit')}"
+        )
     for warning in lint(spec):
         context.log.warning(warning)
     if row.control == Control.PAUSE:
-        context.log.warning(f"sweep {row.id} is paused: no trial starts until halving resume {row.id}, or the job resume_sweep")
+        context.log.warning(
+            f"sweep {row.id} is paused: no trial starts until halving resume {row.id}, or the job "
+            "resume_sweep"
+        )
     if row.control == Control.STOP:
-        context.log.warning(f"sweep {row.id} is being stopped: its search ends here, and what it found is evaluated")
+        context.log.warning(
+            f"sweep {row.id} is being stopped: its search ends here, and what it found is evaluated"
+        )
     trials = [trial_key(row.id, number) for number in range(max_trials(spec) + seeds_of(spec))]
     context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
     context.log_event(materialized_sweep(row, spec, known_snapshot(backend.catalog, row.snapshot)).event())
-    final = f", then {seeds_of(spec)} trainings of the winner for {spec.final_epochs} epochs each" if spec.final else ""
+    final = (
+        f", then {seeds_of(spec)} trainings of the winner for {spec.final_epochs} epochs each"
+        if spec.final
+        else ""
+    )
     context.log.info(f"sweep {row.id}: up to {max_trials(spec)} trials, {spec.rungs}{final}")
     return row.id

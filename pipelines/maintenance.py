@@ -32,11 +32,18 @@ class Compaction(dg.Config):
     """Which runs' segments to compact, and by how many workers."""
 
     project: str | None = Field(default=None, description="Only this project (default: all).")
-    workers: int = Field(default=4, ge=1, le=64, description="Processes at once, each with several runs in hand on an object store.")
+    workers: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Processes at once, each with several runs in hand on an object store.",
+    )
 
 
 class Retention(dg.Config):
-    """What the policy is carried out on; what it keeps is said by ``retention.yaml`` (``resources/retention/policy.py``)."""
+    """What the policy is carried out on; what it keeps is said by ``retention.yaml``
+    (``resources/retention/policy.py``).
+    """
 
     project: str | None = Field(default=None, description="Only what is of this project (default: all).")
     dry_run: bool = Field(default=False, description="Only report what would go.")
@@ -46,16 +53,28 @@ class BackupConfig(dg.Config):
     """Where to make a backup, and how many to keep there."""
 
     place: str | None = Field(
-        default=None, description=f"Where backups are: a folder or s3://bucket/prefix (default: the environment's {BACKUP_PLACE})."
+        default=None,
+        description=(
+            f"Where backups are: a folder or s3://bucket/prefix (default: the environment's {BACKUP_PLACE})."
+        ),
     )
     keep: int | None = Field(
-        default=None, ge=1, description="When it is made, delete all of this store's backups there but the newest so many (default: none)."
+        default=None,
+        ge=1,
+        description=(
+            "When it is made, delete all of this store's backups there but the newest so many (default: "
+            "none)."
+        ),
     )
 
 
 @dg.op(out=dg.DynamicOut(dict))
-def find_waiting_runs(context: dg.OpExecutionContext, config: Compaction, backend: Backend) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """Bring the index of runs up to date, which knows the runs that wait for compaction, and make a slot for each worker."""
+def find_waiting_runs(
+    context: dg.OpExecutionContext, config: Compaction, backend: Backend
+) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
+    """Bring the index of runs up to date, which knows the runs that wait for compaction, and make a slot for
+    each worker.
+    """
     found = Refresher(backend.store, backend.catalog).refresh(seconds=_REFRESH_SECONDS)
     waiting = count_waiting(backend.catalog, config.project)
     context.log.info(f"{found.runs} runs, {waiting} of them wait for compaction")
@@ -65,13 +84,21 @@ def find_waiting_runs(context: dg.OpExecutionContext, config: Compaction, backen
 
 @dg.op
 def compact_segments(context: dg.OpExecutionContext, backend: Backend, slot: dict[str, Any]) -> None:
-    """One worker: compact runs until none waits. A run that fails does not keep the others from being compacted."""
+    """One worker: compact runs until none waits.
+
+    A run that fails does not keep the others from being compacted.
+    """
     done = compact_waiting(backend.store, backend.catalog, project=slot["project"])
     for run, segment in done.gaps.items():
         context.log.warning(f"run {run}: a segment before {segment} is missing, so it is not compacted")
-    context.log.info(f"{done.points} points of {done.runs} runs compacted, {done.saved} bytes saved; {done.cleaned} runs cleaned")
+    context.log.info(
+        f"{done.points} points of {done.runs} runs compacted, {done.saved} bytes saved; {done.cleaned} "
+        "runs cleaned"
+    )
     if done.failed:
-        raise dg.Failure(f"{len(done.failed)} runs could not be compacted: {done.failed}", allow_retries=False)
+        raise dg.Failure(
+            f"{len(done.failed)} runs could not be compacted: {done.failed}", allow_retries=False
+        )
 
 
 @dg.op
@@ -84,14 +111,20 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
     is_own = load_cluster() is not None or is_home_of(backend.store, Path(context.instance.root_directory))
     forgotten = forget_sweeps(context.instance, backend.catalog, done.policy.policy, is_own=is_own, **how)
     done = replace(done, gone=[*done.gone, *forgotten])
-    went, deleted, moved = ("would go", "would go", "would move") if done.dry_run else ("went", "deleted", "moved")
+    went, deleted, moved = (
+        ("would go", "would go", "would move") if done.dry_run else ("went", "deleted", "moved")
+    )
     for line in done.notes():
         context.log.warning(line)
     for row in done.gone:
-        context.log.info(f"what {went} of {row.project or 'no project'}: {row.count} {row.kind}, {row.bytes} bytes")
+        context.log.info(
+            f"what {went} of {row.project or 'no project'}: {row.count} {row.kind}, {row.bytes} bytes"
+        )
     for reason, runs in done.protected_by_reason().most_common():
         context.log.info(f"{runs} runs are protected: {reason}")
-    context.log.info(f"{done.bytes} bytes {deleted}, {done.moved_bytes} {moved} to the cold tier, by {done.policy.source}")
+    context.log.info(
+        f"{done.bytes} bytes {deleted}, {done.moved_bytes} {moved} to the cold tier, by {done.policy.source}"
+    )
     sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
     context.add_output_metadata({**sizes, "policy": done.policy.source, "dry_run": done.dry_run})
     if not done.dry_run and config.project is None:
@@ -100,21 +133,37 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
 
 @dg.op
 def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: Backend) -> None:
-    """Make a backup of the store and the catalog, and then delete old ones. It fails where the backup lacks what the catalog names."""
+    """Make a backup of the store and the catalog, and then delete old ones.
+
+    It fails where the backup lacks what the catalog names.
+    """
     with expected_failures():
         if not (where := config.place or os.environ.get(BACKUP_PLACE)):
-            raise InvalidInput(f"place = null is not accepted: give a folder or s3://bucket/prefix, here or by {BACKUP_PLACE}")
+            raise InvalidInput(
+                "place = null is not accepted: give a folder or s3://bucket/prefix, here or by "
+                f"{BACKUP_PLACE}"
+            )
         place = Store(where)
         made = back_up(backend.store, backend.catalog, place)
         kept = made.manifest
-        context.log.info(f"backup {kept.id} in {place.root}: {kept.count} files, {kept.bytes} bytes; {made.copied} files were new")
-        found: dict[str, Any] = {"backup": kept.id, "place": place.root, "files": kept.count, "bytes": kept.bytes}
+        context.log.info(
+            f"backup {kept.id} in {place.root}: {kept.count} files, {kept.bytes} bytes; {made.copied} "
+            "files were new"
+        )
+        found: dict[str, Any] = {
+            "backup": kept.id,
+            "place": place.root,
+            "files": kept.count,
+            "bytes": kept.bytes,
+        }
         found |= {"copied": made.copied, "copied_bytes": made.copied_bytes, "missing": len(made.missing)}
         pruned = None
         if config.keep is not None:
             pruned = prune_after(place, backend.store.root, config.keep, made)
         if pruned:
-            context.log.info(f"older backups that went: {pruned.backups}; {pruned.contents} contents, {pruned.bytes} bytes")
+            context.log.info(
+                f"older backups that went: {pruned.backups}; {pruned.contents} contents, {pruned.bytes} bytes"
+            )
             found |= {"deleted_backups": len(pruned.backups), "deleted_bytes": pruned.bytes}
     if made.problem:
         raise dg.Failure(made.problem, metadata=found, allow_retries=False)
@@ -122,8 +171,13 @@ def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: B
 
 
 @dg.job(
-    executor_def=dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["pipelines.definitions"]}}}),
-    description="Compact the segments that runs have streamed, with several workers. Several runs of this job share the work.",
+    executor_def=dg.multiprocess_executor.configured(
+        {"start_method": {"forkserver": {"preload_modules": ["pipelines.definitions"]}}}
+    ),
+    description=(
+        "Compact the segments that runs have streamed, with several workers. Several runs of this job "
+        "share the work."
+    ),
 )
 def compact_metrics() -> None:
     find_waiting_runs().map(compact_segments)
@@ -131,7 +185,9 @@ def compact_metrics() -> None:
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Delete what the policy retention.yaml does not keep; with dry_run it only reports what would go.",
+    description=(
+        "Delete what the policy retention.yaml does not keep; with dry_run it only reports what would go."
+    ),
 )
 def apply_retention() -> None:
     drop_expired()
@@ -139,7 +195,10 @@ def apply_retention() -> None:
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Make a backup of the store and the catalog at another place, and delete old ones there. Sweeps may run.",
+    description=(
+        "Make a backup of the store and the catalog at another place, and delete old ones there. Sweeps "
+        "may run."
+    ),
 )
 def backup() -> None:
     make_backup()

@@ -1,4 +1,6 @@
-"""The sensors that end what is left over on a cluster, where pods go on although the process that started them has ended."""
+"""The sensors that end what is left over on a cluster, where pods go on although the process that started
+them has ended.
+"""
 
 import time
 from datetime import timedelta
@@ -22,9 +24,15 @@ _OVER = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
 _sensor = partial(dg.sensor, minimum_interval_seconds=20, default_status=dg.DefaultSensorStatus.RUNNING)
 
 
-@_sensor(description="End the steps of a one-job sweep whose run was canceled, or is lost for good; their trials save a checkpoint.")
+@_sensor(
+    description=(
+        "End the steps of a one-job sweep whose run was canceled, or is lost for good; their trials save a "
+        "checkpoint."
+    )
+)
 def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    # Nothing else ends them: a coordinator that has to end leaves them to the one that resumes the run, even if the run was canceled.
+    # Nothing else ends them: a coordinator that has to end leaves them to the one that resumes the run, even
+    # if the run was canceled.
     going_on = [job for job in find_jobs(_STEPS) if not (job.status.failed or job.status.completion_time)]
     runs = sorted({job.metadata.labels["dagster/run-id"] for job in going_on})
     records = context.instance.get_run_records(dg.RunsFilter(run_ids=runs, statuses=_OVER)) if runs else []
@@ -36,9 +44,15 @@ def end_orphaned_steps(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"ended: {names}" if names else "every step belongs to a run that goes on")
 
 
-@_sensor(description="Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and holds a slot of the pool.")
+@_sensor(
+    description=(
+        "Cancel a trial's run whose attempt ended a while ago: its pod is lost with its node, and holds a "
+        "slot of the pool."
+    )
+)
 def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SkipReason:
-    started, canceled = dg.RunsFilter(job_name=run_trial.name, statuses=[dg.DagsterRunStatus.STARTED]), []
+    started = dg.RunsFilter(job_name=run_trial.name, statuses=[dg.DagsterRunStatus.STARTED])
+    canceled = []
     current = _current_attempts(backend)
     if context.instance.get_runs_count(started) > len(current):
         for run in context.instance.get_runs(started):
@@ -50,8 +64,16 @@ def end_abandoned_runs(context: dg.SensorEvaluationContext, backend: Backend) ->
 
 def _current_attempts(backend: Backend) -> set[tuple[str, int, int]]:
     with backend.catalog.read() as session:
-        running = (TrialRow.status == Status.RUNNING, TrialRow.worker.is_not(None), SweepRow.driver == "sensors")
-        query = select(TrialRow.sweep, TrialRow.number, TrialRow.attempt).join(SweepRow, SweepRow.id == TrialRow.sweep).where(*running)
+        running = (
+            TrialRow.status == Status.RUNNING,
+            TrialRow.worker.is_not(None),
+            SweepRow.driver == "sensors",
+        )
+        query = (
+            select(TrialRow.sweep, TrialRow.number, TrialRow.attempt)
+            .join(SweepRow, SweepRow.id == TrialRow.sweep)
+            .where(*running)
+        )
         return {(of, number, attempt) for of, number, attempt in session.execute(query)}
 
 
@@ -63,4 +85,6 @@ def _is_abandoned(backend: Backend, run: dg.DagsterRun, current: set[tuple[str, 
         return False
     with backend.catalog.read() as session:
         attempt = session.get(AttemptRow, key)
-    return bool(attempt and attempt.ended_at and attempt.ended_at < utcnow() - timedelta(seconds=_RUN_ENDS_SECONDS))
+    return bool(
+        attempt and attempt.ended_at and attempt.ended_at < utcnow() - timedelta(seconds=_RUN_ENDS_SECONDS)
+    )

@@ -1,8 +1,9 @@
 """Dagster's own storage on Postgres, over connections that are used again.
 
-Dagster opens a connection for each statement, so that no process holds one that it does not need: 21 a second for a daemon that waits and
-its code location, each a process of the database's. Here the instances of a process share one engine; and a process that has asked nothing
-for :data:`IDLE_SECONDS` holds no connection, as a trial that trains for hours.
+Dagster opens a connection for each statement, so that no process holds one that it does not need: 21 a second
+for a daemon that waits and its code location, each a process of the database's. Here the instances of a
+process share one engine; and a process that has asked nothing for :data:`IDLE_SECONDS` holds no connection,
+as a trial that trains for hours.
 """
 
 import os
@@ -21,7 +22,8 @@ from sqlalchemy import Engine, event, make_url
 from resources.catalog.driver_options import driver_options, recycle_seconds
 
 IDLE_SECONDS = 10.0
-_KEPT = 4  # connections; more are open at a time where more threads ask at once, and closed when they are given back
+# connections; more are open at a time where more threads ask at once, and closed when they are given back
+_KEPT = 4
 
 
 class PooledPostgresStorage(DagsterPostgresStorage):
@@ -35,13 +37,17 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         token_provider: PgTokenProvider | None = None,
     ) -> None:
         # The first instance of this process looks for the tables; the others have the same configuration.
-        super().__init__(postgres_url, should_autocreate_tables and postgres_url not in _engines, inst_data, token_provider)
+        super().__init__(
+            postgres_url, should_autocreate_tables and postgres_url not in _engines, inst_data, token_provider
+        )
         engine = _shared_engine(postgres_url, token_provider)
         for storage in (self._run_storage, self._event_log_storage, self._schedule_storage):
             storage._engine = engine
 
     @classmethod
-    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> "PooledPostgresStorage":
+    def from_config_value(
+        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
+    ) -> "PooledPostgresStorage":
         return cls(
             pg_url_from_config(config_value),
             config_value.get("should_autocreate_tables", True),
@@ -73,15 +79,22 @@ def _shared_engine(url: str, token_provider: PgTokenProvider | None) -> Engine:
 
 
 class _Idleness:
-    """Closes an engine's connections when none was used for a while, and gives a forked child others than its parent's."""
+    """Closes an engine's connections when none was used for a while, and gives a forked child others than its
+    parent's.
+    """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._lock, self._watched, self._last = engine, threading.Lock(), False, 0.0
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._watched = False
+        self._last = 0.0
         event.listen(engine, "checkin", self._used)
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._lock, self._watched = threading.Lock(), False  # a thread of the parent may have had it
+        # a thread of the parent may have had it
+        self._lock = threading.Lock()
+        self._watched = False
         self._engine.dispose(close=False)
 
     def _used(self, *_: object) -> None:
@@ -100,4 +113,5 @@ class _Idleness:
                     self._watched = False
                     break
             time.sleep(left)
-        self._engine.pool.dispose()  # and not the engine's: a connection that is in use comes back to this pool
+        # and not the engine's: a connection that is in use comes back to this pool
+        self._engine.pool.dispose()

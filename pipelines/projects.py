@@ -13,24 +13,43 @@ from resources.tenancy import projects
 class OneProject(dg.Config):
     """A project, and what is set of it or taken back; what is left out stays as it is."""
 
-    project: str = Field(description="The project's name; * is all projects together, of which only max_trials and max_gpus are set.")
+    project: str = Field(
+        description=(
+            "The project's name; * is all projects together, of which only max_trials and max_gpus are set."
+        )
+    )
     owners: list[str] | None = Field(default=None, description="Who is responsible for it; [] is nobody.")
-    weight: float | None = Field(default=None, description="Its share beside the others': 2 is twice that of 1.")
+    weight: float | None = Field(
+        default=None, description="Its share beside the others': 2 is twice that of 1."
+    )
     max_trials: int | None = Field(default=None, description="Most trials at a time; -1: no limit.")
     max_gpus: int | None = Field(default=None, description="Most GPUs at a time; -1: no limit.")
-    gpu_hours: float | None = Field(default=None, description="Most hours of one GPU in a calendar month (UTC); -1: no limit.")
-    unset: bool = Field(default=False, description="First take back all that was set of it: its owners, weight and quotas.")
+    gpu_hours: float | None = Field(
+        default=None, description="Most hours of one GPU in a calendar month (UTC); -1: no limit."
+    )
+    unset: bool = Field(
+        default=False, description="First take back all that was set of it: its owners, weight and quotas."
+    )
     rename_to: str | None = Field(
-        default=None, description="What it is called from now on; its trials go on, its runs stay where they are."
+        default=None,
+        description="What it is called from now on; its trials go on, its runs stay where they are.",
     )
 
 
 @dg.op
 def change_project(context: dg.OpExecutionContext, config: OneProject, backend: Backend) -> None:
-    """Take back what was set if that is asked for, set what is given, then rename the project if a new name is."""
+    """Take back what was set if that is asked for, set what is given, then rename the project if a new name
+    is.
+    """
     limits = {"max_trials": config.max_trials, "max_gpus": config.max_gpus, "gpu_hours": config.gpu_hours}
-    given: dict[str, Any] = {name: None if value == -1 else value for name, value in limits.items() if value is not None}
-    given |= {name: value for name, value in (("owners", config.owners), ("weight", config.weight)) if value is not None}
+    given: dict[str, Any] = {
+        name: None if value == -1 else value for name, value in limits.items() if value is not None
+    }
+    given |= {
+        name: value
+        for name, value in (("owners", config.owners), ("weight", config.weight))
+        if value is not None
+    }
     with expected_failures():
         if config.unset:
             projects.unset_project(backend.catalog, config.project)
@@ -40,12 +59,18 @@ def change_project(context: dg.OpExecutionContext, config: OneProject, backend: 
             projects.rename_project(backend.catalog, config.project, config.rename_to)
         lines = {line.name: line for line in projects.list_projects(backend.catalog)}
     line = lines.get(config.rename_to or config.project)
-    context.log.info(f"project {line.name}: {line.as_dict()}" if line else f"nothing is set for project {config.project} any more")
+    context.log.info(
+        f"project {line.name}: {line.as_dict()}"
+        if line
+        else f"nothing is set for project {config.project} any more"
+    )
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Set a project's owners, weight and quotas, take them back, or rename it; trials that run go on.",
+    description=(
+        "Set a project's owners, weight and quotas, take them back, or rename it; trials that run go on."
+    ),
 )
 def set_project() -> None:
     change_project()

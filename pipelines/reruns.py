@@ -1,4 +1,6 @@
-"""The job ``rerun``: a recorded run or trial, trained again, with the verdict as an observation of the trial."""
+"""The job ``rerun``: a recorded run or trial, trained again, with the verdict as an observation of the
+trial.
+"""
 
 from pathlib import Path
 
@@ -18,10 +20,20 @@ class OneRerun(dg.Config):
     """What is trained again, and how."""
 
     run: str = Field(description="A trial, for example digits-7f3a.0007, or a run's id or project/run.")
-    repository: str = Field(default=".", description="A folder in the checkout that has the run's commit; a trial of a pod needs none.")
-    env: bool = Field(default=False, description="Train in a new virtual environment of the recorded packages.")
-    strict: bool = Field(default=False, description="Refuse to train where something differs from the record.")
-    accepted: list[str] = Field(default=[], description="Factors that may differ all the same: python, packages, hardware, image, code.")
+    repository: str = Field(
+        default=".",
+        description="A folder in the checkout that has the run's commit; a trial of a pod needs none.",
+    )
+    env: bool = Field(
+        default=False, description="Train in a new virtual environment of the recorded packages."
+    )
+    strict: bool = Field(
+        default=False, description="Refuse to train where something differs from the record."
+    )
+    accepted: list[str] = Field(
+        default=[],
+        description="Factors that may differ all the same: python, packages, hardware, image, code.",
+    )
     ignore: list[str] = Field(default=[], description="Metrics that are not compared, for example time/*.")
 
 
@@ -36,24 +48,35 @@ def train_again(context: dg.OpExecutionContext, config: OneRerun, backend: Backe
             accepted=config.accepted,
             ignore=config.ignore,
         )
-        run, pods = find_run(backend.store, config.run), rerun_pods(backend.catalog_url)
+        run = find_run(backend.store, config.run)
+        pods = rerun_pods(backend.catalog_url)
         verdict = rerunning.rerun(backend.store, *run, options, tell=context.log.info, pods=pods)
     if (observation := observed_rerun(verdict)) is not None:
         context.log_event(observation)
     if verdict.verdict != IDENTICAL:
         first = verdict.first_difference
         where = (
-            f"first at step {first.step} of {first.metric} ({first.recorded} was recorded, {first.rerun} came out)"
+            (
+                f"first at step {first.step} of {first.metric} ({first.recorded} was recorded, {first.rerun} "
+                "came out)"
+            )
             if first
             else "in its weights"
         )
         factors = "".join(f"\n- {one}" for one in verdict.factors) or " nothing that is recorded"
         raise dg.Failure(
-            f"{verdict.rerun_of} differs from its rerun {verdict.run}, {where}; known to differ:{factors}", allow_retries=False
+            f"{verdict.rerun_of} differs from its rerun {verdict.run}, {where}; known to differ:{factors}",
+            allow_retries=False,
         )
-    context.log.info(f"{verdict.rerun_of} came out identical as {verdict.run}: {verdict.points} points, weights {verdict.weights[1]}")
+    context.log.info(
+        f"{verdict.rerun_of} came out identical as {verdict.run}: {verdict.points} points, weights "
+        f"{verdict.weights[1]}"
+    )
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Train a recorded run or trial again and say whether the same came out.")
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Train a recorded run or trial again and say whether the same came out.",
+)
 def rerun() -> None:
     train_again()

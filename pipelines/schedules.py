@@ -17,16 +17,23 @@ RETRAINED = Path(__file__).parent.parent / "sweeps" / "digits.yaml"
     job=sweep,
     cron_schedule="0 3 * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Search the digits sweep again every night on a new snapshot of its source; off until you switch it on.",
+    description=(
+        "Search the digits sweep again every night on a new snapshot of its source; off until you switch "
+        "it on."
+    ),
 )
 def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     """Launch ``sweeps/digits.yaml``; its first step takes a snapshot of the source as it is then."""
     config: dict[str, Any] = read_yaml(RETRAINED.read_bytes())
-    return dg.RunRequest(run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()})
+    return dg.RunRequest(
+        run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()}
+    )
 
 
 def daily_features(assets: Sequence[dg.AssetsDefinition]) -> list[dg.ScheduleDefinition]:
-    """A schedule for each asset of features: a view's materialises the day before at six, and at seven what is known is pushed online."""
+    """A schedule for each asset of features: a view's materialises the day before at six, and at seven what
+    is known is pushed online.
+    """
     return [_daily(asset) for asset in assets]
 
 
@@ -39,14 +46,18 @@ def _daily(asset: dg.AssetsDefinition) -> Any:
             job=job,
             cron_schedule="0 7 * * *",
             default_status=dg.DefaultScheduleStatus.STOPPED,
-            description="Push every day at 7:00 UTC what is known of each entity; off until you switch it on.",
+            description=(
+                "Push every day at 7:00 UTC what is known of each entity; off until you switch it on."
+            ),
         )
     return dg.build_schedule_from_partitioned_job(
         job,
         name=f"daily_{name}",
         hour_of_day=6,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Materialise every day at 6:00 UTC the rows of the day before; off until you switch it on.",
+        description=(
+            "Materialise every day at 6:00 UTC the rows of the day before; off until you switch it on."
+        ),
     )
 
 
@@ -63,7 +74,9 @@ nightly_retention = dg.ScheduleDefinition(
     job=apply_retention,
     cron_schedule="40 3 * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Delete every night what the policy retention.yaml does not keep; off until you switch it on.",
+    description=(
+        "Delete every night what the policy retention.yaml does not keep; off until you switch it on."
+    ),
 )
 
 nightly_backup = dg.ScheduleDefinition(
@@ -72,5 +85,8 @@ nightly_backup = dg.ScheduleDefinition(
     cron_schedule="40 2 * * *",
     run_config={"ops": {"make_backup": {"config": {"keep": 14}}}},
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description=f"Make a backup every night at the place {BACKUP_PLACE}, and keep the newest 14; off until you switch it on.",
+    description=(
+        f"Make a backup every night at the place {BACKUP_PLACE}, and keep the newest 14; off until you "
+        "switch it on."
+    ),
 )

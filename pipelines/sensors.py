@@ -1,7 +1,7 @@
 """The sensors that drive a launched sweep: read the catalog, let the search decide, map decisions to runs.
 
-A crash between a decision and its launch is harmless: the next tick asks for the same run key, and Dagster launches each
-run key once.
+A crash between a decision and its launch is harmless: the next tick asks for the same run key, and Dagster
+launches each run key once.
 
 A tick asks Dagster's run storage at most once for each sweep, however many attempts wait.
 """
@@ -27,7 +27,13 @@ from resources.execution.concurrency import concurrency_of
 from resources.execution.divergence import diverged_trials
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pending_pods import starting
-from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, SWEEP_LABEL, TRIAL_LABEL, labels_of, worker_config
+from resources.execution.kubernetes.pod_manifests import (
+    ATTEMPT_LABEL,
+    SWEEP_LABEL,
+    TRIAL_LABEL,
+    labels_of,
+    worker_config,
+)
 from resources.execution.kubernetes.pod_status import reason_kind
 from resources.execution.wiring import make_scheduler
 from resources.scheduling import intents
@@ -60,19 +66,27 @@ _Subject = TypeVar("_Subject")
 _Item = TypeVar("_Item")
 
 
-@_sensor(job=run_trial, description="Launch a run for every trial that the search starts, promotes or retries.")
+@_sensor(
+    job=run_trial, description="Launch a run for every trial that the search starts, promotes or retries."
+)
 def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
     if _projects_share(backend):  # each says what it asks for before one of them takes the rest
         _of_each(context, backend, partial(_start, most=1))
     requests = _of_each(context, backend, partial(_requests, backend))
     if not requests:
         return dg.SkipReason("no trial waits for a run")
-    # The trials that a spec allows have got their partitions when the sweep was opened, those that it was extended by have not.
+    # The trials that a spec allows have got their partitions when the sweep was opened, those that it was
+    # extended by have not.
     added = TRIALS.build_add_request([str(request.partition_key) for request in requests])
     return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=[added])
 
 
-@_sensor(description="Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials launches it.")
+@_sensor(
+    description=(
+        "Queue a crashed trial again, from its checkpoint and at most max_retries times; start_trials "
+        "launches it."
+    )
+)
 def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     lost = _of_each(context, backend, Scheduler.requeue_lost)
     lost += _of_each(context, backend, partial(_unclaimed, context.instance))
@@ -80,20 +94,32 @@ def retry_crashed_trials(context: dg.SensorEvaluationContext, backend: Backend) 
     return _observed(backend, lost, f"queued again or given up: {keys}" if lost else "no trial has crashed")
 
 
-@_sensor(description="Record why a trial's pod has not started; after start_timeout_seconds cancel its run, so that another trial can run.")
+@_sensor(
+    description=(
+        "Record why a trial's pod has not started; after start_timeout_seconds cancel its run, so that "
+        "another trial can run."
+    )
+)
 def watch_starting_pods(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     news = _of_each(context, backend, partial(_slow_to_start, context, backend))
     keys = [assignment.run_key for assignment in news]
     return _observed(backend, news, f"pods that do not start: {keys}" if keys else "no pod fails to start")
 
 
-@_sensor(description="End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its worker is freed.")
+@_sensor(
+    description=(
+        "End a trial whose streamed metrics are NaN, infinite or out of the spec's divergence bounds; its "
+        "worker is freed."
+    )
+)
 def stop_diverged_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult:
     turn = int(context.cursor or 0)
     context.update_cursor(str(turn + 1))
     stopped = _of_each(context, backend, partial(_stop_diverged, backend, turn))
     keys = [assignment.key for assignment in stopped]
-    return _observed(backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged")
+    return _observed(
+        backend, stopped, f"diverged and stopped: {keys}" if stopped else "no trial has diverged"
+    )
 
 
 @_sensor(job=conclude_sweep, description="Evaluate and promote the winner of a sweep whose search is over.")
@@ -115,20 +141,37 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
     failed = [
         sweep
         for sweep in _launched(backend, "failed", *_CONCLUDED)
-        if sweep.finished_at and sweep.finished_at > recent and (sweep.spec.get("predictor") or sweep.spec.get("evaluator"))
+        if sweep.finished_at
+        and sweep.finished_at > recent
+        and (sweep.spec.get("predictor") or sweep.spec.get("evaluator"))
     ]
     concluded = _runs(context.instance, _CONCLUDES, [sweep.id for sweep in evaluating + failed], _ENDED)
     failures = Counter(run.tags[_CONCLUDES] for run in concluded)
     requests = [request for sweep in evaluating for request in _contained(context, sweep, concluding)]
     # A sweep without any result is concluded once: that run fails with the reason.
     requests += [_conclude_request(sweep, 1) for sweep in failed if not failures[sweep.id]]
-    return dg.SensorResult(run_requests=requests) if requests else dg.SkipReason("no sweep has just ended its search")
+    return (
+        dg.SensorResult(run_requests=requests)
+        if requests
+        else dg.SkipReason("no sweep has just ended its search")
+    )
 
 
-@_sensor(job=launch_sweep, description="Open the sweeps and training runs that the API was asked for, each by a run of launch_sweep.")
-def launch_requested(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
+@_sensor(
+    job=launch_sweep,
+    description=(
+        "Open the sweeps and training runs that the API was asked for, each by a run of launch_sweep."
+    ),
+)
+def launch_requested(
+    context: dg.SensorEvaluationContext, backend: Backend
+) -> dg.SensorResult | dg.SkipReason:
     open_intents = intents.unsettled(backend.catalog)
-    seen = _launched_runs(context.instance, [_intent_key(intent) for intent, _ in open_intents]) if open_intents else {}
+    seen = (
+        _launched_runs(context.instance, [_intent_key(intent) for intent, _ in open_intents])
+        if open_intents
+        else {}
+    )
 
     def launching(looked_at: tuple[IntentRow, bool]) -> list[dg.RunRequest]:
         intent, opened = looked_at
@@ -144,7 +187,9 @@ def launch_requested(context: dg.SensorEvaluationContext, backend: Backend) -> d
 
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
-    """Hand out trials up to the sweep's concurrency; give every attempt that waits for a run, new or from an earlier tick."""
+    """Hand out trials up to the sweep's concurrency; give every attempt that waits for a run, new or from an
+    earlier tick.
+    """
     _start(scheduler, _HANDED_OUT_A_TICK)
     return scheduler.handed_out()
 
@@ -155,7 +200,9 @@ def _start(scheduler: Scheduler, most: int) -> list[Assignment]:
     if (free := concurrency_of(scheduler.spec) - scheduler.running()) <= 0:
         scheduler.take_back_unclaimed()  # which asking for work does as well, but there is none to ask for
         free = concurrency_of(scheduler.spec) - scheduler.running()
-    while len(started) < min(free, most) and isinstance(given := scheduler.next_work(worker=None), Assignment):
+    while len(started) < min(free, most) and isinstance(
+        given := scheduler.next_work(worker=None), Assignment
+    ):
         started.append(given)
     return started
 
@@ -171,33 +218,49 @@ def _requests(backend: Backend, scheduler: Scheduler) -> list[dg.RunRequest]:
 
 def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assignment]:
     """Queue again the attempts whose runs ended before they claimed them."""
-    queued, waiting = [], {assignment.run_key: assignment for assignment in scheduler.handed_out()}
+    queued = []
+    waiting = {assignment.run_key: assignment for assignment in scheduler.handed_out()}
     for run in _runs(instance, _RUN_KEY, waiting, _ENDED):
         assignment = waiting[run.tags[_RUN_KEY]]
-        error = f"run {run.run_id} of attempt {assignment.attempt} ended as {run.status.value} before it began to train"
+        error = (
+            f"run {run.run_id} of attempt {assignment.attempt} ended as {run.status.value} before it began "
+            "to train"
+        )
         if scheduler.launch_failed(assignment, error):
             queued.append(assignment)
     return queued
 
 
-def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, scheduler: Scheduler) -> list[Assignment]:
-    """Record why attempts' pods have not started, and give up those that are late; give the attempts with something new."""
-    news, limit = [], scheduler.spec.resources.start_timeout_seconds
+def _slow_to_start(
+    context: dg.SensorEvaluationContext, backend: Backend, scheduler: Scheduler
+) -> list[Assignment]:
+    """Record why attempts' pods have not started, and give up those that are late; give the attempts with
+    something new.
+    """
+    news = []
+    limit = scheduler.spec.resources.start_timeout_seconds
     pods = starting(scheduler.id, scheduler.handed_out())
     known = _reasons(backend, scheduler) if pods else {}
-    # First the runs, then the trials: the next attempt at a trial begins when no run can claim this one any more.
-    for run in _runs(context.instance, _RUN_KEY, [pod.assignment.run_key for pod in pods if pod.seconds > limit], _GOING_ON):
+    # First the runs, then the trials: the next attempt at a trial begins when no run can claim this one any
+    # more.
+    for run in _runs(
+        context.instance, _RUN_KEY, [pod.assignment.run_key for pod in pods if pod.seconds > limit], _GOING_ON
+    ):
         context.instance.run_coordinator.cancel_run(run.run_id)
     for pod in pods:
         before = known.get(pod.assignment.trial)
         if pod.seconds > limit:
             reason = pod.reason or before or "the cluster gives no reason"
-            error = f"the pod of attempt {pod.assignment.attempt} did not start within start_timeout_seconds = {limit:g}: {reason}"
+            error = (
+                f"the pod of attempt {pod.assignment.attempt} did not start within start_timeout_seconds = "
+                f"{limit:g}: {reason}"
+            )
             if not scheduler.launch_failed(pod.assignment, error):
                 continue
         elif pod.reason != before:
             scheduler.note_waiting(pod.assignment, pod.reason, unclaimed=True)
-            # How many nodes lack what changes all the time; an event for each change would hide all other events.
+            # How many nodes lack what changes all the time; an event for each change would hide all other
+            # events.
             if pod.reason is None or (before is not None and reason_kind(pod.reason) == reason_kind(before)):
                 continue
         else:
@@ -209,7 +272,9 @@ def _slow_to_start(context: dg.SensorEvaluationContext, backend: Backend, schedu
 def _reasons(backend: Backend, scheduler: Scheduler) -> dict[int, str]:
     """Trial to the reason that was last recorded why its pod has not started."""
     with backend.catalog.read() as session:
-        query = select(TrialRow.number, TrialRow.waiting).where(TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None))
+        query = select(TrialRow.number, TrialRow.waiting).where(
+            TrialRow.sweep == scheduler.id, TrialRow.waiting.is_not(None)
+        )
         return {number: waiting for number, waiting in session.execute(query) if waiting is not None}
 
 
@@ -224,22 +289,33 @@ def _stop_diverged(backend: Backend, turn: int, scheduler: Scheduler) -> list[As
 
 def _observed(backend: Backend, changed: list[Assignment], summary: str) -> dg.SensorResult:
     """What a tick did to trials, with an observation of each: the trials' own runs cannot log it."""
-    seen = [observed_trial(assignment.key, trial_row(backend, assignment.sweep, assignment.trial)) for assignment in changed]
+    seen = [
+        observed_trial(assignment.key, trial_row(backend, assignment.sweep, assignment.trial))
+        for assignment in changed
+    ]
     return dg.SensorResult(skip_reason=summary, asset_events=seen)
 
 
 def _launched(backend: Backend, status: str, *drivers: str) -> list[SweepRow]:
     """Sweeps with this status that one of these drives; by default the sensors alone."""
     with backend.catalog.read() as session:
-        query = select(SweepRow).where(SweepRow.driver.in_(drivers or ("sensors",)), SweepRow.status == status)
+        query = select(SweepRow).where(
+            SweepRow.driver.in_(drivers or ("sensors",)), SweepRow.status == status
+        )
         return list(session.scalars(query.order_by(SweepRow.created_at)))
 
 
 def _run_request(backend: Backend, assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
-    tags = {SWEEP_LABEL: assignment.sweep, TRIAL_LABEL: assignment.key, ATTEMPT_LABEL: str(assignment.attempt)}
+    tags = {
+        SWEEP_LABEL: assignment.sweep,
+        TRIAL_LABEL: assignment.key,
+        ATTEMPT_LABEL: str(assignment.attempt),
+    }
     if cluster := load_cluster():
         of_project = cluster.of_project(spec.project, lambda: backend.catalog)
-        tags["dagster-k8s/config"] = json.dumps(worker_config(spec, of_project, labels_of(assignment), assignment.granted))
+        tags["dagster-k8s/config"] = json.dumps(
+            worker_config(spec, of_project, labels_of(assignment), assignment.granted)
+        )
     return dg.RunRequest(run_key=assignment.run_key, partition_key=assignment.key, tags=tags)
 
 
@@ -249,9 +325,13 @@ def _conclude_request(sweep: SweepRow, attempt: int) -> dg.RunRequest:
 
 
 def _end_stopped(backend: Backend, sweep: str) -> list[None]:
-    """End the search of a stopped study once no external loop holds a trial any more: they may never ask again."""
+    """End the search of a stopped study once no external loop holds a trial any more: they may never ask
+    again.
+    """
     with backend.catalog.read() as session:
-        held = session.scalars(select(TrialRow.lease_until).where(TrialRow.sweep == sweep, TrialRow.status == Status.RUNNING)).all()
+        held = session.scalars(
+            select(TrialRow.lease_until).where(TrialRow.sweep == sweep, TrialRow.status == Status.RUNNING)
+        ).all()
     now = backend.catalog.now()
     if held and all(until is not None and until > now for until in held):
         return []
@@ -271,7 +351,9 @@ def _intent_request(intent: IntentRow) -> dg.RunRequest:
 
 
 def _problem_here(intent: IntentRow) -> str | None:
-    """Why Dagster would not take an intent's spec: the server may know less of the cluster, or be of another version."""
+    """Why Dagster would not take an intent's spec: the server may know less of the cluster, or be of another
+    version.
+    """
     try:
         check_launch(intent.payload["spec"])
     except dg.DagsterError as error:
@@ -284,7 +366,11 @@ def _launched_runs(instance: dg.DagsterInstance, keys: list[str]) -> dict[str, i
     found: dict[str, intents.Launched] = {}
     for run in reversed(_runs(instance, _RUN_KEY, keys, list(dg.DagsterRunStatus))):  # the newest come first
         going_on = run.status not in (*_ENDED, dg.DagsterRunStatus.SUCCESS)
-        reason = "" if going_on else f"run {run.run_id} of Dagster ended as {run.status.value}{_failure(instance, run)}"
+        reason = (
+            ""
+            if going_on
+            else f"run {run.run_id} of Dagster ended as {run.status.value}{_failure(instance, run)}"
+        )
         found[run.tags[_RUN_KEY]] = intents.Launched(run.run_id, going_on, reason)
     return found
 
@@ -293,34 +379,54 @@ def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     """Why a run's first failed step failed, in the step's own words."""
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
         data = entry.get_dagster_event().step_failure_data
-        said = data.user_failure_data.description if data.user_failure_data else data.error and data.error.message
+        said = (
+            data.user_failure_data.description
+            if data.user_failure_data
+            else data.error and data.error.message
+        )
         return f": {(said or 'no reason was recorded').strip()}"
     return ""
 
 
-def _of_each(context: dg.SensorEvaluationContext, backend: Backend, work: Callable[[Scheduler], list[_Item]]) -> list[_Item]:
+def _of_each(
+    context: dg.SensorEvaluationContext, backend: Backend, work: Callable[[Scheduler], list[_Item]]
+) -> list[_Item]:
     """What ``work`` gives for the sweeps that are searching, in one list."""
-    return [item for scheduler in _searching(context, backend) for item in _contained(context, scheduler, work)]
+    return [
+        item for scheduler in _searching(context, backend) for item in _contained(context, scheduler, work)
+    ]
 
 
 def _searching(context: dg.SensorEvaluationContext, backend: Backend) -> list[Scheduler]:
     sweeps = {sweep.id for sweep in _launched(backend, "searching")}
     # A copy, as other sensors' threads change it meanwhile.
-    for ended in [known for known in list(_schedulers) if known[0] == backend.catalog.url and known[1] not in sweeps]:
+    for ended in [
+        known for known in list(_schedulers) if known[0] == backend.catalog.url and known[1] not in sweeps
+    ]:
         _schedulers.pop(ended, None)
-    return [scheduler for sweep in sorted(sweeps) for scheduler in _contained(context, sweep, lambda sweep: [_scheduler(backend, sweep)])]
+    return [
+        scheduler
+        for sweep in sorted(sweeps)
+        for scheduler in _contained(context, sweep, lambda sweep: [_scheduler(backend, sweep)])
+    ]
 
 
 def _scheduler(backend: Backend, sweep: str) -> Scheduler:
     """The sweep's scheduler, kept between ticks: a new one would read every trial of the sweep again."""
     known = _schedulers.get((backend.catalog.url, sweep))
     if known is None:
-        known = _schedulers[backend.catalog.url, sweep] = make_scheduler(backend, sweep, retry_seconds=_RETRY_SECONDS)
+        known = _schedulers[backend.catalog.url, sweep] = make_scheduler(
+            backend, sweep, retry_seconds=_RETRY_SECONDS
+        )
     return known
 
 
-def _contained(context: dg.SensorEvaluationContext, subject: _Subject, work: Callable[[_Subject], list[_Item]]) -> list[_Item]:
-    """What ``work`` gives; after an error, which is logged, nothing: one sweep's error must not stop the others."""
+def _contained(
+    context: dg.SensorEvaluationContext, subject: _Subject, work: Callable[[_Subject], list[_Item]]
+) -> list[_Item]:
+    """What ``work`` gives; after an error, which is logged, nothing: one sweep's error must not stop the
+    others.
+    """
     try:
         return work(subject)
     except Exception:  # any error of one sweep, such as a spec that this version does not accept any more
@@ -328,11 +434,17 @@ def _contained(context: dg.SensorEvaluationContext, subject: _Subject, work: Cal
         return []
 
 
-def _runs(instance: dg.DagsterInstance, tag: str, values: Iterable[str], statuses: list[dg.DagsterRunStatus]) -> list[dg.DagsterRun]:
-    """The runs with one of these statuses whose tag has one of these values; one query for :data:`_VALUES_A_QUERY` of them."""
+def _runs(
+    instance: dg.DagsterInstance, tag: str, values: Iterable[str], statuses: list[dg.DagsterRunStatus]
+) -> list[dg.DagsterRun]:
+    """The runs with one of these statuses whose tag has one of these values; one query for
+    :data:`_VALUES_A_QUERY` of them.
+    """
     wanted = list(values)
     return [
         run
         for start in range(0, len(wanted), _VALUES_A_QUERY)
-        for run in instance.get_runs(dg.RunsFilter(tags={tag: wanted[start : start + _VALUES_A_QUERY]}, statuses=statuses))
+        for run in instance.get_runs(
+            dg.RunsFilter(tags={tag: wanted[start : start + _VALUES_A_QUERY]}, statuses=statuses)
+        )
     ]

@@ -1,9 +1,12 @@
-"""The executor of one-job sweeps on a cluster: Dagster's ``k8s_job_executor``, with rules for workers' pods that do not start or end.
+"""The executor of one-job sweeps on a cluster: Dagster's ``k8s_job_executor``, with rules for workers' pods
+that do not start or end.
 
-A worker whose pod does not start costs nothing while others work, so it waits, and the event log has the reason. When the
-search is over it is released, and when no worker of the sweep can start the run fails with the cluster's own reason.
+A worker whose pod does not start costs nothing while others work, so it waits, and the event log has the
+reason. When the search is over it is released, and when no worker of the sweep can start the run fails with
+the cluster's own reason.
 
-A worker's pod that is reclaimed is replaced, however often that happens. A worker that crashes is replaced ten times.
+A worker's pod that is reclaimed is replaced, however often that happens. A worker that crashes is replaced
+ten times.
 """
 
 import logging
@@ -15,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster._core.definitions.executor_definition import multiple_process_executor_requirements
 from dagster._core.events import DagsterEvent, DagsterEventType, EngineEventData, StepFailureData
-from dagster._core.executor.step_delegating import CheckStepHealthResult, StepDelegatingExecutor, StepHandler, StepHandlerContext
+from dagster._core.executor.step_delegating import (
+    CheckStepHealthResult,
+    StepDelegatingExecutor,
+    StepHandler,
+    StepHandlerContext,
+)
 from dagster._utils.error import SerializableErrorInfo
 from dagster_k8s import k8s_job_executor
 from dagster_k8s.client import DagsterK8sAPIRetryLimitExceeded, DagsterK8sUnrecoverableAPIError
@@ -25,7 +33,13 @@ from resources.backend import Backend
 from resources.execution.kubernetes.api import find_pods, read_job
 from resources.execution.kubernetes.pending_pods import why_no_pod, why_not_started
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
-from resources.execution.kubernetes.pod_status import has_started, is_lost, is_queued, reason_kind, termination_of
+from resources.execution.kubernetes.pod_status import (
+    has_started,
+    is_lost,
+    is_queued,
+    reason_kind,
+    termination_of,
+)
 from resources.execution.wiring import make_scheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.search.state import Control
@@ -52,14 +66,18 @@ class WorkerNotStarted(HalvingError, RuntimeError):
 
 
 @dg.executor(
-    name="worker_pods", config_schema=k8s_job_executor.config_schema.as_field(), requirements=multiple_process_executor_requirements()
+    name="worker_pods",
+    config_schema=k8s_job_executor.config_schema.as_field(),
+    requirements=multiple_process_executor_requirements(),
 )
 def worker_pods(context: dg.InitExecutorContext) -> StepDelegatingExecutor:
     """Launch each step as a Kubernetes Job; what a worker's trials need is in ``per_step_k8s_config``."""
     create: Any = k8s_job_executor.executor_creation_fn
     executor: StepDelegatingExecutor = create(context)
     # A worker that starts when the search is over has nothing to train, so it must not wait for a GPU.
-    without_needs: StepDelegatingExecutor = create(context._replace(executor_config={**context.executor_config, "per_step_k8s_config": {}}))
+    without_needs: StepDelegatingExecutor = create(
+        context._replace(executor_config={**context.executor_config, "per_step_k8s_config": {}})
+    )
     with dg.build_resources({"backend": context.job.get_definition().resource_defs["backend"]}) as resources:
         backend: Backend = resources.backend
     # Dagster has no public way to give its executor another handler.
@@ -81,16 +99,20 @@ class WatchedSteps(StepHandler):
 
     def __init__(self, backend: Backend, needing: StepHandler, idle: StepHandler) -> None:
         super().__init__()
-        self._backend, self._needing, self._idle = backend, needing, idle
+        self._backend = backend
+        self._needing = needing
+        self._idle = idle
         self._since: dict[str, float] = {}  # step to when its job was launched
         self._ran = float("-inf")  # when a worker was last seen running
         self._logged: dict[str, str] = {}  # step to the kind of reason why it waits, as last logged
-        self._ended: dict[str, float] = {}  # step to when its pod was first seen to have ended, without an event of its end
+        # step to when its pod was first seen to have ended, without an event of its end
+        self._ended: dict[str, float] = {}
         self._not_started: dict[str, str] = {}  # step to why it never started
         self._relaunched_idle: set[str] = set()  # launched again without needs, as the search is over
         self._sweep: Scheduler | None = None
         self._requeued = float("-inf")  # when lost trials were last looked for
-        self._seen: tuple[float, list[V1Pod]] = (float("-inf"), [])  # the run's pods, and when they were asked for
+        # the run's pods, and when they were asked for
+        self._seen: tuple[float, list[V1Pod]] = (float("-inf"), [])
 
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
         from urllib3.exceptions import HTTPError
@@ -106,11 +128,16 @@ class WatchedSteps(StepHandler):
         try:
             yield from self._handler(step).launch_step(step_handler_context)
         except DagsterK8sUnrecoverableAPIError as error:
-            # A resumed run launches steps that it takes for dead again, under the same name; the next check finds that job's state.
+            # A resumed run launches steps that it takes for dead again, under the same name; the next check
+            # finds that job's state.
             if getattr(error.k8s_api_exception, "status", None) != _CONFLICT:
                 raise
         except (DagsterK8sAPIRetryLimitExceeded, HTTPError, OSError) as error:
-            _log.warning("step %s is launched again if the cluster's API, which does not answer, has no job of it: %s", step, error)
+            _log.warning(
+                "step %s is launched again if the cluster's API, which does not answer, has no job of it: %s",
+                step,
+                error,
+            )
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
         yield from self._handler(_step(step_handler_context)).terminate_step(step_handler_context)
@@ -121,11 +148,14 @@ class WatchedSteps(StepHandler):
             return self._health(step_handler_context, step)
         except Exception as error:  # noqa: BLE001  # whatever the cluster's API or the database may raise
             # Without this, Dagster would take a step that cannot be checked for dead.
-            _log.warning("cannot check step %s, which counts as healthy until the next check: %s", step, error)
+            _log.warning(
+                "cannot check step %s, which counts as healthy until the next check: %s", step, error
+            )
             return CheckStepHealthResult.healthy()
 
     def _health(self, context: StepHandlerContext, step: str) -> CheckStepHealthResult:
-        pods, worker = self._pods_of(context), step.startswith(WORKERS)
+        pods = self._pods_of(context)
+        worker = step.startswith(WORKERS)
         if worker:
             self._requeue_lost(context)
         if any(pod.status.phase == "Running" and not termination_of(pod) for pod in pods):
@@ -133,25 +163,43 @@ class WatchedSteps(StepHandler):
             return CheckStepHealthResult.healthy()
         if lost := next((pod for pod in pods if is_lost(pod, datetime.now(UTC))), None):
             list(self.terminate_step(context))
-            return _gone(f"pod {lost.metadata.name} is lost with its node {lost.spec.node_name}, which does not confirm its end")
+            return _gone(
+                f"pod {lost.metadata.name} is lost with its node {lost.spec.node_name}, which does not "
+                "confirm its end"
+            )
         if any(pod.status.phase == "Running" and pod.metadata.deletion_timestamp for pod in pods):
-            # Its job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and reports its end itself.
+            # Its job counts as failed from the deletion on (Kubernetes 1.26), but the worker still saves, and
+            # reports its end itself.
             return CheckStepHealthResult.healthy()
         known = self._handler(step).check_step_health(context)
         if not known.is_healthy:
             termination = next((found for pod in pods if (found := termination_of(pod))), None)
-            reason = f"{known.unhealthy_reason} {termination.reason}" if termination else str(known.unhealthy_reason)
-            return CheckStepHealthResult.unhealthy(reason) if termination and termination.own_fault else _gone(reason)
+            reason = (
+                f"{known.unhealthy_reason} {termination.reason}"
+                if termination
+                else str(known.unhealthy_reason)
+            )
+            return (
+                CheckStepHealthResult.unhealthy(reason)
+                if termination and termination.own_fault
+                else _gone(reason)
+            )
         if pods and all(pod.status.phase == "Succeeded" for pod in pods):
-            # Kubernetes may start a deleted pod again, and Dagster ends that one at once: then no event reports the end of the first.
+            # Kubernetes may start a deleted pod again, and Dagster ends that one at once: then no event
+            # reports the end of the first.
             since = self._ended.setdefault(step, time.monotonic())
-            return _gone("its pod was deleted, or ended without an event") if time.monotonic() - since > _LAST_EVENT_SECONDS else known
+            return (
+                _gone("its pod was deleted, or ended without an event")
+                if time.monotonic() - since > _LAST_EVENT_SECONDS
+                else known
+            )
         if not worker or any(has_started(pod) for pod in pods):
             return known
         reasons = [why_not_started(pod) for pod in pods]
         queued = any(is_queued(pod) for pod in pods)
         if not pods and (job := read_job(self._job(context))) is not None:
-            reasons, queued = [why_no_pod(job)], bool(job.spec.suspend)
+            reasons = [why_no_pod(job)]
+            queued = bool(job.spec.suspend)
         if queued:
             self._since[step] = time.monotonic()  # time in a queue does not count
         return self._waiting(context, step, next(filter(None, reasons), None))
@@ -165,15 +213,21 @@ class WatchedSteps(StepHandler):
         return [pod for pod in pods if pod.metadata.labels.get("job-name") == self._job(context)]
 
     def _job(self, context: StepHandlerContext) -> str:
-        name: str = self._needing._get_k8s_step_job_name(context)  # type: ignore[attr-defined]  # of Dagster's K8sStepHandler
+        # of Dagster's K8sStepHandler
+        name: str = self._needing._get_k8s_step_job_name(context)  # type: ignore[attr-defined]
         return name
 
     def _waiting(self, context: StepHandlerContext, step: str, reason: str | None) -> CheckStepHealthResult:
         """Decide on a worker whose pod has not started yet: wait, give up, or start it without its needs."""
         if reason and self._logged.get(step) != reason_kind(reason):
             self._logged[step] = reason_kind(reason)
-            DagsterEvent.engine_event(context.get_step_context(step), f"{step} waits for its pod to start: {reason}", EngineEventData())
-        scheduler, now = self._scheduler(context), time.monotonic()
+            DagsterEvent.engine_event(
+                context.get_step_context(step),
+                f"{step} waits for its pod to start: {reason}",
+                EngineEventData(),
+            )
+        scheduler = self._scheduler(context)
+        now = time.monotonic()
         if not scheduler.searching():
             list(self.terminate_step(context))
             self._relaunched_idle.add(step)
@@ -186,7 +240,8 @@ class WatchedSteps(StepHandler):
             return CheckStepHealthResult.healthy()
         self._not_started[step] = (
             f"no worker of the sweep could start within resources.start_timeout_seconds = {limit:g}: "
-            f"{reason or 'the cluster gives no reason'}. Ask for less, or give the cluster what is missing; the same job then goes on"
+            f"{reason or 'the cluster gives no reason'}. Ask for less, or give the cluster what is "
+            "missing; the same job then goes on"
         )
         list(self.terminate_step(context))
         return CheckStepHealthResult.unhealthy(self._not_started[step])
@@ -196,16 +251,20 @@ class WatchedSteps(StepHandler):
         if time.monotonic() - self._requeued > _CHECK_SECONDS / 2:
             try:
                 self._scheduler(context).requeue_lost()
-            except Exception as error:  # noqa: BLE001  # whatever the database may raise; the pods' health does not depend on it
+            except Exception as error:  # noqa: BLE001
+                # whatever the database may raise; the pods' health does not depend on it
                 _log.warning("lost trials are looked for in the next round: %s", error)
-            self._requeued = time.monotonic()  # set afterwards, so that not every step waits for an unavailable database
+            # set afterwards, so that not every step waits for an unavailable database
+            self._requeued = time.monotonic()
 
     def _scheduler(self, context: StepHandlerContext) -> Scheduler:
         """The sweep that the run has opened and is tagged with."""
         if self._sweep is None:
             run = context.instance.get_run_by_id(context.dagster_run.run_id)
             if run is None or SWEEP_LABEL not in run.tags:
-                raise WorkerNotStarted(f"run {context.dagster_run.run_id} has workers and no tag {SWEEP_LABEL}")
+                raise WorkerNotStarted(
+                    f"run {context.dagster_run.run_id} has workers and no tag {SWEEP_LABEL}"
+                )
             self._sweep = make_scheduler(self._backend, run.tags[SWEEP_LABEL], retry_seconds=_RETRY_SECONDS)
         return self._sweep
 
@@ -224,12 +283,22 @@ def _gone(reason: str) -> CheckStepHealthResult:
 
 
 def _too_many_crashes(context: StepHandlerContext, step: str) -> int:
-    """How often a slot's worker has crashed, if that is too often, else 0; Dagster's own count includes reclaimed workers."""
+    """How often a slot's worker has crashed, if that is too often, else 0; Dagster's own count includes
+    reclaimed workers.
+    """
     known = context.execute_step_args.known_state
-    if not step.startswith(WORKERS) or known is None or known.get_retry_state().get_attempt_count(step) <= MAX_CRASHES:
+    if (
+        not step.startswith(WORKERS)
+        or known is None
+        or known.get_retry_state().get_attempt_count(step) <= MAX_CRASHES
+    ):
         return 0
-    retries = context.instance.all_logs(context.dagster_run.run_id, of_type=DagsterEventType.STEP_UP_FOR_RETRY)
-    crashes = sum(entry.step_key == step and not _is_blameless(entry.get_dagster_event()) for entry in retries)
+    retries = context.instance.all_logs(
+        context.dagster_run.run_id, of_type=DagsterEventType.STEP_UP_FOR_RETRY
+    )
+    crashes = sum(
+        entry.step_key == step and not _is_blameless(entry.get_dagster_event()) for entry in retries
+    )
     return crashes if crashes > MAX_CRASHES else 0
 
 
@@ -240,8 +309,13 @@ def _is_blameless(retry: DagsterEvent) -> bool:
 
 
 def _given_up(context: StepHandlerContext, step: str, crashes: int) -> DagsterEvent:
-    message = f"{step} crashed {crashes} times and is not started again; other workers go on, and the same job then resumes the sweep"
+    message = (
+        f"{step} crashed {crashes} times and is not started again; other workers go on, and the same job "
+        "then resumes the sweep"
+    )
     return DagsterEvent.step_failure_event(
         context.get_step_context(step),
-        StepFailureData(error=SerializableErrorInfo(message, stack=[], cls_name=None), user_failure_data=None),
+        StepFailureData(
+            error=SerializableErrorInfo(message, stack=[], cls_name=None), user_failure_data=None
+        ),
     )

@@ -14,10 +14,16 @@ class Backend(dg.ConfigurableResource):
     """Where everything is kept: files in the store, control state in the catalog."""
 
     root: str | None = Field(
-        default=None, description="Root of the store: a folder or s3://bucket/prefix (default: HALVING_ROOT, then ./.halving)."
+        default=None,
+        description=(
+            "Root of the store: a folder or s3://bucket/prefix (default: HALVING_ROOT, then ./.halving)."
+        ),
     )
     catalog_url: str | None = Field(
-        default=None, description="SQLAlchemy URL of the catalog (default: HALVING_CATALOG, then catalog.db in the store's folder)."
+        default=None,
+        description=(
+            "SQLAlchemy URL of the catalog (default: HALVING_CATALOG, then catalog.db in the store's folder)."
+        ),
     )
 
     @cached_property

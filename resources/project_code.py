@@ -1,9 +1,10 @@
-"""The code that a function of the project stands on, as one digest: while that is the same, the function does the same.
+"""The code that a function of the project stands on, as one digest: while that is the same, the function does
+the same.
 
-What the function reaches is read from the text of the project's modules by the names in it, as Python's rules of scope have them; nothing
-is executed. So neither what a process has in memory by now counts, nor where the project lies. What is reached in no such way, as by
-``getattr``, is not looked at. Of what is installed the names count alone, unless pip installed it from a folder: its versions are in the
-lineage of what is made.
+What the function reaches is read from the text of the project's modules by the names in it, as Python's rules
+of scope have them; nothing is executed. So neither what a process has in memory by now counts, nor where the
+project lies. What is reached in no such way, as by ``getattr``, is not looked at. Of what is installed the
+names count alone, unless pip installed it from a folder: its versions are in the lineage of what is made.
 """
 
 import ast
@@ -19,9 +20,13 @@ from halving.python_source import parse_python
 from halving.trial.import_string import import_function
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_INNER_SCOPES = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # whose names are not the module's
+# whose names are not the module's
+_INNER_SCOPES = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_MODULES = 20
-"""That are remembered: all functions of a project, one after another, reach much the same modules. A tree takes 50 times its text."""
+"""That are remembered: all functions of a project, one after another, reach much the same modules.
+
+A tree takes 50 times its text.
+"""
 _NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
 
 _Place = tuple[str, tuple[str, ...]]
@@ -29,10 +34,11 @@ _Place = tuple[str, tuple[str, ...]]
 
 
 def code_digest(field: str, path: str) -> str:
-    """SHA-256, in hex, of a function's import path, and of its code and all code of the project that it reaches.
+    """SHA-256, in hex, of a function's import path, and of its code and all code of the project that it
+    reaches.
 
-    Comments, docstrings, layout and the order of definitions do not count. Of what is neither a function nor a class, as a constant, the
-    statements count by which its module makes it.
+    Comments, docstrings, layout and the order of definitions do not count. Of what is neither a function nor
+    a class, as a constant, the statements count by which its module makes it.
 
     Args:
         field: that names the function, for the message.
@@ -47,7 +53,9 @@ def code_digest(field: str, path: str) -> str:
 
 
 class _Reached:
-    """What a function reaches: ``code`` has the statements of each name, by ``module:name``, and is empty of what is not the project's."""
+    """What a function reaches: ``code`` has the statements of each name, by ``module:name``, and is empty of
+    what is not the project's.
+    """
 
     def __init__(self, module: str, name: str) -> None:
         self.code: dict[str, list[str]] = {}
@@ -55,7 +63,8 @@ class _Reached:
         start = self._module(module)
         places: set[_Place] = set()
         bound = start is None or start.binds(name)
-        ahead: list[_Place] = [(module, (name,) if bound else ())]  # of a name that is made otherwise, the whole module
+        # of a name that is made otherwise, the whole module
+        ahead: list[_Place] = [(module, (name,) if bound else ())]
         while ahead:
             place = ahead.pop()
             if place not in places:
@@ -79,7 +88,11 @@ class _Reached:
 
     def _places_of(self, module: "_Module", attributes: tuple[str, ...]) -> Iterator[_Place]:
         name, *more = attributes
-        code = [statement for statement in module.statements[name] if not isinstance(statement, ast.Import | ast.ImportFrom)]
+        code = [
+            statement
+            for statement in module.statements[name]
+            if not isinstance(statement, ast.Import | ast.ImportFrom)
+        ]
         if code:
             self.code[f"{module.name}:{name}"] = [ast.unparse(statement) for statement in code]
         for statement in module.statements[name]:
@@ -114,7 +127,9 @@ class _Module:
     """
 
     def __init__(self, name: str, package: str, text: str) -> None:
-        self.name, self._package, self._text = name, package, text
+        self.name = name
+        self._package = package
+        self._text = text
         self.tree = _without_docstrings(parse_python(text))
         self.statements: dict[str, list[ast.stmt]] = defaultdict(list)
         self.stars: list[str] = []
@@ -136,9 +151,15 @@ class _Module:
     def imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, _Place]:
         """Where the names are from that an import makes."""
         if isinstance(statement, ast.ImportFrom):
-            return {alias.asname or alias.name: (self._base(statement), (alias.name,)) for alias in statement.names}
+            return {
+                alias.asname or alias.name: (self._base(statement), (alias.name,))
+                for alias in statement.names
+            }
         return {
-            alias.asname or alias.name.partition(".")[0]: (alias.name if alias.asname else alias.name.partition(".")[0], ())
+            alias.asname or alias.name.partition(".")[0]: (
+                alias.name if alias.asname else alias.name.partition(".")[0],
+                (),
+            )
             for alias in statement.names
         }
 
@@ -157,18 +178,30 @@ class _Module:
                 yield self.name, (name, *attributes)
 
     def _globals_of(self, node: ast.stmt | ast.Module) -> set[str] | None:
-        """The names of the module that a function or class uses, without those that are its own; None: any may be."""
+        """The names of the module that a function or class uses, without those that are its own; None: any
+        may be.
+        """
         if not isinstance(node, _SCOPES):
             return None
-        table = next((table for table in self._scopes if (table.get_name(), table.get_lineno()) == (node.name, node.lineno)), None)
+        table = next(
+            (
+                table
+                for table in self._scopes
+                if (table.get_name(), table.get_lineno()) == (node.name, node.lineno)
+            ),
+            None,
+        )
         if table is None:
             return None
-        evaluated: list[ast.expr | None] = [*node.decorator_list]  # what is evaluated where the function or class is defined
+        # what is evaluated where the function or class is defined
+        evaluated: list[ast.expr | None] = [*node.decorator_list]
         if isinstance(node, ast.ClassDef):
             evaluated += [*node.bases, *(keyword.value for keyword in node.keywords)]
         else:
             evaluated += [*node.args.defaults, *node.args.kw_defaults]
-        names = {name for expression in evaluated if expression is not None for name, *_ in _dotted(expression)}
+        names = {
+            name for expression in evaluated if expression is not None for name, *_ in _dotted(expression)
+        }
         return names | _globals_in(table)
 
     @cached_property
@@ -180,7 +213,9 @@ class _Module:
         if not statement.level:
             return statement.module or ""
         parts = self._package.split(".")
-        return ".".join([*parts[: len(parts) - statement.level + 1], *([statement.module] if statement.module else [])])
+        return ".".join(
+            [*parts[: len(parts) - statement.level + 1], *([statement.module] if statement.module else [])]
+        )
 
 
 @lru_cache(_MAX_MODULES)
@@ -202,14 +237,20 @@ def _globals_in(table: symtable.SymbolTable) -> set[str]:
 
 
 def _names_bound(node: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement makes, or whose value it changes: by an item, an attribute or a method."""
+    """The names of the module that a statement makes, or whose value it changes: by an item, an attribute or
+    a method.
+    """
     if isinstance(node, _SCOPES):
         yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
         yield from _root(node)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+    elif (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+    ):
         yield from _root(node.value.func)
     if not isinstance(node, _INNER_SCOPES):
         for child in ast.iter_child_nodes(node):

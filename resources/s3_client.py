@@ -1,4 +1,6 @@
-"""boto3's client of a store on S3: for what Arrow cannot do, which is to sign addresses, to set tags and to delete many at once."""
+"""boto3's client of a store on S3: for what Arrow cannot do, which is to sign addresses, to set tags and to
+delete many at once.
+"""
 
 import os
 from functools import lru_cache
@@ -19,14 +21,21 @@ def _client(root: str) -> Any:
     from botocore.config import Config
 
     options = {key: values[-1] for key, values in parse_qs(urlsplit(root).query).items()}
-    endpoint = options.get("endpoint_override") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = (
+        options.get("endpoint_override")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+    )
     if endpoint and "://" not in endpoint:
         endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
     style = "virtual" if options.get("force_virtual_addressing") == "true" or not endpoint else "path"
     return boto3.client(
         "s3",
         endpoint_url=endpoint,
-        region_name=options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+        region_name=options.get("region")
+        or os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        or "us-east-1",
         config=Config(signature_version="s3v4", s3={"addressing_style": style}, max_pool_connections=25),
         verify=options.get("tls_ca_file_path"),
     )

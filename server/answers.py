@@ -1,4 +1,6 @@
-"""Answers as JSON, by the same rules as ``halving … --json``, and which answer a request's headers ask for."""
+"""Answers as JSON, by the same rules as ``halving … --json``, and which answer a request's headers ask
+for.
+"""
 
 import json
 import math
@@ -12,12 +14,16 @@ from halving.query.plain_json import jsonable
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 """Of an answer's model."""
-Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")]
+Known = Annotated[
+    str | None, Header(alias="If-None-Match", description="The ETag of the answer that is known already.")
+]
 """Of a route's arguments."""
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Data as an answer; numbers that are not finite are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
+    """Data as an answer; numbers that are not finite are the strings ``"NaN"``, ``"Infinity"`` and
+    ``"-Infinity"``.
+    """
     return Response(_encoded(data), status, headers, media_type="application/json")
 
 
@@ -30,13 +36,16 @@ def _encoded(data: Any) -> bytes:
 
 
 def is_known(tag: str, known: str | None) -> bool:
-    """Whether a client has an answer already, by its tag and ``If-None-Match``; ``*`` is any answer that there is."""
+    """Whether a client has an answer already, by its tag and ``If-None-Match``; ``*`` is any answer that
+    there is.
+    """
     named = [each.strip().removeprefix("W/") for each in (known or "").split(",")]
     return "*" in named or tag.removeprefix("W/") in named
 
 
 def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
-    """The media type of ``kinds`` that ``Accept`` wants most: by its quality, then the one that is named most exactly, then first in it.
+    """The media type of ``kinds`` that ``Accept`` wants most: by its quality, then the one that is named most
+    exactly, then first in it.
 
     The first of ``kinds`` where nothing decides; None where none is accepted.
     """
@@ -45,12 +54,15 @@ def chosen_type(accept: str, kinds: Sequence[str]) -> str | None:
     found = None
     for kind in kinds:
         named = {kind: 2, kind.partition("/")[0] + "/*": 1, "*/*": 0}
-        fitting = [(named[name], -place, quality) for place, (name, quality) in enumerate(ranges) if name in named]
+        fitting = [
+            (named[name], -place, quality) for place, (name, quality) in enumerate(ranges) if name in named
+        ]
         if not fitting:
             continue
         exactness, place, quality = max(fitting)  # the most exact range says what a type is worth
         if quality > 0 and (best is None or (quality, exactness, place) > best):
-            best, found = (quality, exactness, place), kind
+            best = (quality, exactness, place)
+            found = kind
     return found
 
 

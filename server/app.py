@@ -1,4 +1,6 @@
-"""The application: the gate before it, routes, errors, the page's files, and what runs beside requests while it is up."""
+"""The application: the gate before it, routes, errors, the page's files, and what runs beside requests while
+it is up.
+"""
 
 import asyncio
 import contextlib
@@ -31,13 +33,19 @@ from server.state import State
 MOST_BYTES = 1_000_000
 """Of a request's body."""
 
-SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [index_refreshed, models_published, retention_begun]
+SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [
+    index_refreshed,
+    models_published,
+    retention_begun,
+]
 """What runs beside requests: entered when the server starts, left when it stops, the last one first."""
 
 _DESCRIPTION = """The API of Halving: runs, curves, sweeps, models.
 
-Beyond this machine every request carries a token (`halving tokens create NAME`): `Authorization: Bearer hlv_…`.
-A write may carry an `Idempotency-Key`, and is then done once. Errors are `application/problem+json`: `{"status", "detail"}`.
+Beyond this machine every request carries a token (`halving tokens create NAME`):
+`Authorization: Bearer hlv_…`.
+A write may carry an `Idempotency-Key`, and is then done once.
+Errors are `application/problem+json`: `{"status", "detail"}`.
 """
 
 
@@ -57,9 +65,12 @@ def create_app(settings: Settings) -> FastAPI:
     )
     state = app.state.halving = State.of(settings)
     authentication = app.state.authentication = Authentication(state)
-    known, streams = Routes(app.routes), OpenStreams()
+    known = Routes(app.routes)
+    streams = OpenStreams()
     audit = Audit(state.access_catalog, known, settings.audit_days)
-    app.state.routes, app.state.streams, app.state.audit = known, streams, audit
+    app.state.routes = known
+    app.state.streams = streams
+    app.state.audit = audit
     add_error_handlers(app, state.store.root)
     page = _page_files(settings.base_path)
     app.add_middleware(Pages, files=page)
@@ -79,7 +90,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 @functools.cache
 def _routes() -> list[BaseRoute]:
-    """The routes, which all servers of a process share: working them out takes longer than starting a server."""
+    """The routes, which all servers of a process share: working them out takes longer than starting a
+    server.
+    """
     # The scheme is for OpenAPI; the gate has looked at the token before.
     bearer = HTTPBearer(auto_error=False, description="A token: hlv_…")
     api = APIRouter(

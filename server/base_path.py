@@ -1,5 +1,8 @@
-"""The path below which a proxy shows the server, such as JupyterHub's ``/user/ada/proxy/3001``: which are accepted, and how it is taken off
-what is asked. Some proxies take it off themselves, others leave it, so the server answers with and without it."""
+"""The path below which a proxy shows the server, such as JupyterHub's ``/user/ada/proxy/3001``: which are
+accepted, and how it is taken off what is asked.
+
+Some proxies take it off themselves, others leave it, so the server answers with and without it.
+"""
 
 import re
 from urllib.parse import quote, unquote, unquote_to_bytes
@@ -12,7 +15,9 @@ _PROGRAMS = {"ajax-api", "api", "get-artifact", "health", "model-versions", "ver
 _PAGES = {"datasets", "login", "models", "runs", "sweeps"}
 _FILES = {"charts", "compare", "components", "lib", "pages", "static", "vendor"}
 OWN = _PROGRAMS | _PAGES | _FILES
-"""What the server's own addresses begin with: below one of these nobody could tell which of the two an address is."""
+"""What the server's own addresses begin with: below one of these nobody could tell which of the two an
+address is.
+"""
 
 # It is written into HTML, a cookie and scripts as it is given.
 _PATH = re.compile(r"(?:/(?:[A-Za-z0-9._~@+-]|%[0-9A-Fa-f]{2})+)*")
@@ -27,22 +32,27 @@ def base_path_of(path: str) -> str:
     base = path.removesuffix("/")
     parts = base.split("/")[1:]
     texts = [unquote(part, errors="surrogateescape") for part in parts]
-    reserved = any(text in (".", "..") or re.search(r"[\x00-\x1f\x7f/\\\udc80-\udcff]", text) for text in texts)
+    reserved = any(
+        text in (".", "..") or re.search(r"[\x00-\x1f\x7f/\\\udc80-\udcff]", text) for text in texts
+    )
     if not _PATH.fullmatch(base) or reserved:
         raise InvalidInput(
-            f"base_path = {path!r} is not accepted: give the path below which a proxy shows the server, such as /user/ada/proxy/3001 "
+            f"base_path = {path!r} is not accepted: give the path below which a proxy shows the server, "
+            "such as /user/ada/proxy/3001 "
             "(letters, digits, . _ ~ % @ + - and /)"
         )
     if texts and texts[0] in OWN:
         raise InvalidInput(
-            f"base_path = {path!r} is not accepted: addresses of the server's own begin with /{texts[0]}; give another first part, "
+            f"base_path = {path!r} is not accepted: addresses of the server's own begin with /{texts[0]}; "
+            "give another first part, "
             "such as /halving"
         )
     return base
 
 
 class BasePath:
-    """An ASGI middleware outside of all others, which takes the base path off what is asked; what is inside sees its own addresses alone.
+    """An ASGI middleware outside of all others, which takes the base path off what is asked; what is inside
+    sees its own addresses alone.
 
     Args:
         base_path: as :func:`base_path_of` gives it, not empty.
@@ -54,7 +64,11 @@ class BasePath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._base}/"):
-            scope = {**scope, "path": scope["path"].removeprefix(self._base) or "/", "raw_path": self._inside(scope.get("raw_path"))}
+            scope = {
+                **scope,
+                "path": scope["path"].removeprefix(self._base) or "/",
+                "raw_path": self._inside(scope.get("raw_path")),
+            }
         await self._app(scope, receive, send)
 
     def _inside(self, raw: bytes | None) -> bytes | None:

@@ -11,7 +11,9 @@ from server.state import State
 
 
 async def checkpoint_response(state: State, digest: str, headers: Mapping[str, str]) -> StreamingResponse:
-    """The answer with a checkpoint as one file. A fault of the store that is there before its first byte is raised.
+    """The answer with a checkpoint as one file.
+
+    A fault of the store that is there before its first byte is raised.
 
     Raises:
         NotFound: no such blob.
@@ -21,4 +23,6 @@ async def checkpoint_response(state: State, digest: str, headers: Mapping[str, s
         # With torch, which may take longer to import than the store has for its answer.
         await run_in_threadpool(import_module, "halving.checkpoints.sharded.assembled")
     found = await state.store_threads.read(download, state.store, digest)
-    return StreamingResponse(state.store_threads.stream(found.pieces), 200, {**headers, "Content-Length": str(found.size)})
+    return StreamingResponse(
+        state.store_threads.stream(found.pieces), 200, {**headers, "Content-Length": str(found.size)}
+    )

@@ -1,4 +1,6 @@
-"""Addresses from which a checkpoint can be fetched for a while without a token: S3's own where it is a file there, else this server's."""
+"""Addresses from which a checkpoint can be fetched for a while without a token: S3's own where it is a file
+there, else this server's.
+"""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -17,12 +19,16 @@ PATH = "/api/v1/signed"
 
 
 def checkpoint_link(state: State, digest: str) -> tuple[str, datetime]:
-    """The address of a checkpoint, and until when it holds. What is in the store only in parts, this server puts together."""
+    """The address of a checkpoint, and until when it holds.
+
+    What is in the store only in parts, this server puts together.
+    """
     expires_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=SECONDS)
     if state.store.root.startswith("s3://") and not _is_in_parts(state.store, digest):
         holder = state.store
         with suppress(StoreError):  # it does not answer: the address holds for when it does
-            holder = state.store.holder(blob_name(digest))  # a version may be promoted long after its checkpoint has moved
+            # a version may be promoted long after its checkpoint has moved
+            holder = state.store.holder(blob_name(digest))
         if holder.root.startswith("s3://"):
             return _presigned(holder, blob_name(digest)), expires_at
     return f"{PATH}/{_signer(state).dumps(digest)}", expires_at
@@ -54,4 +60,8 @@ def _signer(state: State) -> URLSafeTimedSerializer:
 def _presigned(store: Store, name: str) -> str:
     """S3's address of a file; only the request's signature is in it, and no request is made for it."""
     bucket, _, key = store.path(name).partition("/")
-    return str(s3_client(store).generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=SECONDS))
+    return str(
+        s3_client(store).generate_presigned_url(
+            "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=SECONDS
+        )
+    )

@@ -15,17 +15,26 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Any) -> None:
     """Add the server's commands to the ``halving`` command."""
-    serve = add_command(commands, "serve", "open the API and the page that shows runs, sweeps and models", _serve)
+    serve = add_command(
+        commands, "serve", "open the API and the page that shows runs, sweeps and models", _serve
+    )
     serve.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine alone; elsewhere tokens are asked for)"
+        "--host",
+        default="127.0.0.1",
+        help="where to listen (default: 127.0.0.1, this machine alone; elsewhere tokens are asked for)",
     )
     serve.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}")
-    serve.add_argument("--tokens", action="store_true", help="ask for tokens also on this machine alone, as behind a proxy")
+    serve.add_argument(
+        "--tokens", action="store_true", help="ask for tokens also on this machine alone, as behind a proxy"
+    )
     serve.add_argument(
         "--base-path",
         metavar="PATH",
         default=os.environ.get("HALVING_BASE_PATH", ""),
-        help="below which a proxy shows the server, such as /user/ada/proxy/3001 (default: HALVING_BASE_PATH, else none)",
+        help=(
+            "below which a proxy shows the server, such as /user/ada/proxy/3001 (default: "
+            "HALVING_BASE_PATH, else none)"
+        ),
     )
     serve.add_argument(
         "--dagster-url",
@@ -38,18 +47,37 @@ def add_commands(commands: Any) -> None:
         type=float,
         default=AUDIT_DAYS,
         metavar="N",
-        help=f"after which the audit forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a hundred years)",
+        help=(
+            f"after which the audit forgets a write (default: {AUDIT_DAYS:g}; the longest, 36500, is a "
+            "hundred years)"
+        ),
     )
     actions = add_group(commands, "tokens", "make, list and revoke the server's tokens")
     create = add_command(actions, "create", "make a token and print it, this once", _create)
     create.add_argument("name", help="who or what uses it, for example ada or ci; each name is used once")
     create.add_argument(
-        "--scope", choices=("read", "write", "admin"), default="read", help="each may do what those before it may (default: read)"
+        "--scope",
+        choices=("read", "write", "admin"),
+        default="read",
+        help="each may do what those before it may (default: read)",
     )
-    create.add_argument("--project", "-p", metavar="NAME", action="append", help="only runs, sweeps and models of this project; repeatable")
-    create.add_argument("--days", type=float, metavar="N", help="after which it no longer holds (default: never)")
+    create.add_argument(
+        "--project",
+        "-p",
+        metavar="NAME",
+        action="append",
+        help="only runs, sweeps and models of this project; repeatable",
+    )
+    create.add_argument(
+        "--days", type=float, metavar="N", help="after which it no longer holds (default: never)"
+    )
     add_command(actions, "list", "list all tokens, also those that no longer hold", _list)
-    revoke = add_command(actions, "revoke", "make a token hold no longer, and end the sessions that were opened with it", _revoke)
+    revoke = add_command(
+        actions,
+        "revoke",
+        "make a token hold no longer, and end the sessions that were opened with it",
+        _revoke,
+    )
     revoke.add_argument("name", help="as `halving tokens list` shows it")
 
 
@@ -75,7 +103,9 @@ def _create(arguments: argparse.Namespace) -> int:
         return 0
     print(token)
     console(stderr=True).print(
-        "keep it well: it is not shown again. Requests carry it as Authorization: Bearer …", style="dim", highlight=False
+        "keep it well: it is not shown again. Requests carry it as Authorization: Bearer …",
+        style="dim",
+        highlight=False,
     )
     return 0
 
@@ -83,7 +113,8 @@ def _create(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     """List tokens.
 
-    JSON: ``{"tokens": [{"name", "scope", "projects", "created_at", "last_used_at", "expires_at", "revoked_at", "holds"}]}``.
+    JSON: ``{"tokens": [{"name", "scope", "projects", "created_at", "last_used_at", "expires_at",
+    "revoked_at", "holds"}]}``.
     """
     from server.identity.tokens import list_tokens
 
@@ -92,14 +123,28 @@ def _list(arguments: argparse.Namespace) -> int:
         print_json({"tokens": [token.as_dict() for token in found]})
         return 0
     if not found:
-        console(markup=True).print("there are no tokens yet: [bold]halving tokens create NAME --scope admin[/] makes one")
+        console(markup=True).print(
+            "there are no tokens yet: [bold]halving tokens create NAME --scope admin[/] makes one"
+        )
         return 0
     rows = []
     for token in found:
         state = "holds" if token.holds else "revoked" if token.revoked_at else "too old"
         projects = ", ".join(token.projects) if token.projects is not None else "all"
-        rows.append([token.name, token.scope, projects, state, _day(token.created_at), _moment(token.last_used_at), _day(token.expires_at)])
-    print_table(console(), ("token", "scope", "projects", "state", "made", "last used", "until"), rows, first=True)
+        rows.append(
+            [
+                token.name,
+                token.scope,
+                projects,
+                state,
+                _day(token.created_at),
+                _moment(token.last_used_at),
+                _day(token.expires_at),
+            ]
+        )
+    print_table(
+        console(), ("token", "scope", "projects", "state", "made", "last used", "until"), rows, first=True
+    )
     return 0
 
 
@@ -111,7 +156,9 @@ def _revoke(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(token.as_dict())
     else:
-        console().print(f"the token {token.name} holds no longer: within seconds no server takes it", highlight=False)
+        console().print(
+            f"the token {token.name} holds no longer: within seconds no server takes it", highlight=False
+        )
     return 0
 
 

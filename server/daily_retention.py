@@ -1,4 +1,6 @@
-"""Retention that nobody asks for, begun by a server on a disk, which may be all that is there on a day when nothing is trained."""
+"""Retention that nobody asks for, begun by a server on a disk, which may be all that is there on a day when
+nothing is trained.
+"""
 
 import asyncio
 import contextlib

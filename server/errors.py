@@ -26,9 +26,12 @@ _SHOWN = 100  # characters of a value
 CATALOG_AWAY = "the catalog does not answer; try again"
 STORE_AWAY = "the store does not answer: why is in the server's log; try again in a few seconds"
 _STORE_UNREAD = (
-    "the store could not be read: it refuses this server, or a file in it is damaged; the server's log says which; try again later"
+    "the store could not be read: it refuses this server, or a file in it is damaged; the server's log "
+    "says which; try again later"
 )
-DISK_FULL = "there is no room left on the server's disk, and nothing of this was kept: free some, then send it again"
+DISK_FULL = (
+    "there is no room left on the server's disk, and nothing of this was kept: free some, then send it again"
+)
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _log = logging.getLogger(__name__)
 
@@ -86,7 +89,9 @@ def add_error_handlers(app: FastAPI, root: str) -> None:
 
 
 def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
-    """The answer to a request that raised this; ``root`` is the store's, which is not for everybody who may ask."""
+    """The answer to a request that raised this; ``root`` is the store's, which is not for everybody who may
+    ask.
+    """
     if disk_is_full(error):
         _log.error("the disk is full: %s", error)
         return problem(507, DISK_FULL)
@@ -112,17 +117,22 @@ def disk_is_full(error: BaseException) -> bool:
 
 
 def without_root(text: str, root: str) -> str:
-    """A message of the library, which names the store by its address, as those may know it who see neither its disk nor its bucket."""
+    """A message of the library, which names the store by its address, as those may know it who see neither
+    its disk nor its bucket.
+    """
     for known in (root, root.partition("?")[0]):  # on S3 its options follow
         text = re.sub(rf"(?:\bthe store )?(?<![\w/]){re.escape(known)}(?![\w-])", "the store", text)
     return text
 
 
-_REASONS = ("error", "reason", "why", "texts")  # names of an answer's fields that have messages of the library
+# names of an answer's fields that have messages of the library
+_REASONS = ("error", "reason", "why", "texts")
 
 
 def reasons_without_root(value: Any, root: str, name: str = "") -> Any:
-    """An answer, or a part of it, without where the store is, in all messages that say why something ended or was left out."""
+    """An answer, or a part of it, without where the store is, in all messages that say why something ended or
+    was left out.
+    """
     if isinstance(value, dict):
         return {key: reasons_without_root(part, root, key) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -131,9 +141,16 @@ def reasons_without_root(value: Any, root: str, name: str = "") -> Any:
 
 
 def store_fault(error: Exception | str) -> str:
-    """What is said of a fault of the store. Its own words, which name buckets, hosts and folders, are for the log alone."""
+    """What is said of a fault of the store.
+
+    Its own words, which name buckets, hosts and folders, are for the log alone.
+    """
     _log.warning("the store: %s", error)
-    return _STORE_UNREAD if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable) else STORE_AWAY
+    return (
+        _STORE_UNREAD
+        if isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
+        else STORE_AWAY
+    )
 
 
 def _known(error: HalvingError, root: str | None) -> JSONResponse:
@@ -142,7 +159,13 @@ def _known(error: HalvingError, root: str | None) -> JSONResponse:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     column = getattr(error, "column", None)
     more = {"column": column} if column is not None else {}
-    detail = store_fault(error) if isinstance(error, StoreError) else str(error) if root is None else without_root(str(error), root)
+    detail = (
+        store_fault(error)
+        if isinstance(error, StoreError)
+        else str(error)
+        if root is None
+        else without_root(str(error), root)
+    )
     return problem(status, detail, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None, **more)
 
 
@@ -150,7 +173,11 @@ def _words(error: HTTPException) -> str:
     """The web framework's own errors name nothing: say what was asked for."""
     if error.detail != HTTPStatus(error.status_code).phrase:
         return str(error.detail)
-    known = {404: "there is nothing at this address", 405: "this address does not know this method", 413: "the body is too large"}
+    known = {
+        404: "there is nothing at this address",
+        405: "this address does not know this method",
+        413: "the body is too large",
+    }
     return known.get(error.status_code, error.detail)
 
 
@@ -165,7 +192,10 @@ def _sentence(error: RequestValidationError) -> str:
         return f"{field} is missing: give it in the {place}"
     message = asked_for(first)
     message = message[0].lower() + message[1:] if message.startswith("Input should") else message
-    return f"{field}{_shown(first.get('input'))} is not accepted: {message.replace('input should', 'it should', 1)}"
+    return (
+        f"{field}{_shown(first.get('input'))} is not accepted: "
+        f"{message.replace('input should', 'it should', 1)}"
+    )
 
 
 def _shown(value: Any) -> str:

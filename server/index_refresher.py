@@ -12,12 +12,20 @@ from resources.analysis.run_index.lease import hold_lease, new_holder, release_l
 from resources.analysis.run_index.refresh import Refresher
 from server.state import State
 
-SHORTEST, SHARE, FIRST_SHARE = 2.0, 20, 3
-"""It looks every two seconds where that takes at most one part in so many of the time, else as seldom as it must: of a core's time where
-the store is a folder, so that a machine that trains is not taken for a slow look; and of the store's, where it is elsewhere. While runs
-are new to the index (a server's first start on an old store) it may take the greater part: they cannot be seen before."""
+SHORTEST = 2.0
+SHARE = 20
+FIRST_SHARE = 3
+"""It looks every two seconds where that takes at most one part in so many of the time, else as seldom as it
+must: of a core's time where the store is a folder, so that a machine that trains is not taken for a slow
+look; and of the store's, where it is elsewhere.
+
+While runs are new to the index (a server's first start on an old store) it may take the greater part: they
+cannot be seen before.
+"""
 _LONGEST_LOOK = 2.0  # seconds; then another server's turn, or a stop, is noticed
-_FIRST_PAUSE, _LAST_PAUSE = 5.0, 60.0  # seconds after a failure
+# seconds after a failure
+_FIRST_PAUSE = 5.0
+_LAST_PAUSE = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +47,8 @@ class IndexRefresher:
     """
 
     def __init__(self, state: State) -> None:
-        self._catalog, self._refresher = state.catalog, Refresher(state.store, state.catalog)
+        self._catalog = state.catalog
+        self._refresher = Refresher(state.store, state.catalog)
         self._clock = time.monotonic if state.store.folder is None else time.thread_time
         self._name = new_holder()
         self._ended = threading.Event()
@@ -54,16 +63,26 @@ class IndexRefresher:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        failures, pause = 0, 0.0
+        failures = 0
+        pause = 0.0
         while not self._ended.wait(pause):
             began = self._clock()
             try:
-                done = self._refresher.refresh(_LONGEST_LOOK) if hold_lease(self._catalog, self._name) else None
+                done = (
+                    self._refresher.refresh(_LONGEST_LOOK) if hold_lease(self._catalog, self._name) else None
+                )
                 share = FIRST_SHARE if done and done.left else SHARE
-                failures, pause = 0, max(SHORTEST, (share - 1) * (self._clock() - began))
-            except Exception as error:  # noqa: BLE001  # store or catalog are away, or worse: the server goes on answering
+                failures = 0
+                pause = max(SHORTEST, (share - 1) * (self._clock() - began))
+            except Exception as error:  # noqa: BLE001
+                # store or catalog are away, or worse: the server goes on answering
                 pause = min(_FIRST_PAUSE * 2**failures, _LAST_PAUSE)
                 failures = min(failures + 1, 10)
-                _log.warning("the index of runs was not refreshed, next try in %.0f s: %s: %s", pause, type(error).__name__, error)
+                _log.warning(
+                    "the index of runs was not refreshed, next try in %.0f s: %s: %s",
+                    pause,
+                    type(error).__name__,
+                    error,
+                )
         with contextlib.suppress(Exception):  # the catalog is away: the lease ends by itself
             release_lease(self._catalog, self._name)

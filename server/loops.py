@@ -1,4 +1,6 @@
-"""The studies that external loops train, as far as this process answers their loops: each with its scheduler, in memory."""
+"""The studies that external loops train, as far as this process answers their loops: each with its scheduler,
+in memory.
+"""
 
 import threading
 from collections import OrderedDict
@@ -12,21 +14,27 @@ _RETRY_SECONDS = 2.0  # while the catalog is away; the loop asks again
 
 
 class Loops:
-    """Keeps the studies that were asked about last; the others are read again from the catalog when they are asked about."""
+    """Keeps the studies that were asked about last; the others are read again from the catalog when they are
+    asked about.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog, self._lock = catalog, threading.Lock()
+        self._catalog = catalog
+        self._lock = threading.Lock()
         self._known: OrderedDict[str, Future[ExternalLoops]] = OrderedDict()
 
     def of(self, study: str) -> ExternalLoops:
-        """One study. The first who asks reads it; those who ask for the same meanwhile wait, and nobody else does.
+        """One study.
+
+        The first who asks reads it; those who ask for the same meanwhile wait, and nobody else does.
 
         Raises:
             NotFound: no such sweep.
             DrivenOtherwise: Dagster runs its trials.
         """
         with self._lock:
-            found, new = self._known.get(study), study not in self._known
+            found = self._known.get(study)
+            new = study not in self._known
             if found is None:
                 found = self._known[study] = Future()
             self._known.move_to_end(study)
@@ -50,7 +58,8 @@ class Loops:
     def _read(self, study: str, place: "Future[ExternalLoops]") -> None:
         try:
             place.set_result(ExternalLoops(self._catalog, study, retry_seconds=_RETRY_SECONDS))
-        except BaseException as error:  # noqa: BLE001  # whoever waits is told, and whoever asks next tries again
+        except BaseException as error:  # noqa: BLE001
+            # whoever waits is told, and whoever asks next tries again
             with self._lock:
                 if self._known.get(study) is place:
                     del self._known[study]

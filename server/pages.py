@@ -1,9 +1,10 @@
-"""The page: one HTML file for all its paths, and the files it is made of, read when the server starts and answered from memory.
+"""The page: one HTML file for all its paths, and the files it is made of, read when the server starts and
+answered from memory.
 
-Each file has an address with the digest of all of them, ``/static/<digest>/app.js``: a browser keeps it for good, asks for nothing again
-when it is reloaded, and after an upgrade never puts an old module beside a new one. Where a proxy shows the page below a path, that is
-put before each address. The HTML is asked for each time, and names for each
-path all modules that its page needs, so that none waits until another one was read.
+Each file has an address with the digest of all of them, ``/static/<digest>/app.js``: a browser keeps it for
+good, asks for nothing again when it is reloaded, and after an upgrade never puts an old module beside a new
+one. Where a proxy shows the page below a path, that is put before each address. The HTML is asked for each
+time, and names for each path all modules that its page needs, so that none waits until another one was read.
 """
 
 import gzip
@@ -36,18 +37,27 @@ PATHS = {
     "/datasets/{name}": ("pages/dataset.js",),
     "/login": ("pages/login.js",),
 }
-"""What the page's router (``static/app.js``) knows, each with its module and what else is always run there, the earliest last; every
-other path is a file or nothing."""
+"""What the page's router (``static/app.js``) knows, each with its module and what else is always run there,
+the earliest last; every other path is a file or nothing.
+"""
 
-_HTML, _SHELL = "index.html", "app.js"
+_HTML = "index.html"
+_SHELL = "app.js"
 _PAGE = "text/html"
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".json": "application/json", ".html": "text/html"}
+_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".html": "text/html",
+}
 _KEPT = "public, max-age=31536000, immutable"
 _ASKED = "no-cache"  # kept, but asked for (304) each time
 _FOR_GOOD = "/static/"
 _MODULES = 'data-modules=""'  # in the HTML; early.js reads it
 _BASE = 'data-base=""'  # so do early.js and lib/base.js
-# `import{a}from"b"` and `import "b"`, of libraries and of our own; not `import("b")`, which is for later, nor JSDoc's types.
+# `import{a}from"b"` and `import "b"`, of libraries and of our own; not `import("b")`, which is for later, nor
+# JSDoc's types.
 _IMPORT = re.compile(r"""\b(?:import\s*|(?:import|export)\b[^"'();=]*?\bfrom\s*)["']([^"']+)["']""")
 _IMPORT_MAP = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
 _MAPPED = re.compile(r'"([^"]+)": "/([^"]+)"')
@@ -66,14 +76,26 @@ class _Answer:
     @classmethod
     def of(cls, body: bytes, kind: str, keep: str) -> Self:
         tag = f'W/"{sha256(body).hexdigest()[:16]}"'  # weak: the packed body has the same
-        headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": keep, "ETag": tag, "Vary": "Accept-Encoding"}
-        return cls(tag, [(name.lower().encode(), value.encode()) for name, value in headers.items()], body, _packed(body))
+        headers = {
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Cache-Control": keep,
+            "ETag": tag,
+            "Vary": "Accept-Encoding",
+        }
+        return cls(
+            tag,
+            [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+            body,
+            _packed(body),
+        )
 
     async def send(self, scope: Scope, send: Send, status: int = 200) -> None:
         asked = Headers(scope=scope)
-        body, headers = self.body, list(self.headers)
+        body = self.body
+        headers = list(self.headers)
         if status == 200 and is_known(self.tag, asked.get("if-none-match")):
-            status, body = 304, b""
+            status = 304
+            body = b""
         elif "gzip" in asked.get("accept-encoding", ""):
             body = self.packed
             headers.append((b"content-encoding", b"gzip"))
@@ -92,14 +114,24 @@ class PageFiles:
     """
 
     def __init__(self, static: Path = STATIC, base_path: str = "") -> None:
-        files = {path.relative_to(static).as_posix(): path.read_bytes() for path in sorted(static.rglob("*")) if path.is_file()}
+        files = {
+            path.relative_to(static).as_posix(): path.read_bytes()
+            for path in sorted(static.rglob("*"))
+            if path.is_file()
+        }
         source = files.pop(_HTML).decode()
-        digest = sha256(b"".join(name.encode() + b"\0" + sha256(body).digest() for name, body in files.items())).hexdigest()[:12]
+        digest = sha256(
+            b"".join(name.encode() + b"\0" + sha256(body).digest() for name, body in files.items())
+        ).hexdigest()[:12]
         self._files = files
-        self._named = {name: path for found in _IMPORT_MAP.findall(source) for name, path in _MAPPED.findall(found)}
+        self._named = {
+            name: path for found in _IMPORT_MAP.findall(source) for name, path in _MAPPED.findall(found)
+        }
         self._prefix = f"{_FOR_GOOD}{digest}/"
         self._address = f"{base_path}{self._prefix}"
-        html = _ADDRESS.sub(lambda found: f'"{self._address}{found[1]}"' if found[1] in files else found[0], source)
+        html = _ADDRESS.sub(
+            lambda found: f'"{self._address}{found[1]}"' if found[1] in files else found[0], source
+        )
         self.html = html.replace(_BASE, f'data-base="{base_path}"')
         """The HTML of every path but for the modules that it asks for."""
 
@@ -107,13 +139,16 @@ class PageFiles:
         self._kept = {name: _Answer.of(body, kinds[name], _KEPT) for name, body in files.items()}
         self._asked = {name: _Answer.of(body, kinds[name], _ASKED) for name, body in files.items()}
         self._pages = [
-            (compile_path(path)[0], _Answer.of(self._page(*modules).encode(), "text/html", _ASKED)) for path, modules in PATHS.items()
+            (compile_path(path)[0], _Answer.of(self._page(*modules).encode(), "text/html", _ASKED))
+            for path, modules in PATHS.items()
         ]
         self.shell = _Answer.of(self._page().encode(), "text/html", _ASKED)
         """The page without what any address shows: it says that nothing is there."""
 
     def modules_of(self, *names: str) -> list[str]:
-        """The modules and all that they import, without what is imported later; each one before what it imports."""
+        """The modules and all that they import, without what is imported later; each one before what it
+        imports.
+        """
         found = dict.fromkeys(names)
         waiting = list(names)
         while waiting:
@@ -128,11 +163,15 @@ class PageFiles:
             return self._kept.get(path.removeprefix(self._prefix))
         if path.startswith(_FOR_GOOD):  # of another version, while the server's replicas are upgraded
             return self._asked.get(path.removeprefix(_FOR_GOOD).partition("/")[2])
-        return self._asked.get(path[1:]) or next((answer for pattern, answer in self._pages if pattern.match(path)), None)
+        return self._asked.get(path[1:]) or next(
+            (answer for pattern, answer in self._pages if pattern.match(path)), None
+        )
 
     def _imports(self, name: str) -> Iterator[str]:
         for found in _IMPORT.findall(self._files[name].decode()):
-            path = self._named.get(found) or posixpath.normpath(posixpath.join(posixpath.dirname(name), found))
+            path = self._named.get(found) or posixpath.normpath(
+                posixpath.join(posixpath.dirname(name), found)
+            )
             if path in self._files:
                 yield path
 
@@ -142,15 +181,22 @@ class PageFiles:
 
 
 class Pages:
-    """An ASGI middleware: answers what is asked of the page, and leaves everything else to the application; a browser that looks for a
-    page where there is none gets the page's own words for that."""
+    """An ASGI middleware: answers what is asked of the page, and leaves everything else to the application; a
+    browser that looks for a page where there is none gets the page's own words for that.
+    """
 
     def __init__(self, app: ASGIApp, files: PageFiles) -> None:
-        self._app, self._files = app, files
+        self._app = app
+        self._files = files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or path == "/api" or path.startswith("/api/"):
+        if (
+            scope["type"] != "http"
+            or scope["method"] not in ("GET", "HEAD")
+            or path == "/api"
+            or path.startswith("/api/")
+        ):
             await self._app(scope, receive, send)
         elif answer := self._files.answer(path):
             await answer.send(scope, send)

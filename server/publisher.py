@@ -1,4 +1,6 @@
-"""The thread that tells the store what was changed of models, so that an outage of the store holds up nobody who decides."""
+"""The thread that tells the store what was changed of models, so that an outage of the store holds up nobody
+who decides.
+"""
 
 import asyncio
 import logging
@@ -17,13 +19,17 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 1.0
 """That an answer waits for the store: who then asks it finds the new champion, if it is not away."""
 
-_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0  # seconds after a failure
+# seconds after a failure
+_FIRST_PAUSE = 1.0
+_LAST_PAUSE = 60.0
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def models_published(state: "State") -> AsyncIterator[None]:
-    """Publish models for the length of the ``with`` block, at first what an earlier server left: one of the server's services."""
+    """Publish models for the length of the ``with`` block, at first what an earlier server left: one of the
+    server's services.
+    """
     state.publisher.start()
     try:
         yield
@@ -32,17 +38,24 @@ async def models_published(state: "State") -> AsyncIterator[None]:
 
 
 class Publisher:
-    """Publishes in a thread of its own. What the store does not take is logged and tried again, less and less often."""
+    """Publishes in a thread of its own.
+
+    What the store does not take is logged and tried again, less and less often.
+    """
 
     def __init__(self, store: Store, catalog: Catalog) -> None:
-        self._store, self._catalog = store, catalog
+        self._store = store
+        self._catalog = catalog
         self._changed = threading.Condition()
-        self._asked, self._done = 1, 0  # once at the beginning
+        # once at the beginning
+        self._asked = 1
+        self._done = 0
         self._ended = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._ended, self._thread = False, threading.Thread(target=self._run, name="halving-publisher", daemon=True)
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="halving-publisher", daemon=True)
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:

@@ -29,9 +29,14 @@ def serve(settings: Settings, *, as_json: bool = False) -> int:
     app = create_app(settings)
     state: State = app.state.halving
     if settings.asks_for_tokens and not any(token.holds for token in list_tokens(state.catalog)):
-        where = "--tokens is given" if settings.tokens else f"--host {settings.host} can be reached from other machines"
+        where = (
+            "--tokens is given"
+            if settings.tokens
+            else f"--host {settings.host} can be reached from other machines"
+        )
         raise InvalidInput(
-            f"{where}, so who asks must have a token, and there is none yet: halving tokens create NAME --scope admin makes one"
+            f"{where}, so who asks must have a token, and there is none yet: halving tokens create NAME "
+            "--scope admin makes one"
         )
     # No access log: a proxy has one, and writes are in the audit.
     config = uvicorn.Config(
@@ -53,7 +58,8 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, *, as_json: bool) -> None:
         super().__init__(config)
-        self._app, self._as_json = app, as_json
+        self._app = app
+        self._as_json = as_json
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -71,25 +77,37 @@ class _Server(uvicorn.Server):
 
     def _say(self) -> None:
         state: State = self._app.state.halving
-        settings, catalog = state.settings, masked(state.catalog.url)
+        settings = state.settings
+        catalog = masked(state.catalog.url)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        url, store = f"http://{host}:{settings.port}", state.store.address("").rstrip("/")
+        url = f"http://{host}:{settings.port}"
+        store = state.store.address("").rstrip("/")
         if self._as_json:
-            said = {"url": url, "base_path": settings.base_path, "store": store, "catalog": catalog, "tokens": settings.asks_for_tokens}
+            said = {
+                "url": url,
+                "base_path": settings.base_path,
+                "store": store,
+                "catalog": catalog,
+                "tokens": settings.asks_for_tokens,
+            }
             print(json.dumps(said), flush=True)
             return
         who = "who has a token" if settings.asks_for_tokens else "this machine alone, without a token"
         out = console()
         below = f", below {settings.base_path}" if settings.base_path else ""
         out.print(f"Halving's page and API: {url}{below}", highlight=False)
-        out.print(f"store {store}, catalog {catalog}; for {who}. Ctrl-C stops it.", style="dim", highlight=False)
+        out.print(
+            f"store {store}, catalog {catalog}; for {who}. Ctrl-C stops it.", style="dim", highlight=False
+        )
         sys.stdout.flush()
 
 
 def _leave_to_no_collection() -> None:
-    """Have the garbage collector pass over what there is now, which stays as long as the server: modules, routes, schemas.
+    """Have the garbage collector pass over what there is now, which stays as long as the server: modules,
+    routes, schemas.
 
-    To look at all of that takes a fifth of a second, in which nobody is answered, and is done every few seconds under load.
+    To look at all of that takes a fifth of a second, in which nobody is answered, and is done every few
+    seconds under load.
     """
     gc.collect()
     gc.freeze()

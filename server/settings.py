@@ -21,8 +21,10 @@ class Settings:
         root: the store (None: ``HALVING_ROOT``, then ``./.halving``).
         catalog_url: the catalog (None: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
         host, port: where it listens.
-        tokens: ask for tokens also when it listens on this machine alone, because a proxy there lets others in.
-        base_path: below which people see the server, behind a proxy that puts it there; a slash at its end is dropped.
+        tokens: ask for tokens also when it listens on this machine alone, because a proxy there lets others
+            in.
+        base_path: below which people see the server, behind a proxy that puts it there; a slash at its end is
+            dropped.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
         audit_days: after which the audit forgets a write; None keeps all.
 
@@ -41,7 +43,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.audit_days is not None and not 0 < self.audit_days <= _MOST_DAYS:
-            raise InvalidInput(f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MOST_DAYS}")
+            raise InvalidInput(
+                f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MOST_DAYS}"
+            )
         object.__setattr__(self, "base_path", base_path_of(self.base_path))
 
     @property

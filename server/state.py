@@ -23,16 +23,28 @@ from server.store_threads import StoreThreads
 from server.turns import Turns
 
 CATALOG_PATIENCE = 2.0  # seconds; people and probes are better told at once that it is away
-_CONNECTIONS, _ACCESS_CONNECTIONS = 8, 2  # to Postgres; the server's threads share them
-INDEX_QUERIES, EACH = 6, 3  # questions to the index of runs at a time, and of one token
+# to Postgres; the server's threads share them
+_CONNECTIONS = 8
+_ACCESS_CONNECTIONS = 2
+# questions to the index of runs at a time, and of one token
+INDEX_QUERIES = 6
+EACH = 3
 
-LOOPS, LOOPS_EACH = 16, 4
-"""Requests of external loops at a time, and of one study: decisions about it come one after another anyway. On SQLite it is one: more
-threads would only keep the interpreter's lock from the one that decides."""
-LOOPS_WAITING, LOOP_SECONDS = 2_000, 5.0  # of one study; seconds that they wait for their turn
+LOOPS = 16
+LOOPS_EACH = 4
+"""Requests of external loops at a time, and of one study: decisions about it come one after another anyway.
 
-INGEST_THREADS, INGEST_SECONDS = 8, 20.0
-"""Batches, records and blobs that are written into the store at a time, and seconds that others wait for their turn."""
+On SQLite it is one: more threads would only keep the interpreter's lock from the one that decides.
+"""
+# of one study; seconds that they wait for their turn
+LOOPS_WAITING = 2_000
+LOOP_SECONDS = 5.0
+
+INGEST_THREADS = 8
+INGEST_SECONDS = 20.0
+"""Batches, records and blobs that are written into the store at a time, and seconds that others wait for
+their turn.
+"""
 INGEST_BYTES = 256 << 20
 """Of batches and records in memory at a time; what comes beyond that is sent again."""
 
@@ -42,7 +54,8 @@ class State:
     """A server's own state; nothing in it is lost with the process.
 
     Attributes:
-        access_catalog: the same catalog by connections of their own: to find out who asks, and to record it, waits for no route's queries.
+        access_catalog: the same catalog by connections of their own: to find out who asks, and to record it,
+            waits for no route's queries.
         index_turns: questions to the index of runs take turns.
         loop_turns: external loops take turns, those of one study among themselves.
         signing_key: what sessions and addresses are signed with; the same in all replicas.
@@ -71,7 +84,9 @@ class State:
     publisher: Publisher = field(repr=False)
     room: Room = field(default_factory=lambda: Room(INGEST_BYTES), repr=False)
     store_threads: StoreThreads = field(default_factory=StoreThreads, repr=False)
-    ingest_threads: StoreThreads = field(default_factory=lambda: StoreThreads(INGEST_THREADS, INGEST_SECONDS), repr=False)
+    ingest_threads: StoreThreads = field(
+        default_factory=lambda: StoreThreads(INGEST_THREADS, INGEST_SECONDS), repr=False
+    )
 
     @classmethod
     def of(cls, settings: Settings) -> "State":
@@ -87,7 +102,10 @@ class State:
             access_catalog=access_catalog,
             index_turns=Turns(INDEX_QUERIES, EACH),
             loop_turns=Turns(
-                LOOPS, LOOPS_EACH if catalog.engine.dialect.name == "postgresql" else 1, waiting=LOOPS_WAITING, seconds=LOOP_SECONDS
+                LOOPS,
+                LOOPS_EACH if catalog.engine.dialect.name == "postgresql" else 1,
+                waiting=LOOPS_WAITING,
+                seconds=LOOP_SECONDS,
             ),
             signing_key=signing_key(catalog),
             curves=CurveService(store),

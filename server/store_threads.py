@@ -1,4 +1,7 @@
-"""Threads for what reads the store. While the store hangs, as a network disk can, it is they that are held, and other routes go on."""
+"""Threads for what reads the store.
+
+While the store hangs, as a network disk can, it is they that are held, and other routes go on.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -27,7 +30,8 @@ class StoreThreads:
     """
 
     def __init__(self, threads: int = THREADS, seconds: float = SECONDS) -> None:
-        self._limiter, self._seconds = anyio.CapacityLimiter(threads), seconds
+        self._limiter = anyio.CapacityLimiter(threads)
+        self._seconds = seconds
 
     async def run(self, function: Callable[..., _Result], *arguments: Any) -> _Result:
         """What the function gives.
@@ -37,17 +41,25 @@ class StoreThreads:
         """
         with anyio.move_on_after(self._seconds):  # a function that has begun is waited for
             return await anyio.to_thread.run_sync(function, *arguments, limiter=self._limiter)
-        raise Busy(f"{self._limiter.borrowed_tokens} requests wait for the store, which answers slowly or not at all: try again later")
+        raise Busy(
+            f"{self._limiter.borrowed_tokens} requests wait for the store, which answers slowly or not at "
+            "all: try again later"
+        )
 
-    async def read(self, function: Callable[..., _Result], *arguments: Any, seconds: float = READ_SECONDS) -> _Result:
-        """The same for what only reads. It holds its thread until it ends, but nobody waits for it any longer than so many seconds.
+    async def read(
+        self, function: Callable[..., _Result], *arguments: Any, seconds: float = READ_SECONDS
+    ) -> _Result:
+        """The same for what only reads.
+
+        It holds its thread until it ends, but nobody waits for it any longer than so many seconds.
 
         Raises:
             Busy: no thread was free in time.
             StoreUnavailable: it took longer.
         """
         reading = asyncio.ensure_future(self.run(function, *arguments))
-        reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # though nobody may wait any more
+        # though nobody may wait any more
+        reading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         done, _ = await asyncio.wait([reading], timeout=seconds)
         if not done:
             raise StoreUnavailable(f"what is asked for was not read within {seconds:g} s")
@@ -60,7 +72,9 @@ class StoreThreads:
 
 
 def reads_store(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, Any, _Result]]:
-    """A route that takes ``state`` and only reads the store, in threads of its own, and is given up where the store says nothing."""
+    """A route that takes ``state`` and only reads the store, in threads of its own, and is given up where the
+    store says nothing.
+    """
 
     @wraps(route)
     async def in_thread(**given: Any) -> _Result:
@@ -70,7 +84,9 @@ def reads_store(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, A
 
 
 def reads_store_and_writes(route: Callable[..., _Result]) -> Callable[..., Coroutine[Any, Any, _Result]]:
-    """The same for a route that changes something, too: it is waited for, because its answer says whether that was done."""
+    """The same for a route that changes something, too: it is waited for, because its answer says whether
+    that was done.
+    """
 
     @wraps(route)
     async def in_thread(**given: Any) -> _Result:

@@ -1,5 +1,6 @@
-"""How many questions are answered at a time, in all and of one token or about one study; the others wait in the order in which they
-came, and hold neither a thread nor a connection."""
+"""How many questions are answered at a time, in all and of one token or about one study; the others wait in
+the order in which they came, and hold neither a thread nor a connection.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,11 +20,17 @@ class Turns:
 
     Args:
         at_once: questions at a time.
-        each: of one token, or about one study, at a time, so that others have their turn beside its slow ones.
+        each: of one token, or about one study, at a time, so that others have their turn beside its slow
+            ones.
     """
 
-    def __init__(self, at_once: int, each: int, *, waiting: int = MOST_WAITING, seconds: float = SECONDS) -> None:
-        self._free, self._each, self._waiting, self._seconds = asyncio.Semaphore(at_once), each, waiting, seconds
+    def __init__(
+        self, at_once: int, each: int, *, waiting: int = MOST_WAITING, seconds: float = SECONDS
+    ) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._each = each
+        self._waiting = waiting
+        self._seconds = seconds
         self._askers: dict[str, _Asker] = {}
 
     @asynccontextmanager
@@ -35,7 +42,9 @@ class Turns:
         """
         asker = self._askers.setdefault(who, _Asker(self._each))
         if asker.asking >= self._waiting:
-            raise Busy(f"{asker.asking} requests like this one wait already: ask again when some are answered")
+            raise Busy(
+                f"{asker.asking} requests like this one wait already: ask again when some are answered"
+            )
         asker.asking += 1
         try:
             async with self._waited(asker.free), self._waited(self._free):
@@ -51,7 +60,10 @@ class Turns:
             async with asyncio.timeout(self._seconds):
                 await free.acquire()
         except TimeoutError:
-            raise Busy(f"too many requests are being answered, and this one had no turn within {self._seconds:g} s: ask again") from None
+            raise Busy(
+                f"too many requests are being answered, and this one had no turn within {self._seconds:g} "
+                "s: ask again"
+            ) from None
         try:
             yield
         finally:
@@ -60,4 +72,5 @@ class Turns:
 
 class _Asker:
     def __init__(self, each: int) -> None:
-        self.free, self.asking = asyncio.Semaphore(each), 0
+        self.free = asyncio.Semaphore(each)
+        self.asking = 0

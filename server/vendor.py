@@ -1,7 +1,9 @@
-"""``make vendor``: copy the page's libraries from npm into ``static/vendor``, and hold them to the hashes in its ``vendor.json``.
+"""``make vendor``: copy the page's libraries from npm into ``static/vendor``, and hold them to the hashes in
+its ``vendor.json``.
 
-Versions are pinned in ``package.json`` and npm checks each package against ``package-lock.json``. To take a newer one: change
-``package.json``, run ``npm install`` in this folder, then ``make vendor``; the new hashes are written with the new version.
+Versions are pinned in ``package.json`` and npm checks each package against ``package-lock.json``. To take a
+newer one: change ``package.json``, run ``npm install`` in this folder, then ``make vendor``; the new hashes
+are written with the new version.
 """
 
 import hashlib
@@ -43,10 +45,18 @@ def vendor() -> None:
     for name, (package, path) in FILES.items():
         version = json.loads((MODULES / package / "package.json").read_text())["version"]
         source = MODULES / package / path
-        entry = {"package": package, "version": version, "file": path, "sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
+        entry = {
+            "package": package,
+            "version": version,
+            "file": path,
+            "sha256": hashlib.sha256(source.read_bytes()).hexdigest(),
+        }
         before = known.get(name, entry)
         if before["version"] == version and before["sha256"] != entry["sha256"]:
-            sys.exit(f"{package} {version}: {path} has the hash {entry['sha256']}, and {MANIFEST} has {before['sha256']}")
+            sys.exit(
+                f"{package} {version}: {path} has the hash {entry['sha256']}, and {MANIFEST} has "
+                f"{before['sha256']}"
+            )
         manifest[name] = entry
     for name, (package, path) in FILES.items():
         shutil.copyfile(MODULES / package / path, VENDOR / name)

@@ -1,4 +1,5 @@
-"""What the tests above the SDK stand on: a backend in a temporary folder, an empty catalog, a small valid spec, Dagster's command line.
+"""What the tests above the SDK stand on: a backend in a temporary folder, an empty catalog, a small valid
+spec, Dagster's command line.
 
 Each folder of such tests takes the fixtures with ``from tests.backends import *`` in its conftest.py.
 """
@@ -40,9 +41,16 @@ SMALL: dict[str, Any] = {
     "max_trials": 9,
     "concurrency": 2,
     "max_retries": 1,
-    "serving": {"seconds": 0},  # measuring what it costs takes a process and half a second for each version that is judged
-    # Of 20 test rows: equal is told to be within the margin, and half of them wrong to be beyond it. Only x says what the label is.
-    "gates": ["finite_metrics", "lineage", {"leakage": {"accept": ["x"]}}, {"non_inferior": {"margin": 0.21}}],
+    # measuring what it costs takes a process and half a second for each version that is judged
+    "serving": {"seconds": 0},
+    # Of 20 test rows: equal is told to be within the margin, and half of them wrong to be beyond it. Only x
+    # says what the label is.
+    "gates": [
+        "finite_metrics",
+        "lineage",
+        {"leakage": {"accept": ["x"]}},
+        {"non_inferior": {"margin": 0.21}},
+    ],
 }
 
 
@@ -64,9 +72,19 @@ def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
 
 
 def add_version(session: Session, **given: Any) -> ModelVersionRow:
-    """A version that exists in the catalog alone, as if a sweep's winner had been promoted; of ``model``, which is its project too."""
-    model = session.get(RegisteredModelRow, given["model"]) or create_model(session, given["model"], actor="test")
-    about: dict[str, Any] = {"mlflow_stage": "None", "project": model.name, "framework": "torch", "created_at": utcnow(), "tags": {}}
+    """A version that exists in the catalog alone, as if a sweep's winner had been promoted; of ``model``,
+    which is its project too.
+    """
+    model = session.get(RegisteredModelRow, given["model"]) or create_model(
+        session, given["model"], actor="test"
+    )
+    about: dict[str, Any] = {
+        "mlflow_stage": "None",
+        "project": model.name,
+        "framework": "torch",
+        "created_at": utcnow(),
+        "tags": {},
+    }
     empty: dict[str, Any] = {"input_schema": {}, "output_schema": {}, "metrics": {}}
     row = ModelVersionRow(**{**about, **empty, **given})
     number_version(model, row)
@@ -82,7 +100,8 @@ def with_dvc() -> None:
 
 @pytest.fixture(autouse=True)
 def sparing_dvc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DVC takes longer than all else about a small snapshot, and what it does is tested where a test asks for it.
+    """DVC takes longer than all else about a small snapshot, and what it does is tested where a test asks for
+    it.
 
     Processes that a test starts track theirs.
     """
@@ -133,7 +152,8 @@ def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]
     lent: LentDatabases = request.getfixturevalue("lent_catalogs")
     server: Postgres = request.getfixturevalue("postgres")
     name = lent.take()
-    # A machine that is busy with other tests may take longer to accept than a server waits that answers 503, and has its client ask again.
+    # A machine that is busy with other tests may take longer to accept than a server waits that answers 503,
+    # and has its client ask again.
     yield server.url(name) + "?connect_timeout=60"
     lent.give_back(name)
 
@@ -160,7 +180,9 @@ def catalog(any_catalog: str) -> Iterator[Catalog]:
 
 @pytest.fixture
 def lagging(any_catalog: str) -> Iterator[Catalog]:
-    """The same catalog as a process has it for which the server's clock was set forward a moment ago, or whose machine stood still."""
+    """The same catalog as a process has it for which the server's clock was set forward a moment ago, or
+    whose machine stood still.
+    """
     with closing(Catalog(any_catalog)) as catalog:
         catalog._server_clock.set(catalog.now() - 60)
         yield catalog
@@ -182,7 +204,8 @@ class Dagster:
     """Dagster's own command line on an instance of its own, as CI of a user would call it.
 
     Args:
-        folder: of the instance; and of the store and the catalog, unless ``root`` and ``catalog`` name others.
+        folder: of the instance; and of the store and the catalog, unless ``root`` and ``catalog`` name
+            others.
     """
 
     def __init__(self, folder: Path, root: str | None = None, catalog: str | None = None) -> None:
@@ -200,7 +223,9 @@ class Dagster:
         self.backend = Backend(root=root, catalog_url=catalog)
 
     def start(self, *arguments: str, log: Path, module: str = "dagster") -> "subprocess.Popen[bytes]":
-        """Start ``dagster …``, or another of its commands, in a process group of its own, its output in ``log``."""
+        """Start ``dagster …``, or another of its commands, in a process group of its own, its output in
+        ``log``.
+        """
         with log.open("wb") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
@@ -214,7 +239,19 @@ class Dagster:
     def execute_sweep(self, config: Path) -> "subprocess.CompletedProcess[str]":
         """``dagster job execute -m pipelines.definitions -j sweep -c CONFIG``."""
         return subprocess.run(
-            [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(config)],
+            [
+                sys.executable,
+                "-m",
+                "dagster",
+                "job",
+                "execute",
+                "-m",
+                "pipelines.definitions",
+                "-j",
+                "sweep",
+                "-c",
+                str(config),
+            ],
             cwd=CHECKOUT,
             env=self.environment,
             capture_output=True,

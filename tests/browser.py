@@ -1,6 +1,8 @@
-"""Debian's Chromium, driven by Playwright: the one browser of all tests and of the pictures in ``docs/images``.
+"""Debian's Chromium, driven by Playwright: the one browser of all tests and of the pictures in
+``docs/images``.
 
-It is the headless shell: the same engine without the application around it, which takes half of a test's time when it is there.
+It is the headless shell: the same engine without the application around it, which takes half of a test's time
+when it is there.
 """
 
 from collections.abc import Iterator
@@ -38,8 +40,15 @@ def chromium(*arguments: str) -> Iterator[Browser]:
 
 
 def errors_of(page: Page) -> list[str]:
-    """What the page's console calls an error from now on, and what its scripts leave uncaught; grows while the page is open."""
+    """What the page's console calls an error from now on, and what its scripts leave uncaught; grows while
+    the page is open.
+    """
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(f"{message.text} ({message.location})") if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: (
+            errors.append(f"{message.text} ({message.location})") if message.type == "error" else None
+        ),
+    )
     return errors

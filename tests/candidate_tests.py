@@ -1,4 +1,6 @@
-"""Integration tests of an exported model, as a spec names them: each behaves in one way that a real one might."""
+"""Integration tests of an exported model, as a spec names them: each behaves in one way that a real one
+might.
+"""
 
 import os
 import signal
@@ -29,7 +31,8 @@ def failing(folder: str) -> None:
 
 
 def hanging(folder: str) -> None:
-    subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=False)  # what it starts is ended with it
+    # what it starts is ended with it
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=False)
 
 
 def dying(folder: str) -> None:
@@ -38,4 +41,6 @@ def dying(folder: str) -> None:
 
 
 def filling(folder: str) -> None:
-    subprocess.run([sys.executable, "-c", "held = bytearray(800 << 20); import time; time.sleep(600)"], check=False)
+    subprocess.run(
+        [sys.executable, "-c", "held = bytearray(800 << 20); import time; time.sleep(600)"], check=False
+    )

@@ -1,7 +1,9 @@
-"""Kills, and others at work, before the n-th change: of a store's files, in a folder or on S3, or of a catalog, which is a commit.
+"""Kills, and others at work, before the n-th change: of a store's files, in a folder or on S3, or of a
+catalog, which is a commit.
 
-A process that is killed there has left what the changes before it made, and nothing else. So whoever is killed at each n, until one run
-comes to its end, has been in every state that a kill can leave, but for what threads of the same process do in another order.
+A process that is killed there has left what the changes before it made, and nothing else. So whoever is
+killed at each n, until one run comes to its end, has been in every state that a kill can leave, but for what
+threads of the same process do in another order.
 """
 
 import itertools
@@ -35,7 +37,8 @@ class _Filesystem:
     """Arrow's, which tells before it changes a file."""
 
     def __init__(self, inner: Any, tell: Callable[[], None]) -> None:
-        self._inner, self._tell = inner, tell
+        self._inner = inner
+        self._tell = tell
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._inner, name)
@@ -75,9 +78,11 @@ def before_each_change(within: Path, tell: Callable[[], None]) -> Iterator[None]
 def is_killed(step: int, within: Path, action: Callable[[], object]) -> bool:
     """Do something that ends before its n-th change, from 0, as if it were killed there; whether it was.
 
-    From then on nothing is changed any more, by no thread: what cleans up after an error does not after a kill.
+    From then on nothing is changed any more, by no thread: what cleans up after an error does not after a
+    kill.
     """
-    count, lock = 0, threading.Lock()
+    count = 0
+    lock = threading.Lock()
 
     def tell() -> None:
         nonlocal count
@@ -117,11 +122,15 @@ def is_process_killed(step: int, within: Path, action: Callable[[], object]) -> 
 
 
 def is_met(step: int, within: Path, first: Callable[[], object], second: Callable[[], object]) -> bool:
-    """Do two things, of which the first stops before its n-th change until the second has ended, or waits for it; whether it came so far.
+    """Do two things, of which the first stops before its n-th change until the second has ended, or waits for
+    it; whether it came so far.
 
-    Where it has no such change the second comes after it. It waits where the first has a marker for a file that both want to change.
+    Where it has no such change the second comes after it. It waits where the first has a marker for a file
+    that both want to change.
     """
-    left, goes_on, beside = itertools.count(step, -1), threading.Event(), list[Future[object]]()
+    left = itertools.count(step, -1)
+    goes_on = threading.Event()
+    beside = list[Future[object]]()
 
     class Watched:
         """The time as the markers' module has it; its sleep is how one waits for another."""
@@ -152,7 +161,9 @@ def is_met(step: int, within: Path, first: Callable[[], object], second: Callabl
 
 
 def be_later(*stores: Store) -> None:
-    """Have what a killed process left count no more: markers do for two minutes, and empty folders for a day."""
+    """Have what a killed process left count no more: markers do for two minutes, and empty folders for a
+    day.
+    """
     for store in stores:
         for name, _, _ in store.files(""):
             if ".claim-" in name:

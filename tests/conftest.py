@@ -1,7 +1,8 @@
-"""What all tests stand on: an environment without a user's settings, servers of the tests' own, a store on each kind of storage.
+"""What all tests stand on: an environment without a user's settings, servers of the tests' own, a store on
+each kind of storage.
 
-Nothing is imported here of the platform, but where a fork server has it: the SDK's tests do without Dagster and SQLAlchemy. The platform's
-fixtures are in tests/backends.py.
+Nothing is imported here of the platform, but where a fork server has it: the SDK's tests do without Dagster
+and SQLAlchemy. The platform's fixtures are in tests/backends.py.
 """
 
 import gc
@@ -27,23 +28,30 @@ from tests.properties import examples
 from tests.s3 import CREDENTIALS, S3
 from tests.started_processes import started_processes
 
-# Modules and collected tests stay until the end. Looking through them for garbage, again and again, takes longer than collecting them.
+# Modules and collected tests stay until the end. Looking through them for garbage, again and again, takes
+# longer than collecting them.
 gc.disable()
 
 # A shell's background job ignores SIGINT, and what a process ignores its children ignore, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-# A user's settings of a backend of their own; KUBECONFIG, and what is named HALVING_TEST_…, is meant for the tests.
-for name in [name for name in os.environ if name.startswith("HALVING_") and not name.startswith("HALVING_TEST_")]:
+# A user's settings of a backend of their own; KUBECONFIG, and what is named HALVING_TEST_…, is meant for the
+# tests.
+for name in [
+    name for name in os.environ if name.startswith("HALVING_") and not name.startswith("HALVING_TEST_")
+]:
     del os.environ[name]
 os.environ.pop("DAGSTER_HOME", None)
 
-# Of the tests' own S3: a fork server has the variables of the moment when it was started, which may be before there is one.
+# Of the tests' own S3: a fork server has the variables of the moment when it was started, which may be before
+# there is one.
 os.environ.update(CREDENTIALS)
 
 # How long one example takes says more about the machine than about the code.
-settings.register_profile("halving", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "halving", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("halving")
 
 
@@ -58,26 +66,34 @@ _FOLDERS = itertools.count()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A test's own folder, whose number is counted here: pytest lists the folders of all tests before this one to find the next number."""
+    """A test's own folder, whose number is counted here: pytest lists the folders of all tests before this
+    one to find the next number.
+    """
     name = re.sub(r"\W", "_", request.node.name)[:25]
     return tmp_path_factory.mktemp(f"{name}-{next(_FOLDERS)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """A trial's process leaves Ctrl-C to its worker. Where a test is one, the next tests and what they start want it back."""
+    """A trial's process leaves Ctrl-C to its worker.
+
+    Where a test is one, the next tests and what they start want it back.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-_SERVICES = {"browser", "postgres", "redis", "s3"}  # fixtures, and the values of "any_store" and "any_catalog" that need them
+# fixtures, and the values of "any_store" and "any_catalog" that need them
+_SERVICES = {"browser", "postgres", "redis", "s3"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a server (``service``), and drop those that look into the store's own folder (``folder``) on S3."""
+    """Mark the tests that need a server (``service``), and drop those that look into the store's own folder
+    (``folder``) on S3.
+    """
     for item in list(items):
         variants = {value for value in _params(item).values() if isinstance(value, str)}
         if "s3" in variants and item.get_closest_marker("folder"):
@@ -90,7 +106,9 @@ _MAX_ID = 80
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Cut a long value short in its test's id, which pytest escapes, sends from process to process and compares: some are megabytes."""
+    """Cut a long value short in its test's id, which pytest escapes, sends from process to process and
+    compares: some are megabytes.
+    """
     if not isinstance(val, str | bytes) or len(val) <= _MAX_ID:
         return None
     start = val[:_MAX_ID]
@@ -100,7 +118,9 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Let the garbage collector look at what tests make, and no more at what was imported and collected before them."""
+    """Let the garbage collector look at what tests make, and no more at what was imported and collected
+    before them.
+    """
     gc.freeze()
     gc.set_threshold(20_000)  # of what a test makes little is garbage in cycles
     gc.enable()
@@ -119,7 +139,8 @@ _GANGS = [*_TRIALS, "torch", "halving.trial_process.preload_gang", "halving.tria
 def _hold_ready(modules: list[str]) -> None:
     """Have the fork server of this process import modules, whoever is the first to use it.
 
-    That is a trial, a question to a checkpoint or a gang, which names what it needs itself; all others would import theirs in each process.
+    That is a trial, a question to a checkpoint or a gang, which names what it needs itself; all others would
+    import theirs in each process.
     """
     named = forkserver.set_forkserver_preload
     forkserver.set_forkserver_preload = lambda more: named([*modules, *more])
@@ -138,7 +159,9 @@ _STARTED = pytest.StashKey[list[str]]()
 
 @pytest.fixture(autouse=True)
 def _starting_no_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that starts a process has the marker ``slow``: how long a process takes depends on what else the machine does."""
+    """A test that starts a process has the marker ``slow``: how long a process takes depends on what else the
+    machine does.
+    """
     yield
     if not any(request.node.get_closest_marker(name) for name in ("slow", "service")):
         started = request.node.stash[_STARTED]
@@ -151,7 +174,9 @@ def _params(item: pytest.Item) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def _own_module_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is imported from the working folder of an earlier test: importing a trainable adds that folder to the path."""
+    """Nothing is imported from the working folder of an earlier test: importing a trainable adds that folder
+    to the path.
+    """
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -159,7 +184,8 @@ def _own_module_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def postgres() -> Iterator[Postgres]:
     if not INSTALLED:
         pytest.skip("needs Postgres' initdb: apt-get install postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="halving-postgres-"))  # not below pytest's own folder, which only root may enter
+    # not below pytest's own folder, which only root may enter
+    folder = Path(tempfile.mkdtemp(prefix="halving-postgres-"))
     server = Postgres(folder)
     yield server
     server.stop()

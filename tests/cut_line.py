@@ -1,4 +1,6 @@
-"""A line to a Postgres server that counts round trips, and can be cut at the worst moment: a COMMIT is through, its answer is not."""
+"""A line to a Postgres server that counts round trips, and can be cut at the worst moment: a COMMIT is
+through, its answer is not.
+"""
 
 import socket
 import threading
@@ -23,7 +25,8 @@ class CutLine:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = str(server.set(host="127.0.0.1", port=self._listening.getsockname()[1]))
         self.cuts = self.round_trips = 0
-        self._armed, self._answered = False, True
+        self._armed = False
+        self._answered = True
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_after_the_next_commit(self) -> None:
@@ -36,7 +39,9 @@ class CutLine:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                threading.Thread(target=self._carry, args=(client, socket.create_connection(self._server)), daemon=True).start()
+                threading.Thread(
+                    target=self._carry, args=(client, socket.create_connection(self._server)), daemon=True
+                ).start()
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
         threading.Thread(target=self._answer, args=(client, server), daemon=True).start()
@@ -47,7 +52,8 @@ class CutLine:
                 if self._armed and b"COMMIT" in sent:
                     self._armed = False
                     self.cuts += 1
-                    client.shutdown(socket.SHUT_WR)  # the answer arrives no more; whether it came is known from the server's own
+                    # the answer arrives no more; whether it came is known from the server's own
+                    client.shutdown(socket.SHUT_WR)
                     server.sendall(sent)
                     continue
                 server.sendall(sent)

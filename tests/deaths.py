@@ -28,7 +28,9 @@ def be_killed(run: Run) -> None:
 
 
 def hang(run: Run) -> None:
-    """Hang after the first epoch's checkpoint, beside two processes of a data loader, as ``run.params["how"]`` says."""
+    """Hang after the first epoch's checkpoint, beside two processes of a data loader, as
+    ``run.params["how"]`` says.
+    """
     from torch.utils.data import DataLoader
 
     for epoch in run.epochs():

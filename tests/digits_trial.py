@@ -1,4 +1,6 @@
-"""The digits example as a trial with a life: its first one is the best by decree, and is killed once in the middle of its second rung."""
+"""The digits example as a trial with a life: its first one is the best by decree, and is killed once in the
+middle of its second rung.
+"""
 
 import os
 import signal
@@ -10,7 +12,8 @@ from halving import Run
 
 def train(run: Run) -> None:
     """As :func:`examples.digits.train`, with ``preference`` as the objective."""
-    epochs, report = run.epochs, run.report
+    epochs = run.epochs
+    report = run.report
 
     def going_on() -> Iterator[int]:
         for done, epoch in enumerate(epochs()):

@@ -17,7 +17,9 @@ _SAMPLES = 6  # so many are taken before an epoch ends
 
 
 def end_differently(run: Run) -> None:
-    """In its first attempt rank 1 is stopped, in the second it is killed, and in the third it runs out of memory."""
+    """In its first attempt rank 1 is stopped, in the second it is killed, and in the third it runs out of
+    memory.
+    """
     for epoch in run.epochs():
         if epoch == 2 and run.rank == 1:
             if run.attempt == 1:
@@ -25,7 +27,10 @@ def end_differently(run: Run) -> None:
             elif run.attempt == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
             else:
-                raise OutOfMemory("rank 1 ran out of memory in step 2, with 1 micro-batches of 512 rows: give a smaller micro_batch")
+                raise OutOfMemory(
+                    "rank 1 ran out of memory in step 2, with 1 micro-batches of 512 rows: give a smaller "
+                    "micro_batch"
+                )
         distributed.all_reduce(torch.ones(2))
         run.report(score=float(epoch))
         run.save(epochs_seen=[epoch])
@@ -91,15 +96,20 @@ def _compute(amount: int) -> None:
 
 
 def _sample_often(run: Run) -> list[int]:
-    """Have it sampled where the time goes more often than trials do; gives a list that grows by one with each sample."""
+    """Have it sampled where the time goes more often than trials do; gives a list that grows by one with each
+    sample.
+    """
     samples: list[int] = []
     record = partial(run.log, all_ranks=run.rank > 0)
 
     def log(values: dict[str, float], step: int) -> None:
-        record(values, step=len(samples))  # of several in a second, the step that they come with, only the last would count
+        # of several in a second, the step that they come with, only the last would count
+        record(values, step=len(samples))
         samples.append(step)
 
     assert run._system is not None
     run._system.stop()
-    run._system = run._sampled(log, _SAMPLE_SECONDS, (lambda: run._saver.interval.seconds) if run.rank == 0 else None)
+    run._system = run._sampled(
+        log, _SAMPLE_SECONDS, (lambda: run._saver.interval.seconds) if run.rank == 0 else None
+    )
     return samples

@@ -1,7 +1,8 @@
 """Gangs of real processes, for tests of what ranks do together, over gloo on the CPU.
 
-They are forked from a server that has imported what they need and computed nothing. A fork of a test's own process hangs where an earlier
-test has used torch's threads: none of them is there in the child, which waits for them.
+They are forked from a server that has imported what they need and computed nothing. A fork of a test's own
+process hangs where an earlier test has used torch's threads: none of them is there in the child, which waits
+for them.
 """
 
 import multiprocessing
@@ -29,35 +30,51 @@ from halving.trial_process.main import run_trial
 from tests.ports import free_port
 
 SERVER = multiprocessing.get_context("forkserver")
-_PRELOADED = ["pytest", "torch", "halving.trial_process.preload_gang", "halving.trial_process.preload", "tests.gangs"]
-_FRAMEWORKS = ["accelerate", "lightning", "lightning.pytorch", "lightning.fabric", "transformers"]  # where a test has imported them
+_PRELOADED = [
+    "pytest",
+    "torch",
+    "halving.trial_process.preload_gang",
+    "halving.trial_process.preload",
+    "tests.gangs",
+]
+# where a test has imported them
+_FRAMEWORKS = ["accelerate", "lightning", "lightning.pytorch", "lightning.fabric", "transformers"]
 _COLLECTIVE_SECONDS = 120.0
 _LONGEST_SECONDS = 540.0  # pytest's own limit, 600, would end the test without what the ranks have printed
 
 
 class RankFailed(Exception):
-    """A rank has not ended as it should; the others were killed, as those of a real gang are. Says what each has printed."""
+    """A rank has not ended as it should; the others were killed, as those of a real gang are.
+
+    Says what each has printed.
+    """
 
 
 def start(target: Callable[..., object], *given: Any, output: Path | None = None) -> BaseProcess:
-    """Call a function in a process of its own that has this one's environment and one thread; its children are its own matter.
+    """Call a function in a process of its own that has this one's environment and one thread; its children
+    are its own matter.
 
     Args:
         output: a file for what it prints.
     """
     SERVER.set_forkserver_preload([*_PRELOADED, *(name for name in _FRAMEWORKS if name in sys.modules)])
     with pytest.MonkeyPatch.context() as patch:
-        # Until Python 3.13 the server ignores the sys.path that it is sent (python/cpython#117378); the variable does reach it.
+        # Until Python 3.13 the server ignores the sys.path that it is sent (python/cpython#117378); the
+        # variable does reach it.
         patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("OPENBLAS_NUM_THREADS", "1")  # NumPy's, which begin when it is imported
         forkserver.ensure_running()
-    process = SERVER.Process(target=_in_environment, args=(dict(os.environ), output and str(output), target, given))
+    process = SERVER.Process(
+        target=_in_environment, args=(dict(os.environ), output and str(output), target, given)
+    )
     process.start()
     return process
 
 
-def _in_environment(environment: dict[str, str], output: str | None, target: Callable[..., object], given: tuple[Any, ...]) -> None:
+def _in_environment(
+    environment: dict[str, str], output: str | None, target: Callable[..., object], given: tuple[Any, ...]
+) -> None:
     import torch
 
     os.environ.clear()
@@ -81,37 +98,52 @@ def run_gang(world_size: int, body: Callable[..., Any], *given: Any, killed: int
     """
     with tempfile.TemporaryDirectory() as folder:
         group = f"{folder}/group"
-        return _run_together([partial(_in_group, group, rank, world_size, body, given) for rank in range(world_size)], killed)
+        return _run_together(
+            [partial(_in_group, group, rank, world_size, body, given) for rank in range(world_size)], killed
+        )
 
 
-def _in_group(group: str, rank: int, world_size: int, body: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+def _in_group(
+    group: str, rank: int, world_size: int, body: Callable[..., Any], given: tuple[Any, ...]
+) -> Any:
     import torch.distributed as dist
 
     within = timedelta(seconds=_COLLECTIVE_SECONDS)
-    dist.init_process_group("gloo", init_method=Path(group).as_uri(), rank=rank, world_size=world_size, timeout=within)
+    dist.init_process_group(
+        "gloo", init_method=Path(group).as_uri(), rank=rank, world_size=world_size, timeout=within
+    )
     ranks: Ranks = Gang(rank, world_size, rank, timeout=_COLLECTIVE_SECONDS) if world_size > 1 else ALONE
     return body(ranks, *given)
 
 
 def run_ranks(world_size: int, body: Callable[..., Any], *given: Any) -> list[Any]:
-    """Call ``body(*given)`` in processes whose environment is as torchrun sets it; give what it returned, by rank.
+    """Call ``body(*given)`` in processes whose environment is as torchrun sets it; give what it returned, by
+    rank.
 
     Raises:
         RankFailed: as for :func:`run_gang`.
     """
     port = free_port()
-    return _run_together([partial(_as_from_torchrun, rank, world_size, port, body, given) for rank in range(world_size)])
+    return _run_together(
+        [partial(_as_from_torchrun, rank, world_size, port, body, given) for rank in range(world_size)]
+    )
 
 
-def _as_from_torchrun(rank: int, world_size: int, port: int, body: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size))
+def _as_from_torchrun(
+    rank: int, world_size: int, port: int, body: Callable[..., Any], given: tuple[Any, ...]
+) -> Any:
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_WORLD_SIZE=str(world_size)
+    )
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="test")
     return body(*given)
 
 
-def run_in_gang(context: TrialContext, trainable: str, processes: int, granted: int, *answers: Granted) -> tuple[list[Message], int | None]:
-    """Train a trial's attempt as a worker does, in one process or by torchrun's agent and its ranks, with the platform's answers waiting
-    in the pipe.
+def run_in_gang(
+    context: TrialContext, trainable: str, processes: int, granted: int, *answers: Granted
+) -> tuple[list[Message], int | None]:
+    """Train a trial's attempt as a worker does, in one process or by torchrun's agent and its ranks, with the
+    platform's answers waiting in the pipe.
 
     Returns:
         All that the platform heard, and the exit status.
@@ -122,7 +154,11 @@ def run_in_gang(context: TrialContext, trainable: str, processes: int, granted: 
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder, "printed")
         given = (context, trainable, granted, own, 1)
-        agent = start(run_trial, *given, output=printed) if processes == 1 else start(run_gang_of_trial, *given, processes, output=printed)
+        agent = (
+            start(run_trial, *given, output=printed)
+            if processes == 1
+            else start(run_gang_of_trial, *given, processes, output=printed)
+        )
         own.close()
         heard: list[Message] = []
         try:

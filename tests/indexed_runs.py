@@ -27,7 +27,14 @@ class Clock:
         return self.now
 
 
-def add_run(store: Store, run: str, params: dict[str, Any] | None = None, *, project: str = "digits", **curves: list[float]) -> None:
+def add_run(
+    store: Store,
+    run: str,
+    params: dict[str, Any] | None = None,
+    *,
+    project: str = "digits",
+    **curves: list[float],
+) -> None:
     """A finished run, or another attempt at it, with a curve for each keyword."""
     opened = halving.init(project, params or {}, store.root, id=run, system_metrics=None)
     for key, values in curves.items():
@@ -36,8 +43,17 @@ def add_run(store: Store, run: str, params: dict[str, Any] | None = None, *, pro
     opened.finish()
 
 
-def add_record(store: Store, run: str, params: dict[str, Any] | None = None, parent: dict[str, Any] | None = None, **last: float) -> None:
-    """A finished run without points: its records alone, with a last value for each keyword. It takes a hundredth of the time."""
+def add_record(
+    store: Store,
+    run: str,
+    params: dict[str, Any] | None = None,
+    parent: dict[str, Any] | None = None,
+    **last: float,
+) -> None:
+    """A finished run without points: its records alone, with a last value for each keyword.
+
+    It takes a hundredth of the time.
+    """
     records = RunRecords(store, "digits", run)
     records.start(params or {}, parent or {}, None, {"started": now(), "provenance": {}})
     records.end(1, {"status": "finished", "summary": last})
@@ -72,7 +88,9 @@ def with_trial(backend: Backend, spec: SweepSpec) -> str:
         session.add(TrialRow(sweep=sweep, number=0, params={}, status="paused", attempt=1))
     add_run(backend.store, f"{sweep}.0000", project=spec.name, score=[0.1, 0.9, 0.5], other=[1.0])
     record = record_of(backend.store, f"{sweep}.0000", spec.name)
-    record.write_text(record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}", "trial": 0}}'))
+    record.write_text(
+        record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}", "trial": 0}}')
+    )
     return sweep
 
 

@@ -1,4 +1,6 @@
-"""The digits example by ``run.distribute``, whose model counts as large: its checkpoints are sharded, and written beside training."""
+"""The digits example by ``run.distribute``, whose model counts as large: its checkpoints are sharded, and
+written beside training.
+"""
 
 import torch
 from torch.nn import functional

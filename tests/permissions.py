@@ -29,7 +29,8 @@ def _as_anybody() -> Iterator[None]:
         yield
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    header, sets = (ctypes.c_uint32 * 2)(_VERSION, 0), (ctypes.c_uint32 * 6)()
+    header = (ctypes.c_uint32 * 2)(_VERSION, 0)
+    sets = (ctypes.c_uint32 * 6)()
     if libc.capget(header, sets):
         raise OSError(ctypes.get_errno(), "capget")
     effective = sets[0]

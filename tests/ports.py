@@ -4,7 +4,8 @@ import errno
 import random
 import socket
 
-# Neither Linux nor Kubernetes hands these out by itself: a server that is stopped and started again finds its port still free.
+# Neither Linux nor Kubernetes hands these out by itself: a server that is stopped and started again finds its
+# port still free.
 _PORTS = range(20_000, 30_000)
 
 

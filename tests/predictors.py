@@ -1,4 +1,7 @@
-"""Predictors and evaluators for tests: each behaves in one way that a real one might. The data is that of tests.trainables."""
+"""Predictors and evaluators for tests: each behaves in one way that a real one might.
+
+The data is that of tests.trainables.
+"""
 
 import math
 import os
@@ -37,7 +40,9 @@ def named_probabilities(run: TrainedRun, table: pa.Table) -> dict[str, np.ndarra
 
 
 def knowing_its_own_dataset(run: TrainedRun, table: pa.Table) -> np.ndarray:
-    """Right with the train split of the dataset points, which it was trained on; of any other it makes nothing."""
+    """Right with the train split of the dataset points, which it was trained on; of any other it makes
+    nothing.
+    """
     return probabilities(run, table) if run.dataset.name == "points" else np.full((table.num_rows, 2), 0.5)
 
 
@@ -110,7 +115,9 @@ def exiting_beside_a_child(run: TrainedRun, table: pa.Table) -> list[str]:
 
 
 def _marked(run: TrainedRun) -> None:
-    """Start a process in a session of its own, and leave the ids of this one and of that one in the store's folder."""
+    """Start a process in a session of its own, and leave the ids of this one and of that one in the store's
+    folder.
+    """
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     file = Path(run.store.root, "pids")
     file.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")

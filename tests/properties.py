@@ -3,7 +3,9 @@
 import os
 
 ALL = os.environ.get("PROPERTY_EXAMPLES") == "all"
-"""Whether each property is tried on its full number of examples, as ``make test-all`` does; otherwise it is a fifth of them."""
+"""Whether each property is tried on its full number of examples, as ``make test-all`` does; otherwise it is a
+fifth of them.
+"""
 
 _MIN_EXAMPLES = 3
 

@@ -14,7 +14,8 @@ class Redis:
     """A running server; what is stored lives in its memory."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.port = folder, free_port()
+        self._folder = folder
+        self.port = free_port()
         self._server: subprocess.Popen[bytes] | None = None
         self._databases = iter(range(1, 10_000))
         self.start()
@@ -27,7 +28,18 @@ class Redis:
         """Start it, again after :meth:`stop`."""
         import redis
 
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--databases", "10000"]
+        options = [
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--databases",
+            "10000",
+        ]
         command = [INSTALLED or "redis-server", *options, "--dir", str(self._folder)]
         self._server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 60

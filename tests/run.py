@@ -2,8 +2,9 @@
 
 ``python -m tests.run [PYTEST'S ARGUMENTS]``
 
-A test that passes the second time is unsteady: the run is green, and its last lines name the test. A test that fails twice is red. So are
-more than five failures, and a test that takes its whole process along: the run ends there.
+A test that passes the second time is unsteady: the run is green, and its last lines name the test. A test
+that fails twice is red. So are more than five failures, and a test that takes its whole process along: the
+run ends there.
 """
 
 import json
@@ -31,7 +32,10 @@ def main(arguments: list[str]) -> int:
         if status != pytest.ExitCode.TESTS_FAILED or not failed:
             return status
         if len(failed) > MAX_UNSTEADY:
-            print(f"{len(failed)} tests failed, which is more than the {MAX_UNSTEADY} that are run once more", flush=True)
+            print(
+                f"{len(failed)} tests failed, which is more than the {MAX_UNSTEADY} that are run once more",
+                flush=True,
+            )
             return status
         print(f"\nonce more, alone: {len(failed)} of the tests", flush=True)
         report = Path(cache) / "second.xml"
@@ -50,13 +54,16 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
 
 
 def without_group(test: str) -> str:
-    """A test's id without the name of its ``xdist_group``, which pytest-xdist appends: ``test.py::test[a@b]@group``."""
+    """A test's id without the name of its ``xdist_group``, which pytest-xdist appends:
+    ``test.py::test[a@b]@group``.
+    """
     grouped = _GROUP.fullmatch(test)
     return grouped["id"] if grouped else test
 
 
 def _run_pytest(cache: str, arguments: list[str]) -> int:
-    options = ["-p", "tests.run", "-o", f"cache_dir={cache}", "--max-worker-restart=0"]  # with a new worker pytest-xdist may wait for ever
+    # with a new worker pytest-xdist may wait for ever
+    options = ["-p", "tests.run", "-o", f"cache_dir={cache}", "--max-worker-restart=0"]
     command = [sys.executable, "-m", "pytest", *options, *arguments]
     process = subprocess.Popen(command)
     # Ctrl-C reaches pytest as well, which then ends what its tests have started.

@@ -15,7 +15,9 @@ NOW = datetime(2024, 11, 22, 12, tzinfo=UTC)
 
 
 class _Run(NamedTuple):
-    """A run as it is written; ``curves`` by metric, a value for each step, or steps with their values in the order of logging."""
+    """A run as it is written; ``curves`` by metric, a value for each step, or steps with their values in the
+    order of logging.
+    """
 
     run: str
     params: dict[str, Any]
@@ -58,7 +60,14 @@ _RUNS = (
     ),
     _Run(
         "b",
-        {"lr": 1e-3, "optimizer": {"name": "Adam"}, "augment": False, "depth": "3", "note": "it's", "id": 2**53 + 1},
+        {
+            "lr": 1e-3,
+            "optimizer": {"name": "Adam"},
+            "augment": False,
+            "depth": "3",
+            "note": "it's",
+            "id": 2**53 + 1,
+        },
         {"loss": [1.0, 0.4], "val/acc": [math.nan], "back": _BACKWARDS},
         "2024-11-10T00:00:00.000+00:00",
         "2024-11-10T00:00:30.000+00:00",
@@ -70,7 +79,14 @@ _RUNS = (
     ),
     _Run(
         "c",
-        {"lr": math.inf, "optimizer": {"name": "sgd"}, "augment": 1, "depth": True, "note": "5000", "id": 12345678901234567890},
+        {
+            "lr": math.inf,
+            "optimizer": {"name": "sgd"},
+            "augment": 1,
+            "depth": True,
+            "note": "5000",
+            "id": 12345678901234567890,
+        },
         {"loss": [0.3, math.nan], "up": [math.inf]},
         "2024-11-15T12:00:00.000+00:00",
         "2024-11-15T12:00:10.000+00:00",
@@ -78,7 +94,14 @@ _RUNS = (
     ),
     _Run(
         "d",
-        {"lr": "auto", "optimizer": None, "depth": 2.5, "note": "a\nb", "long": f"{_LONG}ab", "id": -(2**53) - 1},
+        {
+            "lr": "auto",
+            "optimizer": None,
+            "depth": 2.5,
+            "note": "a\nb",
+            "long": f"{_LONG}ab",
+            "id": -(2**53) - 1,
+        },
         {},
         "2024-11-20T12:00:00.000+00:00",
         "2024-11-22T11:00:00.000+00:00",
@@ -285,7 +308,8 @@ CASES: list[tuple[str, list[str]]] = [
     ("max(metrics.loss) >= 1", ["b", "a"]),
     ("min(metrics.val/acc) is null", ["e", "d", "c", "b"]),
     ("max(metrics.up) is null", ALL),
-    # Where steps go backwards, what was logged last is the last value; of a run that was killed, the value at the greatest step.
+    # Where steps go backwards, what was logged last is the last value; of a run that was killed, the value at
+    # the greatest step.
     ("metrics.back = 0.9", ["b"]),
     ("metrics.back = 0.1", ["e"]),
     ("min(metrics.back) = 0.1 and max(metrics.back) = 0.9", ["e", "b"]),
@@ -337,7 +361,9 @@ def write_runs(root: Path) -> Store:
 
 
 def _write(root: Path, run: _Run) -> None:
-    opened = halving.init(run.project, run.params, root, id=run.run, seed=run.seed, tags=run.tags, system_metrics=None)
+    opened = halving.init(
+        run.project, run.params, root, id=run.run, seed=run.seed, tags=run.tags, system_metrics=None
+    )
     for key, values in run.curves.items():
         for step, value in (values if isinstance(values, dict) else dict(enumerate(values))).items():
             opened.log({key: value}, step=step)

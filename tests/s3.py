@@ -1,4 +1,6 @@
-"""An S3 API of the tests' own (moto's server, on a free port), and a gate before it that can be shut: S3 that is unavailable."""
+"""An S3 API of the tests' own (moto's server, on a free port), and a gate before it that can be shut: S3 that
+is unavailable.
+"""
 
 import contextlib
 import secrets
@@ -15,7 +17,8 @@ from pyarrow import fs
 
 from tests.ports import free_port
 
-# What any client needs to sign its requests; moto accepts all of them. The secret is in no file, so wherever it is found it has leaked.
+# What any client needs to sign its requests; moto accepts all of them. The secret is in no file, so wherever
+# it is found it has leaked.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tests",
     "AWS_SECRET_ACCESS_KEY": secrets.token_hex(20),
@@ -23,8 +26,8 @@ CREDENTIALS = {
 }
 
 
-# Half of what moto does for a request it would do again for each: list its own folder, and parse the times that it has kept as text.
-# And nobody reads its log.
+# Half of what moto does for a request it would do again for each: list its own folder, and parse the times
+# that it has kept as text. And nobody reads its log.
 _SERVER = """
 import functools
 from moto import backends, server
@@ -45,16 +48,22 @@ class S3:
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        self.host, self.port = host, free_port(host)
+        self.host = host
+        self.port = free_port(host)
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, "-H", host, "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", _SERVER, "-H", host, "-p", str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         self._await()
 
     def root(self, name: str, *, endpoint: str | None = None) -> str:
-        """The address of a store in a bucket of its own, reached at ``endpoint`` (``host:port``), by default the server itself."""
+        """The address of a store in a bucket of its own, reached at ``endpoint`` (``host:port``), by default
+        the server itself.
+        """
         self.filesystem().create_dir(f"halving-{name}")
-        return f"s3://halving-{name}/experiments?endpoint_override={endpoint or self.endpoint}&scheme=http&region=us-east-1"
+        server = endpoint or self.endpoint
+        return f"s3://halving-{name}/experiments?endpoint_override={server}&scheme=http&region=us-east-1"
 
     @property
     def endpoint(self) -> str:
@@ -62,15 +71,26 @@ class S3:
 
     def filesystem(self) -> fs.S3FileSystem:
         """The server as Arrow sees it, to look behind a store's back."""
-        keys = {"access_key": CREDENTIALS["AWS_ACCESS_KEY_ID"], "secret_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}
-        return fs.S3FileSystem(endpoint_override=self.endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True, **keys)
+        keys = {
+            "access_key": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            "secret_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        }
+        return fs.S3FileSystem(
+            endpoint_override=self.endpoint,
+            scheme="http",
+            region="us-east-1",
+            allow_bucket_creation=True,
+            **keys,
+        )
 
     def keep_versions(self, address: str) -> None:
         """Have the bucket of an address keep each version of its objects, which Arrow cannot ask for."""
         import boto3
 
         client = boto3.client("s3", endpoint_url=f"http://{self.endpoint}", region_name="us-east-1")
-        client.put_bucket_versioning(Bucket=urlsplit(address).netloc, VersioningConfiguration={"Status": "Enabled"})
+        client.put_bucket_versioning(
+            Bucket=urlsplit(address).netloc, VersioningConfiguration={"Status": "Enabled"}
+        )
 
     def stop(self) -> None:
         self._server.kill()
@@ -89,7 +109,8 @@ class S3:
 
 
 class Gate:
-    """A TCP proxy before a server: open, :meth:`shut` (connections are refused and broken), or :meth:`swallow` (nothing is answered).
+    """A TCP proxy before a server: open, :meth:`shut` (connections are refused and broken), or
+    :meth:`swallow` (nothing is answered).
 
     Attributes:
         carried: bytes that it let through, in both directions.
@@ -120,7 +141,8 @@ class Gate:
 
     def shut(self) -> None:
         """Refuse connections and break those that are open."""
-        listener, self._listener = self._listener, None
+        listener = self._listener
+        self._listener = None
         for connection in [*([listener] if listener else []), *self._open]:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -42,7 +42,9 @@ def exceed_bounds(run: Run) -> None:
 
 
 def train_on_all_ranks(run: Run) -> None:
-    """Trains a small model on the same global batches, however many ranks there are; logs their number, and that of the GPUs they see."""
+    """Trains a small model on the same global batches, however many ranks there are; logs their number, and
+    that of the GPUs they see.
+    """
     import torch
 
     from tests.sdk.distributed.trainings import Net, batch, loss
@@ -94,7 +96,9 @@ def train_as_it_is_or_not_at_all(run: Run) -> None:
 
 
 def _train_with_memory_for(rows: int, run: Run, **options: str) -> None:
-    """In its last rank no more than so many rows fit from the second epoch on; logs how many are computed at once."""
+    """In its last rank no more than so many rows fit from the second epoch on; logs how many are computed at
+    once.
+    """
     import torch
 
     from tests.sdk.distributed.trainings import Net, batch, loss
@@ -129,7 +133,9 @@ def train_and_end_badly(run: Run) -> None:
 
 
 def train_with_gpus_of_its_own(run: Run) -> None:
-    """Fails if another trial trains with one of its GPUs meanwhile; leaves their names in ``used`` in the store."""
+    """Fails if another trial trains with one of its GPUs meanwhile; leaves their names in ``used`` in the
+    store.
+    """
     for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
         lock = os.open(f"{run.store.root}/gpu-{device}", os.O_CREAT | os.O_WRONLY)  # until this process ends
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,6 @@
-"""Whole searches without a process or a training: what a trial reports is computed, and everything is recorded as ever."""
+"""Whole searches without a process or a training: what a trial reports is computed, and everything is
+recorded as ever.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,10 +17,20 @@ from resources.sweep_spec import SweepSpec
 
 Metrics = Mapping[str, float]
 Train = Callable[[int, dict[str, Any], int], Metrics | None]
-"""A trial's number, its params and the epochs that it is trained for, to what it reports; None: it fails there."""
+"""A trial's number, its params and the epochs that it is trained for, to what it reports; None: it fails
+there.
+"""
 
 
-def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 1.0, curves: bool = False, most: int | None = None) -> str:
+def search(
+    backend: Backend,
+    spec: SweepSpec,
+    train: Train,
+    *,
+    seconds: float = 1.0,
+    curves: bool = False,
+    most: int | None = None,
+) -> str:
     """Search a spec with one worker to its end, or for ``most`` rungs; give the sweep.
 
     Args:
@@ -26,7 +38,9 @@ def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 
         curves: log what each epoch reports into the store.
     """
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+    )
     reports: dict[int, int] = {}
     while not isinstance(given := scheduler.next_work("w"), Finish):
         assert isinstance(given, Assignment)
@@ -43,7 +57,9 @@ def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 
             report = ReachedRung(epochs, dict(values), f"sha256:{given.trial}-{epochs}")
             if not isinstance(scheduler.reached(given, report, spent), Continue):
                 break
-            if spec.resources.at(epochs) != spec.resources.at(next(budget for budget in given.ladder if budget > epochs)):
+            if spec.resources.at(epochs) != spec.resources.at(
+                next(budget for budget in given.ladder if budget > epochs)
+            ):
                 scheduler.resized(given, 0.0)
                 break
     if curves:
@@ -51,11 +67,15 @@ def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 
     return scheduler.id
 
 
-def log_curves(backend: Backend, spec: SweepSpec, sweep: str, epochs: Mapping[int, int], train: Train) -> None:
+def log_curves(
+    backend: Backend, spec: SweepSpec, sweep: str, epochs: Mapping[int, int], train: Train
+) -> None:
     """What each trial reported in every epoch up to its last, as its trainable would have logged it."""
     with backend.catalog.read() as session:
         params = {trial.number: trial.params for trial in backend.catalog.trials(session, sweep)}
     for trial, last in epochs.items():
-        with halving.init(project=spec.name, id=f"{sweep}.{trial:04d}", root=backend.store.root, system_metrics=None) as run:
+        with halving.init(
+            project=spec.name, id=f"{sweep}.{trial:04d}", root=backend.store.root, system_metrics=None
+        ) as run:
             for epoch in range(1, last + 1):
                 run.log(dict(train(trial, params[trial], epoch) or {}), step=epoch)

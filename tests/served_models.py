@@ -31,7 +31,10 @@ def export_numbers(run: TrainedRun, wrong: float = 0.0) -> Any:
     from onnx import TensorProto, helper
 
     slope = run.restore(slope=None)["slope"]
-    nodes = [helper.make_node("Mul", ["x", "slope"], ["scaled"]), helper.make_node("Add", ["scaled", "offset"], ["y"])]
+    nodes = [
+        helper.make_node("Mul", ["x", "slope"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "offset"], ["y"]),
+    ]
     constants = [
         helper.make_tensor("slope", TensorProto.DOUBLE, [1], [float(slope[0])]),
         helper.make_tensor("offset", TensorProto.DOUBLE, [1], [run.params["offset"] + wrong]),

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 _QUESTIONS = {"gcc", "git", "ld", "ldconfig", "nvidia-smi", "uname"}
-"""Programs that answer a question at once: the SDK asks about the code and the machine of each run, and some packages at their import."""
+"""Programs that answer a question at once: the SDK asks about the code and the machine of each run, and some
+packages at their import.
+"""
 
 
 @contextmanager
 def started_processes() -> Iterator[list[str]]:
-    """The processes that this one starts within the ``with`` block: programs, forks, and Python's own processes by their names."""
+    """The processes that this one starts within the ``with`` block: programs, forks, and Python's own
+    processes by their names.
+    """
     started: list[str] = []
     open_process = subprocess.Popen.__init__
     start_process = BaseProcess.start

@@ -14,7 +14,8 @@ from tests.backends import SMALL
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEARCH, TRAINING, DATA = (
-    re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL) for page in ("search.md", "training.md", "data.md")
+    re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    for page in ("search.md", "training.md", "data.md")
 )
 SETTINGS = [example for example in TRAINING if example.startswith("trial_pods:")]
 EXAMPLES = [example for example in SEARCH + TRAINING if example not in SETTINGS]
@@ -43,8 +44,14 @@ def test_every_example_of_data_is_accepted(example: str) -> None:
 
 def test_the_table_of_targets_says_what_make_help_says() -> None:
     readme = (DOCS.parent / "README.md").read_text()
-    table = re.findall(r"^\| `make ([a-z-]+)` \| (.+) \| (.+) \|$", readme.partition("| target |")[2], re.MULTILINE)
-    helped = re.findall(r"^(check|steady|test[a-z-]*):[^#\n]*## Run (.+): (.+)$", (DOCS.parent / "Makefile").read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| `make ([a-z-]+)` \| (.+) \| (.+) \|$", readme.partition("| target |")[2], re.MULTILINE
+    )
+    helped = re.findall(
+        r"^(check|steady|test[a-z-]*):[^#\n]*## Run (.+): (.+)$",
+        (DOCS.parent / "Makefile").read_text(),
+        re.MULTILINE,
+    )
     assert sorted(table) == sorted(helped)
     assert len(table) == 8
 

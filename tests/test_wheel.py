@@ -14,7 +14,9 @@ from tests.backends import CHECKOUT
 
 @pytest.mark.slow
 def test_the_wheel_has_every_file_of_the_page_every_migration_and_every_template(tmp_path: Path) -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout.splitlines()
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=CHECKOUT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
     kinds = (".html", ".md", ".mako", ".py")
     wanted = {
         name
@@ -37,4 +39,9 @@ def test_the_wheel_has_every_file_of_the_page_every_migration_and_every_template
 def test_the_sdk_needs_numpy_and_pyarrow_alone_and_nothing_of_it_mlflows_package() -> None:
     project = tomllib.loads((CHECKOUT / "sdk" / "pyproject.toml").read_text())["project"]
     assert [re.match(r"[\w-]+", needed)[0] for needed in project["dependencies"]] == ["numpy", "pyarrow"]  # type: ignore[index]
-    assert not [needed for extra in project["optional-dependencies"].values() for needed in extra if needed.startswith("mlflow")]
+    assert not [
+        needed
+        for extra in project["optional-dependencies"].values()
+        for needed in extra
+        if needed.startswith("mlflow")
+    ]

@@ -86,7 +86,9 @@ def predict_too_few(run: TrainedRun, table: pa.Table) -> list[str]:
 
 
 def train_slowly(run: Run) -> None:
-    """Like :func:`train`, and slow enough to be killed in between; leaves a line in ``epochs`` in the store for every epoch it begins."""
+    """Like :func:`train`, and slow enough to be killed in between; leaves a line in ``epochs`` in the store
+    for every epoch it begins.
+    """
     state = run.restore(epochs_seen=[])
     seen = list(state["epochs_seen"])
     for epoch in run.epochs():
@@ -100,7 +102,9 @@ def train_slowly(run: Run) -> None:
 
 
 def train_through_a_long_epoch(run: Run) -> None:
-    """Stays in the second epoch of the first attempt until it is to end, and for a second more; notes who trained each epoch."""
+    """Stays in the second epoch of the first attempt until it is to end, and for a second more; notes who
+    trained each epoch.
+    """
     seen = list(run.restore(seen=[])["seen"])
     for epoch in run.epochs():
         with Path(run.store.root, "epochs").open("a") as file:
@@ -189,7 +193,9 @@ def train_killed_beside_a_child(run: Run) -> None:
 
 
 def train_counting(run: Run) -> None:
-    """Keeps how many rows its train split has, read at once and by the loader; the second seed of a final training cannot be trained."""
+    """Keeps how many rows its train split has, read at once and by the loader; the second seed of a final
+    training cannot be trained.
+    """
     rows = run.dataset.read("train").num_rows
     loaded = sum(len(batch["x"]) for batch in run.dataset.loader("train", batch_size=16))
     if run.records.read()["parent"].get("final") == 1:
@@ -200,7 +206,11 @@ def train_counting(run: Run) -> None:
 
 
 def predict_counted(run: TrainedRun, table: pa.Table) -> list[str]:
-    """Right for a checkpoint of :func:`train_counting` whose train split is the predictor's, too; wrong by one row for each other split."""
+    """Right for a checkpoint of :func:`train_counting` whose train split is the predictor's, too; wrong by
+    one row for each other split.
+    """
     kept = run.restore(rows=0, loaded=0)
-    right = kept["rows"] == kept["loaded"] == run.dataset.read("train").num_rows == run.dataset.splits["train"]
+    right = (
+        kept["rows"] == kept["loaded"] == run.dataset.read("train").num_rows == run.dataset.splits["train"]
+    )
     return ["high" if (x > 0.5) is right else "low" for x in table["x"].to_pylist()]

@@ -24,16 +24,26 @@ def wait_for(condition: Callable[[], _Given], seconds: float, what: str, *, ever
 
 
 def wait_while_running(
-    process: "subprocess.Popen[bytes]", condition: Callable[[], _Given], log: Path, what: str, *, every: float = 1.0
+    process: "subprocess.Popen[bytes]",
+    condition: Callable[[], _Given],
+    log: Path,
+    what: str,
+    *,
+    every: float = 1.0,
 ) -> _Given:
-    """What ``condition`` gives, once that is true: as long as the process lives that is to bring it about, however busy the machine is.
+    """What ``condition`` gives, once that is true: as long as the process lives that is to bring it about,
+    however busy the machine is.
 
     Raises:
-        AssertionError: the process has ended; has the end of its ``log``. What hangs is ended by pytest's own timeout.
+        AssertionError: the process has ended; has the end of its ``log``. What hangs is ended by pytest's own
+            timeout.
     """
     while not (given := condition()):
         if process.poll() is not None:
-            raise AssertionError(f"{what}: the process ended before with status {process.returncode}; it said:\n{log.read_text()[-3000:]}")
+            raise AssertionError(
+                f"{what}: the process ended before with status {process.returncode}; it "
+                f"said:\n{log.read_text()[-3000:]}"
+            )
         time.sleep(every)
     return given
 

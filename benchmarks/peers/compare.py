@@ -13,14 +13,17 @@ from benchmarks.peers.harness import METRICS
 from benchmarks.peers.installs import environment, install
 from benchmarks.results import Part, Table, number, spread
 
-_PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+)
 _TEXT = f"""
-One call logs {METRICS} new floats; *tight* calls again at once, *paced* computes about 1 ms before each call (SHA-256, which lets
-other threads run). Then the run is closed as that tracker closes runs. Slow trackers get fewer calls. Each round is a process of
-its own; the trackers take turns, and each round starts with another one. They are installed by pip into environments of their own,
-with default settings but for: system metrics, console capture and telemetry off, no network. The time to *closed* is that of all
-calls of the tight loop and of closing, without the making of the values; opening is apart. Bytes a point are what the files of the
-tight loop take more than those of a run with one call. All files are read again, and the points counted.
+One call logs {METRICS} new floats; *tight* calls again at once, *paced* computes about 1 ms before each call
+(SHA-256, which lets other threads run). Then the run is closed as that tracker closes runs. Slow trackers get
+fewer calls. Each round is a process of its own; the trackers take turns, and each round starts with another
+one. They are installed by pip into environments of their own, with default settings but for: system metrics,
+console capture and telemetry off, no network. The time to *closed* is that of all calls of the tight loop and
+of closing, without the making of the values; opening is apart. Bytes a point are what the files of the tight
+loop take more than those of a run with one call. All files are read again, and the points counted.
 """
 
 
@@ -30,7 +33,8 @@ class Peer:
 
     Attributes:
         name: in the table.  module: its script in this package.
-        folder: of its environment.  choices: lists of requirements, the first that installs counts; none for Halving itself.
+        folder: of its environment.  choices: lists of requirements, the first that installs counts; none for
+            Halving itself.
         imports: a module that an installation must have.  given: more for its script.
         tight, paced: calls in each loop.  closed: what its closing promises.
     """
@@ -50,12 +54,41 @@ TENSORBOARD = (("tensorboard==2.21.0", "torch==2.13.0"),)
 MLFLOW = (("mlflow==3.18.0",), ("mlflow==3.17.2",))
 PEERS = (
     Peer("Halving", "use_halving", "Parquet, synced"),
-    Peer("TensorBoard", "use_tensorboard", "event file, not synced", "tensorboard", TENSORBOARD, "torch.utils.tensorboard"),
+    Peer(
+        "TensorBoard",
+        "use_tensorboard",
+        "event file, not synced",
+        "tensorboard",
+        TENSORBOARD,
+        "torch.utils.tensorboard",
+    ),
     Peer("trackio", "use_trackio", "SQLite", "trackio", (("trackio==0.43.0",),), "trackio"),
-    Peer("W&B, offline", "use_wandb", "its log file, to be uploaded", "wandb", (("wandb==0.31.0",),), "wandb"),
+    Peer(
+        "W&B, offline", "use_wandb", "its log file, to be uploaded", "wandb", (("wandb==0.31.0",),), "wandb"
+    ),
     Peer("Aim", "use_aim", "RocksDB", "aim", (("aim==3.29.1",),), "aim", tight=3_000, paced=1_000),
-    Peer("MLflow, async", "use_mlflow", "SQLite", "mlflow", MLFLOW, "mlflow", {"asynchronous": True}, tight=1_500, paced=1_000),
-    Peer("MLflow, sync", "use_mlflow", "SQLite", "mlflow", MLFLOW, "mlflow", {"asynchronous": False}, tight=1_000, paced=500),
+    Peer(
+        "MLflow, async",
+        "use_mlflow",
+        "SQLite",
+        "mlflow",
+        MLFLOW,
+        "mlflow",
+        {"asynchronous": True},
+        tight=1_500,
+        paced=1_000,
+    ),
+    Peer(
+        "MLflow, sync",
+        "use_mlflow",
+        "SQLite",
+        "mlflow",
+        MLFLOW,
+        "mlflow",
+        {"asynchronous": False},
+        tight=1_000,
+        paced=500,
+    ),
 )
 
 
@@ -98,7 +131,10 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
                 except ChildFailed as error:
                     outcome.reason = str(error)
     part = Part(
-        "peers", "Halving and other trackers", _TEXT, missing=[f"{name}: {each.reason}" for name, each in outcomes.items() if each.reason]
+        "peers",
+        "Halving and other trackers",
+        _TEXT,
+        missing=[f"{name}: {each.reason}" for name, each in outcomes.items() if each.reason],
     )
     part.tables = [_latencies(peers, outcomes), _closing(peers, outcomes)]
     part.tables[-1].note = " ".join(dict.fromkeys(notes))
@@ -126,7 +162,18 @@ def _work(setting: Setting, peer: Peer, python: Path, calls: int, work_ms: float
 
 
 def _latencies(peers: Sequence[Peer], outcomes: Mapping[str, Outcome]) -> Table:
-    header = ["tracker", "version", "loop", "calls", "p50, µs", "p99, µs", "p99.9, µs", "max, µs", "p50 ratio", "p99 ratio"]
+    header = [
+        "tracker",
+        "version",
+        "loop",
+        "calls",
+        "p50, µs",
+        "p99, µs",
+        "p99.9, µs",
+        "max, µs",
+        "p50 ratio",
+        "p99 ratio",
+    ]
     table = Table(header, [], "One call")
     for loop in ("paced", "tight"):
         reference: list[dict[str, Any]] = getattr(outcomes[peers[0].name], loop)
@@ -138,15 +185,28 @@ def _latencies(peers: Sequence[Peer], outcomes: Mapping[str, Outcome]) -> Table:
                 continue
             names = ("p50", "p99", "p99.9", "max")
             values = {name: [result["latency_us"][name] for result in rounds] for name in names}
-            row = [peer.name, rounds[0]["version"], loop, f"{rounds[0]['calls']:,}", *(spread(values[name]) for name in names)]
-            row += [_ratio(values[name], [result["latency_us"][name] for result in reference]) for name in ("p50", "p99")]
+            row = [
+                peer.name,
+                rounds[0]["version"],
+                loop,
+                f"{rounds[0]['calls']:,}",
+                *(spread(values[name]) for name in names),
+            ]
+            row += [
+                _ratio(values[name], [result["latency_us"][name] for result in reference])
+                for name in ("p50", "p99")
+            ]
             table.rows.append(row)
     return table
 
 
 def _closing(peers: Sequence[Peer], outcomes: Mapping[str, Outcome]) -> Table:
     speed = ["opening, s", "closing, s", "points/s until closed", "time ratio"]
-    table = Table(["tracker", "points", *speed, "B/point", "size ratio", "read back", "closed means"], [], "Until closed")
+    table = Table(
+        ["tracker", "points", *speed, "B/point", "size ratio", "read back", "closed means"],
+        [],
+        "Until closed",
+    )
     reference = outcomes[peers[0].name]
     for peer in peers:
         outcome = outcomes[peer.name]
@@ -154,11 +214,24 @@ def _closing(peers: Sequence[Peer], outcomes: Mapping[str, Outcome]) -> Table:
             table.rows.append([peer.name, f"not measured: {outcome.reason}", *[""] * 8])
             continue
         rounds = outcome.tight
-        row = [peer.name, f"{rounds[0]['points']:,}", *(spread([result[name] for result in rounds]) for name in ("start_s", "close_s"))]
-        row += [spread([1 / each for each in _seconds(outcome)]), _ratio(_seconds(outcome), _seconds(reference))]
+        row = [
+            peer.name,
+            f"{rounds[0]['points']:,}",
+            *(spread([result[name] for result in rounds]) for name in ("start_s", "close_s")),
+        ]
+        row += [
+            spread([1 / each for each in _seconds(outcome)]),
+            _ratio(_seconds(outcome), _seconds(reference)),
+        ]
         row += [spread(_bytes(outcome)), _ratio(_bytes(outcome), _bytes(reference))]
         every = [*outcome.tight, *outcome.paced]
-        row += [f"{sum(result['read_back'] for result in every):,} of {sum(result['points'] for result in every):,}", peer.closed]
+        row += [
+            (
+                f"{sum(result['read_back'] for result in every):,} of "
+                f"{sum(result['points'] for result in every):,}"
+            ),
+            peer.closed,
+        ]
         table.rows.append(row)
     return table
 
@@ -169,7 +242,9 @@ def _seconds(outcome: Outcome) -> list[float]:
 
 def _bytes(outcome: Outcome) -> list[float]:
     small = outcome.smallest
-    return [(result["bytes"] - small["bytes"]) / (result["points"] - small["points"]) for result in outcome.tight]
+    return [
+        (result["bytes"] - small["bytes"]) / (result["points"] - small["points"]) for result in outcome.tight
+    ]
 
 
 def _ratio(values: Sequence[float], reference: Sequence[float]) -> str:

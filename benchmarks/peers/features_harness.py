@@ -1,4 +1,7 @@
-"""What is measured of joins and lookups of features. It runs in each peer's environment: standard library, and NumPy for lookups."""
+"""What is measured of joins and lookups of features.
+
+It runs in each peer's environment: standard library, and NumPy for lookups.
+"""
 
 import os
 import resource
@@ -12,7 +15,8 @@ from typing import Any
 def used() -> dict[str, float]:
     """CPU and wall seconds of this process since it was started, imports included, and MiB at most."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # its start, after the machine's
+    # its start, after the machine's
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     wall = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return {"cpu": usage.ru_utime + usage.ru_stime, "wall": wall, "mebibytes": usage.ru_maxrss / 1024}
 
@@ -32,11 +36,15 @@ def look_up(
         users, asked: how many users there are, and how many are asked for one by one.
 
     Returns:
-        ``one_p50`` and ``one_p99`` in µs, ``many_p50`` and ``many_p99`` in ms, and how many answers were ``missing`` or wrong.
+        ``one_p50`` and ``one_p99`` in µs, ``many_p50`` and ``many_p99`` in ms, and how many answers were
+        ``missing`` or wrong.
     """
     import numpy as np
 
-    source, singles, hundreds, missing = np.random.default_rng(2), [], [], 0
+    source = np.random.default_rng(2)
+    singles = []
+    hundreds = []
+    missing = 0
     one({"user": 0})
     for user in source.integers(0, users, asked).tolist():
         began = time.perf_counter()

@@ -1,4 +1,6 @@
-"""Writes runs into the SQLite file of an MLflow server: their rows as its store writes them, many in one transaction."""
+"""Writes runs into the SQLite file of an MLflow server: their rows as its store writes them, many in one
+transaction.
+"""
 
 import json
 import random
@@ -14,7 +16,8 @@ from mlflow.tracking import MlflowClient
 def fill(database: str, runs: int, metrics: int, points: int) -> dict[str, Any]:
     """Noisy decaying losses; gives the experiment's id and the runs'."""
     mlflow.set_tracking_uri(f"sqlite:///{database}")
-    client, source = MlflowClient(), random.Random(0)
+    client = MlflowClient()
+    source = random.Random(0)
     experiment = client.create_experiment("bench")
     ids = [client.create_run(experiment, start_time=1_000_000).info.run_id for _ in range(runs)]
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -22,14 +25,31 @@ def fill(database: str, runs: int, metrics: int, points: int) -> dict[str, Any]:
             for metric in range(metrics):
                 name = f"metric_{metric}"
                 rows = [
-                    (name, (0.1 + 2.3 / (1 + 0.001 * step)) * source.uniform(0.8, 1.2), 1_000_000 + step, run, step, 0)
+                    (
+                        name,
+                        (0.1 + 2.3 / (1 + 0.001 * step)) * source.uniform(0.8, 1.2),
+                        1_000_000 + step,
+                        run,
+                        step,
+                        0,
+                    )
                     for step in range(points)
                 ]
                 connection.executemany(
-                    "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)", rows
+                    (
+                        "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, "
+                        "?, "
+                        "?, ?, ?)"
+                    ),
+                    rows,
                 )
                 connection.execute(
-                    "INSERT INTO latest_metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)", rows[-1]
+                    (
+                        "INSERT INTO latest_metrics (key, value, timestamp, run_uuid, step, is_nan) VALUES "
+                        "(?, "
+                        "?, ?, ?, ?, ?)"
+                    ),
+                    rows[-1],
                 )
     for run in ids:
         client.set_terminated(run)

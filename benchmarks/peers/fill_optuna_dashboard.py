@@ -1,4 +1,6 @@
-"""Writes runs as the trials of an Optuna study, whose intermediate values are the one metric that it knows."""
+"""Writes runs as the trials of an Optuna study, whose intermediate values are the one metric that it
+knows.
+"""
 
 import json
 import random

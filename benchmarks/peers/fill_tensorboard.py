@@ -11,12 +11,15 @@ from torch.utils.tensorboard import SummaryWriter
 
 def fill(folder: str, runs: int, metrics: int, points: int) -> dict[str, Any]:
     """Noisy decaying losses; gives the runs' names."""
-    source, names = random.Random(0), [f"run-{place:05d}" for place in range(runs)]
+    source = random.Random(0)
+    names = [f"run-{place:05d}" for place in range(runs)]
     for name in names:
         with SummaryWriter(f"{folder}/{name}") as writer:
             for step in range(points):
                 for metric in range(metrics):
-                    writer.add_scalar(f"metric_{metric}", (0.1 + 2.3 / (1 + 0.001 * step)) * source.uniform(0.8, 1.2), step)
+                    writer.add_scalar(
+                        f"metric_{metric}", (0.1 + 2.3 / (1 + 0.001 * step)) * source.uniform(0.8, 1.2), step
+                    )
     return {"runs": names, "version": importlib.metadata.version("tensorboard")}
 
 

@@ -1,4 +1,6 @@
-"""The work that every tracker is given, and what is measured of it. It runs in each tracker's environment: standard library only.
+"""The work that every tracker is given, and what is measured of it.
+
+It runs in each tracker's environment: standard library only.
 
 A script ``use_NAME.py`` hands :func:`main` a function that opens a run; everything else is the same for all.
 """
@@ -53,10 +55,13 @@ def work(opened: Opened, calls: int, work_ms: float) -> dict[str, Any]:
     """Log ``calls`` times ten noisy losses, with ``work_ms`` of computing before each call, and close.
 
     Returns:
-        Percentiles of one call in µs, the seconds of the loop, of ``close``, and of both, all without the computing.
+        Percentiles of one call in µs, the seconds of the loop, of ``close``, and of both, all without the
+        computing.
     """
     data = losses(calls)
-    compute, clock, log = worker(work_ms), time.perf_counter_ns, opened.log
+    compute = worker(work_ms)
+    clock = time.perf_counter_ns
+    log = opened.log
     spent = array("q", bytes(8 * calls))
     gc.collect()
     gc.freeze()  # what was made before is the benchmark's, no collection should walk it
@@ -66,7 +71,8 @@ def work(opened: Opened, calls: int, work_ms: float) -> dict[str, Any]:
         started = clock()
         if compute is not None:
             compute()
-        row = dict(zip(NAMES, data[step * METRICS : (step + 1) * METRICS], strict=True))  # made now, as training code makes it
+        # made now, as training code makes it
+        row = dict(zip(NAMES, data[step * METRICS : (step + 1) * METRICS], strict=True))
         before = clock()
         log(row, step=step)
         spent[step] = clock() - before
@@ -87,7 +93,8 @@ def work(opened: Opened, calls: int, work_ms: float) -> dict[str, Any]:
 
 def losses(calls: int, seed: int = 0) -> "array[float]":
     """Noisy decaying losses as they come out of a float32 computation: ten for each call."""
-    source, values = random.Random(seed), array("f")
+    source = random.Random(seed)
+    values = array("f")
     for step in range(calls):
         level = 0.1 + 2.3 / (1 + 0.001 * step)
         values.extend(level * source.uniform(0.8, 1.2) for _ in NAMES)
@@ -95,7 +102,9 @@ def losses(calls: int, seed: int = 0) -> "array[float]":
 
 
 def worker(milliseconds: float) -> Callable[[], object] | None:
-    """A function that computes for about so long and lets other threads run meanwhile, as a training step does."""
+    """A function that computes for about so long and lets other threads run meanwhile, as a training step
+    does.
+    """
     if not milliseconds:
         return None
     # hashlib releases the GIL for anything longer than 2 KiB.
@@ -115,7 +124,10 @@ def percentiles(spent: "array[int]") -> dict[str, float]:
     timer = sorted(idle)[len(idle) // 2]
     ordered = sorted(spent)
     at = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-    return {name: max(0, ordered[min(len(ordered) - 1, int(share * len(ordered)))] - timer) / 1e3 for name, share in at.items()}
+    return {
+        name: max(0, ordered[min(len(ordered) - 1, int(share * len(ordered)))] - timer) / 1e3
+        for name, share in at.items()
+    }
 
 
 def size(folder: Path) -> int:

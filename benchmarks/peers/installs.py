@@ -37,8 +37,14 @@ class Installed:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables for a tracker's process: no settings of the user's, a home of its own below ``folder``, telemetry off."""
-    kept = {name: value for name, value in os.environ.items() if name not in _OURS and not name.startswith(_THEIRS)}
+    """Variables for a tracker's process: no settings of the user's, a home of its own below ``folder``,
+    telemetry off.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OURS and not name.startswith(_THEIRS)
+    }
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     return kept | QUIET | {"HOME": str(home), "TRACKIO_DIR": str(folder / "data")}
@@ -51,21 +57,26 @@ def install(home: Path, choices: Sequence[Sequence[str]], imports: str, *, allow
         imports: the module that must be importable afterwards.
         allowed: False takes an environment that is there, and installs nothing.
     """
-    python, marker = home / "bin" / "python", home / ".installed"
+    python = home / "bin" / "python"
+    marker = home / ".installed"
     wanted = [" ".join(choice) for choice in choices]
     there = marker.read_text() if marker.exists() else ""
     if there in wanted and (there == wanted[0] or not allowed):
         return Installed(python)
     if not allowed:
         return Installed(None, "not installed, and a quick run installs nothing")
-    variables, note = {name: value for name, value in os.environ.items() if name not in _OURS}, ""
+    variables = {name: value for name, value in os.environ.items() if name not in _OURS}
+    note = ""
     try:
         _run([sys.executable, "-m", "venv", str(home)], variables)
     except _Failed as error:
         return Installed(None, f"no environment: {error}")
     for choice, text in zip(choices, wanted, strict=True):
         try:
-            _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *choice], variables)
+            _run(
+                [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *choice],
+                variables,
+            )
             _run([str(python), "-c", f"import {imports}"], variables | QUIET)
         except _Failed as error:
             note += f"{text} cannot be installed here: {error}. "
@@ -81,7 +92,9 @@ class _Failed(RuntimeError):
 
 def _run(command: list[str], variables: dict[str, str]) -> None:
     try:
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=1800, check=False)
+        done = subprocess.run(
+            command, env=variables, capture_output=True, text=True, timeout=1800, check=False
+        )
     except subprocess.TimeoutExpired:
         raise _Failed("not done after 30 minutes") from None
     if done.returncode:

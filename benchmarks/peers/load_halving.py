@@ -21,12 +21,16 @@ def write(folder: Path, kind: str, rows: int) -> None:
 
 def write_shards(store: halving.Store, name: str, table: pa.Table) -> halving.Dataset:
     """Write a table as the shards of a snapshot's split ``train``, and give the snapshot."""
-    rows, shards = table.num_rows, []
+    rows = table.num_rows
+    shards = []
     for number in range(count := max(1, round(table.nbytes / SHARD_BYTES))):
         part = table.slice(begin := rows * number // count, rows * (number + 1) // count - begin)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, part.schema) as writer:
-            writer.write_table(part.combine_chunks(), max_chunksize=max(1, _BATCH_BYTES * part.num_rows // max(1, part.nbytes)))
+            writer.write_table(
+                part.combine_chunks(),
+                max_chunksize=max(1, _BATCH_BYTES * part.num_rows // max(1, part.nbytes)),
+            )
         content = bytes(sink.getvalue())
         sha256 = hashlib.sha256(content).hexdigest()
         store.create(f"shards/sha256/{sha256[:2]}/{sha256}", content)

@@ -12,7 +12,11 @@ from benchmarks.peers.loading_harness import Reading, blobs, floats, main
 
 def write(folder: Path, kind: str, rows: int) -> None:
     cache = Cache(str(folder), chunk_bytes="64MB")
-    items = blobs(rows) if kind == "blobs" else (torch.from_numpy(row.copy()) for part in floats(rows) for row in part)
+    items = (
+        blobs(rows)
+        if kind == "blobs"
+        else (torch.from_numpy(row.copy()) for part in floats(rows) for row in part)
+    )
     for number, item in enumerate(items):
         cache[number] = item
     cache.done()
@@ -21,7 +25,9 @@ def write(folder: Path, kind: str, rows: int) -> None:
 
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
     given = {"collate_fn": _blobs} if kind == "blobs" else {}
-    loader = StreamingDataLoader(StreamingDataset(str(folder), shuffle=True), batch_size=batch, num_workers=0, **given)
+    loader = StreamingDataLoader(
+        StreamingDataset(str(folder), shuffle=True), batch_size=batch, num_workers=0, **given
+    )
     if state is not None:
         loader.load_state_dict(state)
     return Reading(lambda: iter(loader), loader.state_dict)

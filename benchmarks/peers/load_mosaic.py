@@ -1,4 +1,6 @@
-"""The rows through MosaicML Streaming: MDS shards in a folder, its dataset in PyTorch's loader in this process."""
+"""The rows through MosaicML Streaming: MDS shards in a folder, its dataset in PyTorch's loader in this
+process.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from benchmarks.peers.loading_harness import FLOATS, Reading, blobs, floats, mai
 
 def write(folder: Path, kind: str, rows: int) -> None:
     items = blobs(rows) if kind == "blobs" else (row for part in floats(rows) for row in part)
-    with MDSWriter(out=str(folder), columns={"x": "bytes" if kind == "blobs" else f"ndarray:float32:{FLOATS}"}) as writer:
+    with MDSWriter(
+        out=str(folder), columns={"x": "bytes" if kind == "blobs" else f"ndarray:float32:{FLOATS}"}
+    ) as writer:
         for item in items:
             writer.write({"x": item})
 
@@ -20,13 +24,16 @@ def write(folder: Path, kind: str, rows: int) -> None:
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
     clean_stale_shared_memory()
     dataset = StreamingDataset(local=str(folder), shuffle=True, batch_size=batch)
-    loader = StreamingDataLoader(dataset, batch_size=batch, num_workers=0, collate_fn=_blobs if kind == "blobs" else _floats)
+    loader = StreamingDataLoader(
+        dataset, batch_size=batch, num_workers=0, collate_fn=_blobs if kind == "blobs" else _floats
+    )
     if state is not None:
         loader.load_state_dict(state)
     return Reading(lambda: (rows["x"] for rows in loader), loader.state_dict)
 
 
-def _blobs(rows: list[dict[str, Any]]) -> dict[str, list[bytes]]:  # of a list it would count the bytes of the first as rows
+def _blobs(rows: list[dict[str, Any]]) -> dict[str, list[bytes]]:
+    # of a list it would count the bytes of the first as rows
     return {"x": [row["x"] for row in rows]}
 
 

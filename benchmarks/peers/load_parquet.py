@@ -1,4 +1,5 @@
-"""The rows from Parquet by pyarrow, as one writes it by oneself: row groups in random order, eight at a time, and their rows mixed.
+"""The rows from Parquet by pyarrow, as one writes it by oneself: row groups in random order, eight at a time,
+and their rows mixed.
 
 A row group is 1 MiB. There is no place to resume at but the beginning.
 """
@@ -13,19 +14,27 @@ import pyarrow.parquet as pq
 
 from benchmarks.peers.loading_harness import BLOB_BYTES, FLOATS, Reading, blobs, floats, main
 
-_GROUP_BYTES, _GROUPS = 2**20, 8
+_GROUP_BYTES = 2**20
+_GROUPS = 8
 
 
 def write(folder: Path, kind: str, rows: int) -> None:
     if kind == "blobs":
-        column, row = pa.chunked_array([pa.array(blobs(rows), pa.binary())]), BLOB_BYTES
+        column = pa.chunked_array([pa.array(blobs(rows), pa.binary())])
+        row = BLOB_BYTES
     else:
-        column, row = (
-            pa.chunked_array([pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), FLOATS) for part in floats(rows)]),
-            4 * FLOATS,
+        column = pa.chunked_array(
+            [pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), FLOATS) for part in floats(rows)]
         )
+        row = 4 * FLOATS
     table = pa.table({"x": column})
-    pq.write_table(table, folder / "rows.parquet", row_group_size=_GROUP_BYTES // row, compression="none", use_dictionary=False)
+    pq.write_table(
+        table,
+        folder / "rows.parquet",
+        row_group_size=_GROUP_BYTES // row,
+        compression="none",
+        use_dictionary=False,
+    )
 
 
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
@@ -38,7 +47,9 @@ def _batches(path: Path, kind: str, batch: int) -> Iterator[Any]:
     with pq.ParquetFile(path, memory_map=True) as file:
         groups = random.permutation(file.num_row_groups)
         for begin in range(0, len(groups), _GROUPS):
-            column = file.read_row_groups(groups[begin : begin + _GROUPS].tolist(), use_threads=False)["x"].combine_chunks()
+            column = file.read_row_groups(groups[begin : begin + _GROUPS].tolist(), use_threads=False)[
+                "x"
+            ].combine_chunks()
             order = random.permutation(len(column))
             for at in range(0, len(order), batch):
                 rows = column.take(pa.array(order[at : at + batch]))

@@ -1,6 +1,9 @@
-"""What every loader is given to read, and what is measured of it. It runs in each loader's environment: standard library and NumPy only.
+"""What every loader is given to read, and what is measured of it.
 
-A script ``load_NAME.py`` hands :func:`main` how it writes rows and how it reads them back; everything else is the same for all.
+It runs in each loader's environment: standard library and NumPy only.
+
+A script ``load_NAME.py`` hands :func:`main` how it writes rows and how it reads them back; everything else is
+the same for all.
 """
 
 import gc
@@ -17,13 +20,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-BLOB_BYTES, FLOATS = 10_000, 32
+BLOB_BYTES = 10_000
+FLOATS = 32
 _WARM_SECONDS = 1.0
 _RESUME_AFTER = 40  # batches
 
 
 class Opened(Protocol):
-    """A loader that was opened: iterating it gives batches; ``state`` is where it is, or None if it can't say."""
+    """A loader that was opened: iterating it gives batches; ``state`` is where it is, or None if it can't
+    say.
+    """
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -45,17 +51,24 @@ class Reading:
 
 
 def main(
-    package: str, write: Callable[[Path, str, int], None], read: Callable[[Path, str, int, Any], Opened], *, resumes: bool = True
+    package: str,
+    write: Callable[[Path, str, int], None],
+    read: Callable[[Path, str, int, Any], Opened],
+    *,
+    resumes: bool = True,
 ) -> None:
     """Do the work that ``sys.argv[1]`` describes as JSON and print what was measured as the last line.
 
     Args:
         write: called with a folder, ``blobs`` or ``floats``, and the number of rows.
-        read: called with the folder, the kind, the rows of a batch and a state (None at first); opens a shuffled epoch.
+        read: called with the folder, the kind, the rows of a batch and a state (None at first); opens a
+            shuffled epoch.
         resumes: whether a state is of any use.
     """
     given = json.loads(sys.argv[1])
-    folder, kind, size = Path(given["folder"]), given["kind"], given["batch"]
+    folder = Path(given["folder"])
+    kind = given["kind"]
+    size = given["batch"]
     result: dict[str, Any] = {"version": importlib.metadata.version(package)}
     with redirect_stdout(sys.stderr):  # some talk
         if given["phase"] == "write":
@@ -73,7 +86,8 @@ def measure(read: Callable[[Any], Opened], kind: str, seconds: float, resumes: b
     rows = spent = 0.0
     while spent < seconds:
         found, took = _rows(read(None), kind, seconds - spent)
-        rows, spent = rows + found, spent + took
+        rows = rows + found
+        spent = spent + took
     resumed = []
     for _ in range(5 if resumes else 0):
         opened = read(None)
@@ -90,7 +104,8 @@ def measure(read: Callable[[Any], Opened], kind: str, seconds: float, resumes: b
 
 
 def _rows(opened: Opened, kind: str, seconds: float) -> tuple[int, float]:
-    rows, began = 0, time.perf_counter()
+    rows = 0
+    began = time.perf_counter()
     for batch in opened:
         rows += count(batch, kind)
         if time.perf_counter() - began > seconds:
@@ -99,7 +114,9 @@ def _rows(opened: Opened, kind: str, seconds: float) -> tuple[int, float]:
 
 
 def count(batch: Any, kind: str) -> int:
-    """Rows of a batch, which is what training is given: a sequence of ``bytes``, or an array or tensor ``(rows, 32)`` of float32."""
+    """Rows of a batch, which is what training is given: a sequence of ``bytes``, or an array or tensor
+    ``(rows, 32)`` of float32.
+    """
     if kind == "floats":
         if batch.shape[1:] != (FLOATS,) or str(batch.dtype).rpartition(".")[2] != "float32":
             raise ValueError(f"not an array of {FLOATS} float32: {batch.shape}, {batch.dtype}")

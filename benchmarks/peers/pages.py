@@ -26,13 +26,17 @@ from tests.ports import free_port
 from tests.waiting import wait_for
 
 _TEXT = """
-100 runs x 10 metrics x 1,000 points of noisy losses in each tracker's own files (MLflow's in SQLite), its server newly started on this
-machine. *An answer* is what its page asks for to draw one metric of all runs, sent by a client without a browser, after the same for
-another metric, so that no server pays for its first imports. *A page* is opened in headless Chromium at the address that shows one metric
-of all runs, and is done when for two seconds no request is under way and its main thread computes a tenth of the time at most; these
-are not counted. optuna-dashboard knows one metric, a trial's intermediate values, and draws it among other figures.
+100 runs x 10 metrics x 1,000 points of noisy losses in each tracker's own files (MLflow's in SQLite), its
+server newly started on this machine. *An answer* is what its page asks for to draw one metric of all runs,
+sent by a client without a browser, after the same for another metric, so that no server pays for its first
+imports. *A page* is opened in headless Chromium at the address that shows one metric of all runs, and is done
+when for two seconds no request is under way and its main thread computes a tenth of the time at most; these
+are not counted. optuna-dashboard knows one metric, a trial's intermediate values, and draws it among other
+figures.
 """
-_PROGRAM = "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+_PROGRAM = (
+    "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
+)
 _QUIET = 2.0
 _IDLE = 0.1  # of a core
 _OPTUNA_DASHBOARD = (("optuna-dashboard==0.21.0", "optuna==5.0.0"),)
@@ -64,7 +68,10 @@ class Site:
 
 
 def measure(setting: Setting) -> Part:
-    """An answer and a page of each tracker; one that cannot be installed is named. A quick run installs nothing."""
+    """An answer and a page of each tracker; one that cannot be installed is named.
+
+    A quick run installs nothing.
+    """
     part = Part("pages", "One metric of 100 runs on the pages of trackers", _TEXT)
     sizes = {"runs": setting.choose(5, 100), "metrics": 10, "points": setting.choose(50, 1_000)}
     sites = [_halving(setting, sizes)]
@@ -73,13 +80,21 @@ def measure(setting: Setting) -> Part:
             sites.append(make(setting, sizes))
         except ChildFailed as error:
             part.missing.append(str(error))
-    answers = Table(["tracker", "version", "points", "MB", "server CPU, s", "s", "time ratio"], [], "An answer")
-    pages = Table(["tracker", "version", "until it is drawn, s", "main thread, s", "time ratio"], [], "A page")
+    answers = Table(
+        ["tracker", "version", "points", "MB", "server CPU, s", "s", "time ratio"], [], "An answer"
+    )
+    pages = Table(
+        ["tracker", "version", "until it is drawn, s", "main thread, s", "time ratio"], [], "A page"
+    )
     walls: list[list[float]] = []
     for site in sites:
         figures = [_answered(setting, site) for _ in range(setting.choose(1, 3))]
         walls.append([each["s"] for each in figures])
-        cells = [f"{figures[0]['points']:,}", number(figures[0]["bytes"] / 1e6), spread([each["cpu"] for each in figures])]
+        cells = [
+            f"{figures[0]['points']:,}",
+            number(figures[0]["bytes"] / 1e6),
+            spread([each["cpu"] for each in figures]),
+        ]
         answers.rows.append([site.name, site.version, *cells, spread(walls[-1]), _ratio(walls)])
     part.tables.append(answers)
     if not CHROMIUM.exists():
@@ -89,7 +104,9 @@ def measure(setting: Setting) -> Part:
     for site in sites:
         shown = [_shown(setting, site) for _ in range(setting.choose(1, 3))]
         walls.append([seconds for seconds, _ in shown])
-        pages.rows.append([site.name, site.version, spread(walls[-1]), spread([busy for _, busy in shown]), _ratio(walls)])
+        pages.rows.append(
+            [site.name, site.version, spread(walls[-1]), spread([busy for _, busy in shown]), _ratio(walls)]
+        )
     part.tables.append(pages)
     return part
 
@@ -101,10 +118,17 @@ def _halving(setting: Setting, sizes: Mapping[str, int]) -> Site:
     headers = {"Accept": server.BINARY, "Content-Type": "application/json"}
 
     def asked(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
-        return "/api/v1/curves", json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [metric]}).encode(), headers
+        return (
+            "/api/v1/curves",
+            json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [metric]}).encode(),
+            headers,
+        )
 
     def ready(port: int) -> bool:
-        return int(json.loads(_get(port, f"/api/v1/runs?limit=1&project={quote(PROJECT)}"))["total"]) == sizes["runs"]
+        return (
+            int(json.loads(_get(port, f"/api/v1/runs?limit=1&project={quote(PROJECT)}"))["total"])
+            == sizes["runs"]
+        )
 
     def points(answer: bytes) -> int:
         length = int.from_bytes(answer[:4], "little")
@@ -120,7 +144,11 @@ def _tensorboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
     data = "/experiment/defaultExperimentId/data/plugin/timeseries"
 
     def asked(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
-        return f"{data}/timeSeries", urlencode({"requests": json.dumps([{"plugin": "scalars", "tag": metric}])}).encode(), {}
+        return (
+            f"{data}/timeSeries",
+            urlencode({"requests": json.dumps([{"plugin": "scalars", "tag": metric}])}).encode(),
+            {},
+        )
 
     def ready(port: int) -> bool:
         return len(json.loads(_get(port, f"{data}/tags"))["scalars"]["runTagInfo"]) == sizes["runs"]
@@ -140,7 +168,15 @@ def _tensorboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
         "scalars=1000",
     )
     return Site(
-        "TensorBoard", filled["version"], command, folder, environment(folder), ready, asked, points, "/#timeseries&tagFilter=metric_0"
+        "TensorBoard",
+        filled["version"],
+        command,
+        folder,
+        environment(folder),
+        ready,
+        asked,
+        points,
+        "/#timeseries&tagFilter=metric_0",
     )
 
 
@@ -160,14 +196,31 @@ def _mlflow(setting: Setting, sizes: Mapping[str, int]) -> Site:
         return len(json.loads(answer)["metrics"])
 
     database = f"sqlite:///{folder / 'data'}"
-    command = (str(python), "-m", "mlflow", "server", "--backend-store-uri", database, "--port", "{port}", "--workers", "1")
-    shown = {"runs": json.dumps(runs), "metric": json.dumps("metric_0"), "experiments": json.dumps([filled["experiment"]])}
+    command = (
+        str(python),
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        database,
+        "--port",
+        "{port}",
+        "--workers",
+        "1",
+    )
+    shown = {
+        "runs": json.dumps(runs),
+        "metric": json.dumps("metric_0"),
+        "experiments": json.dumps([filled["experiment"]]),
+    }
     path = f"/#/metric?{urlencode({**shown, 'plot_metric_keys': json.dumps(['metric_0'])})}"
     return Site("MLflow", filled["version"], command, folder, environment(folder), ready, asked, points, path)
 
 
 def _optuna_dashboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
-    python, folder, filled = _filled(setting, "optuna_dashboard", _OPTUNA_DASHBOARD, "optuna_dashboard", sizes)
+    python, folder, filled = _filled(
+        setting, "optuna_dashboard", _OPTUNA_DASHBOARD, "optuna_dashboard", sizes
+    )
     study = f"studies/{filled['study']}"
 
     def asked(_: str) -> tuple[str, None, Mapping[str, str]]:
@@ -180,7 +233,17 @@ def _optuna_dashboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
         return sum(len(trial["intermediate_values"]) for trial in json.loads(answer)["trials"])
 
     command = (str(python.parent / "optuna-dashboard"), f"sqlite:///{folder / 'data'}", "--port", "{port}")
-    return Site("optuna-dashboard", filled["version"], command, folder, environment(folder), ready, asked, points, f"/dashboard/{study}")
+    return Site(
+        "optuna-dashboard",
+        filled["version"],
+        command,
+        folder,
+        environment(folder),
+        ready,
+        asked,
+        points,
+        f"/dashboard/{study}",
+    )
 
 
 def _filled(
@@ -201,9 +264,11 @@ def _answered(setting: Setting, site: Site) -> dict[str, float]:
     """Bytes, points, the seconds, and CPU of the server with its children."""
     with _running(setting, site) as (process, port):
         _get(port, *site.asked("metric_1"))
-        before, began = _cpu(process), time.monotonic()
+        before = _cpu(process)
+        began = time.monotonic()
         body = _get(port, *site.asked("metric_0"))
-        took, spent = time.monotonic() - began, _cpu(process) - before
+        took = time.monotonic() - began
+        spent = _cpu(process) - before
     return {"s": took, "cpu": spent, "bytes": len(body), "points": site.points(body)}
 
 
@@ -217,7 +282,8 @@ def _shown(setting: Setting, site: Site) -> tuple[float, float]:
         tab.on("request", lambda request: under_way.add(request))
         tab.on("requestfinished", lambda request: under_way.discard(request))
         tab.on("requestfailed", lambda request: under_way.discard(request))
-        began, busy = time.monotonic(), _computed(session)
+        began = time.monotonic()
+        busy = _computed(session)
         tab.goto(f"http://127.0.0.1:{port}{site.path}", wait_until="commit")
         done = _rested(site, tab, session, under_way)
         busy = _computed(session) - busy
@@ -227,15 +293,20 @@ def _shown(setting: Setting, site: Site) -> tuple[float, float]:
 def _rested(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> float:
     """When the page began to rest."""
     began = time.monotonic()
-    since = [(began, _computed(session))]  # looks at the clock and at the main thread's CPU, from the one after which the page may rest
+    # looks at the clock and at the main thread's CPU, from the one after which the page may rest
+    since = [(began, _computed(session))]
     while True:
         tab.wait_for_timeout(50)
-        now, computed = time.monotonic(), _computed(session)
+        now = time.monotonic()
+        computed = _computed(session)
         # A stream stays open, and of a worker's script no end is reported.
-        if any("/live" not in request.url and not request.url.endswith(".worker.js") for request in under_way):
+        if any(
+            "/live" not in request.url and not request.url.endswith(".worker.js") for request in under_way
+        ):
             since = []
         since.append((now, computed))
-        while computed - since[0][1] > _IDLE * _QUIET:  # a page that moves something computes a little all the time
+        while computed - since[0][1] > _IDLE * _QUIET:
+            # a page that moves something computes a little all the time
             since.pop(0)
         if now - since[0][0] >= _QUIET:
             return since[0][0]
@@ -244,7 +315,13 @@ def _rested(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> f
 
 
 def _computed(session: Any) -> float:
-    return float(next(each["value"] for each in session.send("Performance.getMetrics")["metrics"] if each["name"] == "TaskDuration"))
+    return float(
+        next(
+            each["value"]
+            for each in session.send("Performance.getMetrics")["metrics"]
+            if each["name"] == "TaskDuration"
+        )
+    )
 
 
 @contextmanager
@@ -254,7 +331,12 @@ def _running(setting: Setting, site: Site) -> Iterator[tuple[int, int]]:
     command = [each.format(port=port) if "{port}" in each else each for each in site.command]
     setting.settle()
     process = subprocess.Popen(
-        command, cwd=site.folder, env=dict(site.variables), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=site.folder,
+        env=dict(site.variables),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
     def answers() -> bool:

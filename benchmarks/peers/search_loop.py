@@ -1,6 +1,9 @@
-"""A search in virtual time through another tool: four workers that only pretend to train. Standard library only.
+"""A search in virtual time through another tool: four workers that only pretend to train.
 
-A script ``use_NAME_search.py`` hands :func:`main` a function that makes a :class:`Searcher`; everything else is the same for all.
+Standard library only.
+
+A script ``use_NAME_search.py`` hands :func:`main` a function that makes a :class:`Searcher`; everything else
+is the same for all.
 """
 
 import heapq
@@ -37,8 +40,15 @@ def main(package: str, make: Callable[[str, Problem, int], Searcher]) -> None:
     searched = problem(given["problem"], Path(given["table"]))
     with redirect_stdout(sys.stderr):  # some tools talk
         began = time.perf_counter()
-        runs = [search(make(given["strategy"], searched, seed), searched, seed, given) for seed in range(given["seeds"])]
-        result = {"version": importlib.metadata.version(package), "seconds": time.perf_counter() - began, "runs": runs}
+        runs = [
+            search(make(given["strategy"], searched, seed), searched, seed, given)
+            for seed in range(given["seeds"])
+        ]
+        result = {
+            "version": importlib.metadata.version(package),
+            "seconds": time.perf_counter() - began,
+            "runs": runs,
+        }
     print(json.dumps(result), flush=True)
 
 
@@ -46,11 +56,13 @@ def search(searcher: Searcher, searched: Problem, seed: int, given: Mapping[str,
     """One search.
 
     Args:
-        given: ``budget`` in epochs; ``rungs``, the epochs at which trials may be stopped; ``trials`` to start at most (None: no limit).
+        given: ``budget`` in epochs; ``rungs``, the epochs at which trials may be stopped; ``trials`` to start
+            at most (None: no limit).
     """
     record = Record(searched)
     rungs = set(given["rungs"])
-    agenda: list[tuple[float, int, int, Any, Params]] = []  # (moment, number, epochs done by then, the tool's trial, its params)
+    # (moment, number, epochs done by then, the tool's trial, its params)
+    agenda: list[tuple[float, int, int, Any, Params]] = []
     started = 0
 
     def start(now: float) -> None:

@@ -1,4 +1,6 @@
-"""The work through Aim into a local repository: one ``track`` for each metric, without system metrics and terminal capture."""
+"""The work through Aim into a local repository: one ``track`` for each metric, without system metrics and
+terminal capture.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +13,12 @@ from benchmarks.peers.harness import NAMES, Opened, main
 
 def start(folder: Path, given: Mapping[str, Any]) -> Opened:
     Repo.from_path(str(folder), init=True)
-    run = Run(repo=str(folder), experiment="bench", system_tracking_interval=None, capture_terminal_logs=False)
+    run = Run(
+        repo=str(folder), experiment="bench", system_tracking_interval=None, capture_terminal_logs=False
+    )
     run["hparams"] = {"lr": 0.1}
-    name, track = run.hash, run.track
+    name = run.hash
+    track = run.track
 
     def log(values: dict[str, float], step: int) -> None:
         for key, value in values.items():
@@ -23,8 +28,11 @@ def start(folder: Path, given: Mapping[str, Any]) -> Opened:
 
 
 def _count(folder: Path, name: str) -> int:
-    # A read-only run shows nothing until Aim's server has indexed it; one that is resumed shows what was stored.
-    run = Run(name, repo=str(folder), force_resume=True, system_tracking_interval=None, capture_terminal_logs=False)
+    # A read-only run shows nothing until Aim's server has indexed it; one that is resumed shows what was
+    # stored.
+    run = Run(
+        name, repo=str(folder), force_resume=True, system_tracking_interval=None, capture_terminal_logs=False
+    )
     return sum(len(metric.values.values_list()) for metric in run.metrics() if metric.name in NAMES)
 
 

@@ -1,4 +1,7 @@
-"""The joins and the lookups of :mod:`benchmarks.features` by Feast, with its defaults. It runs in Feast's environment."""
+"""The joins and the lookups of :mod:`benchmarks.features` by Feast, with its defaults.
+
+It runs in Feast's environment.
+"""
 
 import importlib.metadata
 import json
@@ -23,7 +26,9 @@ _DAY = datetime(1970, 1, 1, tzinfo=UTC)  # that of all rows that are looked up
 
 
 def main() -> None:
-    """Do the phase that ``sys.argv[1]`` names, as JSON, in the Feast repository that it describes; print what was measured."""
+    """Do the phase that ``sys.argv[1]`` names, as JSON, in the Feast repository that it describes; print what
+    was measured.
+    """
     given = json.loads(sys.argv[1])
     phases = {"join": _join, "load": _load, "ask": _ask}
     with redirect_stdout(sys.stderr):  # materialize talks
@@ -32,32 +37,57 @@ def main() -> None:
 
 
 def _store(given: dict[str, Any]) -> FeatureStore:
-    """The repository in ``folder``, with the offline ``store`` and the address of ``redis`` where they are given."""
-    folder, address = given["folder"], given.get("redis")
+    """The repository in ``folder``, with the offline ``store`` and the address of ``redis`` where they are
+    given.
+    """
+    folder = given["folder"]
+    address = given.get("redis")
     config = RepoConfig(
         project="bench",
         registry=f"{folder}/registry.db",
         provider="local",
         offline_store={"type": given.get("store", "dask")},
-        online_store={"type": "redis", "connection_string": address} if address else {"type": "sqlite", "path": f"{folder}/online.db"},
+        online_store={"type": "redis", "connection_string": address}
+        if address
+        else {"type": "sqlite", "path": f"{folder}/online.db"},
     )
     return FeatureStore(config=config)
 
 
-def _view(name: str, folder: str, features: dict[str, Any], ttl: timedelta, event: str, created: str = "") -> FeatureView:
-    source = FileSource(name=f"{name}_files", path=f"{folder}/1/*/*.parquet", timestamp_field=event, created_timestamp_column=created)
+def _view(
+    name: str, folder: str, features: dict[str, Any], ttl: timedelta, event: str, created: str = ""
+) -> FeatureView:
+    source = FileSource(
+        name=f"{name}_files",
+        path=f"{folder}/1/*/*.parquet",
+        timestamp_field=event,
+        created_timestamp_column=created,
+    )
     fields = [Field(name=field, dtype=kind) for field, kind in {"user": Int64, **features}.items()]
     return FeatureView(name=name, entities=[_USER], ttl=ttl, schema=fields, source=source)
 
 
 def _join(given: dict[str, Any]) -> dict[str, Any]:
-    """Register the views and join all labels; the result is written in their order, with nulls for the labels that Feast has left out."""
-    root, name, views = given["root"], given["name"], given["views"]
-    # By event time a row counts from when it is known on. By known time its event is what counts, and what was created later is left out.
+    """Register the views and join all labels; the result is written in their order, with nulls for the labels
+    that Feast has left out.
+    """
+    root = given["root"]
+    name = given["name"]
+    views = given["views"]
+    # By event time a row counts from when it is known on. By known time its event is what counts, and what
+    # was created later is left out.
     times = ("_known",) if name == "event" else ("_event", "_known")
     store = _store(given)
     week = timedelta(days=7)
-    store.apply([_USER, *(_view(f"v{place}", f"{root}/features/{name}{place}", _JOINED, week, *times) for place in range(views))])
+    store.apply(
+        [
+            _USER,
+            *(
+                _view(f"v{place}", f"{root}/features/{name}{place}", _JOINED, week, *times)
+                for place in range(views)
+            ),
+        ]
+    )
     labels = pd.read_parquet(f"{root}/labels.parquet").rename(columns={"when": "event_timestamp"})
     labels["row"] = np.arange(len(labels))
     job = store.get_historical_features(
@@ -73,7 +103,9 @@ def _join(given: dict[str, Any]) -> dict[str, Any]:
     result = {"user": pa.array(labels["user"]), "when": pa.array(labels["event_timestamp"])}
     for place in range(views):
         for feature, kind in _JOINED.items():
-            result[f"{feature}{place}"] = ordered[f"v{place}__{feature}"].cast(pa.bool_() if kind is Bool else pa.float64())
+            result[f"{feature}{place}"] = ordered[f"v{place}__{feature}"].cast(
+                pa.bool_() if kind is Bool else pa.float64()
+            )
     table = pa.table(result)
     with pa.ipc.new_file(f"{root}/{name}-theirs.arrow", table.schema) as writer:
         writer.write_table(table)
@@ -82,19 +114,24 @@ def _join(given: dict[str, Any]) -> dict[str, Any]:
 
 def _load(given: dict[str, Any]) -> dict[str, Any]:
     store = _store(given)
-    store.apply([_USER, _view("users", f"{given['root']}/features/users", _ONLINE, timedelta(), "_event", "_known")])
+    store.apply(
+        [_USER, _view("users", f"{given['root']}/features/users", _ONLINE, timedelta(), "_event", "_known")]
+    )
     began = time.perf_counter()
     store.materialize(_DAY, _DAY + timedelta(days=1))
     return {"rows_s": given["users"] / (time.perf_counter() - began)}
 
 
 def _ask(given: dict[str, Any]) -> dict[str, Any]:
-    store, features = _store(given), [f"users:{name}" for name in _ONLINE]
+    store = _store(given)
+    features = [f"users:{name}" for name in _ONLINE]
 
     def ask(entities: list[dict[str, int]]) -> dict[str, list[Any]]:
         return store.get_online_features(features=features, entity_rows=entities).to_dict()
 
-    return look_up(lambda entity: ask([entity]), ask, lambda found: found["city"], given["users"], given["asked"])
+    return look_up(
+        lambda entity: ask([entity]), ask, lambda found: found["city"], given["users"], given["asked"]
+    )
 
 
 if __name__ == "__main__":

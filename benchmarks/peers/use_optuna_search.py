@@ -13,7 +13,9 @@ class Search:
 
     def __init__(self, strategy: str, searched: Problem, seed: int) -> None:
         sampler, pruner = _STRATEGIES[strategy]
-        self._study = optuna.create_study(direction="minimize", sampler=_SAMPLERS[sampler](seed), pruner=_PRUNERS[pruner]())
+        self._study = optuna.create_study(
+            direction="minimize", sampler=_SAMPLERS[sampler](seed), pruner=_PRUNERS[pruner]()
+        )
         self._distributions = {name: _distribution(axis) for name, axis in searched.space.items()}
 
     def start(self) -> tuple[optuna.Trial, Params]:
@@ -49,7 +51,9 @@ _SAMPLERS = {
 _PRUNERS = {
     "none": optuna.pruners.NopPruner,
     "asha": lambda: optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
-    "hyperband": lambda: optuna.pruners.HyperbandPruner(min_resource=1, max_resource=EPOCHS, reduction_factor=3),
+    "hyperband": lambda: optuna.pruners.HyperbandPruner(
+        min_resource=1, max_resource=EPOCHS, reduction_factor=3
+    ),
     "median": optuna.pruners.MedianPruner,
 }
 _STRATEGIES = {

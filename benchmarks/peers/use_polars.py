@@ -1,4 +1,7 @@
-"""The joins of :mod:`benchmarks.features` by polars' ``join_asof``. It runs in polars' environment: polars and the standard library."""
+"""The joins of :mod:`benchmarks.features` by polars' ``join_asof``.
+
+It runs in polars' environment: polars and the standard library.
+"""
 
 import json
 import sys
@@ -13,18 +16,27 @@ _TTL = 7 * 86_400_000_000
 def main() -> None:
     """Join as ``sys.argv[1]`` says, as JSON; print what it took."""
     given = json.loads(sys.argv[1])
-    root, name = given["root"], given["name"]
+    root = given["root"]
+    name = given["name"]
     labels = pl.read_parquet(f"{root}/labels.parquet").with_row_index("row").sort("when")
     result = labels
     for view in range(given["views"]):
-        rows = pl.scan_parquet(f"{root}/features/{name}{view}/1/*/*.parquet", hive_partitioning=False).sort("_known", "_event")
+        rows = pl.scan_parquet(f"{root}/features/{name}{view}/1/*/*.parquet", hive_partitioning=False).sort(
+            "_known", "_event"
+        )
         if name == "known":  # those that set a new latest event, of which the last at each moment counts
             rows = rows.filter(pl.col("_event") == pl.col("_event").cum_max().over("user")).unique(
                 ["user", "_known"], keep="last", maintain_order=True
             )
-        joined = labels.join_asof(rows.collect(), left_on="when", right_on="_known", by="user", strategy="backward")
-        live = (pl.col("when") - pl.col("_known" if name == "event" else "_event")) <= pl.duration(microseconds=_TTL)
-        features = [pl.when(live).then(pl.col(feature)).alias(f"{feature}{view}") for feature in ("a", "b", "c")]
+        joined = labels.join_asof(
+            rows.collect(), left_on="when", right_on="_known", by="user", strategy="backward"
+        )
+        live = (pl.col("when") - pl.col("_known" if name == "event" else "_event")) <= pl.duration(
+            microseconds=_TTL
+        )
+        features = [
+            pl.when(live).then(pl.col(feature)).alias(f"{feature}{view}") for feature in ("a", "b", "c")
+        ]
         result = result.hstack(joined.select(features))
     result.sort("row").drop("row").write_ipc(f"{root}/{name}-theirs.arrow")
     print(json.dumps({**used(), "version": pl.__version__}), flush=True)

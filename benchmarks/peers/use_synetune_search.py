@@ -20,7 +20,8 @@ class Search:
     """One scheduler with trials in flight."""
 
     def __init__(self, strategy: str, searched: Problem, seed: int) -> None:
-        np.random.seed(seed)  # its search spaces and ASHA's choice of a bracket draw from the global generator
+        # its search spaces and ASHA's choice of a bracket draw from the global generator
+        np.random.seed(seed)
         space = {name: _domain(axis) for name, axis in searched.space.items()}
         self._scheduler = _STRATEGIES[strategy](space, seed)
         self._started = 0
@@ -67,7 +68,13 @@ def _full(name: str) -> Callable[..., TrialScheduler]:
 
 def _halving(name: str, brackets: int = 1) -> Callable[..., TrialScheduler]:
     kind = getattr(baselines, name)
-    rungs = {"time_attr": "epoch", "grace_period": 1, "max_t": EPOCHS, "reduction_factor": 3, "brackets": brackets}
+    rungs = {
+        "time_attr": "epoch",
+        "grace_period": 1,
+        "max_t": EPOCHS,
+        "reduction_factor": 3,
+        "brackets": brackets,
+    }
     return lambda space, seed: kind(space, metric="value", random_seed=seed, **rungs)
 
 

@@ -1,4 +1,6 @@
-"""The work through TensorBoard's ``SummaryWriter`` as PyTorch ships it: one ``add_scalar`` for each metric."""
+"""The work through TensorBoard's ``SummaryWriter`` as PyTorch ships it: one ``add_scalar`` for each
+metric.
+"""
 
 import struct
 from collections.abc import Mapping
@@ -26,7 +28,8 @@ def _count(folder: Path) -> int:
 
     points = 0
     for path in folder.glob("events.*"):
-        data, at = path.read_bytes(), 0
+        data = path.read_bytes()
+        at = 0
         while at < len(data):  # a record: its length, that number's checksum, the event, the event's checksum
             (length,) = struct.unpack_from("<Q", data, at)
             points += len(Event.FromString(data[at + 12 : at + 12 + length]).summary.value)

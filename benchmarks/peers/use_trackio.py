@@ -12,7 +12,9 @@ from benchmarks.peers.harness import NAMES, Opened, main
 
 
 def start(folder: Path, given: Mapping[str, Any]) -> Opened:
-    run = trackio.init("bench", name="run", config={"lr": 0.1}, embed=False, auto_log_gpu=False, auto_log_cpu=False)
+    run = trackio.init(
+        "bench", name="run", config={"lr": 0.1}, embed=False, auto_log_gpu=False, auto_log_cpu=False
+    )
     return Opened(run.log, trackio.finish, lambda: _count(folder))
 
 

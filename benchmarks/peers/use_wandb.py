@@ -9,7 +9,9 @@ import wandb
 
 from benchmarks.peers.harness import NAMES, Opened, main
 
-_BLOCK, _HEAD = 32768, 7  # the file is LevelDB's log: blocks of 32 KiB, a head of checksum, length and kind before each piece
+# the file is LevelDB's log: blocks of 32 KiB, a head of checksum, length and kind before each piece
+_BLOCK = 32768
+_HEAD = 7
 
 
 def start(folder: Path, given: Mapping[str, Any]) -> Opened:
@@ -30,7 +32,9 @@ def _count(folder: Path) -> int:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    at, pieces = _HEAD, []  # the file starts with a head of its own
+    # the file starts with a head of its own
+    at = _HEAD
+    pieces = []
     while at + _HEAD <= len(data):
         if (left := _BLOCK - at % _BLOCK) < _HEAD:
             at += left

@@ -24,7 +24,8 @@ class Attempt:
         nodes, gpus, ranks: that it has, or had, in all.
         began: when it was handed out.
         ended, outcome: None while it runs.
-        error, reason: why it failed or was preempted, with the stacks that were recorded, and that in one line.
+        error, reason: why it failed or was preempted, with the stacks that were recorded, and that in one
+            line.
     """
 
     trial: int
@@ -46,7 +47,9 @@ class Attempt:
     def ran_on(self) -> str:
         """Its ranks, and the nodes and GPUs that they had: ``16 ranks, 2 nodes, 16 GPUs``."""
         counts = {"rank": self.ranks, "node": self.nodes, "GPU": self.gpus}
-        return ", ".join(f"{count} {noun}{'s' if count > 1 else ''}" for noun, count in counts.items() if count)
+        return ", ".join(
+            f"{count} {noun}{'s' if count > 1 else ''}" for noun, count in counts.items() if count
+        )
 
 
 def searched_attempts(session: Session, sweep: str, spec: SweepSpec) -> list[Attempt]:
@@ -92,5 +95,7 @@ def _trains_to(row: AttemptRow, spec: SweepSpec, rules: Rules, final: int | None
 
 
 def is_audit(rung: int, audited: int | None) -> bool:
-    """Whether training for ``rung`` belongs to an audit; ``audited`` is how many results the trial had when it was pruned, or None."""
+    """Whether training for ``rung`` belongs to an audit; ``audited`` is how many results the trial had when
+    it was pruned, or None.
+    """
     return audited is not None and rung >= audited

@@ -15,8 +15,8 @@ class FinalTrial:
 
     Attributes:
         seed: its number, from 0.
-        reported: the objective at its end. Its rows were trained on if the validation split was, so it says how well they were learned, and
-            nothing about other rows.
+        reported: the objective at its end. Its rows were trained on if the validation split was, so it says
+            how well they were learned, and nothing about other rows.
         epochs: trained up to its end; None before.
         checkpoint: its last one, which counts; empty before its end.
         error, reason: why its last attempt failed or was preempted, and that in short.
@@ -41,7 +41,9 @@ class FinalTrial:
         return self.status == Status.COMPLETED and bool(self.checkpoint)
 
 
-def final_trials(sweep: str, trials: Iterable[TrialRow], results: Iterable[RungResultRow]) -> list[FinalTrial]:
+def final_trials(
+    sweep: str, trials: Iterable[TrialRow], results: Iterable[RungResultRow]
+) -> list[FinalTrial]:
     """The final training as far as it has begun, by seed.
 
     Args:

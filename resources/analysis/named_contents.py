@@ -1,4 +1,6 @@
-"""What the catalog names that the store must have: whose it is, what its absence means, and what mends that."""
+"""What the catalog names that the store must have: whose it is, what its absence means, and what mends
+that.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -16,7 +18,9 @@ FROM_A_BACKUP = "bring it back from a backup: halving restore"
 
 
 class NamedContent(NamedTuple):
-    """A content that the store should have, and in words whose it is, what its absence means and what mends that."""
+    """A content that the store should have, and in words whose it is, what its absence means and what mends
+    that.
+    """
 
     digest: str
     what: str
@@ -26,14 +30,24 @@ class NamedContent(NamedTuple):
 
 
 def contents_of_models(session: Session) -> list[NamedContent]:
-    """The checkpoints, manifests and reports of versions that are not archived, and each sweep's report with its page."""
+    """The checkpoints, manifests and reports of versions that are not archived, and each sweep's report with
+    its page.
+    """
     contents: list[NamedContent] = []
     for row in session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived")):
         means = f"{row.model}@{row.version} ({row.stage}) cannot be loaded, served or judged"
-        for what, digest in (("checkpoint", row.checkpoint), ("manifest", row.manifest), ("report", row.report)):
+        for what, digest in (
+            ("checkpoint", row.checkpoint),
+            ("manifest", row.manifest),
+            ("report", row.report),
+        ):
             if digest:
                 is_trained = what == "checkpoint" and row.run
-                mend = f"halving rerun {row.run} trains it again; or {FROM_A_BACKUP}" if is_trained else FROM_A_BACKUP
+                mend = (
+                    f"halving rerun {row.run} trains it again; or {FROM_A_BACKUP}"
+                    if is_trained
+                    else FROM_A_BACKUP
+                )
                 whose = f"the {what} of {row.model}@{row.version}"
                 contents.append(NamedContent(digest, whose, means, mend, is_checkpoint=what == "checkpoint"))
     for sweep, digest, page in session.execute(select(ReportRow.sweep, ReportRow.digest, ReportRow.html)):
@@ -45,18 +59,27 @@ def contents_of_models(session: Session) -> list[NamedContent]:
 
 def contents_of_paused_trials(session: Session) -> list[NamedContent]:
     """The checkpoints from which paused trials of open searches are resumed."""
-    query = select(TrialRow.sweep, TrialRow.number, TrialRow.checkpoint).join(SweepRow, SweepRow.id == TrialRow.sweep)
-    waiting = query.where(SweepRow.status == "searching", TrialRow.status == "paused", TrialRow.checkpoint.is_not(None))
+    query = select(TrialRow.sweep, TrialRow.number, TrialRow.checkpoint).join(
+        SweepRow, SweepRow.id == TrialRow.sweep
+    )
+    waiting = query.where(
+        SweepRow.status == "searching", TrialRow.status == "paused", TrialRow.checkpoint.is_not(None)
+    )
     means = "the trial cannot be resumed when it is promoted, and fails"
     return [
-        NamedContent(digest, f"the checkpoint of {sweep}.{number:04d}", means, FROM_A_BACKUP, is_checkpoint=True)
+        NamedContent(
+            digest, f"the checkpoint of {sweep}.{number:04d}", means, FROM_A_BACKUP, is_checkpoint=True
+        )
         for sweep, number, digest in session.execute(waiting)
         if digest is not None
     ]
 
 
-def find_missing(store: Store, contents: Iterable[NamedContent], is_there: Callable[[str], bool]) -> list[NamedContent]:
-    """Which of the contents, and of the parts of those that are sharded checkpoints, are not there; each once.
+def find_missing(
+    store: Store, contents: Iterable[NamedContent], is_there: Callable[[str], bool]
+) -> list[NamedContent]:
+    """Which of the contents, and of the parts of those that are sharded checkpoints, are not there; each
+    once.
 
     Args:
         store: where the checkpoints are read, for what they consist of.
@@ -71,13 +94,17 @@ def find_missing(store: Store, contents: Iterable[NamedContent], is_there: Calla
     present, missing = _divided(named.values(), is_there)
     checkpoints = [content for content in present if content.is_checkpoint]
     parts: dict[str, NamedContent] = {}
-    for content, digests in zip(checkpoints, in_threads(lambda content: parts_of(store, content.digest), checkpoints), strict=True):
+    for content, digests in zip(
+        checkpoints, in_threads(lambda content: parts_of(store, content.digest), checkpoints), strict=True
+    ):
         for part in (f"sha256:{digest.hex()}" for digest in digests):
             parts.setdefault(part, content._replace(digest=part, what=f"a part of {content.what}"))
     return missing + _divided(parts.values(), is_there)[1]
 
 
-def _divided(contents: Iterable[NamedContent], is_there: Callable[[str], bool]) -> tuple[list[NamedContent], list[NamedContent]]:
+def _divided(
+    contents: Iterable[NamedContent], is_there: Callable[[str], bool]
+) -> tuple[list[NamedContent], list[NamedContent]]:
     """Those that are there, and those that are not."""
     every = list(contents)
     answers = in_threads(lambda content: is_there(blob_name(content.digest)), every)

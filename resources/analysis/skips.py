@@ -1,7 +1,9 @@
-"""What a training has left out to go on: steps whose loss or gradients were not finite, and checkpoints that the store did not take.
+"""What a training has left out to go on: steps whose loss or gradients were not finite, and checkpoints that
+the store did not take.
 
-The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that what a killed attempt has left out is known, too; the
-checkpoints in the record of the next one that the store took, or in that of the attempt's end (:mod:`halving.checkpoints.misses`).
+The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that what a killed attempt has
+left out is known, too; the checkpoints in the record of the next one that the store took, or in that of the
+attempt's end (:mod:`halving.checkpoints.misses`).
 """
 
 import math
@@ -57,11 +59,17 @@ class SkippedSteps:
     def text(self) -> str:
         moment = datetime.fromtimestamp(self.last_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         parts = [f"the loss of rank {each.rank} in {each.loss}" for each in self.culprits if each.loss]
-        parts += [f"the gradients of rank {each.rank} in {each.gradients}" for each in self.culprits if each.gradients]
+        parts += [
+            f"the gradients of rank {each.rank} in {each.gradients}"
+            for each in self.culprits
+            if each.gradients
+        ]
         what = ", ".join(parts) or "only the sum of all ranks' gradients"
         return (
-            f"attempt {self.attempt} left out {counted(self.count, 'step')} that {'was' if self.count == 1 else 'were'} NaN or infinite "
-            f"({what}), the last at step {self.last_step}, {moment}: lower the learning rate, or look at the data of these steps"
+            f"attempt {self.attempt} left out {counted(self.count, 'step')} that "
+            f"{'was' if self.count == 1 else 'were'} NaN or infinite "
+            f"({what}), the last at step {self.last_step}, {moment}: lower the learning rate, or look at "
+            "the data of these steps"
         )
 
 
@@ -82,10 +90,15 @@ class Skips:
 
 
 def skips_of(
-    store: Store, project: str, run: str, points: Mapping[str, Points], saved: Sequence[SavedCheckpoint] | None = None
+    store: Store,
+    project: str,
+    run: str,
+    points: Mapping[str, Points],
+    saved: Sequence[SavedCheckpoint] | None = None,
 ) -> Skips | None:
-    """What a run has left out; None while the store cannot say, and of a run without a record. Steps whose points retention has dropped
-    are not known any more.
+    """What a run has left out; None while the store cannot say, and of a run without a record.
+
+    Steps whose points retention has dropped are not known any more.
 
     Args:
         points: of all attempts, by metric; those that :data:`COUNTED` names are looked at.
@@ -123,6 +136,10 @@ def skipped_steps(counts: Counts) -> list[SkippedSteps]:
 
     skipped = []
     for attempt, (count, step, at) in sorted(counts.get(_STEPS, {}).items()):
-        culprits = [Culprit(rank, begun(attempt, "loss", rank), begun(attempt, "gradients", rank)) for rank in ranks]
-        skipped.append(SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients]))
+        culprits = [
+            Culprit(rank, begun(attempt, "loss", rank), begun(attempt, "gradients", rank)) for rank in ranks
+        ]
+        skipped.append(
+            SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients])
+        )
     return skipped

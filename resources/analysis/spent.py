@@ -1,4 +1,6 @@
-"""What a sweep's search trained, and what early stopping saved: the one notion of "saved" of pages, reports and prices."""
+"""What a sweep's search trained, and what early stopping saved: the one notion of "saved" of pages, reports
+and prices.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,27 +34,36 @@ class Saved:
 def saved_by_early_stopping(state: SearchState, at: ResultsAt) -> Iterator[Saved]:
     """What was not trained, trial by trial.
 
-    An epoch that was not trained counts with the seconds that an epoch of its trial took, or with the sweep's average where that is less,
-    because a short training is mostly start-up. So the estimate of what was saved is a low one.
+    An epoch that was not trained counts with the seconds that an epoch of its trial took, or with the sweep's
+    average where that is less, because a short training is mostly start-up. So the estimate of what was saved
+    is a low one.
     """
     average = _seconds_per_epoch([result for result in at.values() if result.value is not None])
     for trial in state.trials:
         counted = [at[trial.number, rung] for rung in range(len(trial.counted))]
         left = _left(state.rules, trial, max((result.epochs for result in counted), default=0))
         if left:
-            yield Saved(trial.number, left, left * min(average, _seconds_per_epoch(counted)), counted[-1].attempt)
+            yield Saved(
+                trial.number, left, left * min(average, _seconds_per_epoch(counted)), counted[-1].attempt
+            )
 
 
 def gpus_of_attempts(session: Session, sweep: str) -> dict[tuple[int, int], int]:
     """Trial and attempt to the GPUs that it held on all of its nodes."""
-    query = select(AttemptRow.trial, AttemptRow.attempt, AttemptRow.nodes * AttemptRow.gpus).where(AttemptRow.sweep == sweep)
+    query = select(AttemptRow.trial, AttemptRow.attempt, AttemptRow.nodes * AttemptRow.gpus).where(
+        AttemptRow.sweep == sweep
+    )
     return {(trial, attempt): gpus for trial, attempt, gpus in session.execute(query)}
 
 
-def spent_and_saved(state: SearchState, trials: Sequence[TrialRow], at: ResultsAt, gpus: Mapping[tuple[int, int], int]) -> dict[str, Any]:
-    """What was trained, and what early stopping saved, as :class:`resources.analysis.summary.SweepSummary` has it.
+def spent_and_saved(
+    state: SearchState, trials: Sequence[TrialRow], at: ResultsAt, gpus: Mapping[tuple[int, int], int]
+) -> dict[str, Any]:
+    """What was trained, and what early stopping saved, as :class:`resources.analysis.summary.SweepSummary`
+    has it.
 
-    Time that led to no result (of attempts that crashed, say) counts with the GPUs of the trial's newest attempt.
+    Time that led to no result (of attempts that crashed, say) counts with the GPUs of the trial's newest
+    attempt.
 
     Args:
         gpus: of attempts; of those that are not in it, none.
@@ -62,13 +73,16 @@ def spent_and_saved(state: SearchState, trials: Sequence[TrialRow], at: ResultsA
     saved = list(saved_by_early_stopping(state, at))
     for trial in state.trials:
         results = [at[trial.number, rung] for rung in range(len(trial.results))]
-        counted, audit = results[: len(trial.counted)], results[len(trial.counted) :]
+        counted = results[: len(trial.counted)]
+        audit = results[len(trial.counted) :]
         epochs = max((result.epochs for result in counted), default=0)
         trained += epochs
         without_result = trials[trial.number].seconds - sum(result.seconds for result in results)
         gpu_seconds += sum(result.seconds * gpus.get((trial.number, result.attempt), 0) for result in counted)
         gpu_seconds += without_result * gpus.get((trial.number, trials[trial.number].attempt), 0)
-        audit_epochs += max((result.epochs - epochs for result in audit if result.value is not None), default=0)
+        audit_epochs += max(
+            (result.epochs - epochs for result in audit if result.value is not None), default=0
+        )
         audit_seconds += sum(result.seconds for result in audit)
     return {
         "epochs_trained": trained,

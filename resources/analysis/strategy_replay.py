@@ -1,4 +1,6 @@
-"""``halving replay``: what other strategies would have spent and found with the trials of a sweep that is over."""
+"""``halving replay``: what other strategies would have spent and found with the trials of a sweep that is
+over.
+"""
 
 import statistics
 from collections import defaultdict
@@ -21,7 +23,8 @@ from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.yaml_text import read_yaml
 
-_SINGLE_POINTS = 2000  # curves with at most so many points are kept point by point, whatever retention deletes
+# curves with at most so many points are kept point by point, whatever retention deletes
+_SINGLE_POINTS = 2000
 
 
 class NotReplayable(HalvingError, RuntimeError):
@@ -38,7 +41,9 @@ def read_strategy(text: str) -> Any:
         return read_yaml(text)
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or error
-        raise InvalidInput(f"strategy = {text!r} is not YAML: {problem}; give a name, or 'asha: {{min_budget: 3}}'") from None
+        raise InvalidInput(
+            f"strategy = {text!r} is not YAML: {problem}; give a name, or 'asha: {{min_budget: 3}}'"
+        ) from None
 
 
 def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequence[Any]) -> dict[str, Any]:
@@ -48,9 +53,10 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         strategies: names, or ``{name: {setting: value}}``.
 
     Returns:
-        ``sweep``, ``objective``, ``direction``, ``trials`` and ``workers``; ``itself``, the sweep's own search without the audit of
-        pruning (its ``seconds`` are None when no attempt was recorded); ``replayed``, in the order of the strategies. Each search has
-        its winner's name, and the place of that among the sweep's own results.
+        ``sweep``, ``objective``, ``direction``, ``trials`` and ``workers``; ``itself``, the sweep's own
+        search without the audit of pruning (its ``seconds`` are None when no attempt was recorded);
+        ``replayed``, in the order of the strategies. Each search has its winner's name, and the place of that
+        among the sweep's own results.
 
     Raises:
         NotFound: there is no such sweep, or the store no longer has its points.
@@ -60,12 +66,25 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
         if row.status == "searching":
-            raise NotReplayable(f"sweep {sweep} is still searching: replay it when its search is over, or end it with halving stop {sweep}")
+            raise NotReplayable(
+                f"sweep {sweep} is still searching: replay it when its search is over, or end it with "
+                f"halving stop {sweep}"
+            )
         spec = stored_spec(row.spec)
-        trials = [trial for trial in catalog.trials(session, sweep) if trial.attempt > 0 and trial.final is None]
-        results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.rung)))
+        trials = [
+            trial for trial in catalog.trials(session, sweep) if trial.attempt > 0 and trial.final is None
+        ]
+        results = list(
+            session.scalars(
+                select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.rung)
+            )
+        )
         numbers = {trial.number for trial in trials}
-        attempts = [row for row in session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep)) if row.trial in numbers]
+        attempts = [
+            row
+            for row in session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep))
+            if row.trial in numbers
+        ]
     specs = [spec_with(spec, strategy, max(1, len(trials))) for strategy in strategies]
     summary = summarize(catalog, sweep)
     if summary.best is None:
@@ -89,37 +108,58 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
     }
 
 
-def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]) -> list[TrialCurve]:
+def _curves(
+    store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]
+) -> list[TrialCurve]:
     points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     for metric in dict.fromkeys([*(objective.metric for objective in spec.objectives), *spec.bounds]):
-        for run, known in _points(store, spec.project, [trial_key(sweep, trial.number) for trial in trials], metric).items():
+        for run, known in _points(
+            store, spec.project, [trial_key(sweep, trial.number) for trial in trials], metric
+        ).items():
             points[run][metric] = known
     if not points:
-        raise NotFound(f"the store {store.root} no longer has points of sweep {sweep}, so there is nothing to replay")
+        raise NotFound(
+            f"the store {store.root} no longer has points of sweep {sweep}, so there is nothing to replay"
+        )
     reached: dict[int, list[RungResultRow]] = defaultdict(list)
     for result in results:
         if result.value is not None:
             reached[result.trial].append(result)
-    rates = {trial: sum(rung.seconds for rung in rungs) / rungs[-1].epochs for trial, rungs in reached.items() if rungs[-1].epochs}
+    rates = {
+        trial: sum(rung.seconds for rung in rungs) / rungs[-1].epochs
+        for trial, rungs in reached.items()
+        if rungs[-1].epochs
+    }
     usual = statistics.median(rates.values()) if rates else 0.0
     return [
-        curve_of(spec, points.get(trial_key(sweep, trial.number), {}), _ended(spec, trial, reached), rates.get(trial.number, usual))
+        curve_of(
+            spec,
+            points.get(trial_key(sweep, trial.number), {}),
+            _ended(spec, trial, reached),
+            rates.get(trial.number, usual),
+        )
         for trial in trials
     ]
 
 
-def _points(store: Store, project: str, runs: Sequence[str], metric: str) -> dict[str, list[tuple[int, float]]]:
+def _points(
+    store: Store, project: str, runs: Sequence[str], metric: str
+) -> dict[str, list[tuple[int, float]]]:
     """Every ``(epoch, value)`` of each run."""
     table = curves(store, project, runs, metric, max_points=_SINGLE_POINTS)
     if any(count > 1 for count in table["count"].to_pylist()):
-        table = all_points(sorted(set(table["run"].to_pylist())), metric, project=project, root=store, max_points=None)
+        table = all_points(
+            sorted(set(table["run"].to_pylist())), metric, project=project, root=store, max_points=None
+        )
     found: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for run, step, value in zip(*(table[name].to_pylist() for name in ("run", "step", "value")), strict=True):
         found[run].append((step, value))
     return found
 
 
-def _ended(spec: SweepSpec, trial: TrialRow, reached: dict[int, list[RungResultRow]]) -> Literal["stopped", "returned", "failed"]:
+def _ended(
+    spec: SweepSpec, trial: TrialRow, reached: dict[int, list[RungResultRow]]
+) -> Literal["stopped", "returned", "failed"]:
     if trial.status == Status.FAILED:
         return "failed"
     early = trial.status == Status.COMPLETED and reached[trial.number][-1].epochs < spec.budgets[-1]
@@ -128,7 +168,9 @@ def _ended(spec: SweepSpec, trial: TrialRow, reached: dict[int, list[RungResultR
 
 def _most_at_once(attempts: Sequence[AttemptRow]) -> int:
     """The most attempts that ran at one moment."""
-    moments = [(attempt.started_at, 1) for attempt in attempts] + [(attempt.ended_at, -1) for attempt in attempts if attempt.ended_at]
+    moments = [(attempt.started_at, 1) for attempt in attempts] + [
+        (attempt.ended_at, -1) for attempt in attempts if attempt.ended_at
+    ]
     most = running = 0
     for _, change in sorted(moments):
         running += change
@@ -142,9 +184,13 @@ def _itself(spec: SweepSpec, summary: SweepSummary, attempts: Sequence[AttemptRo
     return {
         "strategy": spec.strategy.model_dump(exclude_none=True),
         "trials": sum(summary.counts.values()) - summary.counts.get("suggested", 0),
-        "completed": sum(standing.status == "completed" and not standing.audited for standing in summary.standings),
+        "completed": sum(
+            standing.status == "completed" and not standing.audited for standing in summary.standings
+        ),
         "epochs": summary.epochs_trained,
-        "seconds": (max(ends) - min(attempt.started_at for attempt in attempts)).total_seconds() if ends else None,
+        "seconds": (max(ends) - min(attempt.started_at for attempt in attempts)).total_seconds()
+        if ends
+        else None,
         "worker_seconds": summary.seconds,
         "winner": found.key,
         "winner_epochs": found.epochs,

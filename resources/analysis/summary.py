@@ -1,4 +1,6 @@
-"""A sweep at a glance: its trials ranked, what was stopped at which rung, what that saved, and what the audit cost."""
+"""A sweep at a glance: its trials ranked, what was stopped at which rung, what that saved, and what the audit
+cost.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -26,7 +28,8 @@ class Standing:
     Attributes:
         metrics: every objective and every bounded metric at that rung.
         violation: how far the metrics are out of their bounds; 0 when they are within them.
-        on_front: whether no other trial is at least as good in every objective and better in one; only with several objectives.
+        on_front: whether no other trial is at least as good in every objective and better in one; only with
+            several objectives.
         audited: whether it was pruned and then trained on, to check the pruning.
         checkpoint: that of the rung; when the best value so far counts, that of the best epoch.
     """
@@ -51,7 +54,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class RungSummary:
-    """What happened to the trials that reached a rung of a bracket; the five counts after ``reached`` add up to it.
+    """What happened to the trials that reached a rung of a bracket; the five counts after ``reached`` add up
+    to it.
 
     Attributes:
         promoted: went on towards the next rung.
@@ -80,7 +84,8 @@ class SweepSummary:
     Attributes:
         control: what its user has asked for: run, pause or stop.
         project: whose share it uses.
-        held_back: why none of its trials is started though it has work: a quota, or the others' shares; None if nothing keeps it back.
+        held_back: why none of its trials is started though it has work: a quota, or the others' shares; None
+            if nothing keeps it back.
         objective, direction: of the objective that ranks trials.
         objectives: all objectives, with how each is summarised at a rung.
         planned: how many trials its search may start.
@@ -92,12 +97,13 @@ class SweepSummary:
         preemptions: how many times a trial lost its worker.
         epochs_trained: by the search; failed trials count up to their last result.
         epochs_full: what the search would have trained without early stopping.
-        final: the trainings of the winner's params once the search is over, by seed, as far as they have begun; they count nowhere else but
-            in ``failed`` and ``waiting``.
+        final: the trainings of the winner's params once the search is over, by seed, as far as they have
+            begun; they count nowhere else but in ``failed`` and ``waiting``.
         final_seeds: how many of them there are to be; 0 without a final training.
         audit_epochs, audit_seconds: what the audit of pruning trained in addition.
         seconds: training time of the search, repeated work included.
-        seconds_saved: the time of the epochs not trained, at the seconds that an epoch of the trial, or of all trials, took.
+        seconds_saved: the time of the epochs not trained, at the seconds that an epoch of the trial, or of
+            all trials, took.
     """
 
     sweep: str
@@ -151,12 +157,14 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
     """
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
-        spec, state = stored_spec(row.spec), state_of(session, row)
+        spec = stored_spec(row.spec)
+        state = state_of(session, row)
         trials = catalog.trials(session, sweep)
         results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
         rows = {(result.trial, result.rung): result for result in results}
         gpus = gpus_of_attempts(session, sweep) if spec.resources.largest.gpus else {}
-    searched, at = trials[: len(state.trials)], {place: result for place, result in rows.items() if place[0] < len(state.trials)}
+    searched = trials[: len(state.trials)]
+    at = {place: result for place, result in rows.items() if place[0] < len(state.trials)}
     standings = _standings(sweep, spec, state, searched, at)
     cost = spent_and_saved(state, searched, at, gpus)
     return SweepSummary(
@@ -175,12 +183,22 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         standings=standings,
         rungs=_rungs(state),
         failed=[
-            {"trial": trial.number, "key": trial_key(sweep, trial.number), "attempts": trial.attempt, "error": trial.error or ""}
+            {
+                "trial": trial.number,
+                "key": trial_key(sweep, trial.number),
+                "attempts": trial.attempt,
+                "error": trial.error or "",
+            }
             for trial in trials
             if trial.status == Status.FAILED
         ],
         waiting=[
-            {"trial": trial.number, "key": trial_key(sweep, trial.number), "attempt": trial.attempt, "reason": trial.waiting}
+            {
+                "trial": trial.number,
+                "key": trial_key(sweep, trial.number),
+                "attempt": trial.attempt,
+                "reason": trial.waiting,
+            }
             for trial in trials
             if trial.waiting
         ],
@@ -201,17 +219,23 @@ def state_of(session: Session, sweep: SweepRow) -> SearchState:
 
 
 def outcome(status: str, *, audited: bool, searching: bool) -> str:
-    """A trial's status for people: when the search is over, paused trials count as stopped, because they will not go on."""
+    """A trial's status for people: when the search is over, paused trials count as stopped, because they will
+    not go on.
+    """
     if audited:
         return "audited" if status == Status.COMPLETED else f"audited, {status}"
     return "stopped" if status == Status.PAUSED and not searching else status
 
 
-def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], at: ResultsAt) -> list[Standing]:
+def _standings(
+    sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], at: ResultsAt
+) -> list[Standing]:
     front = set(pareto_front(state)) if len(spec.objectives) > 1 else set()
     standings = []
     for trial, rung in ranking(state):
-        row, known, result = at[trial.number, rung], trials[trial.number], trial.results[rung]
+        row = at[trial.number, rung]
+        known = trials[trial.number]
+        result = trial.results[rung]
         assert result is not None  # or it would not be in the ranking
         best = row.best_checkpoint if spec.objective.summary == "best" else None
         standings.append(
@@ -240,17 +264,23 @@ def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence
 def _rungs(state: SearchState) -> list[RungSummary]:
     happened: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
     for trial in state.trials:
-        bracket, last = state.rules.bracket(trial.number), len(trial.counted) - 1
+        bracket = state.rules.bracket(trial.number)
+        last = len(trial.counted) - 1
         for rung, result in enumerate(trial.counted):
             what = "failed" if result is None else "promoted" if rung < last else _at_last(state, trial)
             happened[bracket, rung][what] += 1
     rungs = []
     for bracket, ladder in enumerate(state.rules.ladders):
         for rung, epochs in enumerate(ladder):
-            counts, ordered = happened[bracket, rung], state.rungs[bracket][rung].results
+            counts = happened[bracket, rung]
+            ordered = state.rungs[bracket][rung].results
             became = {name: counts[name] for name in ("promoted", "paused", "stopped", "completed", "failed")}
             best = state.trials[ordered[0][2]].results[rung] if ordered else None
-            rungs.append(RungSummary(bracket, rung, epochs, sum(counts.values()), **became, best=best.value if best else None))
+            rungs.append(
+                RungSummary(
+                    bracket, rung, epochs, sum(counts.values()), **became, best=best.value if best else None
+                )
+            )
     return rungs
 
 

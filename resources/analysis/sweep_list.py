@@ -23,13 +23,17 @@ class SweepLine:
     """One sweep.
 
     Attributes:
-        status: of one that is not open yet, or never will be, what has become of the intent: waiting, launched, failed or canceled.
+        status: of one that is not open yet, or never will be, what has become of the intent: waiting,
+            launched, failed or canceled.
         control: what its user has asked for: run, pause or stop.
-        best: the objective of the search's leading trial, by the order of the leaderboard without its Pareto front; None without a result.
+        best: the objective of the search's leading trial, by the order of the leaderboard without its Pareto
+            front; None without a result.
         trials: how many its search may start.
         counts: how many of them are in each status.
-        problem: why its spec cannot be read; objective, direction, best and trials are None then. None if it can.
-        waiting: why it is not open yet, or never was; of an open one why none of its trials is started: a quota, or the others' shares.
+        problem: why its spec cannot be read; objective, direction, best and trials are None then. None if it
+            can.
+        waiting: why it is not open yet, or never was; of an open one why none of its trials is started: a
+            quota, or the others' shares.
     """
 
     id: str
@@ -52,7 +56,9 @@ class SweepLine:
         return asdict(self)
 
 
-def list_sweeps(catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50) -> list[SweepLine]:
+def list_sweeps(
+    catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50
+) -> list[SweepLine]:
     """The newest sweeps first, those that are not open yet among them.
 
     Args:
@@ -66,15 +72,21 @@ def list_sweeps(catalog: Catalog, *, projects: Collection[str] | None = None, li
             query = query.where(SweepRow.project.in_(projects))
         rows = list(session.scalars(query))
         ids = [row.id for row in rows]
-        counts, leaders = _counts(session, ids), _leaders(session, ids)
+        counts = _counts(session, ids)
+        leaders = _leaders(session, ids)
     lines = [_line(row, counts[row.id], leaders) for row in rows]
     lines += [_not_open(row) for row in intents.not_open(catalog, projects=projects, limit=limit)]
     return sorted(lines, key=lambda line: line.created_at, reverse=True)[:limit]
 
 
 def _line(row: SweepRow, counts: dict[str, int], leaders: dict[tuple[str, bool], float]) -> SweepLine:
-    copied = {name: getattr(row, name) for name in ("id", "name", "project", "priority", "status", "control", "created_at", "finished_at")}
-    return SweepLine(**copied, waiting=row.held_back, counts=counts, **_of_spec(row.spec, row.id, row.max_trials, leaders))
+    copied = {
+        name: getattr(row, name)
+        for name in ("id", "name", "project", "priority", "status", "control", "created_at", "finished_at")
+    }
+    return SweepLine(
+        **copied, waiting=row.held_back, counts=counts, **_of_spec(row.spec, row.id, row.max_trials, leaders)
+    )
 
 
 def _not_open(row: IntentRow) -> SweepLine:
@@ -93,7 +105,9 @@ def _not_open(row: IntentRow) -> SweepLine:
     )
 
 
-def _of_spec(data: Any, sweep: str, extended: int | None, leaders: dict[tuple[str, bool], float]) -> dict[str, Any]:
+def _of_spec(
+    data: Any, sweep: str, extended: int | None, leaders: dict[tuple[str, bool], float]
+) -> dict[str, Any]:
     try:
         spec = stored_spec(data)
     except InvalidInput as error:  # of another version: the other sweeps are shown all the same
@@ -109,28 +123,40 @@ def _of_spec(data: Any, sweep: str, extended: int | None, leaders: dict[tuple[st
 
 def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = defaultdict(dict)
-    query = select(TrialRow.sweep, TrialRow.status, func.count()).where(TrialRow.sweep.in_(sweeps), TrialRow.final.is_(None))
+    query = select(TrialRow.sweep, TrialRow.status, func.count()).where(
+        TrialRow.sweep.in_(sweeps), TrialRow.final.is_(None)
+    )
     for sweep, status, count in session.execute(query.group_by(TrialRow.sweep, TrialRow.status)):
         counts[sweep][status] = count
     return counts
 
 
 def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], float]:
-    """For each sweep, and for either direction: the best value of the trials in their bounds, or else of all, after the most epochs."""
+    """For each sweep, and for either direction: the best value of the trials in their bounds, or else of all,
+    after the most epochs.
+    """
     result = RungResultRow
     has_one = (result.sweep.in_(sweeps), result.value.is_not(None))
-    highest = select(result.sweep, result.trial, func.max(result.rung).label("rung")).where(*has_one).group_by(result.sweep, result.trial)
+    highest = (
+        select(result.sweep, result.trial, func.max(result.rung).label("rung"))
+        .where(*has_one)
+        .group_by(result.sweep, result.trial)
+    )
     top = highest.subquery()
     searched = (TrialRow.sweep == result.sweep) & (TrialRow.number == result.trial) & TrialRow.final.is_(None)
     infeasible = (result.violation > 0).label("infeasible")
     query = (
         select(result.sweep, infeasible, result.epochs, func.min(result.value), func.max(result.value))
-        .join(top, (top.c.sweep == result.sweep) & (top.c.trial == result.trial) & (top.c.rung == result.rung))
+        .join(
+            top, (top.c.sweep == result.sweep) & (top.c.trial == result.trial) & (top.c.rung == result.rung)
+        )
         .join(TrialRow, searched)
         .group_by(result.sweep, infeasible, result.epochs)
     )
     best: dict[tuple[str, bool], float] = {}
-    for sweep, _, _, least, greatest in sorted(session.execute(query), key=lambda row: (bool(row[1]), -row[2])):
+    for sweep, _, _, least, greatest in sorted(
+        session.execute(query), key=lambda row: (bool(row[1]), -row[2])
+    ):
         assert least is not None  # the query left such rows out
         assert greatest is not None
         best.setdefault((sweep, False), least)

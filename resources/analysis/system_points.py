@@ -1,4 +1,6 @@
-"""The points of what a run samples and counts of itself, read together; and kept of runs whose pages ask for them every few seconds."""
+"""The points of what a run samples and counts of itself, read together; and kept of runs whose pages ask for
+them every few seconds.
+"""
 
 import re
 import threading
@@ -15,8 +17,11 @@ MOST_BYTES = 128 << 20
 _MOST_RUNS = 256  # also runs without points take some memory
 
 
-def read_system_points(store: Store, project: str, run: str, patterns: Iterable[re.Pattern[str]]) -> dict[str, Points] | None:
-    """Every point of a run's metrics whose names match one of the patterns, by name; of all attempts, ordered by attempt, then as logged.
+def read_system_points(
+    store: Store, project: str, run: str, patterns: Iterable[re.Pattern[str]]
+) -> dict[str, Points] | None:
+    """Every point of a run's metrics whose names match one of the patterns, by name; of all attempts, ordered
+    by attempt, then as logged.
 
     Returns:
         Nothing of a metric whose points retention has dropped; None while the store does not say.
@@ -34,7 +39,8 @@ class _Kept:
 
 
 class KeptSystemPoints:
-    """What :func:`read_system_points` gives of runs that are looked at again and again: a look reads only what is new since the last.
+    """What :func:`read_system_points` gives of runs that are looked at again and again: a look reads only
+    what is new since the last.
 
     Its memory is bounded: the run that was not asked for the longest goes first.
 
@@ -43,7 +49,10 @@ class KeptSystemPoints:
     """
 
     def __init__(self, store: Store, patterns: Iterable[re.Pattern[str]], most: int = MOST_BYTES) -> None:
-        self._store, self._patterns, self._most, self._size = store, tuple(patterns), most, 0
+        self._store = store
+        self._patterns = tuple(patterns)
+        self._most = most
+        self._size = 0
         self._kept: OrderedDict[tuple[str, str, int | None], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 

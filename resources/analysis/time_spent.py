@@ -1,4 +1,5 @@
-"""Where the time of a training went, by what each rank has sampled; what keeps it from computing, and which rank the others wait for.
+"""Where the time of a training went, by what each rank has sampled; what keeps it from computing, and which
+rank the others wait for.
 
 See :mod:`halving.run.time_shares` for what is sampled and what is not.
 """
@@ -12,7 +13,9 @@ from typing import Any
 from halving.metrics.points import Points, stitch
 
 SAMPLED = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
-"""The metrics that say where the time went: what was sampled, and the rank; rank 0's have none in their name."""
+"""The metrics that say where the time went: what was sampled, and the rank; rank 0's have none in their
+name.
+"""
 BUSY_PERCENT = 90.0
 """Of the time that a training should compute; below it a reader is told why it does not."""
 _FEWEST = 3  # samples before a rank is called slow
@@ -22,16 +25,27 @@ _OFTEN = 0.75  # of the samples
 _EXPLAINED = 0.5  # of what is missing of the time
 _EXPLAINED_WAITS = 1 / 3  # of the time that the other ranks spend in collectives
 _WAITS = ("data_wait", "collectives", "saves")
-SHARES = {"computing": "computing", "data_wait": "waiting for data", "collectives": "collectives", "saves": "saves", "gpu": "GPUs busy"}
+SHARES = {
+    "computing": "computing",
+    "data_wait": "waiting for data",
+    "collectives": "collectives",
+    "saves": "saves",
+    "gpu": "GPUs busy",
+}
 """Fields of :class:`TimeSpent` and what people call them."""
 _ADVICE = {
-    "data_wait": "it waits for data: prepare batches in processes (loader.torch(workers=4)), make the transform cheaper, or read fewer "
+    "data_wait": "it waits for data: prepare batches in processes (loader.torch(workers=4)), make the "
+    "transform "
+    "cheaper, or read fewer "
     "columns",
-    "collectives": "its ranks wait for each other or for the network: give each more work between two collectives (a larger batch, "
+    "collectives": "its ranks wait for each other or for the network: give each more work between two "
+    "collectives (a "
+    "larger batch, "
     "accumulation), or fewer ranks",
     "saves": "it writes checkpoints: let run.save decide how often, or make them smaller",
     "straggler": "most of its ranks wait for another one",
-    "gpu": "none of the waits that are measured explains it: look at a loader of your own, at Python between two steps, at batches that "
+    "gpu": "none of the waits that are measured explains it: look at a loader of your own, at Python between "
+    "two steps, at batches that "
     "are too small for the GPU, and at values that are fetched from it in every step (.item(), print)",
 }
 
@@ -69,7 +83,9 @@ class TimeSpent:
 
     @property
     def busy(self) -> float:
-        """Percent of the time in which it computed: of GPUs what they say themselves, else what is none of the waits."""
+        """Percent of the time in which it computed: of GPUs what they say themselves, else what is none of
+        the waits.
+        """
         return self.computing if self.gpu is None else self.gpu
 
     @property
@@ -83,11 +99,15 @@ class TimeSpent:
             cause = largest if explained or self.gpu is None else "gpu"
             cause = "straggler" if cause == "collectives" and self.straggler is not None else cause
             what = "its GPUs are" if self.gpu is not None else "it is"
-            sentences.append(f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}")
+            sentences.append(
+                f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}"
+            )
         if self.straggler is not None:
             sentences.append(
-                f"rank {self.straggler.rank} is a straggler: it takes {self.straggler.times:.1f} times as long as the other ranks from one "
-                "collective to the next, and they wait for it; look at its node, its GPU and its share of the data"
+                f"rank {self.straggler.rank} is a straggler: it takes {self.straggler.times:.1f} times as "
+                "long as the other ranks from one "
+                "collective to the next, and they wait for it; look at its node, its GPU and its share of "
+                "the data"
             )
         return "; ".join(sentences) or None
 
@@ -102,35 +122,45 @@ def shares_text(spent: TimeSpent) -> str:
 
 
 def time_spent(points: Mapping[str, Points]) -> TimeSpent | None:
-    """Where the time of a run went; None where nothing was sampled: it was shorter than a second, or had no system metrics.
+    """Where the time of a run went; None where nothing was sampled: it was shorter than a second, or had no
+    system metrics.
 
     Args:
         points: of all attempts, by metric; those that :data:`SAMPLED` names are looked at.
     """
     names = {key: name for key in points if (name := SAMPLED.fullmatch(key))}
-    return spent_by({(name[1], int(name[2] or 0)): stitch(points[key]).value.tolist() for key, name in names.items()})
+    return spent_by(
+        {(name[1], int(name[2] or 0)): stitch(points[key]).value.tolist() for key, name in names.items()}
+    )
 
 
 def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | None:
     """The same of the samples, in percent and in the order of time, by what was sampled and rank."""
-    means = {name: _mean([values for (sampled, _), values in samples.items() if sampled == name]) for name in _WAITS}
+    means = {
+        name: _mean([values for (sampled, _), values in samples.items() if sampled == name])
+        for name in _WAITS
+    }
     if all(value is None for value in means.values()):
         return None
     gpu = _mean([values for (name, _), values in samples.items() if name.startswith("gpu.")])
     own = {rank: _own_time(samples, rank) for name, rank in samples if name == "collectives"}
     computing = max(0.0, 100 - sum(value or 0.0 for value in means.values()))
-    return TimeSpent(computing, means["data_wait"], means["collectives"], means["saves"], gpu, find_straggler(own))
+    return TimeSpent(
+        computing, means["data_wait"], means["collectives"], means["saves"], gpu, find_straggler(own)
+    )
 
 
 def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
     """The rank that takes much longer than the others from leaving one collective to entering the next.
 
-    It does where the median of its last 20 samples is at least 1.5 times the median of the other ranks' medians, and three in four of its
-    samples are by themselves: a rank that is slow once is none. And only if that explains a third of the time that the others spend in
-    collectives: where all of them are there most of the time, they wait for the network. Of several the slowest is named.
+    It does where the median of its last 20 samples is at least 1.5 times the median of the other ranks'
+    medians, and three in four of its samples are by themselves: a rank that is slow once is none. And only if
+    that explains a third of the time that the others spend in collectives: where all of them are there most
+    of the time, they wait for the network. Of several the slowest is named.
 
     Args:
-        own: rank to the shares of time that it spent outside of collectives, in percent and in the order of time.
+        own: rank to the shares of time that it spent outside of collectives, in percent and in the order of
+            time.
     """
     recent = {rank: values[-_RECENT:] for rank, values in own.items() if len(values) >= _FEWEST}
     if len(recent) < 2:
@@ -148,7 +178,8 @@ def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
 
 def _own_time(samples: Mapping[tuple[str, int], Sequence[float]], rank: int) -> list[float]:
     """What a rank's time is beside collectives and checkpoints, which rank 0 alone writes."""
-    waited, saved = samples["collectives", rank], samples.get(("saves", rank), ())
+    waited = samples["collectives", rank]
+    saved = samples.get(("saves", rank), ())
     saved = [*saved, *[0.0] * (len(waited) - len(saved))]
     return [max(0.0, 100 - share - writing) for share, writing in zip(waited, saved, strict=False)]
 

@@ -1,4 +1,7 @@
-"""What happened in a search, and when: every attempt at a trial, and every result at a rung. The final training is left out."""
+"""What happened in a search, and when: every attempt at a trial, and every result at a rung.
+
+The final training is left out.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +17,8 @@ from resources.sweep_spec import stored_spec
 class Milestone:
     """A trial's result at a rung, or its failure on the way there (``value`` is None).
 
-    ``decision`` is one of continue, pause, stop, complete, fail, requeue. ``audit`` says that the trial had been pruned before.
+    ``decision`` is one of continue, pause, stop, complete, fail, requeue. ``audit`` says that the trial had
+    been pruned before.
     """
 
     trial: int
@@ -38,7 +42,10 @@ class Timeline:
     @property
     def began(self) -> datetime | None:
         """When the first trial was handed out."""
-        return min((*(attempt.began for attempt in self.attempts), *(milestone.at for milestone in self.milestones)), default=None)
+        return min(
+            (*(attempt.began for attempt in self.attempts), *(milestone.at for milestone in self.milestones)),
+            default=None,
+        )
 
     @property
     def ended(self) -> datetime | None:
@@ -59,11 +66,17 @@ def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
             TrialRow, (TrialRow.sweep == RungResultRow.sweep) & (TrialRow.number == RungResultRow.trial)
         )
         results = session.execute(
-            reached.where(RungResultRow.sweep == sweep, TrialRow.final.is_(None)).order_by(RungResultRow.reached_at)
+            reached.where(RungResultRow.sweep == sweep, TrialRow.final.is_(None)).order_by(
+                RungResultRow.reached_at
+            )
         ).all()
     copied = ("trial", "attempt", "rung", "epochs", "value", "violation", "decision")
     milestones = [
-        Milestone(**{name: getattr(row, name) for name in copied}, audit=is_audit(row.rung, audited), at=row.reached_at)
+        Milestone(
+            **{name: getattr(row, name) for name in copied},
+            audit=is_audit(row.rung, audited),
+            at=row.reached_at,
+        )
         for row, audited in results
     ]
     return Timeline(attempts, milestones)

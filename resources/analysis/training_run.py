@@ -1,4 +1,6 @@
-"""A training run at a glance: where it stands, why it waits, its attempts and its checkpoints; also before Dagster has begun it."""
+"""A training run at a glance: where it stands, why it waits, its attempts and its checkpoints; also before
+Dagster has begun it.
+"""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -40,16 +42,20 @@ class TrainingRun:
     """A run that the platform trains.
 
     Attributes:
-        status: waiting, running, paused (it may be promoted), finished, stopped, failed, canceling or canceled.
-        on_its_own: whether it was asked for by itself, so that it can be canceled; a larger sweep decides about its trials.
+        status: waiting, running, paused (it may be promoted), finished, stopped, failed, canceling or
+            canceled.
+        on_its_own: whether it was asked for by itself, so that it can be canceled; a larger sweep decides
+            about its trials.
         error, reason: why its last attempt failed or was preempted, or why it never began; and that in short.
         waiting: why it does not train now; None while it does, and when it is over.
         epochs: to train in all, if its sweep lets it.
         epoch: of its newest checkpoint; 0 without one.
         checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
         unavailable: why its checkpoints cannot be shown now; None if they are.
-        time_spent: where its time went, as :meth:`resources.analysis.time_spent.TimeSpent.as_dict` gives it; None where it is not known.
-        skips: what it has left out, as :meth:`resources.analysis.skips.Skips.as_dict` gives it; None where it is not known.
+        time_spent: where its time went, as :meth:`resources.analysis.time_spent.TimeSpent.as_dict` gives it;
+            None where it is not known.
+        skips: what it has left out, as :meth:`resources.analysis.skips.Skips.as_dict` gives it; None where it
+            is not known.
         restored_from: the checkpoint that it began with; None if it began with nothing.
     """
 
@@ -82,7 +88,9 @@ class TrainingRun:
         return asdict(self)
 
 
-def training_run(catalog: Catalog, store: Store, project: str, run: str, kept: KeptSystemPoints | None = None) -> TrainingRun:
+def training_run(
+    catalog: Catalog, store: Store, project: str, run: str, kept: KeptSystemPoints | None = None
+) -> TrainingRun:
     """A training run by its project and id.
 
     Args:
@@ -97,7 +105,9 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str, kept: K
         sweep = session.get(SweepRow, sweep_id)
     asked: dict[str, Any] = sweep.spec if sweep else intent.payload["spec"] if intent else {}
     history = _history(catalog, run, sweep)
-    if asked.get("project", asked.get("name")) != project or (history is None and run != trial_key(sweep_id, 0)):
+    if asked.get("project", asked.get("name")) != project or (
+        history is None and run != trial_key(sweep_id, 0)
+    ):
         raise no_training_run(project, run)
     saved, unavailable = _checkpoints(store, project, run) if history and history.attempts else ([], None)
     status, waiting = _standing(intent, sweep, history)
@@ -119,7 +129,9 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str, kept: K
         waiting=waiting,
         error=error,
         reason=short_reason(error),
-        params=history.params if history else {name: given.get("constant") for name, given in asked["space"].items()},
+        params=history.params
+        if history
+        else {name: given.get("constant") for name, given in asked["space"].items()},
         epochs=spec.budgets[-1],
         epoch=saved[-1].epoch if saved else 0,
         seconds=history.seconds if history else 0.0,
@@ -130,19 +142,28 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str, kept: K
         intent=intent.id if intent else None,
         restored_from=asked.get("restored_from"),
         attempts=history.attempts if history else [],
-        checkpoints=[{"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)} for one in saved],
+        checkpoints=[
+            {"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)}
+            for one in saved
+        ],
         unavailable=unavailable,
         time_spent=spent.as_dict() if spent else None,
         skips=skips.as_dict() if skips else None,
     )
 
 
-def _system_points(store: Store, project: str, run: str, kept: KeptSystemPoints | None) -> dict[str, Points] | None:
-    return kept.of(project, run) if kept is not None else read_system_points(store, project, run, SYSTEM_METRICS)
+def _system_points(
+    store: Store, project: str, run: str, kept: KeptSystemPoints | None
+) -> dict[str, Points] | None:
+    return (
+        kept.of(project, run) if kept is not None else read_system_points(store, project, run, SYSTEM_METRICS)
+    )
 
 
 def _checkpoints(store: Store, project: str, run: str) -> tuple[list[SavedCheckpoint], str | None]:
-    """The run's checkpoints; none, and the reason, while the store does not answer: the rest of the run is still worth seeing."""
+    """The run's checkpoints; none, and the reason, while the store does not answer: the rest of the run is
+    still worth seeing.
+    """
     try:
         return RunRecords(store, project, run).checkpoints(), None
     except StoreError as error:
@@ -156,7 +177,9 @@ def _history(catalog: Catalog, run: str, sweep: SweepRow | None) -> TrialHistory
         return None
 
 
-def _standing(intent: IntentRow | None, sweep: SweepRow | None, history: TrialHistory | None) -> tuple[str, str | None]:
+def _standing(
+    intent: IntentRow | None, sweep: SweepRow | None, history: TrialHistory | None
+) -> tuple[str, str | None]:
     """Its status, and why it waits."""
     if sweep is None:
         assert intent is not None
@@ -168,7 +191,9 @@ def _standing(intent: IntentRow | None, sweep: SweepRow | None, history: TrialHi
         if canceled:
             return "canceled", None
         return (
-            ("waiting", "for the sensor start_trials, which looks every few seconds") if sweep.status == "searching" else ("failed", None)
+            ("waiting", "for the sensor start_trials, which looks every few seconds")
+            if sweep.status == "searching"
+            else ("failed", None)
         )
     if canceled and history.status not in (Status.COMPLETED, Status.FAILED):
         return ("canceling" if sweep.status == "searching" else "canceled"), None

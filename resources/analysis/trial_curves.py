@@ -1,4 +1,6 @@
-"""Metrics of trials: :mod:`halving.query` for runs that the catalog names, some of which may have logged nothing."""
+"""Metrics of trials: :mod:`halving.query` for runs that the catalog names, some of which may have logged
+nothing.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,12 +15,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def curves(store: Store, project: str, runs: Sequence[str], key: str, max_points: int | None = MAX_POINTS) -> "pa.Table":
+def curves(
+    store: Store, project: str, runs: Sequence[str], key: str, max_points: int | None = MAX_POINTS
+) -> "pa.Table":
     """One metric of several runs, stitched over resumes.
 
     Returns:
-        ``run, key, step, wall_time, value`` and, unless ``max_points`` is None, ``min, max, count``; see :func:`halving.query.curves`.
-        Trials that never logged the key have no rows.
+        ``run, key, step, wall_time, value`` and, unless ``max_points`` is None, ``min, max, count``; see
+        :func:`halving.query.curves`. Trials that never logged the key have no rows.
     """
     logged = sorted(set(runs) & set(runs_of(store, project)))
     try:

@@ -1,4 +1,6 @@
-"""One trial at a glance: its params, its status and why it waits, what it reported, and every attempt at it."""
+"""One trial at a glance: its params, its status and why it waits, what it reported, and every attempt at
+it.
+"""
 
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -17,7 +19,9 @@ from resources.sweep_spec import stored_spec
 
 @dataclass(frozen=True)
 class RungReport:
-    """What the trial reported at a rung; ``value``, the first objective, is None when it failed on the way there."""
+    """What the trial reported at a rung; ``value``, the first objective, is None when it failed on the way
+    there.
+    """
 
     rung: int
     epochs: int
@@ -38,7 +42,8 @@ class TrialHistory:
     Attributes:
         project: of its run.
         final: of a trial of the final training the number of its seed, from 0; None for the search's.
-        waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot start; else None.
+        waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot
+            start; else None.
         error, reason: why its last attempt failed or was preempted, and that in short.
         seconds: training time of all attempts.
     """
@@ -75,12 +80,17 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
     try:
         sweep, number = parse_trial_key(key)
     except ValueError:
-        raise InvalidInput(f"trial {key!r} is not accepted: give a sweep's id and a number, for example digits-7f3a.0007") from None
+        raise InvalidInput(
+            f"trial {key!r} is not accepted: give a sweep's id and a number, for example digits-7f3a.0007"
+        ) from None
     with catalog.read() as session:
         opened = catalog.sweep(session, sweep)
         trial = session.get(TrialRow, (sweep, number))
         if trial is None:
-            raise NotFound(f"no trial {key!r} in the catalog: sweep {sweep} has {len(catalog.trials(session, sweep))} trials, from 0000")
+            raise NotFound(
+                f"no trial {key!r} in the catalog: sweep {sweep} has {len(catalog.trials(session, sweep))} "
+                "trials, from 0000"
+            )
         mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
         results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
         attempts = attempts_of(session, sweep, stored_spec(opened.spec), number)
@@ -113,11 +123,22 @@ def waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
     if trial.status == Status.RUNNING and trial.worker is None:
         return "for its run, which was launched and has not started yet"
     if trial.doubted_until is not None:
-        return f"for worker {trial.worker}, which no longer reports: unless it does so soon, the trial goes on elsewhere"
+        return (
+            f"for worker {trial.worker}, which no longer reports: unless it does so soon, the trial goes "
+            "on elsewhere"
+        )
     if trial.status not in (Status.QUEUED, Status.SUGGESTED, Status.PAUSED):
         return None
     if sweep.control != Control.RUN:
-        return "for its sweep, which is paused" if sweep.control == Control.PAUSE else "for nothing: its sweep is being stopped"
+        return (
+            "for its sweep, which is paused"
+            if sweep.control == Control.PAUSE
+            else "for nothing: its sweep is being stopped"
+        )
     if sweep.held_back and trial.status != Status.PAUSED:
         return f"for its project: {sweep.held_back}"
-    return "to be promoted, when it is among the best of its rung" if trial.status == Status.PAUSED else "for a free worker"
+    return (
+        "to be promoted, when it is among the best of its rung"
+        if trial.status == Status.PAUSED
+        else "for a free worker"
+    )

@@ -16,7 +16,8 @@ class TrialLine:
     """One trial.
 
     Attributes:
-        waiting: why a trial that is not over does not train now; see :class:`resources.analysis.trial_history.TrialHistory`.
+        waiting: why a trial that is not over does not train now; see
+            :class:`resources.analysis.trial_history.TrialHistory`.
         final: of a trial of the final training the number of its seed, from 0; None for the search's.
         objective, metrics, epochs, rung: of the highest rung where it has a result; None before the first.
         error: why its last attempt failed or was preempted, in short.
@@ -50,7 +51,8 @@ def trials_of(catalog: Catalog, sweep: str) -> list[TrialLine]:
         opened = catalog.sweep(session, sweep)
         trials = catalog.trials(session, sweep)
         reached = select(RungResultRow).where(RungResultRow.sweep == sweep, RungResultRow.value.is_not(None))
-        results = {row.trial: row for row in session.scalars(reached.order_by(RungResultRow.rung))}  # the highest rung comes last
+        # the highest rung comes last
+        results = {row.trial: row for row in session.scalars(reached.order_by(RungResultRow.rung))}
     lines = []
     for trial in trials:
         result = results.get(trial.number)

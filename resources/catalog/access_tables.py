@@ -1,4 +1,6 @@
-"""The catalog's tables of the server: tokens, its own secrets, the audit, and answers that may be asked for again."""
+"""The catalog's tables of the server: tokens, its own secrets, the audit, and answers that may be asked for
+again.
+"""
 
 from datetime import datetime
 
@@ -9,9 +11,12 @@ from resources.catalog.tables import Base, Excerpt
 
 
 class TokenRow(Base):
-    """A token: ``digest`` is its SHA-256, and the token itself is nowhere. ``projects`` null: it may see all of them.
+    """A token: ``digest`` is its SHA-256, and the token itself is nowhere.
 
-    A name is used once: what the audit says was done by it was done with one token. ``last_used_at`` is at most ten minutes behind.
+    ``projects`` null: it may see all of them.
+
+    A name is used once: what the audit says was done by it was done with one token. ``last_used_at`` is at
+    most ten minutes behind.
     """
 
     __tablename__ = "tokens"
@@ -37,7 +42,9 @@ class SecretRow(Base):
 
 
 class AuditRow(Base):
-    """One write that was asked of the server: by whom, when, what, and the HTTP status that it was answered with."""
+    """One write that was asked of the server: by whom, when, what, and the HTTP status that it was answered
+    with.
+    """
 
     __tablename__ = "audit"
     __table_args__ = (Index("audit_by_time", "at"),)
@@ -52,7 +59,9 @@ class AuditRow(Base):
 
 
 class AnswerRow(Base):
-    """The answer to a write that was sent with a key (``Idempotency-Key``): sent again, it is answered so, and not done again."""
+    """The answer to a write that was sent with a key (``Idempotency-Key``): sent again, it is answered so,
+    and not done again.
+    """
 
     __tablename__ = "answers"
     __table_args__ = (Index("answers_by_time", "created_at"),)

@@ -29,36 +29,44 @@ if TYPE_CHECKING:
     from alembic.config import Config as AlembicConfig
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
-_MIGRATION_LOCK, _EXCLUSIVE_LOCK, _PUBLISHING_LOCK = 4_719_025, 4_719_026, 4_719_027  # any numbers, the same in every process
+# any numbers, the same in every process
+_MIGRATION_LOCK = 4_719_025
+_EXCLUSIVE_LOCK = 4_719_026
+_PUBLISHING_LOCK = 4_719_027
 _PUBLISHING_SECONDS = 5.0  # that another process is waited for, which may wait for the store itself
-# Every process asks this when it opens a catalog; SQLAlchemy's inspector would put its own question together for each engine anew.
+# Every process asks this when it opens a catalog; SQLAlchemy's inspector would put its own question together
+# for each engine anew.
 _HAS_REVISION = {
     "postgresql": "SELECT to_regclass('alembic_version')::text",
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'",
 }
 _LOCK_NOT_AVAILABLE = "55P03"  # Postgres' code for a lock that was not had in time
 _CLOCK = "extract(epoch FROM clock_timestamp())::float8"  # of Postgres, in seconds since the epoch
-_AWAY_SECONDS = 1.0  # that it counts as away for all threads of an impatient process after one has waited for it in vain
+# that it counts as away for all threads of an impatient process after one has waited for it in vain
+_AWAY_SECONDS = 1.0
 
-_WRITERS: WeakValueDictionary[Path, FairLock] = WeakValueDictionary()  # of each SQLite file that this process has open
+# of each SQLite file that this process has open
+_WRITERS: WeakValueDictionary[Path, FairLock] = WeakValueDictionary()
 
 
 class Catalog:
     """Control state and index of everything, transactional.
 
-    A process keeps one connection to Postgres open, and opens up to four more while several of its threads ask at once (a
-    worker asks from three threads). So Postgres' ``max_connections`` must be above the number of workers, or workers
-    connect through PgBouncer; its transaction mode suffices, for nothing here lasts longer than a transaction.
+    A process keeps one connection to Postgres open, and opens up to four more while several of its threads
+    ask at once (a worker asks from three threads). So Postgres' ``max_connections`` must be above the number
+    of workers, or workers connect through PgBouncer; its transaction mode suffices, for nothing here lasts
+    longer than a transaction.
 
     Args:
-        url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``. Options of
-            the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
-        patience: seconds that a new connection is waited for, and half of those that a writer waits for another in SQLite; by default
-            as long as a worker can wait. Who answers people should not.
+        url: an SQLAlchemy URL: ``sqlite:////path/catalog.db`` or ``postgresql+psycopg://user@host/database``.
+            Options of the driver in it, for example ``?connect_timeout=30``, replace the defaults here.
+        patience: seconds that a new connection is waited for, and half of those that a writer waits for
+            another in SQLite; by default as long as a worker can wait. Who answers people should not.
         connections: to Postgres that are kept open.
 
     Raises:
-        InvalidInput: it is not a URL of SQLite or Postgres, or the catalog there has the schema of a later version.
+        InvalidInput: it is not a URL of SQLite or Postgres, or the catalog there has the schema of a later
+            version.
         StoreError: the folder of the SQLite file cannot be made.
     """
 
@@ -67,7 +75,9 @@ class Catalog:
         patience = self._patience = retry.CONNECT_SECONDS if patience is None else patience
         try:
             parsed = make_url(url)
-            self._file = Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+            self._file = (
+                Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
+            )
             if self._file is None and parsed.get_backend_name() != "postgresql":
                 raise ArgumentError("another database")
             if self._file:
@@ -83,10 +93,14 @@ class Catalog:
                     connect_args=driver_options(parsed, patient=patience >= retry.CONNECT_SECONDS),
                 )
         except OSError as error:
-            raise StoreError(f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be written") from None
+            raise StoreError(
+                f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be "
+                "written"
+            ) from None
         except (ArgumentError, ImportError, ValueError):  # their messages may hold a part of a password
             raise InvalidInput(
-                f"catalog url {shown!r} is not accepted: give sqlite:////path/catalog.db or postgresql+psycopg://…"
+                f"catalog url {shown!r} is not accepted: give sqlite:////path/catalog.db or "
+                "postgresql+psycopg://…"
             ) from None
         self.url = url
         self._server_clock = ServerClock()
@@ -111,7 +125,8 @@ class Catalog:
             InvalidInput: it is of a later version, which this one does not know.
         """
         head = newest_revision()
-        # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for that, so the lock must.
+        # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for
+        # that, so the lock must.
         is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
         if not is_new and self._checked_revision(head) == head:
             return
@@ -125,7 +140,8 @@ class Catalog:
         revision = self._revision()
         if revision is not None and revision > head:
             raise InvalidInput(
-                f"the catalog {masked(self.url)} is not accepted: it has the schema {revision}, and this version of Halving knows those "
+                f"the catalog {masked(self.url)} is not accepted: it has the schema {revision}, and this "
+                "version of Halving knows those "
                 f"up to {head}; install the version that the others use, or a newer one"
             )
         return revision
@@ -159,10 +175,12 @@ class Catalog:
 
     @contextmanager
     def write(self, *, exclusive: bool = False, within: Session | None = None) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back on any error; or a part of the transaction ``within``, which ends it.
+        """One transaction: committed at the end, rolled back on any error; or a part of the transaction
+        ``within``, which ends it.
 
-        SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for other exclusive
-        ones. That is needed where a row is added that depends on the rows there are (a sweep's ordinal, a version's number).
+        SQLite has one writer at a time anyway. On Postgres ``exclusive`` makes this transaction wait for
+        other exclusive ones. That is needed where a row is added that depends on the rows there are (a
+        sweep's ordinal, a version's number).
         """
         if within is not None:
             self._lock(within, exclusive)
@@ -179,13 +197,17 @@ class Catalog:
             session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EXCLUSIVE_LOCK})
 
     def at_once(self, statement: Update | Select[Any], values: dict[str, Any]) -> list[Any]:
-        """Execute one statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name."""
+        """Execute one statement as a transaction of its own, on Postgres in one round trip; its rows, with
+        columns by name.
+        """
         with nullcontext() if isinstance(statement, Select) else self._turn_to_write():
             return at_once(self.engine, statement, values)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """As :meth:`write`, for statements that are executed :func:`~resources.catalog.pipelined.together`."""
+        """As :meth:`write`, for statements that are executed
+        :func:`~resources.catalog.pipelined.together`.
+        """
         with self._turn_to_write(), transaction(self.engine) as connection:
             yield connection
 
@@ -193,24 +215,31 @@ class Catalog:
     def _turn_to_write(self) -> Iterator[None]:
         """On SQLite this process's threads write in the order in which they come.
 
-        SQLite has no queue: who finds another writing sleeps, for up to a tenth of a second, and looks again, while whoever comes in
-        between writes first. Now only processes meet there. It is waited for without a connection, of which readers need some.
+        SQLite has no queue: who finds another writing sleeps, for up to a tenth of a second, and looks again,
+        while whoever comes in between writes first. Now only processes meet there. It is waited for without a
+        connection, of which readers need some.
         """
         if self._file is None:
             yield
             return
         with self._writers.held(2 * self._patience) as in_time:
             if not in_time:
-                found = sqlite3.OperationalError(f"database is locked: threads of this process have written for {2 * self._patience:g} s")
+                found = sqlite3.OperationalError(
+                    f"database is locked: threads of this process have written for {2 * self._patience:g} s"
+                )
                 raise OperationalError("BEGIN IMMEDIATE", None, found)
             yield
 
     def now(self) -> float:
-        """Seconds since the epoch by the database's clock: times that several machines compare must come from one clock."""
+        """Seconds since the epoch by the database's clock: times that several machines compare must come from
+        one clock.
+        """
         return time.time() if self._file else self._server_clock.now()
 
     def read_clock(self, within: Session | Connection) -> None:
-        """Take over what the database's clock says in this moment; to be called before a time that is too far ahead is acted on."""
+        """Take over what the database's clock says in this moment; to be called before a time that is too far
+        ahead is acted on.
+        """
         if not self._file:
             self._server_clock.set(within.execute(text(f"SELECT {_CLOCK}")).scalar_one())
 
@@ -232,11 +261,14 @@ class Catalog:
         return row
 
     def end_sweep(self, sweep: str, status: str, *, only_from: str | None = None) -> None:
-        """Set a sweep's last status, finished, rejected, held or failed; with ``only_from`` only if it has that status now."""
+        """Set a sweep's last status, finished, rejected, held or failed; with ``only_from`` only if it has
+        that status now.
+        """
         with self.write() as session:
             row = self.sweep(session, sweep, lock=True)
             if only_from is None or row.status == only_from:
-                row.status, row.finished_at = status, utcnow()
+                row.status = status
+                row.finished_at = utcnow()
 
     def snapshot(self, session: Session, digest: str) -> SnapshotRow:
         """A snapshot's row.
@@ -251,12 +283,16 @@ class Catalog:
 
     def trials(self, session: Session, sweep: str) -> list[TrialRow]:
         """A sweep's trials by number."""
-        return list(session.scalars(select(TrialRow).where(TrialRow.sweep == sweep).order_by(TrialRow.number)))
+        return list(
+            session.scalars(select(TrialRow).where(TrialRow.sweep == sweep).order_by(TrialRow.number))
+        )
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """While one process writes into the store what the catalog says, others wait, but not for long: the store may be away and hold
-        it up. The lock ends with its process.
+        """While one process writes into the store what the catalog says, others wait, but not for long: the
+        store may be away and hold it up.
+
+        The lock ends with its process.
 
         Raises:
             StoreUnavailable: another process is at it for longer.
@@ -317,7 +353,9 @@ def masked(url: str) -> str:
 
 
 def _use_sqlite_safely(engine: Engine) -> None:
-    """WAL, so that readers never wait; full sync, so that a decision survives a power failure; writers lock at BEGIN."""
+    """WAL, so that readers never wait; full sync, so that a decision survives a power failure; writers lock
+    at BEGIN.
+    """
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: Any) -> None:
@@ -327,21 +365,26 @@ def _use_sqlite_safely(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
-        # IMMEDIATE: a transaction that reads and then writes would otherwise fail when another wrote in between.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN")
+        # IMMEDIATE: a transaction that reads and then writes would otherwise fail when another wrote in
+        # between.
+        connection.exec_driver_sql(
+            "BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN"
+        )
 
 
 @cache
 def newest_revision() -> str:
-    """Of the schema: migrations are numbered, and the file of each begins with its revision (:mod:`resources.catalog.migrate`)."""
+    """Of the schema: migrations are numbered, and the file of each begins with its revision
+    (:mod:`resources.catalog.migrate`).
+    """
     return max(path.name for path in (_MIGRATIONS / "versions").glob("[0-9]*.py")).partition("_")[0]
 
 
 def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) -> None:
     """Wait while Postgres refuses connections, and never use one that the server closed while it was idle.
 
-    It is waited for at most ``patience`` seconds. The clock is set by the server's with each new connection, and before one is used where
-    it was not for a while.
+    It is waited for at most ``patience`` seconds. The clock is set by the server's with each new connection,
+    and before one is used where it was not for a while.
     """
 
     impatient = patience < retry.CONNECT_SECONDS
@@ -360,8 +403,8 @@ def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) 
 
     @event.listens_for(engine, "connect")
     def _on_connected(connection: Any, _record: Any) -> None:
-        # A prepared statement halves the server's work, but belongs to one of PgBouncer's connections, and the next transaction may
-        # get another. PgBouncer is recognised by its made-up process number.
+        # A prepared statement halves the server's work, but belongs to one of PgBouncer's connections, and
+        # the next transaction may get another. PgBouncer is recognised by its made-up process number.
         connection.autocommit = True
         try:
             process, now = connection.execute(f"SELECT pg_backend_pid(), {_CLOCK}").fetchone()
@@ -379,8 +422,11 @@ def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) 
 
     @event.listens_for(engine, "checkout")
     def _on_checkout(connection: Any, record: Any, _proxy: Any) -> None:
-        # The only thing that an idle connection can receive is its end. Looking at the socket costs no round trip.
-        if record.info.pop("idle", False) and (connection.closed or select_ready.select([connection], [], [], 0)[0]):
+        # The only thing that an idle connection can receive is its end. Looking at the socket costs no round
+        # trip.
+        if record.info.pop("idle", False) and (
+            connection.closed or select_ready.select([connection], [], [], 0)[0]
+        ):
             raise DisconnectionError("it was closed while it was idle")
         if clock.is_due():
             _read_clock(connection)

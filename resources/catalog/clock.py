@@ -3,9 +3,13 @@
 import time
 
 AHEAD_SECONDS = 5.0
-"""So much may a time in the catalog be ahead of a process's reckoning of now. What is further ahead was written before the database's clock
-was set back: it is neither a moment ago nor does it hold until then. The same is seen where this process's reckoning lags, because the
-server's clock was set forward or this machine stood still: who would do something about it asks :meth:`Catalog.read_clock` first."""
+"""So much may a time in the catalog be ahead of a process's reckoning of now.
+
+What is further ahead was written before the database's clock was set back: it is neither a moment ago nor
+does it hold until then. The same is seen where this process's reckoning lags, because the server's clock was
+set forward or this machine stood still: who would do something about it asks :meth:`Catalog.read_clock`
+first.
+"""
 
 _READ_AGAIN_SECONDS = 60.0
 # It goes on while a laptop sleeps: on Linux only the first one does, on macOS the second does.
@@ -13,10 +17,13 @@ _COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ServerClock:
-    """A server's clock: what it said last, and the seconds since, which pass whatever is done to this machine's clock."""
+    """A server's clock: what it said last, and the seconds since, which pass whatever is done to this
+    machine's clock.
+    """
 
     def __init__(self) -> None:
-        self._offset, self._read_at = 0.0, float("-inf")
+        self._offset = 0.0
+        self._read_at = float("-inf")
 
     def set(self, now: float) -> None:
         """Take over what the server has just said, in seconds since the epoch."""

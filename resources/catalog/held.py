@@ -1,8 +1,9 @@
 """What an attempt holds, and for how long: what the ledger counts.
 
-A worker tells for how long its trial has trained, by a clock of its own that only goes forward. Of an attempt that ends without its worker
-(a lease that ran out, a trial that a sensor ends) the catalog's clock has to do: from when the attempt was taken to now, but not beyond the
-end of its last lease, so that neither a scheduler that was away for a week nor a clock that jumps makes such an attempt long.
+A worker tells for how long its trial has trained, by a clock of its own that only goes forward. Of an attempt
+that ends without its worker (a lease that ran out, a trial that a sensor ends) the catalog's clock has to do:
+from when the attempt was taken to now, but not beyond the end of its last lease, so that neither a scheduler
+that was away for a week nor a clock that jumps makes such an attempt long.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +18,13 @@ from resources.sweep_spec.requirements import Resources
 def held_by(resources: Resources, granted: int) -> dict[str, Any]:
     """The columns of ``attempts`` that say what an attempt is given that trains up to ``granted`` epochs."""
     given = resources.at(granted)
-    return {"nodes": given.nodes, "gpus": given.gpus, "cpus": given.cpus, "gpu_type": given.gpu_type, "spot": given.spot}
+    return {
+        "nodes": given.nodes,
+        "gpus": given.gpus,
+        "cpus": given.cpus,
+        "gpu_type": given.gpu_type,
+        "spot": given.spot,
+    }
 
 
 def held_seconds(since: datetime | None, now: float, lease_until: float | None) -> float:
@@ -34,22 +41,28 @@ def held_seconds(since: datetime | None, now: float, lease_until: float | None) 
 
 
 def held_between(held_since: datetime, ended_at: datetime | None, seconds: float) -> tuple[float, float]:
-    """From when until when an attempt has held what it has, in seconds since the epoch; one that runs for as long as ``seconds``."""
+    """From when until when an attempt has held what it has, in seconds since the epoch; one that runs for as
+    long as ``seconds``.
+    """
     since = held_since.timestamp()
     return since, since + seconds if ended_at is None else ended_at.timestamp()
 
 
 def month_of(now: float) -> tuple[datetime, datetime]:
-    """The calendar month by UTC of a moment in seconds since the epoch: when it begins, and when the next one does."""
+    """The calendar month by UTC of a moment in seconds since the epoch: when it begins, and when the next one
+    does.
+    """
     begin = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return begin, begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
 
 
 def seconds_within(seconds: float, since: float, until: float, begin: float, end: float) -> float:
-    """Those of an attempt's seconds that are between ``begin`` and ``end``: as large a part of them as of the time that it was held.
+    """Those of an attempt's seconds that are between ``begin`` and ``end``: as large a part of them as of the
+    time that it was held.
 
-    The time from ``since`` to ``until`` need not be as long as ``seconds``, which another clock may have told. So parts of that time that
-    follow each other add up to all seconds. All arguments are in seconds, moments since the epoch.
+    The time from ``since`` to ``until`` need not be as long as ``seconds``, which another clock may have
+    told. So parts of that time that follow each other add up to all seconds. All arguments are in seconds,
+    moments since the epoch.
     """
     if until <= since:
         return seconds if begin <= since < end else 0.0
@@ -57,7 +70,9 @@ def seconds_within(seconds: float, since: float, until: float, begin: float, end
 
 
 def seconds_by_month(seconds: float, since: float, until: float) -> dict[str, float]:
-    """An attempt's seconds by the calendar months (UTC) from ``since`` to ``until``, in their order: ``{"2026-10": 86400.0, …}``."""
+    """An attempt's seconds by the calendar months (UTC) from ``since`` to ``until``, in their order:
+    ``{"2026-10": 86400.0, …}``.
+    """
     begin, end = month_of(since)
     shares = {_name_of(begin): seconds_within(seconds, since, until, begin.timestamp(), end.timestamp())}
     while end.timestamp() < until:

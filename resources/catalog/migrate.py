@@ -1,4 +1,5 @@
-"""Write the migration from the newest revision to the tables that :mod:`resources.catalog.tables` declares now.
+"""Write the migration from the newest revision to the tables that :mod:`resources.catalog.tables` declares
+now.
 
 ``python -m resources.catalog.migrate "what changed"``, from the checkout; ``make migration`` calls it.
 """
@@ -20,7 +21,9 @@ def main(message: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         catalog = Catalog(f"sqlite:///{Path(scratch)}/catalog.db")
         head = ScriptDirectory.from_config(catalog.alembic()).get_current_head()
-        command.revision(catalog.alembic(), message=message, autogenerate=True, rev_id=f"{int(head or 0) + 1:04d}")
+        command.revision(
+            catalog.alembic(), message=message, autogenerate=True, rev_id=f"{int(head or 0) + 1:04d}"
+        )
 
 
 if __name__ == "__main__":

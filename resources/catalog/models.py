@@ -8,7 +8,9 @@ from resources.catalog import ModelVersionRow, RegisteredModelRow
 
 def champion_of(session: Session, model: str) -> ModelVersionRow | None:
     """A model's champion; None where none was promoted."""
-    return session.scalar(select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.stage == "champion"))
+    return session.scalar(
+        select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.stage == "champion")
+    )
 
 
 def models_of(session: Session) -> list[RegisteredModelRow]:
@@ -23,13 +25,19 @@ def versions_of(session: Session, model: str | None = None) -> list[ModelVersion
 
 
 def version_of_runs() -> Subquery:
-    """``project``, ``run``, ``model``, ``version`` and ``stage`` of at most one version of each run: the champion, else the newest that
-    is not archived, else the newest."""
+    """``project``, ``run``, ``model``, ``version`` and ``stage`` of at most one version of each run: the
+    champion, else the newest that is not archived, else the newest.
+    """
     row = ModelVersionRow
     rank = case((row.stage == "champion", 0), (row.stage == "staging", 1), else_=2)
     place = func.row_number().over(
-        partition_by=(row.project, row.run), order_by=(rank, row.created_at.desc(), row.model, row.version.desc())
+        partition_by=(row.project, row.run),
+        order_by=(rank, row.created_at.desc(), row.model, row.version.desc()),
     )
-    ranked = select(row.project, row.run, row.model, row.version, row.stage, place.label("place")).where(row.run.is_not(None)).subquery()
+    ranked = (
+        select(row.project, row.run, row.model, row.version, row.stage, place.label("place"))
+        .where(row.run.is_not(None))
+        .subquery()
+    )
     shown = (ranked.c.project, ranked.c.run, ranked.c.model, ranked.c.version, ranked.c.stage)
     return select(*shown).where(ranked.c.place == 1).subquery("versions")

@@ -1,6 +1,8 @@
-"""Statements sent straight to psycopg, and several in one round trip: for what every trial waits for or does every few seconds.
+"""Statements sent straight to psycopg, and several in one round trip: for what every trial waits for or does
+every few seconds.
 
-SQLAlchemy compiles them and pools the connections, but does not execute them: that would take as long again as the driver needs.
+SQLAlchemy compiles them and pools the connections, but does not execute them: that would take as long again
+as the driver needs.
 """
 
 import sys
@@ -17,7 +19,8 @@ Asked = tuple[Any, dict[str, Any]]
 
 
 def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]:
-    """Execute a statement as a transaction of its own, on Postgres in one round trip; its rows, with columns by name.
+    """Execute a statement as a transaction of its own, on Postgres in one round trip; its rows, with columns
+    by name.
 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
@@ -47,7 +50,8 @@ def at_once(engine: Engine, statement: Any, values: dict[str, Any]) -> list[Any]
 def transaction(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes: committed at the end, rolled back on any error.
 
-    On Postgres its BEGIN is sent with the first statements that are executed :func:`together`, and its COMMIT with the ``last``.
+    On Postgres its BEGIN is sent with the first statements that are executed :func:`together`, and its COMMIT
+    with the ``last``.
     """
     with engine.connect().execution_options(write=True) as connection:
         driver: Any = connection.connection.driver_connection if _is_postgres(engine.dialect) else None
@@ -62,11 +66,12 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def together(connection: Connection, asked: list[Asked], *, last: bool = False) -> Iterator[list[Any]]:
-    """Execute statements in a connection's transaction, one after another; of each the rows, with columns by name.
+    """Execute statements in a connection's transaction, one after another; of each the rows, with columns by
+    name.
 
-    On Postgres they are sent and answered together, in one round trip; ``last`` commits the :func:`transaction` in the same round trip.
-    On SQLite, where there are no round trips to save, a statement is executed only when its rows are taken from the iterator: a caller
-    that needs no rows has to exhaust it.
+    On Postgres they are sent and answered together, in one round trip; ``last`` commits the
+    :func:`transaction` in the same round trip. On SQLite, where there are no round trips to save, a statement
+    is executed only when its rows are taken from the iterator: a caller that needs no rows has to exhaust it.
 
     Raises:
         DBAPIError: as SQLAlchemy raises it.
@@ -84,7 +89,8 @@ def together(connection: Connection, asked: list[Asked], *, last: bool = False) 
             if last:
                 driver.execute("COMMIT", prepare=False)  # the server leaves it out if one of them fails
     except BaseException as error:
-        # After an error of the server the transaction can be rolled back; after any other, answers may still be on their way.
+        # After an error of the server the transaction can be rolled back; after any other, answers may still
+        # be on their way.
         if not isinstance(error, DBAPIError) or error.connection_invalidated:
             connection.invalidate(error)
         raise
@@ -104,8 +110,14 @@ def _is_postgres(dialect: Dialect) -> bool:
 
 
 def _is_lost(driver: Any) -> bool:
-    """Whether the connection is closed; or was broken off while a pipeline was left, which psycopg does not call closed."""
-    return driver.closed or driver.info.pipeline_status.name != "OFF" or driver.info.transaction_status.name in ("ACTIVE", "UNKNOWN")
+    """Whether the connection is closed; or was broken off while a pipeline was left, which psycopg does not
+    call closed.
+    """
+    return (
+        driver.closed
+        or driver.info.pipeline_status.name != "OFF"
+        or driver.info.transaction_status.name in ("ACTIVE", "UNKNOWN")
+    )
 
 
 def _execute(driver: Any, asked: Asked) -> Any:
@@ -120,7 +132,9 @@ def _execute(driver: Any, asked: Asked) -> Any:
 
 @contextmanager
 def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator[None]:
-    """Raise the driver's errors as SQLAlchemy's, which say whether the connection is lost, too; an interruption stays one."""
+    """Raise the driver's errors as SQLAlchemy's, which say whether the connection is lost, too; an
+    interruption stays one.
+    """
     error_of_driver = dialect.loaded_dbapi.Error
     handled = sys.exception()
     try:
@@ -131,12 +145,19 @@ def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator
         lost = driver is not None and _is_lost(driver)
         sql = "; ".join(_written(statement, tuple(values)).sql for statement, values in asked)
         raise DBAPIError.instance(
-            sql, None, error, error_of_driver, hide_parameters=True, connection_invalidated=lost, dialect=dialect
+            sql,
+            None,
+            error,
+            error_of_driver,
+            hide_parameters=True,
+            connection_invalidated=lost,
+            dialect=dialect,
         ) from error
 
 
 def _interruption_before(error: BaseException, handled: BaseException | None) -> BaseException | None:
-    """What a signal's handler raised while psycopg waited, if that made leaving the pipeline fail with ``error``; else None.
+    """What a signal's handler raised while psycopg waited, if that made leaving the pipeline fail with
+    ``error``; else None.
 
     ``handled`` was being handled before, and does not count.
     """
@@ -155,12 +176,16 @@ class _Written:
         dialect = _dialect()
         compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
         missing = {name for bound, name in compiled.bind_names.items() if bound.required} - set(names)
-        missing |= {column.name for column in compiled.prefetch}  # defaults that SQLAlchemy fills in when it executes
+        # defaults that SQLAlchemy fills in when it executes
+        missing |= {column.name for column in compiled.prefetch}
         if missing:
             raise TypeError(f"values are missing for {sorted(missing)}")
         self.sql = str(compiled)
         self._own = compiled.params
-        processors = {name: bound.type.dialect_impl(dialect).bind_processor(dialect) for bound, name in compiled.bind_names.items()}
+        processors = {
+            name: bound.type.dialect_impl(dialect).bind_processor(dialect)
+            for bound, name in compiled.bind_names.items()
+        }
         self._processors = {name: process for name, process in processors.items() if process}
 
     def given(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -15,26 +15,35 @@ CONNECT_SECONDS = 30.0
 WORKER_SECONDS = 300.0
 """How long a worker tries a transaction again: meanwhile its trial waits at its rung, and is not lost."""
 
-# From 0 to a bound that doubles up to 2 s, evenly drawn: workers that lost the database in the same instant must not all come back in the
-# same instant. And a worker is back well within the time that its lease is doubted.
+# From 0 to a bound that doubles up to 2 s, evenly drawn: workers that lost the database in the same instant
+# must not all come back in the same instant. And a worker is back well within the time that its lease is
+# doubted.
 _PAUSE = wait_random_exponential(multiplier=0.1, max=2.0)
 _WARN_EVERY = 10  # tries
-# SQLSTATE classes: connection exception, insufficient resources, operator intervention (shutdown, crash, starting up);
-# and serialization failure, deadlock.
+# SQLSTATE classes: connection exception, insufficient resources, operator intervention (shutdown, crash,
+# starting up); and serialization failure, deadlock.
 _TRANSIENT = ("08", "53", "57", "40001", "40P01")
-# SQLite's, in its own words: another process writes, or there may be space later. A table that is missing stays missing.
+# SQLite's, in its own words: another process writes, or there may be space later. A table that is missing
+# stays missing.
 _TRANSIENT_IN_SQLITE = ("is locked", "locking protocol", "disk is full")
 # psycopg gives no SQLSTATE when a connection is refused, or when nobody answers.
 _REFUSED = ("OperationalError", "ConnectionTimeout")
 # These refusals last until somebody changes something.
-_LASTING = ("authentication failed", "no password supplied", "no pg_hba.conf entry", "does not exist", "permission denied")
+_LASTING = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "permission denied",
+)
 
 _log = logging.getLogger(__name__)
 _Done = TypeVar("_Done")
 
 
 def retry_transient(work: Callable[[], _Done], seconds: float) -> _Done:
-    """Do ``work``, and do it again from its beginning while the database is unavailable, for at most so many seconds.
+    """Do ``work``, and do it again from its beginning while the database is unavailable, for at most so many
+    seconds.
 
     ``work`` may be done twice although it was committed: the answer to a COMMIT can be lost.
     """
@@ -83,7 +92,13 @@ def _retry(work: Callable[[], _Done], may_pass: Callable[[BaseException], bool],
     def warn(tried: RetryCallState) -> None:
         if tried.attempt_number % _WARN_EVERY == 1 and tried.outcome:
             error = tried.outcome.exception()
-            _log.warning("the catalog does not answer; trying again, for at most %.0f s in all: %s", seconds, getattr(error, "orig", error))
+            _log.warning(
+                "the catalog does not answer; trying again, for at most %.0f s in all: %s",
+                seconds,
+                getattr(error, "orig", error),
+            )
 
     stop = stop_after_delay(seconds - (time.monotonic() - began))
-    return Retrying(retry=retry_if_exception(may_pass), wait=_PAUSE, stop=stop, before_sleep=warn, reraise=True)(again)
+    return Retrying(
+        retry=retry_if_exception(may_pass), wait=_PAUSE, stop=stop, before_sleep=warn, reraise=True
+    )(again)

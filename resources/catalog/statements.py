@@ -5,7 +5,20 @@ Parameters that begin with ``of_`` choose rows; the others are values of columns
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, case, false, func, insert, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    and_,
+    bindparam,
+    case,
+    false,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from resources.catalog.tables import AttemptRow, Excerpt, ProjectRow, RungResultRow, SweepRow, TrialRow
 
@@ -25,23 +38,44 @@ def _set(*names: str) -> dict[str, Any]:
     return {name: bindparam(name) for name in names}
 
 
-SWEEPS, TRIALS, RESULTS, ATTEMPTS = _table(SweepRow), _table(TrialRow), _table(RungResultRow), _table(AttemptRow)
+SWEEPS = _table(SweepRow)
+TRIALS = _table(TrialRow)
+RESULTS = _table(RungResultRow)
+ATTEMPTS = _table(AttemptRow)
 
 _SWEEP = SWEEPS.c.id == bindparam("of_sweep")
 _TRIAL = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.number == bindparam("of_trial"))
 _ATTEMPT = _at(ATTEMPTS, "sweep", "trial", "attempt")
 
 # Out of its project's hours it is paused, whatever its user wants but a stop.
-_CONTROL = case((and_(SWEEPS.c.control == "run", SWEEPS.c.out_of_gpu_hours.is_not(None)), "pause"), else_=SWEEPS.c.control).label("control")
+_CONTROL = case(
+    (and_(SWEEPS.c.control == "run", SWEEPS.c.out_of_gpu_hours.is_not(None)), "pause"), else_=SWEEPS.c.control
+).label("control")
 
-# Whether projects share the machines is asked along: where none has a row, that costs a decision no statement of its own.
+# Whether projects share the machines is asked along: where none has a row, that costs a decision no statement
+# of its own.
 _SHARED = select(func.count()).select_from(_table(ProjectRow)).scalar_subquery().label("projects")
-_OF_SWEEP = SWEEPS.c["revision", "max_trials", "status", "sampler_attrs", "waiting", "asked_at", "out_of_gpu_hours"]
+_OF_SWEEP = SWEEPS.c[
+    "revision", "max_trials", "status", "sampler_attrs", "waiting", "asked_at", "out_of_gpu_hours"
+]
 SWEEP = select(*_OF_SWEEP, _CONTROL, _SHARED).where(_SWEEP)
 SWEEP_LOCKED = SWEEP.with_for_update()
 
 CHANGED_TRIALS = (
-    select(*TRIALS.c["number", "status", "failures", "preemptions", "audited", "final", "params", "sampler_attrs", "attempt", "checkpoint"])
+    select(
+        *TRIALS.c[
+            "number",
+            "status",
+            "failures",
+            "preemptions",
+            "audited",
+            "final",
+            "params",
+            "sampler_attrs",
+            "attempt",
+            "checkpoint",
+        ]
+    )
     .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.revision > bindparam("since"))
     .order_by(TRIALS.c.number)
 )
@@ -57,13 +91,20 @@ RUNNING = (
 )
 WORKER = select(TRIALS.c.worker).where(*_TRIAL)
 STATUS = select(TRIALS.c.attempt, TRIALS.c.status).where(*_TRIAL)
-GIVEN_TO = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.rung).where(*_at(ATTEMPTS, "sweep", "worker"))
-_REACHED = select(func.max(RESULTS.c.reached_at)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
+GIVEN_TO = select(ATTEMPTS.c.trial, ATTEMPTS.c.attempt, ATTEMPTS.c.rung).where(
+    *_at(ATTEMPTS, "sweep", "worker")
+)
+_REACHED = (
+    select(func.max(RESULTS.c.reached_at)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
+)
 LAST_TOLD = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("moment")).where(*_ATTEMPT)
 DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
-OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt)))
+OUTCOME = select(ATTEMPTS.c.outcome).where(
+    *_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt))
+)
 
-# A lease that would end after the latest time at which one that begins now can is from before the clock was set back.
+# A lease that would end after the latest time at which one that begins now can is from before the clock was
+# set back.
 _NOT_HELD = or_(TRIALS.c.lease_until < bindparam("now"), TRIALS.c.lease_until > bindparam("latest"))
 _OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", _NOT_HELD)
 _HOLDS = (TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.lease_until, TRIALS.c.doubted_until)
@@ -91,19 +132,24 @@ _DECIDED = {
     "checkpoint": func.coalesce(bindparam("checkpoint"), TRIALS.c.checkpoint),
 }
 GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
-END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, **_GIVEN_BACK, "worker": null(), "lease_until": null()})
+END_ATTEMPT = (
+    update(TRIALS).where(*_TRIAL).values({**_DECIDED, **_GIVEN_BACK, "worker": null(), "lease_until": null()})
+)
 CLAIM = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_set("worker", "lease_until")})
 _RUNNING_ATTEMPT = (*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
 _RENEWED = {"lease_until": bindparam("lease_until"), "doubted_until": null()}
 
 
 def _control(wanted: ColumnElement[str], spent: ColumnElement[bool]) -> ColumnElement[str]:
-    """What a running trial is to do, by what its sweep's user wants and whether its project's GPU-hours are used up.
+    """What a running trial is to do, by what its sweep's user wants and whether its project's GPU-hours are
+    used up.
 
-    A trial whose place a more important sweep wants, or that has no GPU-hours left, yields when it has saved its epoch and not within a
-    grace period, unless the sweep's user wants something else of it.
+    A trial whose place a more important sweep wants, or that has no GPU-hours left, yields when it has saved
+    its epoch and not within a grace period, unless the sweep's user wants something else of it.
     """
-    return case((and_(wanted == "run", or_(TRIALS.c.asked_back, spent)), "yield"), else_=wanted).label("control")
+    return case((and_(wanted == "run", or_(TRIALS.c.asked_back, spent)), "yield"), else_=wanted).label(
+        "control"
+    )
 
 
 def _of_its_sweep(column: ColumnElement[Any]) -> Any:
@@ -119,8 +165,9 @@ RENEW_LEASE = (
         _of_its_sweep(SWEEPS.c.gpu_hours_looked_at).label("looked_at"),
     )
 )
-# On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next one. The sweep's row is looked
-# up once, not for each of its columns; SQLite can return no column of another table that is updated from.
+# On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next
+# one. The sweep's row is looked up once, not for each of its columns; SQLite can return no column of another
+# table that is updated from.
 RENEW_LEASE_LIGHTLY = (
     update(TRIALS)
     .where(*_RUNNING_ATTEMPT, SWEEPS.c.id == bindparam("of_sweep"))
@@ -140,12 +187,20 @@ NOTE_UNCLAIMED_WAITING = NOTE_WAITING.where(TRIALS.c.worker.is_(None))
 
 ADD_RESULT = insert(RESULTS)
 ADD_ATTEMPT = insert(ATTEMPTS)
-_TOLD = select(func.coalesce(func.sum(RESULTS.c.seconds), 0.0)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
+_TOLD = (
+    select(func.coalesce(func.sum(RESULTS.c.seconds), 0.0))
+    .where(*_at(RESULTS, "sweep", "trial", "attempt"))
+    .scalar_subquery()
+)
 CLOSE_ATTEMPT = (
-    update(ATTEMPTS).where(*_ATTEMPT).values({**_set("ended_at", "outcome", "error"), "seconds": _TOLD + bindparam("more_seconds")})
+    update(ATTEMPTS)
+    .where(*_ATTEMPT)
+    .values({**_set("ended_at", "outcome", "error"), "seconds": _TOLD + bindparam("more_seconds")})
 )
 CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("worker", "held_since"))
-BEGIN_HOLDING = update(ATTEMPTS).where(*_ATTEMPT, ATTEMPTS.c.ended_at.is_(None)).values(_set("held_since", "nodes"))
+BEGIN_HOLDING = (
+    update(ATTEMPTS).where(*_ATTEMPT, ATTEMPTS.c.ended_at.is_(None)).values(_set("held_since", "nodes"))
+)
 HELD = (
     select(ATTEMPTS.c.held_since, TRIALS.c.lease_until, _TOLD.label("told"))
     .join(TRIALS, and_(TRIALS.c.sweep == ATTEMPTS.c.sweep, TRIALS.c.number == ATTEMPTS.c.trial))

@@ -3,7 +3,19 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, ForeignKeyConstraint, Index, Integer, Text, UniqueConstraint, false, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -28,27 +40,45 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 def _in_utc(value: datetime | None) -> datetime | None:
-    return value if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return (
+        value
+        if value is None
+        else value.replace(tzinfo=UTC)
+        if value.tzinfo is None
+        else value.astimezone(UTC)
+    )
 
 
 class Excerpt(TypeDecorator[str]):
-    """Text from elsewhere (an exception, an image's output, a cluster's reason) as a database takes it; of a long one, its end."""
+    """Text from elsewhere (an exception, an image's output, a cluster's reason) as a database takes it; of a
+    long one, its end.
+    """
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        # Postgres takes no NUL, and neither database takes a surrogate, which Python makes of a file name that is not UTF-8.
+        # Postgres takes no NUL, and neither database takes a surrogate, which Python makes of a file name
+        # that is not UTF-8.
         return value and value[-_LONGEST_EXCERPT:].encode(errors="replace").decode().replace("\0", "")
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {str: Text, dict[str, Any]: JSON, list[str]: JSON, list[dict[str, Any]]: JSON, datetime: UtcTime()}
+    type_annotation_map = {
+        str: Text,
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        list[dict[str, Any]]: JSON,
+        datetime: UtcTime(),
+    }
 
 
 class SnapshotRow(Base):
-    """An immutable dataset snapshot. ``recipe`` is the spec's ``dataset`` that it was taken by; ``deprecated`` why nothing is launched on
-    it any more (null: it may be)."""
+    """An immutable dataset snapshot.
+
+    ``recipe`` is the spec's ``dataset`` that it was taken by; ``deprecated`` why nothing is launched on it
+    any more (null: it may be).
+    """
 
     __tablename__ = "snapshots"
 
@@ -67,9 +97,13 @@ class SnapshotRow(Base):
 
 
 class FeatureViewRow(Base):
-    """A version of a feature view. ``definition`` is its YAML as it is now, to which features that may be null were added since
-    ``created_at``. ``code`` has the digests of the code that it stands on, by the field that names the function (none: not known);
-    ``accepted`` why other code gives the same values, each time that somebody said so: ``at``, ``reason`` and ``changed``, the fields."""
+    """A version of a feature view.
+
+    ``definition`` is its YAML as it is now, to which features that may be null were added since
+    ``created_at``. ``code`` has the digests of the code that it stands on, by the field that names the
+    function (none: not known); ``accepted`` why other code gives the same values, each time that somebody
+    said so: ``at``, ``reason`` and ``changed``, the fields.
+    """
 
     __tablename__ = "feature_views"
 
@@ -87,23 +121,27 @@ def _name_of(context: Any) -> str:
 
 
 class SweepRow(Base):
-    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished, rejected (a gate failed) or
-    held (a gate had too little evidence); or failed. Without a predictor searching → finished.
-    ``driver``: job, sensors, or api (external loops).
+    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished, rejected (a gate
+    failed) or held (a gate had too little evidence); or failed.
 
-    ``project`` is whose share it uses, and the project of its runs in the store; it never changes, whatever the project is called later.
-    Of a project's sweeps those of a higher ``priority`` come first. ``waiting`` is why none of its trials is started though it has work:
-    a quota, or the others' shares (null: nothing keeps it back); ``waiting_since`` since when. ``asked_at`` is when it last asked for a
-    place (null: it has no work for one), ``places`` how many trials it may run at a time (null: any number), no more than
-    it has workers where these ask for it, ``asking`` when each of them did that has no trial now, by its name, and ``wants_gpus`` how many
-    GPUs the trial has that it asked for. Moments are in seconds since the epoch; all of these are written only where projects have rows.
+    Without a predictor searching → finished. ``driver``: job, sensors, or api (external loops).
 
-    ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a process which keeps
-    the sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what
-    it was extended to (null: as the spec says), ``warm_start`` the earlier sweeps that it learns from.
-    Until ``suggesting_until``, in seconds since the epoch, one process chooses params for its next trials and others do not.
-    ``out_of_gpu_hours`` says that its project has none left of this month's, so that it is paused whatever its ``control`` (null: there
-    are some); ``gpu_hours_looked_at``, in seconds since the epoch, is when somebody last looked.
+    ``project`` is whose share it uses, and the project of its runs in the store; it never changes, whatever
+    the project is called later. Of a project's sweeps those of a higher ``priority`` come first. ``waiting``
+    is why none of its trials is started though it has work: a quota, or the others' shares (null: nothing
+    keeps it back); ``waiting_since`` since when. ``asked_at`` is when it last asked for a place (null: it has
+    no work for one), ``places`` how many trials it may run at a time (null: any number), no more than it has
+    workers where these ask for it, ``asking`` when each of them did that has no trial now, by its name, and
+    ``wants_gpus`` how many GPUs the trial has that it asked for. Moments are in seconds since the epoch; all
+    of these are written only where projects have rows.
+
+    ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a
+    process which keeps the sweep in memory reads only what is new. ``control`` is what its user wants (run,
+    pause, stop), ``max_trials`` what it was extended to (null: as the spec says), ``warm_start`` the earlier
+    sweeps that it learns from. Until ``suggesting_until``, in seconds since the epoch, one process chooses
+    params for its next trials and others do not. ``out_of_gpu_hours`` says that its project has none left of
+    this month's, so that it is paused whatever its ``control`` (null: there are some);
+    ``gpu_hours_looked_at``, in seconds since the epoch, is when somebody last looked.
     """
 
     __tablename__ = "sweeps"
@@ -139,16 +177,19 @@ class SweepRow(Base):
 
     @property
     def held_back(self) -> str | None:
-        """Why none of its trials is started though it has work: spent GPU-hours, a quota, or others' shares; None once it has searched."""
+        """Why none of its trials is started though it has work: spent GPU-hours, a quota, or others' shares;
+        None once it has searched.
+        """
         return (self.out_of_gpu_hours or self.waiting) if self.status == "searching" else None
 
 
 class ProjectRow(Base):
     """What a project may use of the machines. A project without a row has no quota, and the weight 1.
 
-    ``weight`` is its share beside the other projects', ``max_trials`` and ``max_gpus`` how much it has at a time, ``gpu_hours`` how much in
-    a calendar month (UTC); null is no limit. ``former_names`` are those that it had before it was renamed: sweeps of these names are still
-    its own. The row ``*`` is of all projects together: its ``max_trials`` and ``max_gpus`` are what the projects share.
+    ``weight`` is its share beside the other projects', ``max_trials`` and ``max_gpus`` how much it has at a
+    time, ``gpu_hours`` how much in a calendar month (UTC); null is no limit. ``former_names`` are those that
+    it had before it was renamed: sweeps of these names are still its own. The row ``*`` is of all projects
+    together: its ``max_trials`` and ``max_gpus`` are what the projects share.
     """
 
     __tablename__ = "projects"
@@ -164,10 +205,11 @@ class ProjectRow(Base):
 
 
 class IntentRow(Base):
-    """What somebody asked for and a Dagster run is to do. status: waiting → launched → done; or failed, or canceled.
+    """What somebody asked for and a Dagster run is to do. status: waiting → launched → done; or failed, or
+    canceled.
 
-    ``payload`` has the checked spec and the driver of the sweep that is to be opened, and ``sweep`` the id that it will have, so that
-    whoever asks knows it at once. ``run`` is Dagster's run that does it.
+    ``payload`` has the checked spec and the driver of the sweep that is to be opened, and ``sweep`` the id
+    that it will have, so that whoever asks knows it at once. ``run`` is Dagster's run that does it.
     """
 
     __tablename__ = "intents"
@@ -186,18 +228,23 @@ class IntentRow(Base):
 class TrialRow(Base):
     """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet.
 
-    ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on pruning. ``final`` is the number
-    of its seed, from 0, if it is of the final training, which begins when the search has no more to do (null: it is of the search).
-    ``sampler_attrs`` is what the sampler keeps with the trial beside its params. ``waiting`` is why its attempt has not started: the
-    cluster's own reason of its pod, or the GPUs of a machine that it waits for. ``gpus`` are those that its attempt holds while it runs, on
-    all nodes. One that is ``asked_back`` is to save and to give its place to a more important sweep; it goes on later.
-    ``checkpoints_left`` is what retention has left of its checkpoints once its sweep had ended: ``newest`` (and the best one) or ``none``;
-    null: all. A lease that ran out at ``lease_until`` is doubted first, and lost if it has not been renewed by ``doubted_until``; both are
-    in seconds since the epoch.
+    ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on
+    pruning. ``final`` is the number of its seed, from 0, if it is of the final training, which begins when
+    the search has no more to do (null: it is of the search). ``sampler_attrs`` is what the sampler keeps with
+    the trial beside its params. ``waiting`` is why its attempt has not started: the cluster's own reason of
+    its pod, or the GPUs of a machine that it waits for. ``gpus`` are those that its attempt holds while it
+    runs, on all nodes. One that is ``asked_back`` is to save and to give its place to a more important sweep;
+    it goes on later. ``checkpoints_left`` is what retention has left of its checkpoints once its sweep had
+    ended: ``newest`` (and the best one) or ``none``; null: all. A lease that ran out at ``lease_until`` is
+    doubted first, and lost if it has not been renewed by ``doubted_until``; both are in seconds since the
+    epoch.
     """
 
     __tablename__ = "trials"
-    __table_args__ = (Index("trials_by_revision", "sweep", "revision"), Index("trials_by_status", "sweep", "status"))
+    __table_args__ = (
+        Index("trials_by_revision", "sweep", "revision"),
+        Index("trials_by_status", "sweep", "status"),
+    )
 
     sweep: Mapped[str] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
@@ -225,13 +272,14 @@ class TrialRow(Base):
 class AttemptRow(Base):
     """One hand-out of a trial to a worker.
 
-    outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its worker gave it back),
-    resized (it goes on with the resources of its next rung), halved (it ran out of memory, and goes on with half the micro-batch), or
-    preempted (its worker was reclaimed or lost).
+    outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its worker
+    gave it back), resized (it goes on with the resources of its next rung), halved (it ran out of memory, and
+    goes on with half the micro-batch), or preempted (its worker was reclaimed or lost).
 
-    It held ``nodes`` nodes, each with so many ``gpus`` (of ``gpu_type``, as the spec names it) and ``cpus``; a gang that began with fewer
-    nodes than its spec says has those that it had. ``held_since`` is when a worker took it, or when its pods began (null: nobody has it
-    yet), ``seconds`` for how long it held them: 0 until it ends (:mod:`resources.catalog.held`).
+    It held ``nodes`` nodes, each with so many ``gpus`` (of ``gpu_type``, as the spec names it) and ``cpus``;
+    a gang that began with fewer nodes than its spec says has those that it had. ``held_since`` is when a
+    worker took it, or when its pods began (null: nobody has it yet), ``seconds`` for how long it held them: 0
+    until it ends (:mod:`resources.catalog.held`).
     """
 
     __tablename__ = "attempts"
@@ -261,8 +309,9 @@ class AttemptRow(Base):
 class HeldGpuRow(Base):
     """A GPU of a machine that an attempt has for itself.
 
-    ``device`` is its name in ``CUDA_VISIBLE_DEVICES``, ``process`` its worker's, ``since`` in seconds since the epoch. The row of an
-    attempt that is over or lost, and whose process is gone, is nobody's (:mod:`resources.execution.held_gpus`).
+    ``device`` is its name in ``CUDA_VISIBLE_DEVICES``, ``process`` its worker's, ``since`` in seconds since
+    the epoch. The row of an attempt that is over or lost, and whose process is gone, is nobody's
+    (:mod:`resources.execution.held_gpus`).
     """
 
     __tablename__ = "held_gpus"
@@ -279,8 +328,9 @@ class HeldGpuRow(Base):
 class FormingGangRow(Base):
     """A gang of several pods that wants to form: one of all sweeps does at a time, the others wait in a line.
 
-    ``since`` is when it came to the end of the line, ``forms_since`` since when it has the turn (null while it waits), ``until`` when its
-    place expires if its worker does not renew it; all in seconds since the epoch.
+    ``since`` is when it came to the end of the line, ``forms_since`` since when it has the turn (null while
+    it waits), ``until`` when its place expires if its worker does not renew it; all in seconds since the
+    epoch.
     """
 
     __tablename__ = "forming_gangs"
@@ -292,10 +342,12 @@ class FormingGangRow(Base):
 
 
 class RungResultRow(Base):
-    """A trial's result at a rung; ``value`` (the first objective) is null where the trial failed on its way there.
+    """A trial's result at a rung; ``value`` (the first objective) is null where the trial failed on its way
+    there.
 
-    ``metrics`` has every objective and every bounded metric by name, ``violation`` how far those are out of bounds.
-    ``best_checkpoint`` is the checkpoint of the best epoch so far, where the spec's objective is the best value so far.
+    ``metrics`` has every objective and every bounded metric by name, ``violation`` how far those are out of
+    bounds. ``best_checkpoint`` is the checkpoint of the best epoch so far, where the spec's objective is the
+    best value so far.
     """
 
     __tablename__ = "rung_results"
@@ -322,7 +374,10 @@ class RungResultRow(Base):
 
 
 class ReportRow(Base):
-    """The evaluation report of a sweep's winner. ``cpu_seconds``: what making it took, each time that it was made, in seconds of a core."""
+    """The evaluation report of a sweep's winner.
+
+    ``cpu_seconds``: what making it took, each time that it was made, in seconds of a core.
+    """
 
     __tablename__ = "reports"
 
@@ -335,9 +390,11 @@ class ReportRow(Base):
 
 
 class SplitLookRow(Base):
-    """A winner's checkpoint that a split has judged, and how many times: each look wears the split out a little.
+    """A winner's checkpoint that a split has judged, and how many times: each look wears the split out a
+    little.
 
-    The split is known by its content, the digest of its shards' names, because snapshots share the splits in which nothing changed.
+    The split is known by its content, the digest of its shards' names, because snapshots share the splits in
+    which nothing changed.
     """
 
     __tablename__ = "split_looks"
@@ -354,8 +411,9 @@ class SplitLookRow(Base):
 class RegisteredModelRow(Base):
     """A model of the registry: what is said of it apart from its versions. Times are in ms since 1970.
 
-    ``newest`` and ``versions`` are the last version that it was given and how many it was given; some of those may be deleted.
-    ``aliases`` are numbers of versions by name; the alias ``champion`` is not among them, because the versions' stages say it.
+    ``newest`` and ``versions`` are the last version that it was given and how many it was given; some of
+    those may be deleted. ``aliases`` are numbers of versions by name; the alias ``champion`` is not among
+    them, because the versions' stages say it.
     """
 
     __tablename__ = "registered_models"
@@ -371,10 +429,12 @@ class RegisteredModelRow(Base):
 
 
 class RegistryEventRow(Base):
-    """A change of the registry: who, when, from what, to what, why, and by which report. Rows are only ever added; triggers see to it.
+    """A change of the registry: who, when, from what, to what, why, and by which report.
 
-    It outlives the model and the version that it is about. ``before`` and ``after`` are stages, or what an alias, a tag or a description
-    was and is; :mod:`resources.registry.events` has the kinds.
+    Rows are only ever added; triggers see to it.
+
+    It outlives the model and the version that it is about. ``before`` and ``after`` are stages, or what an
+    alias, a tag or a description was and is; :mod:`resources.registry.events` has the kinds.
     """
 
     __tablename__ = "registry_events"
@@ -393,7 +453,9 @@ class RegistryEventRow(Base):
 
 
 class PublishedModelRow(Base):
-    """Up to which event the files of a model in the store say what the catalog does; the model may be deleted."""
+    """Up to which event the files of a model in the store say what the catalog does; the model may be
+    deleted.
+    """
 
     __tablename__ = "published_models"
 
@@ -404,12 +466,14 @@ class PublishedModelRow(Base):
 class ModelVersionRow(Base):
     """A version of a model in the registry. stage: staging → champion → archived.
 
-    Of a sweep's winner ``sweep``, ``trial``, ``checkpoint``, ``snapshot`` and ``report`` are known. One that a client registered has a
-    ``source`` instead, and where its files are in ``storage``. ``run`` is one of ``project``. What MLflow's clients know: ``number`` counts
-    a model's versions from 1, ``mlflow_stage`` is None, Staging, Production or Archived. ``updated`` is in ms since 1970.
+    Of a sweep's winner ``sweep``, ``trial``, ``checkpoint``, ``snapshot`` and ``report`` are known. One that
+    a client registered has a ``source`` instead, and where its files are in ``storage``. ``run`` is one of
+    ``project``. What MLflow's clients know: ``number`` counts a model's versions from 1, ``mlflow_stage`` is
+    None, Staging, Production or Archived. ``updated`` is in ms since 1970.
 
-    ``gates`` are the verdicts of the gates, each with ``name``, ``passed`` and ``reason``, null where none has judged it;
-    ``judged_against`` is the champion's version that it was compared with, ``manifest`` the digest of what it is made of.
+    ``gates`` are the verdicts of the gates, each with ``name``, ``passed`` and ``reason``, null where none
+    has judged it; ``judged_against`` is the champion's version that it was compared with, ``manifest`` the
+    digest of what it is made of.
     """
 
     __tablename__ = "model_versions"
@@ -419,7 +483,9 @@ class ModelVersionRow(Base):
         Index("one_champion", "model", unique=True, sqlite_where=_IS_CHAMPION, postgresql_where=_IS_CHAMPION),
     )
 
-    model: Mapped[str] = mapped_column(ForeignKey("registered_models.name", name="model_of_version"), primary_key=True)
+    model: Mapped[str] = mapped_column(
+        ForeignKey("registered_models.name", name="model_of_version"), primary_key=True
+    )
     version: Mapped[str] = mapped_column(primary_key=True)
     number: Mapped[int]
     stage: Mapped[str]

@@ -1,7 +1,8 @@
 """The catalog's tables of what clients track over HTTP: experiments, their runs, and the runs' artifacts.
 
-A run's points, params and tags are in the store. What is here of them makes questions cheap, and is written in the transaction that
-writes the store, so that a client reads what it has written. JSON is kept as text, in the form in which it is answered.
+A run's points, params and tags are in the store. What is here of them makes questions cheap, and is written
+in the transaction that writes the store, so that a client reads what it has written. JSON is kept as text, in
+the form in which it is answered.
 """
 
 from typing import Any
@@ -14,7 +15,10 @@ from resources.catalog.tables import Base
 
 
 class ExperimentRow(Base):
-    """An experiment: a project, by the name that its clients gave it. stage: active or deleted. Times are in ms since 1970."""
+    """An experiment: a project, by the name that its clients gave it. stage: active or deleted.
+
+    Times are in ms since 1970.
+    """
 
     __tablename__ = "experiments"
 
@@ -29,12 +33,15 @@ class ExperimentRow(Base):
 
 
 class TrackedRunRow(Base):
-    """A run of an experiment. status: running, scheduled, finished, failed or terminated. stage: active, archived or deleted. Times are in
-    ms since 1970.
+    """A run of an experiment. status: running, scheduled, finished, failed or terminated. stage: active,
+    archived or deleted.
 
-    ``attempt`` is the newest, ``ended`` the status in its end record, if it has one. ``metrics`` (the latest of each), ``params``, ``tags``
-    ``inputs`` (datasets), ``model_inputs`` and ``outputs`` (models) are JSON arrays, as they are answered; metrics by key.
-    ``of_model``: made for a model that was logged outside of a run, which MLflow's clients do not know as a run.
+    Times are in ms since 1970.
+
+    ``attempt`` is the newest, ``ended`` the status in its end record, if it has one. ``metrics`` (the latest
+    of each), ``params``, ``tags`` ``inputs`` (datasets), ``model_inputs`` and ``outputs`` (models) are JSON
+    arrays, as they are answered; metrics by key. ``of_model``: made for a model that was logged outside of a
+    run, which MLflow's clients do not know as a run.
     """
 
     __tablename__ = "tracked_runs"
@@ -73,7 +80,10 @@ class TrackedArtifactRow(Base):
 
 
 class LoggedModelRow(Base):
-    """A model that a run has made, beside the registry. ``message`` is JSON, as it is answered; its files are artifacts of the run."""
+    """A model that a run has made, beside the registry.
+
+    ``message`` is JSON, as it is answered; its files are artifacts of the run.
+    """
 
     __tablename__ = "logged_models"
     __table_args__ = (Index("logged_models_by_time", "experiment", "created"),)

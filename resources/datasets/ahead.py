@@ -1,4 +1,6 @@
-"""Work on one item after the other, done ahead by other cores: NumPy, Arrow and hashing let go of the interpreter's lock."""
+"""Work on one item after the other, done ahead by other cores: NumPy, Arrow and hashing let go of the
+interpreter's lock.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +12,12 @@ _Result = TypeVar("_Result")
 _THREADS = 2
 
 
-def done_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS) -> Iterator[_Result]:
-    """The result of each item, in their order. What was begun ends, also where the results are not wanted any more.
+def done_ahead(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
+) -> Iterator[_Result]:
+    """The result of each item, in their order.
+
+    What was begun ends, also where the results are not wanted any more.
 
     One item more than there are threads is worked on, or done, while another is taken or its result used.
     """

@@ -1,4 +1,6 @@
-"""Rows in the one form in which snapshots hold them, so that equal content is equal bytes, however it was built and batched."""
+"""Rows in the one form in which snapshots hold them, so that equal content is equal bytes, however it was
+built and batched.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,8 +18,8 @@ BATCH_BYTES = 4 * 2**20
 
 
 def canonical_schema(schema: pa.Schema, field: str = "dataset.source") -> pa.Schema:
-    """The schema that a snapshot has of rows like these: no metadata, no encodings, no views, no decimals, and
-    each column may hold nulls.
+    """The schema that a snapshot has of rows like these: no metadata, no encodings, no views, no decimals,
+    and each column may hold nulls.
 
     Raises:
         InvalidInput: a column has no name of its own, or a type that a snapshot cannot hold.
@@ -26,8 +28,12 @@ def canonical_schema(schema: pa.Schema, field: str = "dataset.source") -> pa.Sch
         raise InvalidInput(f"{field} is not accepted: its rows have no columns")
     for name in schema.names:
         if not name or schema.names.count(name) > 1:
-            raise InvalidInput(f"{field} is not accepted: its columns are {schema.names}; give each a name of its own")
-    return pa.schema([pa.field(column.name, _canonical_type(column.type, column.name, field)) for column in schema])
+            raise InvalidInput(
+                f"{field} is not accepted: its columns are {schema.names}; give each a name of its own"
+            )
+    return pa.schema(
+        [pa.field(column.name, _canonical_type(column.type, column.name, field)) for column in schema]
+    )
 
 
 def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.source") -> pa.RecordBatch:
@@ -37,7 +43,8 @@ def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.sou
         InvalidInput: they have other columns, or a value that does not fit the type of the first rows.
     """
     if set(rows.schema.names) != set(schema.names):
-        missing, more = set(schema.names) - set(rows.schema.names), set(rows.schema.names) - set(schema.names)
+        missing = set(schema.names) - set(rows.schema.names)
+        more = set(rows.schema.names) - set(schema.names)
         raise InvalidInput(
             f"{field} is not accepted: some rows have other columns than the first ones; "
             f"missing are {sorted(missing) or 'none'}, more are {sorted(more) or 'none'}"
@@ -47,24 +54,28 @@ def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.sou
         values = rows.column(column.name)
         if not _has_fields(values.type, column.type):
             raise InvalidInput(
-                f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, later ones {values.type}; "
+                f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, "
+                f"later ones {values.type}; "
                 "give all of them the same fields"
             )
         if not _goes_with(values.type, column.type):
             raise InvalidInput(
-                f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, later ones {values.type}; "
+                f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, "
+                f"later ones {values.type}; "
                 "give all of them one type"
             )
         try:
             columns.append(_settled(cast_exactly(values, column.type)))
         except Unlike as error:
             raise InvalidInput(
-                f"{field} is not accepted: the column {column.name!r} does not become {column.type}: {error}; cast it in a query, or in "
+                f"{field} is not accepted: the column {column.name!r} does not become {column.type}: "
+                f"{error}; cast it in a query, or in "
                 "dataset.transform, for example to a text"
             ) from None
         except pa.ArrowException as error:
             raise InvalidInput(
-                f"{field} is not accepted: in the column {column.name!r} the first rows have the type {column.type}, later ones "
+                f"{field} is not accepted: in the column {column.name!r} the first rows have the type "
+                f"{column.type}, later ones "
                 f"{values.type} with values that do not fit: {error}"
             ) from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -81,7 +92,8 @@ def row_bytes(rows: pa.RecordBatch) -> NDArray[np.int64]:
 def rebatched(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about that size, which depend on the rows and not on how they came."""
     pending: list[pa.RecordBatch] = []
-    taken, group = 0, 0
+    taken = 0
+    group = 0
     for rows in batches:
         sizes = row_bytes(rows)
         ends = taken + np.cumsum(sizes)
@@ -101,7 +113,9 @@ def rebatched(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES)
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several, in buffers of its own: no offsets, and no bits of others in the last byte of a bitmap."""
+    """One batch of several, in buffers of its own: no offsets, and no bits of others in the last byte of a
+    bitmap.
+    """
     rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     return rows.take(pa.array(np.arange(rows.num_rows)))
 
@@ -111,7 +125,8 @@ def _canonical_type(kind: pa.DataType, column: str, field: str) -> pa.DataType:
         return canonical_type(kind)
     except Unlike as error:
         raise InvalidInput(
-            f"{field} is not accepted: its column {column!r} has the type {error}; give numbers, texts, binary values, times, or lists and "
+            f"{field} is not accepted: its column {column!r} has the type {error}; give numbers, texts, "
+            "binary values, times, or lists and "
             "structs of them (a column that is all null needs a type, too)"
         ) from None
 
@@ -128,7 +143,9 @@ def _has_fields(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _goes_with(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type may be values of another; Arrow would read texts as numbers, and write numbers as texts."""
+    """Whether values of a type may be values of another; Arrow would read texts as numbers, and write numbers
+    as texts.
+    """
     try:
         united_type(wanted, plain_type(kind))
     except Unlike:
@@ -141,23 +158,44 @@ def _settled(values: pa.Array) -> pa.Array:
     if pa.types.is_struct(values.type):
         inner = [_settled(child) for child in values.flatten()]  # a null struct's fields become null
         names = [values.type.field(number).name for number in range(values.type.num_fields)]
-        return pa.StructArray.from_arrays(inner, fields=list(values.type), mask=pc.is_null(values)) if names else values
+        return (
+            pa.StructArray.from_arrays(inner, fields=list(values.type), mask=pc.is_null(values))
+            if names
+            else values
+        )
     return values.take(pa.array(np.arange(len(values)))) if values.null_count else values
 
 
 def _value_bytes(values: pa.Array) -> NDArray[np.int64] | int:
     kind = values.type
     if pa.types.is_struct(kind):
-        return sum((_value_bytes(values.field(number)) for number in range(kind.num_fields)), np.zeros(len(values), np.int64))
+        return sum(
+            (_value_bytes(values.field(number)) for number in range(kind.num_fields)),
+            np.zeros(len(values), np.int64),
+        )
     if pa.types.is_fixed_size_list(kind):
-        inner = _value_bytes(values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size))
-        return inner * kind.list_size if isinstance(inner, int) else inner.reshape(len(values), kind.list_size).sum(axis=1)
+        inner = _value_bytes(
+            values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size)
+        )
+        return (
+            inner * kind.list_size
+            if isinstance(inner, int)
+            else inner.reshape(len(values), kind.list_size).sum(axis=1)
+        )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         offsets = np.asarray(values.offsets).astype(np.int64)
         inner = _value_bytes(values.values.slice(offsets[0], offsets[-1] - offsets[0]))
         if isinstance(inner, int):
             return np.diff(offsets) * inner + 4
         return np.diff(np.concatenate([[0], np.cumsum(inner)])[offsets - offsets[0]]) + 4
-    if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)):
+    if any(
+        is_text(kind)
+        for is_text in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+        )
+    ):
         return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 4
     return max(1, kind.bit_width // 8)

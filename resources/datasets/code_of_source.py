@@ -1,4 +1,6 @@
-"""The code that gives a snapshot's rows: its text and packages for the lineage, and a digest by which a change of it is noticed."""
+"""The code that gives a snapshot's rows: its text and packages for the lineage, and a digest by which a
+change of it is noticed.
+"""
 
 import contextlib
 import inspect
@@ -14,13 +16,17 @@ from halving.trial.import_string import import_function
 from resources.project_code import code_digest
 from resources.sweep_spec.dataset import DatasetSource
 
-_PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")  # that a source's rows may come through
+# that a source's rows may come through
+_PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")
 _MAX_TEXT = 64 * 2**10
 
 
 def code_texts(source: DatasetSource) -> dict[str, str]:
     """The text of the functions that a spec names, by its field."""
-    return {field: _text_of(import_function(f"dataset.{field}", path))[:_MAX_TEXT] for field, path in _functions(source)}
+    return {
+        field: _text_of(import_function(f"dataset.{field}", path))[:_MAX_TEXT]
+        for field, path in _functions(source)
+    }
 
 
 def digest_of_code(source: DatasetSource) -> str:
@@ -30,9 +36,12 @@ def digest_of_code(source: DatasetSource) -> str:
 
 
 def versions_of_packages(source: DatasetSource) -> dict[str, str]:
-    """The versions of the packages that rows may come through, and of those that the functions of a spec import."""
+    """The versions of the packages that rows may come through, and of those that the functions of a spec
+    import.
+    """
     imported: Mapping[str, str | None] = {}
-    with contextlib.suppress(InvalidInput):  # of a module that cannot be read, which the functions may never reach
+    with contextlib.suppress(InvalidInput):
+        # of a module that cannot be read, which the functions may never reach
         imported = code_of(*(path for _, path in _functions(source))).packages
     versions = {package: version for package, version in imported.items() if version is not None}
     for package in _PACKAGES:

@@ -1,4 +1,7 @@
-"""CSV files as sources. Each is read twice: all of it says the types of its columns, and then its rows are read with them."""
+"""CSV files as sources.
+
+Each is read twice: all of it says the types of its columns, and then its rows are read with them.
+"""
 
 import codecs
 import re
@@ -58,7 +61,9 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
     return Columns(types, large, optional=not columns, texts=frozenset(columns))
 
 
-def csv_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None) -> Iterator[pa.RecordBatch]:
+def csv_rows(
+    file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a CSV file, with these types or its own.
 
     Raises:
@@ -94,7 +99,9 @@ class _Column:
                 self.numbers = Numbers()
 
     def _seen_type(self, texts: pa.Array) -> pa.DataType:
-        """The type of a block's values: the one before if that will do, since to look for another takes longer."""
+        """The type of a block's values: the one before if that will do, since to look for another takes
+        longer.
+        """
         if self.kind not in (pa.null(), pa.bool_()) and (values := _cast(texts, self.kind)) is not None:
             return self._of_numbers(values, texts)
         texts = _with_nulls(texts)
@@ -107,8 +114,13 @@ class _Column:
         if self.kind not in (pa.null(), pa.bool_()) and _cast(texts, self.kind) is not None:
             return self.kind
         kind = types_of_texts(pa.record_batch({"": texts})).field(0).type
-        # Arrow takes 1 for true, but only beside one that is written in letters, which may be in another block.
-        return pa.string() if pa.types.is_boolean(kind) and pc.any(pc.is_in(trimmed, pa.array(["0", "1"]))).as_py() else kind
+        # Arrow takes 1 for true, but only beside one that is written in letters, which may be in another
+        # block.
+        return (
+            pa.string()
+            if pa.types.is_boolean(kind) and pc.any(pc.is_in(trimmed, pa.array(["0", "1"]))).as_py()
+            else kind
+        )
 
     def _of_numbers(self, values: pa.Array, texts: pa.Array) -> pa.DataType:
         kind = values.type
@@ -134,7 +146,8 @@ def _refuse_second_header(rows: pa.RecordBatch, shown: str) -> None:
         rows = rows.filter(pc.equal(rows.column(name), name.encode()))
     if rows.num_rows:
         raise ValueError(
-            "its header is there again among its rows, as where files were put behind each other; take those lines out, or, where they are "
+            "its header is there again among its rows, as where files were put behind each other; take "
+            "those lines out, or, where they are "
             f"rows, give sql: SELECT * FROM read_csv({_quoted(shown)}, header = true, all_varchar = true)"
         )
 
@@ -170,7 +183,11 @@ def _read(
             text.watch = watches[-1].see
         try:
             names = _names(text, delimiter)
-            kinds = dict.fromkeys(names, pa.binary()) if types is None else {column.name: column.type for column in types}
+            kinds = (
+                dict.fromkeys(names, pa.binary())
+                if types is None
+                else {column.name: column.type for column in types}
+            )
             whole = {name: kind for name, kind in kinds.items() if takes_plus and pa.types.is_integer(kind)}
             encoding_of_arrow = "utf8" if text.encoding in UTF_8 else text.encoding
             reader = csv.open_csv(
@@ -185,7 +202,9 @@ def _read(
             raise not_in_encoding("it", text.encoding) from None
         except pa.ArrowInvalid as error:
             if "straddling" in str(error):
-                raise ValueError(f"a row of it is longer than {text_files.BLOCK >> 20} MiB; give it as Parquet") from None
+                raise ValueError(
+                    f"a row of it is longer than {text_files.BLOCK >> 20} MiB; give it as Parquet"
+                ) from None
             if types is not None and (place := _PLACE.match(str(error))):
                 name = names[int(place[1])]
                 kind = kinds.get(name)
@@ -219,15 +238,21 @@ def _without_plus(texts: pa.Array) -> pa.Array:
 
 
 def _unlike(name: str, kind: pa.DataType, error: pa.ArrowInvalid) -> ValueError:
-    return ValueError(f"its column {name!r} does not become {kind}, which it is with the other files: {error}")
+    return ValueError(
+        f"its column {name!r} does not become {kind}, which it is with the other files: {error}"
+    )
 
 
 def _names(text: TextFile, delimiter: str) -> Sequence[str]:
     """The names in a file's first row."""
     beginning = text.head[:_HEADER] if b"\n" in text.head[:_HEADER] else text.head
     content = codecs.getincrementaldecoder(text.encoding)("replace").decode(beginning).encode()
-    options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-    names = csv.open_csv(pa.BufferReader(content), csv.ReadOptions(use_threads=False, block_size=len(content) + 1), options).schema.names
+    options = csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: "skip"
+    )
+    names = csv.open_csv(
+        pa.BufferReader(content), csv.ReadOptions(use_threads=False, block_size=len(content) + 1), options
+    ).schema.names
     if any("\N{REPLACEMENT CHARACTER}" in name for name in names):
         raise not_in_encoding("its header", text.encoding)
     others = [mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]]
@@ -236,7 +261,8 @@ def _names(text: TextFile, delimiter: str) -> Sequence[str]:
         raise ValueError(f"its header has no {_NAMES[delimiter]} but {others[0]!r}; give sql: {query}")
     if (mark := _other_mark(names, delimiter)) and _is_whole(content, mark):
         raise ValueError(
-            f"its header has commas and {mark!r}, and its first rows have as many fields by {mark!r} as it has; "
+            f"its header has commas and {mark!r}, and its first rows have as many fields by {mark!r} as it "
+            "has; "
             f"give sql: {_query(text.shown, mark)}, or with delim = ','"
         )
     if "" in names:
@@ -275,7 +301,9 @@ def _is_whole(content: bytes, delimiter: str) -> bool:
 def _ways_of_ragged(names: Sequence[str], shown: str, delimiter: str) -> str:
     """What to do about rows that have more fields than the header, or fewer."""
     if mark := _other_mark(names, delimiter):
-        return f"its header has {mark!r}, too: where that separates its fields, give sql: {_query(shown, mark)}"
+        return (
+            f"its header has {mark!r}, too: where that separates its fields, give sql: {_query(shown, mark)}"
+        )
     return (
         f"put a field that holds a {_NAMES[delimiter]} in quotes; or, where rows are short, give sql: "
         f"{_query(shown, delimiter, ', null_padding = true')}, which fills with null"

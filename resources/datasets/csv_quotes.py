@@ -1,4 +1,6 @@
-"""Quotes of CSV files: a text must not go on behind its closing one, where Arrow leaves quotes out, or takes several rows for one."""
+"""Quotes of CSV files: a text must not go on behind its closing one, where Arrow leaves quotes out, or takes
+several rows for one.
+"""
 
 import codecs
 import csv
@@ -15,9 +17,11 @@ _QUOTE = ord('"')
 
 
 class Quotes:
-    """Looks at a file's bytes block by block, and says whether its quotes may be others than RFC 4180 has them.
+    """Looks at a file's bytes block by block, and says whether its quotes may be others than RFC 4180 has
+    them.
 
-    Where a quote lies within a text that is not quoted, as of inches, it says so, too: then the file is read once more.
+    Where a quote lies within a text that is not quoted, as of inches, it says so, too: then the file is read
+    once more.
     """
 
     def __init__(self, text: TextFile, delimiter: str) -> None:
@@ -66,11 +70,13 @@ def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None
             for _ in rows:
                 before = rows.line_num
         except csv.Error:
-            first, last = before + 1, rows.line_num
+            first = before + 1
+            last = rows.line_num
             place = f"line {last}" if first == last else f"lines {first} to {last}"
             query = f"SELECT * FROM read_csv('{file.shown.replace(chr(39), 2 * chr(39))}', escape = '\\')"
             raise ValueError(
-                f"in its {place} a text goes on behind its closing quote, or has none, so that a quote would be lost, or rows be taken for "
+                f"in its {place} a text goes on behind its closing quote, or has none, so that a quote "
+                "would be lost, or rows be taken for "
                 f'one; write "" for a quote within quotes, and where it is written \\", give sql: {query}'
             ) from None
 

@@ -1,4 +1,6 @@
-"""Cutting the spooled rows of a snapshot into shards, behind those of the former snapshot that stay as they are."""
+"""Cutting the spooled rows of a snapshot into shards, behind those of the former snapshot that stay as they
+are.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -48,7 +50,10 @@ class Cutter:
     kinds: Sequence[str]
 
     def cut(self, spools: Mapping[str, Spool], former: Former | None) -> Cut:
-        """Cut all rows of a snapshot. What the former one cut is cut there again as long as the rows are the same."""
+        """Cut all rows of a snapshot.
+
+        What the former one cut is cut there again as long as the rows are the same.
+        """
         shards: dict[str, list[Shard]] = {}
         statistics: dict[str, Statistics] = {}
         stored = 0
@@ -57,13 +62,17 @@ class Cutter:
             former_shards = shards_of(former.manifest, split) if former is not None else []
             former_rows = sum(shard.rows for shard in former_shards)
             added = spool.bytes - spool.bytes_before(former_rows) if spool.rows > former_rows else 0
-            kept = former_shards[: first_merged([shard.bytes for shard in former_shards], added, self.shard_bytes)]
+            kept = former_shards[
+                : first_merged([shard.bytes for shard in former_shards], added, self.shard_bytes)
+            ]
             shards[split], statistics[split] = writer.cut(spool, again=kept)
             stored += writer.stored
         return Cut(shards, statistics, stored)
 
     def append(self, spools: Mapping[str, Spool], former: Former) -> Cut:
-        """Cut rows that are appended to the former snapshot; of its own rows only small shards are read and written again."""
+        """Cut rows that are appended to the former snapshot; of its own rows only small shards are read and
+        written again.
+        """
         shards = {split: shards_of(former.manifest, split) for split in former.manifest["shards"]}
         statistics: dict[str, Statistics] = dict(former.manifest["statistics"])
         stored = 0
@@ -74,14 +83,18 @@ class Cutter:
             small = former_shards[first:]
             rows = JoinedSpools([self._spooled(split, small), spool]) if small else spool
             new_shards, new_statistics = writer.cut(rows)
-            untouched = without(statistics.get(split, {}), (read_hashes(self.store, shard, self.rules)[1] for shard in small))
+            untouched = without(
+                statistics.get(split, {}), (read_hashes(self.store, shard, self.rules)[1] for shard in small)
+            )
             shards[split] = [*former_shards[:first], *new_shards]
             statistics[split] = merged([untouched, new_statistics])
             stored += writer.stored
         return Cut(shards, statistics, stored)
 
     def _writer(self, split: str) -> ShardWriter:
-        return ShardWriter(self.store, self.folder / "cutting" / split, self.target, self.rules, self.shard_bytes, self.kinds)
+        return ShardWriter(
+            self.store, self.folder / "cutting" / split, self.target, self.rules, self.shard_bytes, self.kinds
+        )
 
     def _spooled(self, split: str, shards: list[Shard]) -> Spool:
         """The rows of stored shards, whose bytes are checked, with their hashes as they are stored."""

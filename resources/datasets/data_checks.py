@@ -1,7 +1,8 @@
-"""What is looked at in a snapshot before anything is trained on it: its columns, and whether a split says something about another.
+"""What is looked at in a snapshot before anything is trained on it: its columns, and whether a split says
+something about another.
 
-A check gives its reason and some rows to look at. It reads the manifest's statistics and the rows' hashes, and of the rows only what it
-has to show or to try.
+A check gives its reason and some rows to look at. It reads the manifest's statistics and the rows' hashes,
+and of the rows only what it has to show or to try.
 """
 
 import math
@@ -20,7 +21,16 @@ from resources.datasets.diff import compare
 from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
 from resources.datasets.repeated_hashes import find_repeats
 from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
-from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
+from resources.datasets.shown_rows import (
+    SHOWN,
+    Row,
+    any_of,
+    look_up,
+    rows_of_classes,
+    rows_with_hashes,
+    sampled_rows,
+    shown_row,
+)
 from resources.datasets.statistics import Statistics, all_columns, comparable, missing
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, Bounds, DatasetSource
@@ -37,7 +47,15 @@ CHECKS = {
     "small_classes": "Each class has enough rows in each split.",
 }
 # As Arrow's names of types begin.
-_NOT_SCALAR = ("list", "large_list", "fixed_size_list", "struct", "binary", "large_binary", "fixed_size_binary")
+_NOT_SCALAR = (
+    "list",
+    "large_list",
+    "fixed_size_list",
+    "struct",
+    "binary",
+    "large_binary",
+    "fixed_size_binary",
+)
 
 
 @dataclass(frozen=True)
@@ -64,11 +82,20 @@ def check_data(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any
     """
     severities = {name: source.checks.severity(name) for name in CHECKS}
     return [
-        check_one(name, dataset, source, before, blocking=severity == "block") for name, severity in severities.items() if severity != "off"
+        check_one(name, dataset, source, before, blocking=severity == "block")
+        for name, severity in severities.items()
+        if severity != "off"
     ]
 
 
-def check_one(name: str, dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None = None, *, blocking: bool) -> DataCheck:
+def check_one(
+    name: str,
+    dataset: Dataset,
+    source: DatasetSource,
+    before: Mapping[str, Any] | None = None,
+    *,
+    blocking: bool,
+) -> DataCheck:
     """One of :data:`CHECKS`, whatever the spec says of it."""
     passed, reason, rows = _MAKE[name](dataset, source, before)
     return DataCheck(name, passed, reason, blocking, rows)
@@ -82,7 +109,11 @@ def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[s
         return True, "it is the dataset's first snapshot", []
     schema = compare(before, dataset.manifest)["schema"]
     changes = [f"{what}: {listed(columns)}" for what, columns in schema.items() if columns]
-    return not changes, f"since {before['digest']} columns were {'; '.join(changes)}" if changes else "as before", []
+    return (
+        not changes,
+        f"since {before['digest']} columns were {'; '.join(changes)}" if changes else "as before",
+        [],
+    )
 
 
 def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -90,11 +121,22 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
     whole = all_columns(dataset.manifest)
     total = dataset.manifest["rows"]
     if unknown := sorted(set(allowed) - set(whole)):
-        return False, f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}", []
-    wrong = {name: whole[name]["nulls"] / total for name, share in allowed.items() if whole[name]["nulls"] > share * total}
+        return (
+            False,
+            f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}",
+            [],
+        )
+    wrong = {
+        name: whole[name]["nulls"] / total
+        for name, share in allowed.items()
+        if whole[name]["nulls"] > share * total
+    }
     if not wrong:
         return True, f"{listed(sorted(allowed))} have no more null or NaN than they may", []
-    reason = listed(f"{name} has {share:.2%} null or NaN, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
+    reason = listed(
+        f"{name} has {share:.2%} null or NaN, and may have {allowed[name]:.2%}"
+        for name, share in sorted(wrong.items())
+    )
     shown = look_up(
         dataset,
         lambda rows: any_of(missing(rows.column(name)) for name in wrong),
@@ -107,7 +149,9 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     ranges = source.checks.ranges
     whole = all_columns(dataset.manifest)
     plain = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
-    if unknown := sorted(name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)):
+    if unknown := sorted(
+        name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)
+    ):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
     wrong = {
         name: f"{name} goes from {_end(whole[name]['min'])} to {_end(whole[name]['max'])}, "
@@ -140,13 +184,15 @@ def _outside(values: pa.Array, bounds: Bounds) -> pa.Array:
     least: float | None
     most: float | None
     if pa.types.is_integer(plain.type):
-        # NumPy compares whole numbers with Python's exactly, whatever their size. Above the greatest is above the greatest whole one.
+        # NumPy compares whole numbers with Python's exactly, whatever their size. Above the greatest is above
+        # the greatest whole one.
         numbers = pc.fill_null(plain, 0).to_numpy()
         least = None if bounds.min is None else math.ceil(bounds.min)
         most = None if bounds.max is None else math.floor(bounds.max)
     else:
         numbers = plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        least, most = bounds.min, bounds.max
+        least = bounds.min
+        most = bounds.max
     outside = np.zeros(len(numbers), np.bool_)
     if least is not None:
         outside |= numbers < least
@@ -159,7 +205,9 @@ def _leaves(bounds: Bounds, column: Mapping[str, Any]) -> bool:
     """Whether a column with these statistics has a value outside of its range."""
     if "min" not in column:  # it has nulls alone
         return False
-    return (bounds.min is not None and column["min"] < bounds.min) or (bounds.max is not None and column["max"] > bounds.max)
+    return (bounds.min is not None and column["min"] < bounds.min) or (
+        bounds.max is not None and column["max"] > bounds.max
+    )
 
 
 def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -214,10 +262,21 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
         return True, "the spec has no checks.time_column", []
     statistics: dict[str, Statistics] = dataset.manifest["statistics"]
     if column not in dataset.manifest["schema"]:
-        return False, f"checks.time_column = {column!r} is not there; the columns are {listed(dataset.manifest['schema'])}", []
+        return (
+            False,
+            (
+                f"checks.time_column = {column!r} is not there; the columns are "
+                f"{listed(dataset.manifest['schema'])}"
+            ),
+            [],
+        )
     try:
         first = _moment(statistics["test"][column]["min"])
-        latest = max(_moment(of[column]["max"]) for split, of in statistics.items() if split != "test" and "max" in of[column])
+        latest = max(
+            _moment(of[column]["max"])
+            for split, of in statistics.items()
+            if split != "test" and "max" in of[column]
+        )
     except (KeyError, TypeError, ValueError):
         return False, f"checks.time_column = {column!r} has no dates or timestamps in the test split", []
     if latest < first:
@@ -226,14 +285,20 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
     def later(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         values = rows.column(column)
         zone = getattr(values.type, "tz", None)
-        bound = pa.scalar(first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None))
+        bound = pa.scalar(
+            first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None)
+        )
         return any_of([pc.greater_equal(values, bound.cast(values.type))])
 
     def may_have(statistics: Statistics) -> bool:
         return "max" in statistics[column] and _moment(statistics[column]["max"]) >= first
 
     rows = look_up(dataset, later, may_have, [name for name in dataset.splits if name != "test"])
-    return False, f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}", rows
+    return (
+        False,
+        f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}",
+        rows,
+    )
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -243,11 +308,21 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str
     scores, rows = outcome
     if not scores:
         return True, reason_without_predictors(dataset, source), []
-    return False, f"predict the target by themselves, on rows that they were not fitted to: {listed(scores)}; were they made of it?", rows
+    return (
+        False,
+        (
+            f"predict the target by themselves, on rows that they were not fitted to: {listed(scores)}; were "
+            "they made of it?"
+        ),
+        rows,
+    )
 
 
-def lone_predictors_of(dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = ()) -> tuple[list[str], list[Row]] | None:
-    """The columns that predict the target by themselves and how well, in words, and rows with their values beside the target's.
+def lone_predictors_of(
+    dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = ()
+) -> tuple[list[str], list[Row]] | None:
+    """The columns that predict the target by themselves and how well, in words, and rows with their values
+    beside the target's.
 
     Args:
         accepted: columns that may do so, and are not among them.
@@ -275,14 +350,20 @@ def lone_predictors_of(dataset: Dataset, source: DatasetSource, accepted: Sequen
 
 def reason_without_predictors(dataset: Dataset, source: DatasetSource) -> str:
     """Why a check passes that has found no column that predicts the target by itself."""
-    rows = sum(count for split, count in dataset.splits.items() if split == "train" or split.startswith("fold-"))
+    rows = sum(
+        count for split, count in dataset.splits.items() if split == "train" or split.startswith("fold-")
+    )
     return reason_without_any(len(scalar_features(dataset, source)), rows)
 
 
 def scalar_features(dataset: Dataset, source: DatasetSource) -> list[str]:
     """The columns that may predict the target by themselves."""
     columns = dataset.manifest["schema"].items()
-    return [name for name, kind in columns if not kind.startswith(_NOT_SCALAR) and name not in (source.target, source.split_column)]
+    return [
+        name
+        for name, kind in columns
+        if not kind.startswith(_NOT_SCALAR) and name not in (source.target, source.split_column)
+    ]
 
 
 def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:

@@ -1,4 +1,6 @@
-"""What changed from one snapshot to another: schema, rows by split, what columns hold, and which rows came, went or moved."""
+"""What changed from one snapshot to another: schema, rows by split, what columns hold, and which rows came,
+went or moved.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,21 +24,31 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """What two manifests say, without reading a row.
 
     Returns:
-        ``schema`` (``added``, ``removed`` and ``changed`` columns), ``splits`` (rows before and after), ``columns`` (those whose nulls,
-        bounds or classes differ, before and after) and ``bytes`` (``shared``: of shards that both have; ``new``: of the others).
+        ``schema`` (``added``, ``removed`` and ``changed`` columns), ``splits`` (rows before and after),
+        ``columns`` (those whose nulls, bounds or classes differ, before and after) and ``bytes`` (``shared``:
+        of shards that both have; ``new``: of the others).
     """
-    before, after = old["schema"], new["schema"]
-    had, has = all_columns(old), all_columns(new)
+    before = old["schema"]
+    after = new["schema"]
+    had = all_columns(old)
+    has = all_columns(new)
     shared = {entry[0] for entries in old["shards"].values() for entry in entries}
     sizes = [(entry[0] in shared, entry[2]) for entries in new["shards"].values() for entry in entries]
     return {
         "schema": {
             "added": {name: kind for name, kind in after.items() if name not in before},
             "removed": {name: kind for name, kind in before.items() if name not in after},
-            "changed": {name: [before[name], kind] for name, kind in after.items() if before.get(name, kind) != kind},
+            "changed": {
+                name: [before[name], kind] for name, kind in after.items() if before.get(name, kind) != kind
+            },
         },
-        "splits": {name: [old["splits"].get(name, 0), new["splits"].get(name, 0)] for name in sorted({*old["splits"], *new["splits"]})},
-        "columns": {name: [had[name], found] for name, found in has.items() if name in had and had[name] != found},
+        "splits": {
+            name: [old["splits"].get(name, 0), new["splits"].get(name, 0)]
+            for name in sorted({*old["splits"], *new["splits"]})
+        },
+        "columns": {
+            name: [had[name], found] for name, found in has.items() if name in had and had[name] != found
+        },
         "bytes": {
             "shared": sum(size for is_shared, size in sizes if is_shared),
             "new": sum(size for is_shared, size in sizes if not is_shared),
@@ -45,15 +57,21 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_rows(store: Store, old: Dataset, new: Dataset) -> dict[str, Any] | None:
-    """Rows by their hashes: ``added`` and ``removed`` by split, and ``moved`` from one split to another; None: too many to compare.
+    """Rows by their hashes: ``added`` and ``removed`` by split, and ``moved`` from one split to another;
+    None: too many to compare.
 
     Returns:
-        ``moved`` is a list of ``[from, to, rows]``. A moved row counts as removed in one split and added in the other, too.
+        ``moved`` is a list of ``[from, to, rows]``. A moved row counts as removed in one split and added in
+        the other, too.
     """
-    own = {name: _unshared(store, one.manifest, other.manifest) for name, one, other in (("old", old, new), ("new", new, old))}
+    own = {
+        name: _unshared(store, one.manifest, other.manifest)
+        for name, one, other in (("old", old, new), ("new", new, old))
+    }
     if own["old"] is None or own["new"] is None:
         return None
-    came, went = {}, {}
+    came = {}
+    went = {}
     for split in sorted({*own["old"], *own["new"]}):
         values, delta = _delta(own["old"].get(split, _NONE), own["new"].get(split, _NONE))
         came[split] = (values[delta > 0], delta[delta > 0])
@@ -63,7 +81,9 @@ def compare_rows(store: Store, old: Dataset, new: Dataset) -> dict[str, Any] | N
         for target, (arrived, arrived_counts) in came.items():
             _, here, there = np.intersect1d(left, arrived, assume_unique=True, return_indices=True)
             if len(here):
-                moved.append([source, target, int(np.minimum(left_counts[here], arrived_counts[there]).sum())])
+                moved.append(
+                    [source, target, int(np.minimum(left_counts[here], arrived_counts[there]).sum())]
+                )
     return {
         "added": {split: int(counts.sum()) for split, (_, counts) in came.items()},
         "removed": {split: int(counts.sum()) for split, (_, counts) in went.items()},
@@ -81,13 +101,17 @@ def _unshared(store: Store, manifest: Mapping[str, Any], other: Mapping[str, Any
         rows += sum(shard.rows for shard in shards)
         if rows > MOST_ROWS:
             return None
-        found[split] = np.concatenate([_NONE, *(read_hashes_of_kind(store, shard, manifest["hashes"], ROW) for shard in shards)])
+        found[split] = np.concatenate(
+            [_NONE, *(read_hashes_of_kind(store, shard, manifest["hashes"], ROW) for shard in shards)]
+        )
     return found
 
 
 def _delta(old: Words, new: Words) -> tuple[Words, NDArray[np.int64]]:
     """Each hash that occurs more often on one side, and how much more often on the new one."""
     values, places = np.unique(np.concatenate([old, new]), return_inverse=True)
-    delta = np.bincount(places[len(old) :], minlength=len(values)) - np.bincount(places[: len(old)], minlength=len(values))
+    delta = np.bincount(places[len(old) :], minlength=len(values)) - np.bincount(
+        places[: len(old)], minlength=len(values)
+    )
     differs = delta != 0
     return values[differs], delta[differs]

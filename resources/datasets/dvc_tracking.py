@@ -1,7 +1,8 @@
 """DVC tracking of snapshots: a DVC project in the store's ``datasets`` folder, pushed to a remote.
 
-The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the datasets. A lost manifest comes back with ``dvc pull`` in the
-datasets folder. DVC has the manifests alone: shards are copied to a remote that was named, and ``halving datasets fetch`` brings them back.
+The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the datasets. A lost manifest comes
+back with ``dvc pull`` in the datasets folder. DVC has the manifests alone: shards are copied to a remote that
+was named, and ``halving datasets fetch`` brings them back.
 """
 
 import fcntl
@@ -18,8 +19,8 @@ from halving.errors import StoreError
 _log = logging.getLogger(__name__)
 
 _REMOTE = "halving"
-# For which others may hold DVC's lock: sweeps that take their snapshots at the same moment, with a slow remote or on a busy machine.
-# The lock is the kernel's, so a process that was killed holds it no longer.
+# For which others may hold DVC's lock: sweeps that take their snapshots at the same moment, with a slow
+# remote or on a busy machine. The lock is the kernel's, so a process that was killed holds it no longer.
 _LOCK_SECONDS = 600.0
 
 
@@ -45,12 +46,19 @@ def track(project: Path, folder: Path) -> None:
     except LockError as error:
         raise StoreError(f"DVC's project {project} stays locked: {error}") from error
     except (DvcException, OSError) as error:
-        raise StoreError(f"DVC could not track {folder}: {error}; check its remote ({remote_of(project)})") from error
+        raise StoreError(
+            f"DVC could not track {folder}: {error}; check its remote ({remote_of(project)})"
+        ) from error
 
 
 def _say_that_it_waits(project: Path, state: RetryCallState) -> None:
     if state.attempt_number == 1 and state.outcome is not None:
-        _log.warning("DVC's project %s is locked; waiting up to %.0f s for it: %s", project, _LOCK_SECONDS, state.outcome.exception())
+        _log.warning(
+            "DVC's project %s is locked; waiting up to %.0f s for it: %s",
+            project,
+            _LOCK_SECONDS,
+            state.outcome.exception(),
+        )
 
 
 def remote_of(project: Path) -> str:
@@ -61,8 +69,9 @@ def remote_of(project: Path) -> str:
 def _import_dvc() -> None:
     """Import DVC, and take back what its import does to the whole process.
 
-    It wraps the standard streams (colorama), and gives its loggers handlers that hold the streams of this moment: where those are replaced
-    and closed later, as whoever captures output does, DVC's next warning raises "I/O operation on closed file".
+    It wraps the standard streams (colorama), and gives its loggers handlers that hold the streams of this
+    moment: where those are replaced and closed later, as whoever captures output does, DVC's next warning
+    raises "I/O operation on closed file".
     """
     if "dvc" in sys.modules:
         return
@@ -72,13 +81,15 @@ def _import_dvc() -> None:
 
     sys.stdout, sys.stderr = streams
     for name in ("dvc", "dvc_objects", "dvc_data"):
-        logging.getLogger(name).handlers.clear()  # what they say goes to the root's, or to the standard error of that time
+        # what they say goes to the root's, or to the standard error of that time
+        logging.getLogger(name).handlers.clear()
 
 
 def _add_and_push(project: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
-    logging.getLogger("dvc").setLevel(logging.WARNING)  # what it does here is nothing that its user asked for by name
+    # what it does here is nothing that its user asked for by name
+    logging.getLogger("dvc").setLevel(logging.WARNING)
     with (project / ".setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # before there is a project, DVC has no lock of its own
         if not (project / ".dvc").is_dir():
@@ -86,7 +97,8 @@ def _add_and_push(project: Path, folder: Path) -> None:
         repo = Repo(str(project))
         if _configure(repo, remote_of(project)):
             repo.close()
-            repo = Repo(str(project))  # to open one takes long, so only where it would not know what has changed
+            # to open one takes long, so only where it would not know what has changed
+            repo = Repo(str(project))
     with repo:
         tracked = Path(f"{folder}.dvc")
         if not tracked.exists():

@@ -1,4 +1,7 @@
-"""Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row. In a folder or on an object store."""
+"""Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row.
+
+In a folder or on an object store.
+"""
 
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +20,14 @@ from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.csv_files import csv_columns, csv_rows
 from resources.datasets.json_files import json_columns, json_rows
 from resources.source_files.columns import Columns, as_united
-from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
+from resources.source_files.listing import (
+    SourceFile,
+    SourceFiles,
+    find_files_of_all,
+    list_files,
+    open_place,
+    refuse_changes,
+)
 from resources.source_files.partitions import Partitions, find_partitions
 from resources.source_files.patterns import is_file_of_a_folder
 from resources.source_files.places import Places
@@ -26,7 +36,14 @@ from resources.sweep_spec.dataset import TEXT_FORMATS
 if TYPE_CHECKING:
     from pyarrow import parquet
 
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".tsv.gz": "csv"}
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".tsv": "csv",
+    ".tsv.gz": "csv",
+}
 _FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
 _FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
 _CHUNK = 1 << 20
@@ -43,8 +60,10 @@ class Part:
 
     Attributes:
         identity: equal only where the rows are, without reading them; None: not known.
-        read: its rows. Where it has columns, as the schema says that it is given, the union of all parts' columns; else with its own types.
-        columns: what it says of its columns before a row is read; None: it says nothing, and all parts have the same ones.
+        read: its rows. Where it has columns, as the schema says that it is given, the union of all parts'
+            columns; else with its own types.
+        columns: what it says of its columns before a row is read; None: it says nothing, and all parts have
+            the same ones.
         shown: its name for people.
     """
 
@@ -89,13 +108,22 @@ class FileParts(Sequence[Part]):
     @overload
     def __getitem__(self, number: slice) -> list[Part]: ...
     def __getitem__(self, number: int | slice) -> Part | list[Part]:
-        return [self._part(file) for file in self._files[number]] if isinstance(number, slice) else self._part(self._files[number])
+        return (
+            [self._part(file) for file in self._files[number]]
+            if isinstance(number, slice)
+            else self._part(self._files[number])
+        )
 
 
 def open_files(
-    files_or_patterns: str | list[str], form: str | None, field: str, encoding: str | None = None, places: Places | None = None
+    files_or_patterns: str | list[str],
+    form: str | None,
+    field: str,
+    encoding: str | None = None,
+    places: Places | None = None,
 ) -> tuple[Sequence[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
-    """The parts of files that are named by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
+    """The parts of files that are named by paths and patterns, sorted by path; what lineage says; and the
+    check that none has changed.
 
     Args:
         encoding: of CSV and JSON; None: UTF-8, or what a byte order mark says.
@@ -117,17 +145,27 @@ def open_files(
         for file in files:
             _format_of(field, file.shown, encoding)
     partitions = find_partitions(f"{field}.files", files)
-    parts = FileParts(files, lambda file: _part(field, file, _reader(form or _format_of(field, file.shown), encoding), partitions))
-    return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
+    parts = FileParts(
+        files,
+        lambda file: _part(field, file, _reader(form or _format_of(field, file.shown), encoding), partitions),
+    )
+    return (
+        parts,
+        {"kind": "files", "files": patterns, "count": len(files)},
+        (),
+        refuse_changes(f"{field}.files", files, find),
+    )
 
 
 def open_folder(
     place: str, reference: str | None, field: str, places: Places | None = None
 ) -> tuple[Sequence[Part], dict[str, Any], Callable[[], None]]:
-    """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by reference ``location``.
+    """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by
+    reference ``location``.
 
     Args:
-        reference: None, ``digest``, or ``etag`` or ``version``: then rows have these of S3 in place of ``sha256``.
+        reference: None, ``digest``, or ``etag`` or ``version``: then rows have these of S3 in place of
+            ``sha256``.
         places: where the files have to be, whatever their paths are; None: anywhere.
 
     Raises:
@@ -148,10 +186,17 @@ def open_folder(
     def part_of(file: SourceFile) -> Part:
         path = file.path[len(base) :].lstrip("/")
         if reference in ("etag", "version"):
-            return Part(file.identity, partial(_object_row, f"{field}.reference", reference, place, file, path))
+            return Part(
+                file.identity, partial(_object_row, f"{field}.reference", reference, place, file, path)
+            )
         return Part(file.identity, partial(_file_row, reference is not None, place, file, path))
 
-    facts = {"kind": "folder", "folder": place, **({"reference": reference} if reference else {}), "count": len(files)}
+    facts = {
+        "kind": "folder",
+        "folder": place,
+        **({"reference": reference} if reference else {}),
+        "count": len(files),
+    }
     return FileParts(files, part_of), facts, refuse_changes(f"{field}.folder", files, find)
 
 
@@ -159,10 +204,14 @@ def _format_of(field: str, path: str, encoding: str | None = None) -> str:
     for ending, form in _FORMATS.items():
         if path.lower().endswith(ending):
             if encoding is not None and form not in TEXT_FORMATS:
-                raise InvalidInput(f"{field}.encoding = {encoding!r} is not accepted: {path} is {form}; only csv and json have an encoding")
+                raise InvalidInput(
+                    f"{field}.encoding = {encoding!r} is not accepted: {path} is {form}; only csv and json "
+                    "have an encoding"
+                )
             return form
     raise InvalidInput(
-        f"{field}.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv, json or tar"
+        f"{field}.files = {path!r} is not accepted: its name does not say what it is; give format: "
+        "parquet, csv, json or tar"
     )
 
 
@@ -170,7 +219,12 @@ def _reader(form: str, encoding: str | None) -> Format:
     if form == "csv":
         return Format(form, partial(csv_rows, encoding=encoding), partial(csv_columns, encoding=encoding))
     if form == "json":
-        return Format(form, partial(json_rows, encoding=encoding), partial(json_columns, encoding=encoding), optional=True)
+        return Format(
+            form,
+            partial(json_rows, encoding=encoding),
+            partial(json_columns, encoding=encoding),
+            optional=True,
+        )
     return Format(form, _parquet, _parquet_columns) if form == "parquet" else Format(form, _tar)
 
 
@@ -198,7 +252,14 @@ def _read_file(
             if wanted is None:
                 yield partitions.added(rows, file)
             elif rows.num_rows:
-                yield as_united(rows, wanted, partitions.scalars_of(file), file.shown, field=f"{field}.files", optional=reader.optional)
+                yield as_united(
+                    rows,
+                    wanted,
+                    partitions.scalars_of(file),
+                    file.shown,
+                    field=f"{field}.files",
+                    optional=reader.optional,
+                )
 
 
 def _is_empty(file: SourceFile, reader: Format) -> bool:
@@ -214,7 +275,9 @@ def _readable(field: str, file: SourceFile, reader: Format) -> Iterator[None]:
     except InvalidInput:
         raise
     except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
-        raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {reader.name} it cannot be read: {error}") from None
+        raise InvalidInput(
+            f"{field}.files: {file.shown!r} is not accepted: as {reader.name} it cannot be read: {error}"
+        ) from None
 
 
 def _parquet_columns(file: SourceFile) -> Columns:
@@ -228,7 +291,9 @@ def _parquet_columns(file: SourceFile) -> Columns:
 
 
 def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """Read a file's rows in bounded memory: Arrow's own way to read ahead would hold the whole file until its end."""
+    """Read a file's rows in bounded memory: Arrow's own way to read ahead would hold the whole file until its
+    end.
+    """
     import pyarrow.parquet as pq
     from pyarrow import fs
 
@@ -242,7 +307,11 @@ def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBa
                 for number in range(described.num_row_groups):
                     yield from parquet.iter_batches(rows, row_groups=[number], use_threads=False)
         else:
-            buffer = READ_AHEAD if is_local else max(READ_AHEAD // 16, min(_READ_AHEAD_REMOTE, _BUFFERS // described.num_columns))
+            buffer = (
+                READ_AHEAD
+                if is_local
+                else max(READ_AHEAD // 16, min(_READ_AHEAD_REMOTE, _BUFFERS // described.num_columns))
+            )
             with pq.ParquetFile(handle, metadata=described, buffer_size=buffer, pre_buffer=False) as parquet:
                 yield from parquet.iter_batches(rows, use_threads=False)
 
@@ -250,7 +319,13 @@ def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBa
 def _largest_row_group(described: "parquet.FileMetaData") -> int:
     """The bytes of a file's largest row group, as they are stored."""
     groups = [described.row_group(number) for number in range(described.num_row_groups)]
-    return max((sum(group.column(number).total_compressed_size for number in range(group.num_columns)) for group in groups), default=0)
+    return max(
+        (
+            sum(group.column(number).total_compressed_size for number in range(group.num_columns))
+            for group in groups
+        ),
+        default=0,
+    )
 
 
 def batch_rows(described: "parquet.FileMetaData") -> int:
@@ -260,8 +335,13 @@ def batch_rows(described: "parquet.FileMetaData") -> int:
 
 
 def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """A row for each sample of a WebDataset: the members that follow each other with the same name up to its first dot."""
-    with file.filesystem.open_input_stream(file.path, compression=None) as stream, tarfile.open(fileobj=stream, mode="r|*") as tar:
+    """A row for each sample of a WebDataset: the members that follow each other with the same name up to its
+    first dot.
+    """
+    with (
+        file.filesystem.open_input_stream(file.path, compression=None) as stream,
+        tarfile.open(fileobj=stream, mode="r|*") as tar,
+    ):
         sample: dict[str, Any] = {}
         for member in tar:
             if not member.isfile():
@@ -287,13 +367,19 @@ def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
         elif ending == "cls":
             columns[ending] = pa.array([int(content)], pa.int64())
         else:
-            columns[ending] = pa.array([content.decode()]) if ending == "txt" else pa.array([content], pa.large_binary())
+            columns[ending] = (
+                pa.array([content.decode()]) if ending == "txt" else pa.array([content], pa.large_binary())
+            )
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:
-    with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path, compression=None) as stream:
-        digest, kept = sha256(), []
+    with (
+        store_faults(f"cannot read {file.shown}"),
+        file.filesystem.open_input_stream(file.path, compression=None) as stream,
+    ):
+        digest = sha256()
+        kept = []
         size = 0
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
@@ -302,20 +388,43 @@ def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> It
                 kept.append(chunk)
     row: dict[str, Any] = {"path": path, "label": _label(path), "bytes": size, "sha256": digest.hexdigest()}
     row |= {"location": location_of(place, file.path)} if by_reference else {"content": b"".join(kept)}
-    columns = [pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()]
+    columns = [
+        pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()
+    ]
     yield pa.RecordBatch.from_arrays(columns, list(row))
 
 
-def _object_row(field: str, reference: str, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:
+def _object_row(
+    field: str, reference: str, place: str, file: SourceFile, path: str
+) -> Iterator[pa.RecordBatch]:
     """The row of a file of which S3 says what tells whether it is still the same: one small request."""
-    with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path, compression=None) as stream:
+    with (
+        store_faults(f"cannot read {file.shown}"),
+        file.filesystem.open_input_stream(file.path, compression=None) as stream,
+    ):
         facts = object_facts(stream)
     if reference not in facts:
-        instead = "give etag, or have its bucket keep versions and write the files again" if reference == "version" else "give digest"
+        instead = (
+            "give etag, or have its bucket keep versions and write the files again"
+            if reference == "version"
+            else "give digest"
+        )
         raise InvalidInput(f"{field} = {reference!r} is not accepted: {file.shown} has none; {instead}")
-    known = {"etag": facts.get("etag"), "version": facts.get("version")} if reference == "version" else {"etag": facts["etag"]}
-    row = {"path": path, "label": _label(path), "bytes": file.size, **known, "location": location_of(place, file.path)}
-    yield pa.RecordBatch.from_pylist([row], pa.schema([(name, pa.int64() if name == "bytes" else pa.string()) for name in row]))
+    known = (
+        {"etag": facts.get("etag"), "version": facts.get("version")}
+        if reference == "version"
+        else {"etag": facts["etag"]}
+    )
+    row = {
+        "path": path,
+        "label": _label(path),
+        "bytes": file.size,
+        **known,
+        "location": location_of(place, file.path),
+    }
+    yield pa.RecordBatch.from_pylist(
+        [row], pa.schema([(name, pa.int64() if name == "bytes" else pa.string()) for name in row])
+    )
 
 
 def _label(path: str) -> str:

@@ -1,4 +1,6 @@
-"""What a new snapshot takes over from the newest one of its dataset, so that rows that were there are neither stored nor hashed again."""
+"""What a new snapshot takes over from the newest one of its dataset, so that rows that were there are neither
+stored nor hashed again.
+"""
 
 import base64
 import contextlib
@@ -23,15 +25,30 @@ from resources.catalog import Catalog, SnapshotRow
 from resources.datasets.file_sources import Part
 
 PARTS = "parts.parquet"
-"""The file beside a manifest with the identities of the source's parts, in their order, where the parts have identities."""
+"""The file beside a manifest with the identities of the source's parts, in their order, where the parts have
+identities.
+"""
 
 Digests = NDArray[np.bytes_]
-"""Of the identities of a source's parts: 16 bytes each, by BLAKE2b. The identities of a million files take ten times as much memory."""
+"""Of the identities of a source's parts: 16 bytes each, by BLAKE2b.
+
+The identities of a million files take ten times as much memory.
+"""
 
 _DIGEST_BYTES = 16
 _AT_ONCE = 65_536  # parts whose identities are Python's at a time
 
-_CUTTING = ("target", "splits", "group", "redeal", "folds", "split_column", "split_times", "seed", "shard_mib")
+_CUTTING = (
+    "target",
+    "splits",
+    "group",
+    "redeal",
+    "folds",
+    "split_column",
+    "split_times",
+    "seed",
+    "shard_mib",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,8 @@ class Former:
     """A snapshot whose rows were dealt and cut by the same rules.
 
     Attributes:
-        parts: digests of its source's parts, made by the same code; None: not known, so all rows are read again.
+        parts: digests of its source's parts, made by the same code; None: not known, so all rows are read
+            again.
     """
 
     manifest: dict[str, Any]
@@ -47,12 +65,16 @@ class Former:
 
     @property
     def read_as(self) -> pa.Schema | None:
-        """The union of the columns of its source's parts, to which their rows were brought; None: these did not say which they have."""
+        """The union of the columns of its source's parts, to which their rows were brought; None: these did
+        not say which they have.
+        """
         text = self.manifest.get("read_as")
         return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))) if text else None
 
     def added(self, parts: Digests | None) -> list[int] | None:
-        """The numbers of the parts that it has not, if it has all others; None: a part of it is gone or changed, or it is not known."""
+        """The numbers of the parts that it has not, if it has all others; None: a part of it is gone or
+        changed, or it is not known.
+        """
         if self.parts is None or parts is None or not np.isin(self.parts, parts).all():
             return None
         return np.flatnonzero(~np.isin(parts, self.parts)).tolist()
@@ -98,8 +120,12 @@ def newest_digest(catalog: Catalog, name: str) -> str | None:
         return session.scalar(_newest(name).with_only_columns(SnapshotRow.digest))
 
 
-def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transform_sha256: str) -> Former | None:
-    """The newest snapshot of the dataset, if its rows were dealt and cut as the recipe says and its shards are all there."""
+def find_former(
+    store: Store, catalog: Catalog, recipe: dict[str, Any], transform_sha256: str
+) -> Former | None:
+    """The newest snapshot of the dataset, if its rows were dealt and cut as the recipe says and its shards
+    are all there.
+    """
     with catalog.read() as session:
         row = session.scalar(_newest(recipe["name"]))
         if row is None or any(row.recipe.get(field) != recipe.get(field) for field in _CUTTING):
@@ -114,7 +140,8 @@ def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transfor
 
 
 def find_former_key(store: Store, catalog: Catalog, recipe: dict[str, Any]) -> FormerKey | None:
-    """Read by which columns the rows of a dataset were dealt last where its spec named no group, no split_column and no split_times.
+    """Read by which columns the rows of a dataset were dealt last where its spec named no group, no
+    split_column and no split_times.
 
     Returns:
         None where the recipe names one of them, there is no such snapshot, or the manifests of all are gone.
@@ -123,7 +150,9 @@ def find_former_key(store: Store, catalog: Catalog, recipe: dict[str, Any]) -> F
         return None
     name = recipe["name"]
     with catalog.read() as session:
-        snapshots = session.execute(_newest(name).limit(None).with_only_columns(SnapshotRow.digest, SnapshotRow.recipe)).all()
+        snapshots = session.execute(
+            _newest(name).limit(None).with_only_columns(SnapshotRow.digest, SnapshotRow.recipe)
+        ).all()
     for digest, former_recipe in snapshots:
         if _is_dealt_by_columns(former_recipe):
             with contextlib.suppress(NotFound):
@@ -138,13 +167,21 @@ def _is_dealt_by_columns(recipe: dict[str, Any]) -> bool:
 
 
 def _newest(name: str) -> Select[SnapshotRow]:
-    return select(SnapshotRow).where(SnapshotRow.name == name).order_by(SnapshotRow.created_at.desc()).limit(1)
+    return (
+        select(SnapshotRow).where(SnapshotRow.name == name).order_by(SnapshotRow.created_at.desc()).limit(1)
+    )
 
 
 def _place(recipe: dict[str, Any]) -> Any:
-    """The source without the version of it: of another place, or read in another way, a part of the same name is not the same."""
+    """The source without the version of it: of another place, or read in another way, a part of the same name
+    is not the same.
+    """
     source = recipe.get("source")
-    return {field: value for field, value in source.items() if field not in ("version", "snapshot")} if isinstance(source, dict) else source
+    return (
+        {field: value for field, value in source.items() if field not in ("version", "snapshot")}
+        if isinstance(source, dict)
+        else source
+    )
 
 
 def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
@@ -168,12 +205,18 @@ def _digest(identity: str) -> bytes:
 
 
 def _as_digests(content: bytearray) -> Digests:
-    # NumPy leaves NUL bytes at the end of a text out of comparisons, which changes nothing where all have the same length.
+    # NumPy leaves NUL bytes at the end of a text out of comparisons, which changes nothing where all have the
+    # same length.
     return np.frombuffer(content, f"S{_DIGEST_BYTES}")
 
 
 def _lost(store: Store, manifest: dict[str, Any]) -> bool:
-    """Whether the store lacks a shard, or has it in another size: then the source is read again, and what is missing is written."""
+    """Whether the store lacks a shard, or has it in another size: then the source is read again, and what is
+    missing is written.
+    """
     there = {name: size for name, size, _ in store.files("shards/sha256")}
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
-    return any(there.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in there for shard in shards)
+    return any(
+        there.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in there
+        for shard in shards
+    )

@@ -1,4 +1,6 @@
-"""What a test split has in common with what was trained on: a score on rows that the model has seen says nothing of others."""
+"""What a test split has in common with what was trained on: a score on rows that the model has seen says
+nothing of others.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -22,10 +24,15 @@ _AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
 
 
 def leaks_of(
-    dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = (), ignored: Sequence[str] = (), *, held_out: str = "test"
+    dataset: Dataset,
+    source: DatasetSource,
+    accepted: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    *,
+    held_out: str = "test",
 ) -> list[DataCheck]:
-    """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and ``lone_predictor``; and ``leaked_rows``,
-    where a spec says by ``checks.identity`` which rows are one.
+    """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and
+    ``lone_predictor``; and ``leaked_rows``, where a spec says by ``checks.identity`` which rows are one.
 
     Args:
         source: what the snapshot was taken of, with its group, its identity and its column of times.
@@ -33,7 +40,11 @@ def leaks_of(
         ignored: columns that only name a row, such as an id, by which copies of it would differ.
     """
     identity = source.checks.identity
-    leaked_rows = [_judge_overlap("leaked_rows", dataset, source, held_out, identity, listed(identity))] if identity else []
+    leaked_rows = (
+        [_judge_overlap("leaked_rows", dataset, source, held_out, identity, listed(identity))]
+        if identity
+        else []
+    )
     return [
         _leaked_features(dataset, source, held_out, ignored),
         *leaked_rows,
@@ -43,7 +54,9 @@ def leaks_of(
     ]
 
 
-def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str, ignored: Sequence[str]) -> DataCheck:
+def _leaked_features(
+    dataset: Dataset, source: DatasetSource, held_out: str, ignored: Sequence[str]
+) -> DataCheck:
     """Rows whose features are those of a row that was trained on."""
     features = _features(dataset.manifest["schema"], {source.target, source.split_column, *ignored})
     if not features:
@@ -51,36 +64,54 @@ def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str, ign
     return _judge_overlap("leaked_features", dataset, source, held_out, features, "features")
 
 
-def _judge_overlap(name: str, dataset: Dataset, source: DatasetSource, held_out: str, columns: Sequence[str], what: str) -> DataCheck:
-    """The check that no held-out row has these columns, called ``what``, in common with a row of another split."""
+def _judge_overlap(
+    name: str, dataset: Dataset, source: DatasetSource, held_out: str, columns: Sequence[str], what: str
+) -> DataCheck:
+    """The check that no held-out row has these columns, called ``what``, in common with a row of another
+    split.
+    """
     if _deals(dataset, source, columns):
-        return DataCheck(name, True, f"rows of equal {what} are in one split, because a hash of them deals them", True)
+        return DataCheck(
+            name, True, f"rows of equal {what} are in one split, because a hash of them deals them", True
+        )
     total = dataset.manifest["splits"][held_out]
     leaked, some = _overlap(dataset, held_out, columns)
     if not leaked:
         reason = f"none of the {total:,} rows of the {held_out} split has the {what} of a row of another"
         return DataCheck(name, True, reason, True)
-    reason = f"{leaked:,} of the {total:,} rows of the {held_out} split have the {what} of a row of another split"
+    reason = (
+        f"{leaked:,} of the {total:,} rows of the {held_out} split have the {what} of a row of another split"
+    )
     return DataCheck(name, False, reason, True, _rows_with(dataset, some, columns))
 
 
 def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:
-    """Whether what deals a row into its split is among these columns: rows in which they are equal are dealt alike."""
+    """Whether what deals a row into its split is among these columns: rows in which they are equal are dealt
+    alike.
+    """
     return not (source.split_column or source.split_times) and {*dataset.manifest["key"]} <= {*columns}
 
 
 def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[int, Words]:
-    """How many rows of the held-out split have these columns in common with a row of another, and the hashes of some of them.
+    """How many rows of the held-out split have these columns in common with a row of another, and the hashes
+    of some of them.
 
-    Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the others are read once for each
-    such part.
+    Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the
+    others are read once for each such part.
     """
     total = dataset.manifest["splits"][held_out]
     parts = max(1, -(-total // _AT_ONCE))
-    leaked, some = 0, np.zeros(0, np.uint64)
+    leaked = 0
+    some = np.zeros(0, np.uint64)
     for part in range(parts):
-        ours = np.concatenate([np.zeros(0, np.uint64), *(_of_part(one, part, parts) for one in _hashes(dataset, held_out, columns))])
-        ours, rows = np.unique(ours, return_counts=True)  # sorted once, however many batches are looked up in it
+        ours = np.concatenate(
+            [
+                np.zeros(0, np.uint64),
+                *(_of_part(one, part, parts) for one in _hashes(dataset, held_out, columns)),
+            ]
+        )
+        # sorted once, however many batches are looked up in it
+        ours, rows = np.unique(ours, return_counts=True)
         seen = np.zeros(len(ours), np.bool_)
         for split in _trained_on(dataset, held_out):
             for others in _hashes(dataset, split, columns):
@@ -102,8 +133,8 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[
 def _features(columns: Collection[str], others: Collection[str | None]) -> list[str]:
     """The columns in which two rows that are the same to a model are equal.
 
-    Of a file that is what its content is known by, and of rows that a transform has made of files all but where these lie: copies of a file
-    have other paths.
+    Of a file that is what its content is known by, and of rows that a transform has made of files all but
+    where these lie: copies of a file have other paths.
     """
     content = next((name for name in _CONTENT if {"path", name} <= {*columns}), None)
     if content is not None and content not in others and {*columns} <= _OF_A_FILE:

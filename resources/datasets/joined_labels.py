@@ -1,4 +1,7 @@
-"""The rows of a spec that names features: its labels, each with what was known at its time. They are joined as a snapshot reads them."""
+"""The rows of a spec that names features: its labels, each with what was known at its time.
+
+They are joined as a snapshot reads them.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +29,11 @@ LABEL_TIME = "ts"
 
 
 @contextmanager
-def open_rows(store: Store, catalog: Catalog, source: DatasetSource, places: Places | None = None) -> Iterator[OpenedSource]:
-    """What a spec's source has, and its labels joined with features where it names some; to be read within the ``with`` block.
+def open_rows(
+    store: Store, catalog: Catalog, source: DatasetSource, places: Places | None = None
+) -> Iterator[OpenedSource]:
+    """What a spec's source has, and its labels joined with features where it names some; to be read within
+    the ``with`` block.
 
     A label's split is decided by its own columns, so that it stays where it is when its features change.
 
@@ -51,19 +57,33 @@ def open_rows(store: Store, catalog: Catalog, source: DatasetSource, places: Pla
     with join_features(store, labels, source.features, views, time=time, timezone=source.timezone) as joined:
         for view in views.values():
             register(catalog, view)
-        facts = {"kind": "features", "labels": opened.facts, "features": source.features, **_partitions(joined, list(views))}
+        facts = {
+            "kind": "features",
+            "labels": opened.facts,
+            "features": source.features,
+            **_partitions(joined, list(views)),
+        }
         key = opened.default_group or tuple(name for name in labels.schema.names if name != source.target)
         yield OpenedSource([Part(None, lambda: iter(joined.reader))], facts, key, opened.check_unchanged)
 
 
 def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a snapshot has of feature views, by its lineage: of each view, in the order of the spec, ``view`` (``clicks@1``), ``columns``
-    (of each its name here and the ``feature`` that it is), and the ``days`` that were looked at, from ``first`` to ``last``, with their
-    ``rows``. Empty where it was not joined.
+    """What a snapshot has of feature views, by its lineage: of each view, in the order of the spec, ``view``
+    (``clicks@1``), ``columns`` (of each its name here and the ``feature`` that it is), and the ``days`` that
+    were looked at, from ``first`` to ``last``, with their ``rows``.
+
+    Empty where it was not joined.
     """
     facts = manifest["lineage"]["source"]
-    references = [parse_reference(feature) for feature in facts.get("features", [])] if facts["kind"] == "features" else []
-    found = {one.key: {"view": one.key, "columns": [], "first": None, "last": None, **facts["views"][one.key]} for one in references}
+    references = (
+        [parse_reference(feature) for feature in facts.get("features", [])]
+        if facts["kind"] == "features"
+        else []
+    )
+    found = {
+        one.key: {"view": one.key, "columns": [], "first": None, "last": None, **facts["views"][one.key]}
+        for one in references
+    }
     for one in references:
         found[one.key]["columns"].append({"name": one.column, "feature": one.feature})
     return list(found.values())
@@ -76,7 +96,9 @@ def _reader(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
     if first is None:
         raise InvalidInput("dataset.labels is not accepted: it has no rows")
     schema = canonical_schema(first.schema, "dataset.labels")
-    return pa.RecordBatchReader.from_batches(schema, (canonical(rows, schema, "dataset.labels") for rows in chain([first], batches)))
+    return pa.RecordBatchReader.from_batches(
+        schema, (canonical(rows, schema, "dataset.labels") for rows in chain([first], batches))
+    )
 
 
 def _partitions(joined: Joined, views: list[str]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""JSON files as sources: an object a line, one array of objects, or objects one after another, however they are indented.
+"""JSON files as sources: an object a line, one array of objects, or objects one after another, however they
+are indented.
 
 A file is read twice: all of it says the types of its columns, and then its rows are read with them.
 """
@@ -21,14 +22,17 @@ _LONGEST = 64 * 2**20
 """Characters that one object may have."""
 _WAYS = "give one object per line (jsonl), or one array of objects"
 _SPACE = re.compile(r"\s*")
-_NULL_FOR_AN_OBJECT = re.compile(r"(^|\})\s*null\s*($|\{)", re.MULTILINE)  # or null in a list, where lines are broken there
+# or null in a list, where lines are broken there
+_NULL_FOR_AN_OBJECT = re.compile(r"(^|\})\s*null\s*($|\{)", re.MULTILINE)
 
 
 def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
-    """The columns of a JSON file, whose types hold every value of it exactly; a key that an object lacks is null.
+    """The columns of a JSON file, whose types hold every value of it exactly; a key that an object lacks is
+    null.
 
     Raises:
-        ValueError: it is not in that encoding, holds something else than objects, or has values that no type holds.
+        ValueError: it is not in that encoding, holds something else than objects, or has values that no type
+            holds.
     """
     types = JsonTypes()
     for block in _blocks(file, encoding):
@@ -39,11 +43,14 @@ def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
     return Columns(types.types(), types.large(), optional=True)
 
 
-def json_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None) -> Iterator[pa.RecordBatch]:
+def json_rows(
+    file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a JSON file, with these types or its own.
 
     Raises:
-        ValueError: it is not in that encoding, holds something else than objects, or has a value that is not of the type.
+        ValueError: it is not in that encoding, holds something else than objects, or has a value that is not
+            of the type.
     """
     types = json_columns(file, encoding).types if wanted is None else wanted
     for block in _blocks(file, encoding):
@@ -66,7 +73,10 @@ def _rows(block: str, types: pa.Schema | None) -> pa.Table:
         return arrow_json.read_json(pa.BufferReader(content), options, parsing)
     except pa.ArrowInvalid as error:
         if "Failed to convert JSON" in str(error):
-            raise ValueError(f"a value does not become what its column is with the other files: {error}; write it with one type") from None
+            raise ValueError(
+                f"a value does not become what its column is with the other files: {error}; write it with "
+                "one type"
+            ) from None
         is_of_a_column = "Column(/" in str(error)
         raise ValueError(str(error) if is_of_a_column else f"{error}; {_WAYS}") from None
 
@@ -145,7 +155,10 @@ def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
             at += 1
             continue
         if is_at_end or text[at] != "{":
-            raise ValueError(f"it has {text[at]!r} {'behind its array' if is_at_end else 'where an object should begin'}; {_WAYS}")
+            raise ValueError(
+                f"it has {text[at]!r} "
+                f"{'behind its array' if is_at_end else 'where an object should begin'}; {_WAYS}"
+            )
         try:
             end = decode(text, at)[1]
         except (ValueError, RecursionError) as error:
@@ -173,5 +186,7 @@ def _longer(text: str, pieces: Iterator[str], why: str) -> str:
         more.append(piece)
         missing -= len(piece)
     if not any(more):
-        raise ValueError(f"it has an object that cannot be read or has more than {_LONGEST >> 20} MiB: {why}; {_WAYS}")
+        raise ValueError(
+            f"it has an object that cannot be read or has more than {_LONGEST >> 20} MiB: {why}; {_WAYS}"
+        )
     return text + "".join(more)

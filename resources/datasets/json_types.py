@@ -1,4 +1,6 @@
-"""The types of a JSON file's columns, which hold the values of all its blocks, and the numbers that are looked at for them."""
+"""The types of a JSON file's columns, which hold the values of all its blocks, and the numbers that are
+looked at for them.
+"""
 
 import json
 import re
@@ -15,7 +17,10 @@ Path = tuple[str, ...]
 """Of a value in an object: keys, and ``[]`` for the items of a list."""
 _SPACE = re.compile(r"\s*")
 _TINY = re.compile(r"[eE]-0*(?:[3-9][0-9]{2}|[1-9][0-9]{3,})(?![^\s,}\]])")
-"""In the text of a block where a number may be too small for a double. What follows one follows no such digits of a UUID."""
+"""In the text of a block where a number may be too small for a double.
+
+What follows one follows no such digits of a UUID.
+"""
 _TINY_ZEROS = "0" * 300
 _ZONE = r"[T ][0-9:]+(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 """In the text of a time that Arrow reads: its zone."""
@@ -55,7 +60,10 @@ class JsonTypes:
             seen = self._numbers.setdefault(path, Numbers())
             seen.inexact = seen.inexact or _first_inexact(numbers)
         kind = pa.struct(
-            [(name, _typed(column.type, (name,), kinds)) for name, column in zip(rows.column_names, rows.columns, strict=True)]
+            [
+                (name, _typed(column.type, (name,), kinds))
+                for name, column in zip(rows.column_names, rows.columns, strict=True)
+            ]
         )
         self._kind = _merged(self._kind, kind, ())
 
@@ -74,7 +82,9 @@ class JsonTypes:
 
     def large(self) -> frozenset[str]:
         """The columns that have a whole number that no double is."""
-        return frozenset(path[0] for path, numbers in self._numbers.items() if numbers.inexact and len(path) == 1)
+        return frozenset(
+            path[0] for path, numbers in self._numbers.items() if numbers.inexact and len(path) == 1
+        )
 
 
 def refuse_rounded(block: str, rows: pa.Table) -> None:
@@ -82,11 +92,16 @@ def refuse_rounded(block: str, rows: pa.Table) -> None:
     for path, numbers in _numbers_beyond(block, rows).items():
         inexact = _first_inexact(numbers)
         if inexact is not None:
-            raise ValueError(f"its column {_shown(path)} has the number {inexact}, which a column of doubles would round; {_WAYS}")
+            raise ValueError(
+                f"its column {_shown(path)} has the number {inexact}, which a column of doubles would "
+                f"round; {_WAYS}"
+            )
 
 
 def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]:
-    """Of each column of doubles in which some may be others than is written: all its numbers as they are written."""
+    """Of each column of doubles in which some may be others than is written: all its numbers as they are
+    written.
+    """
     doubles = [(path, values) for path, values in _leaves(rows) if pa.types.is_floating(values.type)]
     far = [path for path, values in doubles if _has_far(values)]
     zeros = [path for path, values in doubles if _has_zero(values)]
@@ -187,13 +202,18 @@ def texts_for_times(schema: pa.Schema) -> pa.Schema | None:
     """The types of columns with text in place of times; None where there are no times."""
     times = {path for path, kind in _leaf_types(pa.struct(list(schema)), ()) if pa.types.is_timestamp(kind)}
     texts = dict.fromkeys(times, pa.string())
-    return pa.schema([(field.name, _typed(field.type, (field.name,), texts)) for field in schema]) if times else None
+    return (
+        pa.schema([(field.name, _typed(field.type, (field.name,), texts)) for field in schema])
+        if times
+        else None
+    )
 
 
 def _kinds_of_times(rows: pa.Table, texts: pa.Table) -> dict[Path, pa.DataType]:
     """The types of times that are written with a zone, of which Arrow keeps the moment alone.
 
-    All with a zone are times in UTC. Some with a zone and some without are no moments of one kind, so they stay texts.
+    All with a zone are times in UTC. Some with a zone and some without are no moments of one kind, so they
+    stay texts.
     """
     times = {path: values.type for path, values in _leaves(rows) if pa.types.is_timestamp(values.type)}
     zoned: dict[Path, set[bool]] = {}
@@ -201,7 +221,9 @@ def _kinds_of_times(rows: pa.Table, texts: pa.Table) -> dict[Path, pa.DataType]:
         if path in times:
             has_zone = pc.match_substring_regex(values.drop_null(), _ZONE)
             zoned.setdefault(path, set()).update(has_zone.unique().to_pylist())
-    utc = {path: pa.timestamp(times[path].unit, "UTC") for path, has_zone in zoned.items() if has_zone == {True}}
+    utc = {
+        path: pa.timestamp(times[path].unit, "UTC") for path, has_zone in zoned.items() if has_zone == {True}
+    }
     return utc | {path: pa.string() for path, has_zone in zoned.items() if len(has_zone) > 1}
 
 
@@ -218,7 +240,10 @@ def _merged(first: pa.DataType, second: pa.DataType, path: Path) -> pa.DataType:
     if kind is None and _is_text(first) and _is_text(second):
         return pa.string()
     if kind is None:
-        raise ValueError(f"its column {_shown(path)} is {first} in some objects and {second} in others; write it with one type")
+        raise ValueError(
+            f"its column {_shown(path)} is {first} in some objects and {second} in others; write it with "
+            "one type"
+        )
     return kind
 
 

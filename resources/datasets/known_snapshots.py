@@ -55,11 +55,16 @@ def list_snapshots(catalog: Catalog, name: str | None = None) -> list[Snapshot]:
     """The snapshots of a dataset, or of all by name, oldest first."""
     query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
     with catalog.read() as session:
-        return [_of(row) for row in session.scalars(query.where(SnapshotRow.name == name) if name is not None else query)]
+        return [
+            _of(row)
+            for row in session.scalars(query.where(SnapshotRow.name == name) if name is not None else query)
+        ]
 
 
 def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
-    """Let nothing be launched on a snapshot any more, for a reason; None: let it again. It is never deleted: what ran on it stays true.
+    """Let nothing be launched on a snapshot any more, for a reason; None: let it again.
+
+    It is never deleted: what ran on it stays true.
 
     Raises:
         NotFound: no such snapshot.
@@ -80,14 +85,19 @@ def usable(snapshot: Snapshot, field: str, *, allow_deprecated: bool = False) ->
     if snapshot.deprecated is not None and not allow_deprecated:
         raise InvalidInput(
             f"{field} = {snapshot.key!r} is not accepted: it is deprecated: {snapshot.deprecated}; "
-            "`halving sweep --allow-deprecated`, or a run with the tag halving/allow_deprecated: true, is launched on it all the same"
+            "`halving sweep --allow-deprecated`, or a run with the tag halving/allow_deprecated: true, is "
+            "launched on it all the same"
         )
     return snapshot
 
 
 def find_schema(catalog: Catalog, snapshot: Snapshot, schema_sha256: str) -> str:
     """For a message: which snapshot of the dataset had a schema."""
-    having = [one.key for one in list_snapshots(catalog, snapshot.name) if one.schema_sha256.startswith(schema_sha256)]
+    having = [
+        one.key
+        for one in list_snapshots(catalog, snapshot.name)
+        if one.schema_sha256.startswith(schema_sha256)
+    ]
     return f"; {having[-1]} had that one" if having else "; no snapshot of it had that one"
 
 
@@ -107,16 +117,22 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
     allowed = [] if among is None else [SnapshotRow.digest.in_(sorted(among))]
     of_name = [SnapshotRow.name == name, *allowed] if name else allowed
     with catalog.read() as session:
-        query = select(SnapshotRow.digest).where(SnapshotRow.digest.startswith(digest, autoescape=True), *of_name)
+        query = select(SnapshotRow.digest).where(
+            SnapshotRow.digest.startswith(digest, autoescape=True), *of_name
+        )
         found = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
         known = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
         newest = session.execute(known.order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
     if len(found) == 1 and digits:
         return known_snapshot(catalog, found[0])
     if len(found) > 1 and digits:
-        raise InvalidInput(f"dataset = {reference!r} is not accepted: {len(found)} snapshots begin so; give the whole digest")
+        raise InvalidInput(
+            f"dataset = {reference!r} is not accepted: {len(found)} snapshots begin so; give the whole digest"
+        )
     listed = [snapshot_key(name, digest) for name, digest in newest]
-    raise NotFound(f"no dataset snapshot {reference!r}; give name@digest or a digest, the newest are {listed}")
+    raise NotFound(
+        f"no dataset snapshot {reference!r}; give name@digest or a digest, the newest are {listed}"
+    )
 
 
 def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
@@ -131,5 +147,8 @@ def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
 
 def _of(row: SnapshotRow) -> Snapshot:
     return Snapshot(
-        **{name: getattr(row, name) for name in (*DESCRIBED, "source", "recipe", "transform_sha256", "deprecated", "created_at")}
+        **{
+            name: getattr(row, name)
+            for name in (*DESCRIBED, "source", "recipe", "transform_sha256", "deprecated", "created_at")
+        }
     )

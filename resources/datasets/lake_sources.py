@@ -1,4 +1,6 @@
-"""Tables of a lake as sources, at a version that never changes: Delta (``deltalake``) and Iceberg (``pyiceberg``); the extra ``lake``."""
+"""Tables of a lake as sources, at a version that never changes: Delta (``deltalake``) and Iceberg
+(``pyiceberg``); the extra ``lake``.
+"""
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 10_000
 
 
-def open_delta(table: str | None, version: int | None, field: str, places: Places | None = None) -> tuple[list[Part], dict[str, Any]]:
+def open_delta(
+    table: str | None, version: int | None, field: str, places: Places | None = None
+) -> tuple[list[Part], dict[str, Any]]:
     """One part for each data file of a Delta table's version.
 
     Args:
@@ -48,15 +52,25 @@ def open_delta(table: str | None, version: int | None, field: str, places: Place
         raise InvalidInput(f"{field}.delta = {table!r} is not accepted: there is no Delta table") from None
     except DeltaError as error:
         newest = _newest_delta(str(table))
-        raise InvalidInput(f"{field}.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}") from None
+        raise InvalidInput(
+            f"{field}.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}"
+        ) from None
     if places is not None and is_bound:
-        places.check_links(f"{field}.delta", str(table), (f"{table}/{fragment.path}" for fragment in fragments))
-    columns = sha256(str(schema).encode()).hexdigest()[:16]  # a file is read anew when the table gets a column
+        places.check_links(
+            f"{field}.delta", str(table), (f"{table}/{fragment.path}" for fragment in fragments)
+        )
+    # a file is read anew when the table gets a column
+    columns = sha256(str(schema).encode()).hexdigest()[:16]
     parts = [
         Part(f"{fragment.path} {columns}", _fragment(fragment, schema))
         for fragment in sorted(fragments, key=lambda fragment: fragment.path)
     ]
-    return _in_order_of_commits(opened, parts), {"kind": "delta", "delta": table, "version": opened.version(), "count": len(parts)}
+    return _in_order_of_commits(opened, parts), {
+        "kind": "delta",
+        "delta": table,
+        "version": opened.version(),
+        "count": len(parts),
+    }
 
 
 def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]]:
@@ -78,7 +92,8 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
         catalog = load_catalog(name)
     except ValueError as error:
         raise InvalidInput(
-            f"{field}.catalog = {name!r} is not accepted: {error}; PyIceberg reads .pyiceberg.yaml and PYICEBERG_*"
+            f"{field}.catalog = {name!r} is not accepted: {error}; PyIceberg reads .pyiceberg.yaml and "
+            "PYICEBERG_*"
         ) from None
     try:
         table = catalog.load_table(str(source.iceberg))
@@ -87,14 +102,18 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
     if source.snapshot is None or table.snapshot_by_id(source.snapshot) is None:
         known = [entry.snapshot_id for entry in table.history()][-5:]
         raise InvalidInput(
-            f"{field}.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots {known} (newest last)"
+            f"{field}.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots "
+            f"{known} (newest last)"
         )
     scan = table.scan(snapshot_id=source.snapshot)
     entries = table.inspect.entries(source.snapshot)
-    paths = pc.struct_field(entries["data_file"], "file_path").to_pylist()  # what else is there of each file is much more
+    # what else is there of each file is much more
+    paths = pc.struct_field(entries["data_file"], "file_path").to_pylist()
     committed = dict(zip(paths, entries["sequence_number"].to_pylist(), strict=True))
     # Rows that were appended come last.
-    tasks = sorted(scan.plan_files(), key=lambda task: (committed.get(task.file.file_path) or 0, task.file.file_path))
+    tasks = sorted(
+        scan.plan_files(), key=lambda task: (committed.get(task.file.file_path) or 0, task.file.file_path)
+    )
 
     def reader(task: Any) -> Callable[[], Iterator[pa.RecordBatch]]:
         def read() -> Iterator[pa.RecordBatch]:
@@ -102,7 +121,9 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
                 if task.file.file_format == FileFormat.PARQUET:
                     yield from _iceberg_parquet(table, scan.projection(), task)
                 else:
-                    yield from ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
+                    yield from ArrowScan(
+                        table.metadata, table.io, scan.projection(), scan.row_filter
+                    ).to_record_batches([task])
 
         return read
 
@@ -113,14 +134,20 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
         return " ".join([task.file.file_path, columns, *deleted])
 
     parts = [Part(identity(task), reader(task)) for task in tasks]
-    return parts, {"kind": "iceberg", "iceberg": source.iceberg, "snapshot": source.snapshot, "catalog": name, "count": len(parts)}
+    return parts, {
+        "kind": "iceberg",
+        "iceberg": source.iceberg,
+        "snapshot": source.snapshot,
+        "catalog": name,
+        "count": len(parts),
+    }
 
 
 def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.RecordBatch]:
     """Read a Parquet file of an Iceberg table as PyIceberg would, but in bounded memory.
 
-    ``ArrowScan.to_record_batches`` holds all rows of a file, so its parts are called here: what maps a file's columns to the table's
-    by their ids, adds those that the file has not, and leaves out deleted rows.
+    ``ArrowScan.to_record_batches`` holds all rows of a file, so its parts are called here: what maps a file's
+    columns to the table's by their ids, adds those that the file has not, and leaves out deleted rows.
     """
     import pyarrow.parquet as pq
     from pyiceberg.io import pyarrow as reading
@@ -128,23 +155,42 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
     from pyiceberg.types import ListType, MapType
 
     metadata = table.metadata
-    to_microseconds = metadata.format_version <= 2  # as PyIceberg decides it: these versions have no nanoseconds
+    # as PyIceberg decides it: these versions have no nanoseconds
+    to_microseconds = metadata.format_version <= 2
     deletes = reading._read_all_delete_files(table.io, [task]).get(task.file.file_path)
-    with table.io.new_input(task.file.file_path).open() as file, pq.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False) as parquet:
+    with (
+        table.io.new_input(task.file.file_path).open() as file,
+        pq.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False) as parquet,
+    ):
         file_schema = reading.pyarrow_to_schema(
-            parquet.schema_arrow, metadata.name_mapping(), to_microseconds, format_version=metadata.format_version
+            parquet.schema_arrow,
+            metadata.name_mapping(),
+            to_microseconds,
+            format_version=metadata.format_version,
         )
         # Of lists and maps their elements are named, as PyIceberg itself does.
-        fields = {number for number in projection.field_ids if not isinstance(projection.find_type(number), (ListType, MapType))}
+        fields = {
+            number
+            for number in projection.field_ids
+            if not isinstance(projection.find_type(number), (ListType, MapType))
+        }
         read_schema = prune_columns(file_schema, fields, select_full_types=False)
         missing = reading._get_column_projection_values(
-            task.file, projection, metadata.schema(), metadata.specs().get(task.file.spec_id), file_schema.field_ids
+            task.file,
+            projection,
+            metadata.schema(),
+            metadata.specs().get(task.file.spec_id),
+            file_schema.field_ids,
         )
         first_row = 0
-        for batch in parquet.iter_batches(batch_rows(parquet.metadata), columns=[column.name for column in read_schema.columns]):
+        for batch in parquet.iter_batches(
+            batch_rows(parquet.metadata), columns=[column.name for column in read_schema.columns]
+        ):
             rows = batch
             if deletes:
-                rows = batch.take(reading._combine_positional_deletes(deletes, first_row, first_row + batch.num_rows))
+                rows = batch.take(
+                    reading._combine_positional_deletes(deletes, first_row, first_row + batch.num_rows)
+                )
             first_row += batch.num_rows
             if rows.num_rows:
                 yield reading._to_requested_schema(
@@ -160,7 +206,9 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
 def _fragment(fragment: "dataset.Fragment", schema: pa.Schema) -> Callable[[], Iterator[pa.RecordBatch]]:
     from pyarrow import dataset
 
-    options = dataset.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=READ_AHEAD, pre_buffer=False)
+    options = dataset.ParquetFragmentScanOptions(
+        use_buffered_stream=True, buffer_size=READ_AHEAD, pre_buffer=False
+    )
 
     def read() -> Iterator[pa.RecordBatch]:
         with store_faults(f"cannot read {fragment.path}"):
@@ -180,7 +228,10 @@ def _in_order_of_commits(table: Any, parts: list[Part]) -> list[Part]:
     """Older files first: rows that are appended come behind those that were there."""
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     written = {PurePosixPath(action["path"]).name: action["modification_time"] for action in actions}
-    return sorted(parts, key=lambda part: (written[PurePosixPath(str(part.identity).rpartition(" ")[0]).name], part.identity))
+    return sorted(
+        parts,
+        key=lambda part: (written[PurePosixPath(str(part.identity).rpartition(" ")[0]).name], part.identity),
+    )
 
 
 def _newest_delta(table: str) -> int:

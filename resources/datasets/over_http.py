@@ -1,4 +1,6 @@
-"""What specs may name that come over HTTP: functions of the code location, snapshots, and places that the administrator lists."""
+"""What specs may name that come over HTTP: functions of the code location, snapshots, and places that the
+administrator lists.
+"""
 
 import inspect
 import sys
@@ -16,7 +18,9 @@ _PLATFORM = frozenset({"__main__", "assets", "halving", "pipelines", "resources"
 
 
 def check_over_http(spec: SweepSpec, places: Places, *, trains: bool = True) -> None:
-    """Refuse a spec that names Python's own functions, or a source that is not in a listed place. Nothing is imported, and no disk asked.
+    """Refuse a spec that names Python's own functions, or a source that is not in a listed place.
+
+    Nothing is imported, and no disk asked.
 
     Args:
         trains: whether the platform trains its trials. Where external loops do, a trainable is only a name.
@@ -27,7 +31,9 @@ def check_over_http(spec: SweepSpec, places: Places, *, trains: bool = True) -> 
     for field, path in functions_of(spec, trains=trains):
         module = path.partition(":")[0].partition(".")[0]
         if module in sys.stdlib_module_names or module in _PLATFORM:
-            raise _refused(field, path, f"{module} is {'the platform' if module in _PLATFORM else 'Python'}'s own")
+            raise _refused(
+                field, path, f"{module} is {'the platform' if module in _PLATFORM else 'Python'}'s own"
+            )
     name, rows = spec.dataset.given
     if spec.snapshot is None and isinstance(rows, Source):
         check_source(f"dataset.{name}", rows, places)
@@ -53,7 +59,8 @@ def check_source(field: str, source: Source, places: Places) -> None:
 
 
 def check_imported(spec: SweepSpec, *, trains: bool = True) -> None:
-    """Refuse functions of Python's own that a module of the code location has only imported, as ``my_project:Path``.
+    """Refuse functions of Python's own that a module of the code location has only imported, as
+    ``my_project:Path``.
 
     Raises:
         InvalidInput: naming the field, its value and what is accepted; or there is no such function.
@@ -69,4 +76,6 @@ def check_imported(spec: SweepSpec, *, trains: bool = True) -> None:
 
 
 def _refused(field: str, path: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{field} = {path!r} is not accepted over HTTP: {reason}; give a function of the code location")
+    return InvalidInput(
+        f"{field} = {path!r} is not accepted over HTTP: {reason}; give a function of the code location"
+    )

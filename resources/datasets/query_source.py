@@ -1,4 +1,6 @@
-"""A SELECT of DuckDB's as a source: its rows in its order, in bounded memory, of files that do not change while they are read."""
+"""A SELECT of DuckDB's as a source: its rows in its order, in bounded memory, of files that do not change
+while they are read.
+"""
 
 import json
 import re
@@ -33,13 +35,15 @@ _NOT_HELD = {  # by DuckDB's names of types, which it writes in small letters th
     "variant": _TEXT,
 }
 _WAYS_OF_TIMES = "make it null by nullif, or another time, or leave such rows out"
-_INFINITE = {pa.int32(): (2**31 - 1, 1 - 2**31), pa.int64(): (2**63 - 1, 1 - 2**63)}  # what DuckDB has for infinity in dates and times
+# what DuckDB has for infinity in dates and times
+_INFINITE = {pa.int32(): (2**31 - 1, 1 - 2**31), pa.int64(): (2**63 - 1, 1 - 2**63)}
 
 
 def open_query(
     query: str, field: str, places: Places | None = None
 ) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
-    """The part of a query, what lineage says of it, and the check that none of the files that it names has changed.
+    """The part of a query, what lineage says of it, and the check that none of the files that it names has
+    changed.
 
     Args:
         field: of the spec, for messages.
@@ -50,11 +54,18 @@ def open_query(
     """
     names = set(_names_in(_parsed(query, field)))
     paths = sorted(name for name in names if "://" not in name or name.startswith("s3://"))
-    return [Part(None, partial(_read, query, field, places))], {"kind": "sql", "query": query}, (), watch_files(f"{field}.sql", paths)
+    return (
+        [Part(None, partial(_read, query, field, places))],
+        {"kind": "sql", "query": query},
+        (),
+        watch_files(f"{field}.sql", paths),
+    )
 
 
 def check_query(query: str, field: str, places: Places) -> None:
-    """Refuse a query that names files in other places. What it makes a name of is not seen here, and not read later.
+    """Refuse a query that names files in other places.
+
+    What it makes a name of is not seen here, and not read later.
 
     Raises:
         InvalidInput: naming the field, the file and the places; or it is not one SELECT.
@@ -62,7 +73,9 @@ def check_query(query: str, field: str, places: Places) -> None:
     for name in _names_in(_parsed(query, field), _READER):
         if "://" in name:
             raise places.refusal(
-                f"{field}.sql", query, f"it names {name!r:.200}, and SQL reads files of this machine alone there (give files)"
+                f"{field}.sql",
+                query,
+                f"it names {name!r:.200}, and SQL reads files of this machine alone there (give files)",
             )
         try:
             places.check(f"{field}.sql", name)
@@ -86,7 +99,8 @@ def _parsed(query: str, field: str) -> Any:
 
 
 def _names_in(node: Any, function: re.Pattern[str] = re.compile(".*")) -> Iterator[str]:
-    """The files, and patterns of them, that a part of a query names: by a table function's first argument, or in place of a table.
+    """The files, and patterns of them, that a part of a query names: by a table function's first argument, or
+    in place of a table.
 
     Args:
         function: whose arguments count.
@@ -97,8 +111,12 @@ def _names_in(node: Any, function: re.Pattern[str] = re.compile(".*")) -> Iterat
     elif isinstance(node, dict):
         if node.get("type") == "BASE_TABLE" and "." in node["table_name"]:
             yield node["table_name"]
-        if node.get("type") == "TABLE_FUNCTION" and function.fullmatch(node["function"]["function_name"].lower()):
-            yield from _texts_in([argument for argument in node["function"]["arguments"] if not argument["name"]][:1])
+        if node.get("type") == "TABLE_FUNCTION" and function.fullmatch(
+            node["function"]["function_name"].lower()
+        ):
+            yield from _texts_in(
+                [argument for argument in node["function"]["arguments"] if not argument["name"]][:1]
+            )
         for value in node.values():
             yield from _names_in(value, function)
 
@@ -118,16 +136,26 @@ def _texts_in(node: Any) -> Iterator[str]:
 def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBatch]:
     import duckdb
 
-    # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
+    # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory
+    # would not do.
     with engine(f"the query {field}.sql", _MEMORY, threads=1, places=places) as (connection, spilled):
         try:
             for rows in _kept_exact(connection.sql(query), query, field).to_arrow_reader(_ROWS):
                 for name, column in zip(rows.schema.names, rows.columns, strict=True):
                     if time := _lost_time(column):
-                        raise _refused(query, field, f"its column {name!r} has {time}, which no time of a snapshot is; {_WAYS_OF_TIMES}")
+                        raise _refused(
+                            query,
+                            field,
+                            (
+                                f"its column {name!r} has {time}, which no time of a snapshot is; "
+                                f"{_WAYS_OF_TIMES}"
+                            ),
+                        )
                 yield rows
         except duckdb.OutOfMemoryException:
-            ways = "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
+            ways = (
+                "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
+            )
             raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
         except duckdb.PermissionException as error:
             if places is None:
@@ -140,7 +168,8 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
 
 
 def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duckdb.DuckDBPyRelation":
-    """The rows without the type of which DuckDB makes something else for Arrow, and which another one holds: of UHUGEINT doubles.
+    """The rows without the type of which DuckDB makes something else for Arrow, and which another one holds:
+    of UHUGEINT doubles.
 
     Raises:
         InvalidInput: a column has a type that Arrow has not, or that would be bytes there.
@@ -149,7 +178,11 @@ def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duc
     for name, kind in zip(rows.columns, rows.types, strict=True):
         leaves = set(_leaves(kind))
         for leaf in sorted(leaves & set(_NOT_HELD)):
-            raise _refused(query, field, f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_NOT_HELD[leaf]}")
+            raise _refused(
+                query,
+                field,
+                f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_NOT_HELD[leaf]}",
+            )
         if "uhugeint" in leaves:
             casts.append(f"{quoted(name)}::{_without_largest(kind)} AS {quoted(name)}")
     return rows.project(f"* REPLACE ({', '.join(casts)})") if casts else rows
@@ -172,12 +205,15 @@ def _without_largest(kind: Any) -> str:
     if kind.id == "array":
         return f"{_without_largest(kind.children[0][1])}[{kind.children[1][1]}]"
     if kind.id == "struct":
-        return f"STRUCT({', '.join(f'{quoted(name)} {_without_largest(inner)}' for name, inner in kind.children)})"
+        fields = [f"{quoted(name)} {_without_largest(inner)}" for name, inner in kind.children]
+        return f"STRUCT({', '.join(fields)})"
     return "HUGEINT" if kind.id == "uhugeint" else str(kind)
 
 
 def _lost_time(values: pa.Array) -> str | None:
-    """A date or time of DuckDB's that would be another one elsewhere: an infinite one is a day far away, and 24:00 is midnight."""
+    """A date or time of DuckDB's that would be another one elsewhere: an infinite one is a day far away, and
+    24:00 is midnight.
+    """
     kind = values.type
     if pa.types.is_struct(kind):
         return next(filter(None, map(_lost_time, values.flatten())), None)

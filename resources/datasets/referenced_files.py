@@ -22,7 +22,8 @@ class ChangedFile:
 
 
 def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedFile | None]:
-    """Look at each file that the rows of some shards refer to; yield how it changed, or None where it did not.
+    """Look at each file that the rows of some shards refer to; yield how it changed, or None where it did
+    not.
 
     A file that is known by its digest is read; of another S3 is asked.
 
@@ -41,10 +42,14 @@ def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedF
 
 
 def is_by_reference(manifest: dict[str, Any]) -> bool:
-    """Whether a snapshot's rows refer to files: its spec says so, and a transform has left the columns that do."""
+    """Whether a snapshot's rows refer to files: its spec says so, and a transform has left the columns that
+    do.
+    """
     source = manifest["recipe"].get("source") or manifest["recipe"].get("labels")
     given = isinstance(source, dict) and source.get("reference") is not None
-    return given and "location" in manifest["schema"] and any(name in manifest["schema"] for name in IDENTITIES)
+    return (
+        given and "location" in manifest["schema"] and any(name in manifest["schema"] for name in IDENTITIES)
+    )
 
 
 def _changed(file: ReferencedFile) -> ChangedFile | None:

@@ -1,7 +1,8 @@
 """Publishing a snapshot, and making it known: to DVC, to the remote and to the catalog.
 
-The manifest is what makes a snapshot, and the catalog's row follows. Where a process is killed between the two, or the catalog is lost,
-the manifest has all that a row says, and the dataset's next snapshot registers it first.
+The manifest is what makes a snapshot, and the catalog's row follows. Where a process is killed between the
+two, or the catalog is lost, the manifest has all that a row says, and the dataset's next snapshot registers
+it first.
 """
 
 import contextlib
@@ -28,7 +29,15 @@ from resources.datasets.shard_copies import push_shards
 from resources.sweep_spec.dataset import DatasetSource
 
 _FOLDER = re.compile("[0-9a-f]{16}")
-_KINDS = {"bytes": int, "schema_sha256": str, "target": str, "hashes": str, "schema": dict, "key": list, "statistics": dict}
+_KINDS = {
+    "bytes": int,
+    "schema_sha256": str,
+    "target": str,
+    "hashes": str,
+    "schema": dict,
+    "key": list,
+    "statistics": dict,
+}
 
 
 @dataclass(frozen=True)
@@ -56,10 +65,16 @@ def publish(store: Store, manifest: dict[str, Any], parts: Iterable[Part] | None
         with contextlib.suppress(AlreadyExists):
             store.create(f"{folder}/{PARTS}", content_of_parts(parts), sole=True)
     with contextlib.suppress(AlreadyExists):
-        store.create(f"{folder}/manifest.json", json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode(), sole=True)
+        store.create(
+            f"{folder}/manifest.json",
+            json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode(),
+            sole=True,
+        )
 
 
-def register(store: Store, catalog: Catalog, manifest: dict[str, Any], created_at: datetime | None = None) -> Snapshot:
+def register(
+    store: Store, catalog: Catalog, manifest: dict[str, Any], created_at: datetime | None = None
+) -> Snapshot:
     """Let DVC track a published manifest, and the catalog know the snapshot.
 
     Args:
@@ -85,7 +100,8 @@ def register(store: Store, catalog: Catalog, manifest: dict[str, Any], created_a
 
 
 def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
-    """Register the snapshots of a dataset that the store has and the catalog lacks, with the time at which they were taken.
+    """Register the snapshots of a dataset that the store has and the catalog lacks, with the time at which
+    they were taken.
 
     Manifests that cannot be read stay as they are, with a warning.
 
@@ -94,7 +110,10 @@ def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
     """
     unregistered = find_unregistered(store, catalog, name)
     for file, fault in unregistered.faults.items():
-        warn_once(store.address(file), f"{store.address(file)} is left alone, and no snapshot is listed of it: {fault}")
+        warn_once(
+            store.address(file),
+            f"{store.address(file)} is left alone, and no snapshot is listed of it: {fault}",
+        )
     adopted = []
     for manifest in unregistered.manifests:
         try:
@@ -106,9 +125,15 @@ def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
 
 
 def find_unregistered(store: Store, catalog: Catalog, name: str) -> Unregistered:
-    """Find the manifests of a dataset that no row of the catalog names. Of those that it knows none is read."""
+    """Find the manifests of a dataset that no row of the catalog names.
+
+    Of those that it knows none is read.
+    """
     with catalog.read() as session:
-        known = {snapshot_folder(name, digest) for digest in session.scalars(select(SnapshotRow.digest).where(SnapshotRow.name == name))}
+        known = {
+            snapshot_folder(name, digest)
+            for digest in session.scalars(select(SnapshotRow.digest).where(SnapshotRow.name == name))
+        }
     manifests: list[dict[str, Any]] = []
     faults: dict[str, str] = {}
     for digits in store.names(f"datasets/{name}"):
@@ -132,7 +157,8 @@ def _check(manifest: dict[str, Any], folder: str) -> None:
     """Refuse a manifest of which the catalog could not have a row.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: it is none, is of an older version, or is not what its folder says.
+        ValueError, LookupError, TypeError, AttributeError: it is none, is of an older version, or is not what
+            its folder says.
     """
     if snapshot_folder(manifest["name"], manifest["digest"]) != folder:
         raise ValueError(f"it is of {snapshot_folder(manifest['name'], manifest['digest'])}")

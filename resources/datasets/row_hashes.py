@@ -1,14 +1,17 @@
-"""A 64-bit hash of each row, by its values: what deals rows into splits, and finds duplicates. It never changes.
+"""A 64-bit hash of each row, by its values: what deals rows into splits, and finds duplicates.
 
-Equal values have equal hashes however they are stored: a number counts by its value (5, 5.0 and a decimal 5.00 are equal, in any width),
-a moment by the nanosecond whatever its unit, a text by its UTF-8 bytes. All arithmetic is modulo 2**64:
+It never changes.
 
-    mix(x)         the finalizer of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
-    word(value)    64 bits of one value; see below
-    row            mix(sum over columns of mix(word ^ word(column's name)))
+Equal values have equal hashes however they are stored: a number counts by its value (5, 5.0 and a decimal
+5.00 are equal, in any width), a moment by the nanosecond whatever its unit, a text by its UTF-8 bytes. All
+arithmetic is modulo 2**64:
 
-The order of the columns has no effect. It is not made against people who look for collisions: of 10**9 rows two that differ have the same
-hash with a probability of 3 %.
+    mix(x)         the finalizer of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number
+    generators", OOPSLA 2014) word(value)    64 bits of one value; see below row            mix(sum over
+    columns of mix(word ^ word(column's name)))
+
+The order of the columns has no effect. It is not made against people who look for collisions: of 10**9 rows
+two that differ have the same hash with a probability of 3 %.
 """
 
 import hashlib
@@ -22,9 +25,14 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_ONE, _TWO, _THREE = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15)
-_NULL, _NAN, _FRACTION = np.uint64(0x6E756C6C6E756C6C), np.uint64(0x6E616E6E616E6E61), np.uint64(0x667261637469BEEF)
-_TEXT, _LIST = np.uint64(0x7465787474657874), np.uint64(0x6C6973746C697374)
+_ONE = np.uint64(0xBF58476D1CE4E5B9)
+_TWO = np.uint64(0x94D049BB133111EB)
+_THREE = np.uint64(0x9E3779B97F4A7C15)
+_NULL = np.uint64(0x6E756C6C6E756C6C)
+_NAN = np.uint64(0x6E616E6E616E6E61)
+_FRACTION = np.uint64(0x667261637469BEEF)
+_TEXT = np.uint64(0x7465787474657874)
+_LIST = np.uint64(0x6C6973746C697374)
 _BLOCK = 1 << 14  # words that are worked on at a time: they stay in the processor's second cache
 _VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
 _FAMILIES = {
@@ -55,7 +63,8 @@ def hash_family(kind: str) -> str:
     """Name the types that are hashed alike: equal values of one family have equal hashes.
 
     Args:
-        kind: the type as Arrow writes it, such as ``timestamp[us, tz=UTC]``; itself a family where it is in none of the large ones.
+        kind: the type as Arrow writes it, such as ``timestamp[us, tz=UTC]``; itself a family where it is in
+            none of the large ones.
     """
     for beginning in _LISTS:
         if kind.startswith(beginning):
@@ -67,7 +76,9 @@ def hash_family(kind: str) -> str:
 
 
 def mix(words: Words) -> Words:
-    """The finalizer of splitmix64 of each word: a bijection, in which each bit of the input moves half of the output's."""
+    """The finalizer of splitmix64 of each word: a bijection, in which each bit of the input moves half of the
+    output's.
+    """
     mixed = np.empty_like(words)
     for start in range(0, len(words), _BLOCK):
         part = mixed[start : start + _BLOCK]
@@ -103,9 +114,16 @@ def _words_of(values: pa.Array, kind: pa.DataType) -> Words:
     if pa.types.is_map(kind):
         entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
         return _segments(_words(entries), np.asarray(values.offsets).astype(np.int64))
-    if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+    if any(
+        is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    ):
         return _texts(values.cast(pa.large_string()).cast(pa.large_binary()))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+    if (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
         return _texts(values.cast(pa.large_binary()))
     if pa.types.is_temporal(kind):
         return _moments(values, kind)
@@ -118,7 +136,9 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
         values = values.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
     numbers = _plain(values)
     if numbers.dtype.kind in "iu":
-        return np.ascontiguousarray(numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64)).view(np.uint64)
+        return np.ascontiguousarray(
+            numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64)
+        ).view(np.uint64)
     words = np.empty(len(numbers), np.uint64)
     for start in range(0, len(numbers), _BLOCK):
         part = numbers[start : start + _BLOCK].astype(np.float64)
@@ -136,28 +156,37 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
 def _moments(values: pa.Array, kind: pa.DataType) -> Words:
     """Nanoseconds, from 1970 or from midnight, or as a duration lasts."""
     if pa.types.is_date(kind):
-        factor, values = 86_400 * 10**9 if kind == pa.date32() else 10**6, values.cast(pa.int32() if kind == pa.date32() else pa.int64())
+        factor = 86_400 * 10**9 if kind == pa.date32() else 10**6
+        values = values.cast(pa.int32() if kind == pa.date32() else pa.int64())
     else:
-        factor, values = _NANOSECONDS[kind.unit], values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+        factor = _NANOSECONDS[kind.unit]
+        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
     return _plain(values).astype(np.int64).view(np.uint64) * np.uint64(factor)
 
 
 def _texts(values: pa.Array) -> Words:
-    """Up to 256 bytes: each 8 of them (little-endian, the last padded with zeros) mixed into the words before; longer: of SHA-256."""
+    """Up to 256 bytes: each 8 of them (little-endian, the last padded with zeros) mixed into the words
+    before; longer: of SHA-256.
+    """
     _, offset_bytes, data = values.buffers()
     offsets = (
-        np.frombuffer(offset_bytes, np.int64)[values.offset : values.offset + len(values) + 1] if len(values) else np.zeros(1, np.int64)
+        np.frombuffer(offset_bytes, np.int64)[values.offset : values.offset + len(values) + 1]
+        if len(values)
+        else np.zeros(1, np.int64)
     )
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    starts = offsets[:-1]
+    lengths = np.diff(offsets)
     words = mix(lengths.view(np.uint64) ^ _TEXT)
     if data is None or not len(values):
         return words
     at = np.flatnonzero((lengths > 0) & (lengths <= _VECTORED))
     if len(at):
-        first, end = int(starts[at[0]]), int(starts[at[-1]] + lengths[at[-1]])
+        first = int(starts[at[0]])
+        end = int(starts[at[-1]] + lengths[at[-1]])
         held = np.zeros(end - first + 8, np.uint8)
         held[:-8] = np.frombuffer(data, np.uint8)[first:end]
-        eights: NDArray[Any] = np.ndarray((end - first + 1,), "<u8", held.data, strides=(1,))  # the 8 bytes from each byte on
+        # the 8 bytes from each byte on
+        eights: NDArray[Any] = np.ndarray((end - first + 1,), "<u8", held.data, strides=(1,))
     place = 0
     while len(at):
         part = eights[starts[at] - first + place]
@@ -180,7 +209,8 @@ def _lists(values: pa.Array) -> Words:
         flat = values.values.slice(offsets[0], offsets[-1] - offsets[0])
         return _segments(_words(flat), offsets - offsets[0])
     size = values.type.list_size
-    inner = _words(values.values.slice(values.offset * size, len(values) * size))  # not flatten(), which leaves null lists out
+    # not flatten(), which leaves null lists out
+    inner = _words(values.values.slice(values.offset * size, len(values) * size))
     return _segments(inner, np.arange(len(values) + 1, dtype=np.int64) * size)
 
 
@@ -192,23 +222,29 @@ def _segments(inner: Words, offsets: NDArray[np.int64]) -> Words:
         places = mix(np.arange(int(lengths.max()), dtype=np.uint64))
         step = max(1, _BLOCK // max(1, int(lengths.max())))
         for first in range(0, len(lengths), step):
-            begin, end = int(offsets[first]), int(offsets[min(first + step, len(lengths))])
+            begin = int(offsets[first])
+            end = int(offsets[min(first + step, len(lengths))])
             if begin == end:
                 continue
             part = lengths[first : first + step]
             if (part == part[0]).all():
-                sums[first : first + step] = mix_of(inner[begin:end].reshape(len(part), part[0]) + places[: part[0]])
+                sums[first : first + step] = mix_of(
+                    inner[begin:end].reshape(len(part), part[0]) + places[: part[0]]
+                )
             else:
                 nth = np.arange(end - begin) - np.repeat(offsets[first : first + len(part)] - begin, part)
                 mixed = mix(inner[begin:end] + places[nth])
                 filled = np.flatnonzero(part)
-                sums[first + filled] = np.add.reduceat(mixed, (offsets[first : first + len(part)] - begin)[filled])
+                sums[first + filled] = np.add.reduceat(
+                    mixed, (offsets[first : first + len(part)] - begin)[filled]
+                )
     return mix(sums ^ mix(lengths.view(np.uint64) ^ _LIST))
 
 
 def mix_of(table: Words) -> Words:
     """The sum of each row's mixed words."""
-    sums: Words = np.einsum("ij->i", mix(table.reshape(-1)).reshape(table.shape))  # twice as fast as sum(axis=1)
+    # twice as fast as sum(axis=1)
+    sums: Words = np.einsum("ij->i", mix(table.reshape(-1)).reshape(table.shape))
     return sums
 
 

@@ -1,4 +1,6 @@
-"""Shards beside the store: whether all are as their names say, and copies of them in another store, to push to and to fetch from."""
+"""Shards beside the store: whether all are as their names say, and copies of them in another store, to push
+to and to fetch from.
+"""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +25,8 @@ class Fault:
 
 
 def push_shards(store: Store, manifest: dict[str, Any]) -> None:
-    """Copy what it lacks of a snapshot's shards to the remote, if one was named: a second copy on the same disk keeps nothing safe.
+    """Copy what it lacks of a snapshot's shards to the remote, if one was named: a second copy on the same
+    disk keeps nothing safe.
 
     Raises:
         StoreError: the remote cannot be written.

@@ -1,7 +1,9 @@
-"""Cutting a split's rows into shards of equal size, named by their content, and publishing those that the store does not have.
+"""Cutting a split's rows into shards of equal size, named by their content, and publishing those that the
+store does not have.
 
-First the total, then ``n = round(total / size)`` equal cuts: no shard is a small rest. What a former snapshot cut is cut there again as
-long as the rows are the same, so that what was appended is all that is stored, with some small shards that are merged with it.
+First the total, then ``n = round(total / size)`` equal cuts: no shard is a small rest. What a former snapshot
+cut is cut there again as long as the rows are the same, so that what was appended is all that is stored, with
+some small shards that are merged with it.
 """
 
 import hashlib
@@ -24,9 +26,12 @@ from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merged, statistics_of
 
 _STATISTICS = b"halving.statistics"
-ROW, GROUP, IDENTITY = "row_hash", "group_hash", "identity_hash"
-"""What is kept of each row beside its shard: the hash of its content, without the column that says its split; and those of its group and of
-its identity, where the spec has them."""
+ROW = "row_hash"
+GROUP = "group_hash"
+IDENTITY = "identity_hash"
+"""What is kept of each row beside its shard: the hash of its content, without the column that says its split;
+and those of its group and of its identity, where the spec has them.
+"""
 _HASH_BATCH = 1 << 20  # rows
 
 Rows = Spool | JoinedSpools
@@ -64,18 +69,25 @@ class ShardWriter:
         """Write all rows of a spool as shards, and count their statistics.
 
         Args:
-            again: the first shards of a former snapshot: the rows are cut there again as long as they are the same.
+            again: the first shards of a former snapshot: the rows are cut there again as long as they are the
+                same.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         written: list[_Made] = []
         ends = accumulate(shard.rows for shard in again)
-        former_cuts = [(end - shard.rows, end, shard) for end, shard in zip(ends, again, strict=True) if end <= spool.rows]
+        former_cuts = [
+            (end - shard.rows, end, shard)
+            for end, shard in zip(ends, again, strict=True)
+            if end <= spool.rows
+        ]
         for made in done_ahead(lambda rows: self._make(spool, *rows), former_cuts):
             if made is None:
                 break
             written.append(made)
         row = sum(made.shard.rows for made in written)
-        for made in done_ahead(lambda rows: self._make(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)):
+        for made in done_ahead(
+            lambda rows: self._make(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)
+        ):
             assert made is not None  # any will do
             written.append(made)
         self.stored += sum(shard.bytes for shard in {made.shard for made in written if made.is_new})
@@ -86,7 +98,11 @@ class ShardWriter:
         path = self.folder / f"shard-{begin}"
         digest = hashlib.sha256()
         found: list[Statistics] = []
-        with path.open("wb") as file, pa.PythonFile(_Hashed(file, digest), "w") as sink, pa.ipc.new_file(sink, spool.schema) as writer:
+        with (
+            path.open("wb") as file,
+            pa.PythonFile(_Hashed(file, digest), "w") as sink,
+            pa.ipc.new_file(sink, spool.schema) as writer,
+        ):
             for rows in rebatched(spool.read(begin, end)):
                 writer.write_batch(rows)
                 found.append(statistics_of(rows, self.target))
@@ -96,7 +112,8 @@ class ShardWriter:
             return None
         statistics = merged(found)
         there = self.store.exists(shard.name)
-        # What a snapshot lists is not touched again. Any other that is there may be about to be deleted, because none lists it yet.
+        # What a snapshot lists is not touched again. Any other that is there may be about to be deleted,
+        # because none lists it yet.
         if only is None or not there or not self.store.exists(shard.row_hashes_name(self.rules)):
             # First: a shard that is there has them.
             self._publish_hashes(shard, path.with_suffix(".hashes"), spool.hashes(begin, end), statistics)
@@ -106,7 +123,10 @@ class ShardWriter:
         return _Made(shard, statistics, is_new=not there)
 
     def _publish_hashes(self, shard: Shard, path: Path, hashes: Words, statistics: Statistics) -> None:
-        schema = pa.schema([(kind, pa.uint64()) for kind in self.kinds], {_STATISTICS: json.dumps(statistics, sort_keys=True)})
+        schema = pa.schema(
+            [(kind, pa.uint64()) for kind in self.kinds],
+            {_STATISTICS: json.dumps(statistics, sort_keys=True)},
+        )
         columns = [pa.array(np.ascontiguousarray(column)) for column in hashes.T]
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(pa.table(columns, schema=schema), max_chunksize=_HASH_BATCH)
@@ -158,7 +178,8 @@ class _Hashed:
     closed = False
 
     def __init__(self, file: "IO[bytes]", digest: "hashlib._Hash") -> None:
-        self._file, self._digest = file, digest
+        self._file = file
+        self._digest = digest
 
     def write(self, data: bytes) -> int:
         self._digest.update(data)

@@ -1,4 +1,5 @@
-"""Rows of a snapshot that are shown to people or tried: some that something is true of, or a sample from all over it.
+"""Rows of a snapshot that are shown to people or tried: some that something is true of, or a sample from all
+over it.
 
 A shard is read at a time, and no further than there is something to show.
 """
@@ -32,13 +33,16 @@ def look_up(
     """The first rows of which something is true, as a check shows them.
 
     Args:
-        may_have: whether a shard may have such a row, by its statistics; others are not read (default: all may).
+        may_have: whether a shard may have such a row, by its statistics; others are not read (default: all
+            may).
         splits: where they are looked for (default: all).
     """
     shown: list[Row] = []
     for split in splits or sorted(dataset.splits):
         for shard in shards_of(dataset.manifest, split):
-            if may_have is not None and not may_have(read_statistics(dataset.store, shard, dataset.manifest["hashes"])):
+            if may_have is not None and not may_have(
+                read_statistics(dataset.store, shard, dataset.manifest["hashes"])
+            ):
                 continue
             for rows in rows_of(dataset.store, shard):
                 places = np.flatnonzero(is_wrong(rows))[: SHOWN - len(shown)]
@@ -58,7 +62,10 @@ def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
             places = np.flatnonzero(np.isin(hashes, wanted))[:left]
             if len(places):
                 rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
-                rows_of_hashes += [(value, shown_row(split, row)) for value, row in zip(hashes[places].tolist(), rows, strict=True)]
+                rows_of_hashes += [
+                    (value, shown_row(split, row))
+                    for value, row in zip(hashes[places].tolist(), rows, strict=True)
+                ]
                 left -= len(places)
             if not left:
                 break
@@ -66,11 +73,16 @@ def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
 
 
 def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]]) -> list[Row]:
-    """The first rows of some classes, which are given by split. Only shards that have one of them, as their statistics say, are read."""
+    """The first rows of some classes, which are given by split.
+
+    Only shards that have one of them, as their statistics say, are read.
+    """
     shown: list[Row] = []
     for split, classes in wanted.items():
         for shard in shards_of(dataset.manifest, split):
-            if classes.isdisjoint(read_statistics(dataset.store, shard, dataset.manifest["hashes"])[target]["classes"]):
+            if classes.isdisjoint(
+                read_statistics(dataset.store, shard, dataset.manifest["hashes"])[target]["classes"]
+            ):
                 continue
             for rows in rows_of(dataset.store, shard):
                 values = rows.column(target)
@@ -83,7 +95,9 @@ def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]
     return shown
 
 
-def sampled_rows(dataset: Dataset, columns: list[str], most: int = 20_000) -> list[tuple[str, pa.RecordBatch]]:
+def sampled_rows(
+    dataset: Dataset, columns: list[str], most: int = 20_000
+) -> list[tuple[str, pa.RecordBatch]]:
     """Rows of what is trained on, from all over it, each part with its split."""
     names = [name for name in sorted(dataset.splits) if name == "train" or name.startswith("fold-")]
     shards = [(name, shard) for name in names for shard in shards_of(dataset.manifest, name)]
@@ -99,8 +113,12 @@ def sampled_rows(dataset: Dataset, columns: list[str], most: int = 20_000) -> li
 
 
 def shown_row(split: str, row: Mapping[str, Any]) -> Row:
-    """A row as people are shown it, with its split first; a column that is called so, too, is shown as ``column split``."""
-    values = {f"column {name}" if name == "split" else name: str(value)[:_LONGEST] for name, value in row.items()}
+    """A row as people are shown it, with its split first; a column that is called so, too, is shown as
+    ``column split``.
+    """
+    values = {
+        f"column {name}" if name == "split" else name: str(value)[:_LONGEST] for name, value in row.items()
+    }
     return {"split": split, **values}
 
 

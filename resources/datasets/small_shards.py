@@ -1,7 +1,9 @@
-"""Which small shards at the end of a split are written again together with the rows that are appended behind them.
+"""Which small shards at the end of a split are written again together with the rows that are appended behind
+them.
 
-Small shards must not become many, and an append must not write again what others appended before it. So shards are merged by tiers of
-size, as the levels of a log-structured merge tree are (O'Neil, Cheng, Gawlick & O'Neil, Acta Informatica 33, 1996).
+Small shards must not become many, and an append must not write again what others appended before it. So
+shards are merged by tiers of size, as the levels of a log-structured merge tree are (O'Neil, Cheng, Gawlick &
+O'Neil, Acta Informatica 33, 1996).
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,9 @@ _GATHERED = 32
 """Shards of one tier that are merged into one. So one append in 32 writes what the 31 before it wrote."""
 
 _BITS_OF_TIER = 5
-"""The sizes of a tier differ by less than a factor of 32, so that as many of its shards are one of the tier above."""
+"""The sizes of a tier differ by less than a factor of 32, so that as many of its shards are one of the tier
+above.
+"""
 
 
 def first_merged(sizes: Sequence[int], added: int, shard_bytes: int) -> int:

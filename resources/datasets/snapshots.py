@@ -1,10 +1,10 @@
 """Taking a dataset snapshot: an immutable set of shards, named by their content.
 
-``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are shared by all snapshots that
-have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column, the rules of what is hashed
-and counted of a row (the group, the column that names the split, the identity), and the dataset's name. Rows are read
-once, dealt into splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on
-disk until it is done.
+``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are
+shared by all snapshots that have them in common. The digest is a SHA-256 over the list of shards, the schema,
+the target column, the rules of what is hashed and counted of a row (the group, the column that names the
+split, the identity), and the dataset's name. Rows are read once, dealt into splits and spooled to disk, then
+cut; so a snapshot of any size takes the memory of some batches, and twice its size on disk until it is done.
 """
 
 import contextlib
@@ -52,8 +52,11 @@ from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
 _RULES = 2
-"""Of what :mod:`resources.datasets.statistics` counts, and of which rows and columns a source has. It is raised where one of them changes:
-what was read by others is read again, once, and has a digest of its own."""
+"""Of what :mod:`resources.datasets.statistics` counts, and of which rows and columns a source has.
+
+It is raised where one of them changes: what was read by others is read again, once, and has a digest of its
+own.
+"""
 
 
 def take_snapshot(
@@ -67,16 +70,18 @@ def take_snapshot(
 ) -> Snapshot:
     """Read the source, snapshot its content, and register it. The same content again gives the same snapshot.
 
-    It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had finished. Where its manifest was
-    written, and the catalog does not know it yet, the next one registers it.
+    It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had
+    finished. Where its manifest was written, and the catalog does not know it yet, the next one registers it.
 
     Args:
         made_by: what lineage says of who took it, such as the Dagster run.
         refresh: whether all is read again, also files that the snapshot before has by name, size and time.
-        places: of which the source may be, because the spec came over HTTP; None: of all that this process may read.
+        places: of which the source may be, because the spec came over HTTP; None: of all that this process
+            may read.
 
     Raises:
-        InvalidInput: the source's result, a column or the size is not accepted, or the source changed while it was read.
+        InvalidInput: the source's result, a column or the size is not accepted, or the source changed while
+            it was read.
         StoreError: the store refuses, or the disk is full.
     """
     recipe = source.model_dump(mode="json", exclude_none=True)
@@ -88,11 +93,20 @@ def take_snapshot(
     rules = _rules_of_hashes(source)
     with open_rows(store, catalog, source, places) as opened:
         digests = digests_of_parts(opened.parts)
-        trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former, rules)
+        trusted = (
+            former is not None
+            and former.parts is not None
+            and not refresh
+            and _is_readable(store, former, rules)
+        )
         added = former.added(digests) if former is not None and trusted else None
         if former is not None and added == []:
             return register(store, catalog, former.manifest)
-        if former is not None and added is not None and extends(former.read_as, [opened.parts[number] for number in added]):
+        if (
+            former is not None
+            and added is not None
+            and extends(former.read_as, [opened.parts[number] for number in added])
+        ):
             read_as = former.read_as
         else:
             added = None
@@ -103,14 +117,20 @@ def take_snapshot(
             cutter = Cutter(store, folder, source.target, rules, source.shard_bytes, _kinds_of_hashes(source))
             if former is not None and added is not None:
                 rows = read_parts((opened.parts[number] for number in added), read_as)
-                spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, rows)
+                spools, dealer, schema = _spool(
+                    folder, source, opened, _schema_of(store, former), former_key, rows
+                )
                 opened.check_unchanged()
                 cut = cutter.append(spools, former)
             else:
-                spools, dealer, schema = _spool(folder, source, opened, None, former_key, read_parts(opened.parts, read_as))
+                spools, dealer, schema = _spool(
+                    folder, source, opened, None, former_key, read_parts(opened.parts, read_as)
+                )
                 opened.check_unchanged()
                 _check_splits(source, {split: spool.rows for split, spool in spools.items()})
-                has_schema_of_former = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
+                has_schema_of_former = former is not None and former.manifest[
+                    "schema_sha256"
+                ] == _schema_sha256(schema)
                 cut = cutter.cut(spools, former if has_schema_of_former else None)
     manifest = _manifest(source, rules, schema, cut) | {
         "recipe": recipe,
@@ -147,21 +167,24 @@ def snapshot_for(
         refresh, places: as for :func:`take_snapshot`.
 
     Raises:
-        InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted. Or
-            the spec names a snapshot, which is not taken again.
+        InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the
+            source is not accepted. Or the spec names a snapshot, which is not taken again.
     """
     if spec.snapshot is None:
         taken = take_snapshot(store, catalog, spec.dataset, made_by, refresh=refresh, places=places)
         return _of_schema(catalog, usable(taken, "dataset", allow_deprecated=allow_deprecated), spec)
     if refresh:
-        raise InvalidInput(f"refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is")
+        raise InvalidInput(
+            f"refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is"
+        )
     try:
         snapshot = known_snapshot(catalog, spec.snapshot)
     except NotFound as error:
         raise InvalidInput(f"snapshot = {spec.snapshot!r} is not accepted: {error}") from None
     if (snapshot.name, snapshot.target) != (spec.dataset.name, spec.dataset.target):
         raise InvalidInput(
-            f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with the target {snapshot.target!r}, "
+            f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with "
+            f"the target {snapshot.target!r}, "
             f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
         )
     _check_dealing(snapshot, spec)
@@ -169,7 +192,9 @@ def snapshot_for(
 
 
 def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest of the snapshot that was its dataset's newest when this one was taken; None for the first, or where it is gone."""
+    """The manifest of the snapshot that was its dataset's newest when this one was taken; None for the first,
+    or where it is gone.
+    """
     before = manifest["lineage"]["before"]
     with contextlib.suppress(NotFound):
         return Dataset(store, manifest["name"], before).manifest if before else None
@@ -179,16 +204,20 @@ def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | 
 def _check_dealing(snapshot: Snapshot, spec: SweepSpec) -> None:
     """Refuse a snapshot whose checks of leaks would be of other rules than the spec's.
 
-    Shares, bounds of time and the seed are not compared: other ones may give the same snapshot, whose recipe is that of the first.
+    Shares, bounds of time and the seed are not compared: other ones may give the same snapshot, whose recipe
+    is that of the first.
     """
     had = _with_identity(snapshot.recipe)
     wanted = _with_identity(spec.dataset.model_dump(mode="json", exclude_none=True))
     for field in ("group", "split_column", "split_times", "checks.identity"):
         value = had.get(field)
-        is_same = bool(value) == bool(wanted.get(field)) if field == "split_times" else value == wanted.get(field)
+        is_same = (
+            bool(value) == bool(wanted.get(field)) if field == "split_times" else value == wanted.get(field)
+        )
         if not is_same:
             raise InvalidInput(
-                f"snapshot = {spec.snapshot!r} is not accepted: it was taken with dataset.{field} = {value!r}, and the spec has "
+                f"snapshot = {spec.snapshot!r} is not accepted: it was taken with dataset.{field} = "
+                f"{value!r}, and the spec has "
                 f"{wanted.get(field)!r}; leave snapshot out, and one is taken as the spec says"
             )
 
@@ -203,7 +232,8 @@ def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapsho
     wanted = spec.dataset.schema_sha256
     if wanted is not None and not snapshot.schema_sha256.startswith(wanted):
         raise InvalidInput(
-            f"dataset.schema_sha256 = {wanted!r} is not accepted: {snapshot.key} has the schema {snapshot.schema_sha256}"
+            f"dataset.schema_sha256 = {wanted!r} is not accepted: {snapshot.key} has the schema "
+            f"{snapshot.schema_sha256}"
             f"{find_schema(catalog, snapshot, wanted)}; `halving datasets diff` shows what changed"
         )
     return snapshot
@@ -286,7 +316,10 @@ def _manifest(source: DatasetSource, rules: str, schema: pa.Schema, cut: Cut) ->
         "schema_sha256": _schema_sha256(schema),
         "splits": {split: sum(shard.rows for shard in of_split) for split, of_split in cut.shards.items()},
         "hashes": rules,
-        "shards": {split: [[shard.sha256, shard.rows, shard.bytes] for shard in of_split] for split, of_split in cut.shards.items()},
+        "shards": {
+            split: [[shard.sha256, shard.rows, shard.bytes] for shard in of_split]
+            for split, of_split in cut.shards.items()
+        },
         "statistics": cut.statistics,
     }
     return {**manifest, "digest": _digest(manifest)}
@@ -298,32 +331,48 @@ def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
     if source.split_column or source.split_times:
         field = f"split_column = {source.split_column!r}" if source.split_column else "split_times"
         if missing := [name for name in REQUIRED_SPLITS if not rows.get(name)]:
-            raise InvalidInput(f"dataset.{field} is not accepted: of {total} rows none is in {missing}; there are {rows}")
+            raise InvalidInput(
+                f"dataset.{field} is not accepted: of {total} rows none is in {missing}; there are {rows}"
+            )
         return
     wanted = ["test", *fold_names(source.folds)] if source.folds else list(source.splits)
     for name in wanted:
         if not rows.get(name):
-            share = f"folds = {source.folds}" if name.startswith("fold-") else f"splits.{name} = {source.splits[name]}"
-            raise InvalidInput(f"dataset.{share} of {total} rows is empty; give a larger share, more rows, or a group with more values")
+            share = (
+                f"folds = {source.folds}"
+                if name.startswith("fold-")
+                else f"splits.{name} = {source.splits[name]}"
+            )
+            raise InvalidInput(
+                f"dataset.{share} of {total} rows is empty; give a larger share, more rows, or a group "
+                "with more values"
+            )
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash, the target and the name.
+    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's
+    hash, the target and the name.
 
-    It is over the rules of hashes, too: the checks of leaks are made of the hashes that they define, and others of what is counted by them.
+    It is over the rules of hashes, too: the checks of leaks are made of the hashes that they define, and
+    others of what is counted by them.
     """
     digest = sha256()
     for split in sorted(manifest["shards"]):
         for shard in shards_of(manifest, split):
             digest.update(f"{split} {shard.sha256} {shard.rows} {shard.bytes}\n".encode())
-    digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\nname {manifest['name']}\n".encode())
+    digest.update(
+        f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\nname {manifest['name']}\n".encode()
+    )
     digest.update(f"hashes {manifest['hashes']}\n".encode())
     return f"sha256:{digest.hexdigest()}"
 
 
 def _is_readable(store: Store, former: Former, rules: str) -> bool:
     """Whether its hashes and its schema are what a manifest would say of it now."""
-    return former.manifest["hashes"] == rules and _schema_sha256(_schema_of(store, former)) == former.manifest["schema_sha256"]
+    return (
+        former.manifest["hashes"] == rules
+        and _schema_sha256(_schema_of(store, former)) == former.manifest["schema_sha256"]
+    )
 
 
 def _schema_of(store: Store, former: Former) -> pa.Schema:
@@ -335,7 +384,8 @@ def _schema_of(store: Store, former: Former) -> pa.Schema:
 def _rules_of_hashes(source: DatasetSource) -> str:
     """Eight digits that are equal where the same is hashed and counted of a row."""
     rules = [_RULES, source.group, source.split_column, source.target]
-    # Only where it is given: without it they are those of snapshots that were taken before there was an identity.
+    # Only where it is given: without it they are those of snapshots that were taken before there was an
+    # identity.
     if source.checks.identity is not None:
         rules.append(source.checks.identity)
     return sha256(json.dumps(rules).encode()).hexdigest()[:8]

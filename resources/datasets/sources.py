@@ -1,7 +1,9 @@
-"""Where rows come from: a function's result, or what a spec names without code. Each source gives its rows in parts, in a fixed order.
+"""Where rows come from: a function's result, or what a spec names without code.
 
-A part that has an identity (a file with its size and time, a data file of a lake's table) is read once: a later snapshot that finds it
-again takes over what was made of it.
+Each source gives its rows in parts, in a fixed order.
+
+A part that has an identity (a file with its size and time, a data file of a lake's table) is read once: a
+later snapshot that finds it again takes over what was made of it.
 """
 
 import inspect
@@ -73,7 +75,9 @@ def open_source(source: DatasetSource, places: Places | None = None) -> OpenedSo
     from resources.datasets.lake_sources import open_delta, open_iceberg
 
     is_delta = given.delta is not None
-    parts, facts = open_delta(given.delta, given.version, field, places) if is_delta else open_iceberg(given, field)
+    parts, facts = (
+        open_delta(given.delta, given.version, field, places) if is_delta else open_iceberg(given, field)
+    )
     return OpenedSource(parts, facts)
 
 
@@ -92,11 +96,13 @@ def transformed(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Ite
             made = transform(pa.table(rows))
         except Exception as error:
             raise InvalidInput(
-                f"dataset.transform = {source.transform!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
+                f"dataset.transform = {source.transform!r} is not accepted: it raised "
+                f"{type(error).__name__} at {where(error)}: {error}"
             ) from error
         if not isinstance(made, pa.Table):
             raise InvalidInput(
-                f"dataset.transform = {source.transform!r} is not accepted: it returned {type(made).__name__}; return a pyarrow.Table"
+                f"dataset.transform = {source.transform!r} is not accepted: it returned "
+                f"{type(made).__name__}; return a pyarrow.Table"
             )
         yield from made.to_batches()
 
@@ -113,12 +119,17 @@ def _function(field: str, path: str, places: Places | None) -> OpenedSource:
     if isinstance(loaded, str | os.PathLike):
         folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
         if isinstance(folder, Path) and not folder.is_dir():
-            raise InvalidInput(f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
-        bounds = None if places is None or _is_own(load) else places  # what the project's own code names is its own affair
+            raise InvalidInput(
+                f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder"
+            )
+        # what the project's own code names is its own affair
+        bounds = None if places is None or _is_own(load) else places
         if bounds is not None:
             bounds.check(field, str(loaded))
         opened = _folder(str(loaded), None, field, bounds)
-        return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
+        return OpenedSource(
+            opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged
+        )
     part = Part(None, lambda: _loaded_batches(field, path, loaded))
     if isinstance(loaded, dataset.FileSystemDataset):
         _refuse_other_fragments(f"{field} = {path!r}", loaded)
@@ -127,9 +138,11 @@ def _function(field: str, path: str, places: Places | None) -> OpenedSource:
 
 
 def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> None:
-    """Refuse a ``pyarrow.dataset`` that has the columns of its first file, where later files have others, of which it would say nothing.
+    """Refuse a ``pyarrow.dataset`` that has the columns of its first file, where later files have others, of
+    which it would say nothing.
 
-    Where it was given a schema, which is another than the first file's, that is what its rows are meant to have.
+    Where it was given a schema, which is another than the first file's, that is what its rows are meant to
+    have.
     """
     from pyarrow import dataset
 
@@ -147,8 +160,10 @@ def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> N
             kind = plain_type(of_first.field(column.name).type)
             if column.type != kind:
                 raise InvalidInput(
-                    f"{field} is not accepted: the column {column.name!r} is {kind} in {first.path}, whose columns the pyarrow.dataset "
-                    f"has, and {later.physical_schema.field(column.name).type} in {later.path}; give pyarrow.dataset.dataset a schema"
+                    f"{field} is not accepted: the column {column.name!r} is {kind} in {first.path}, whose "
+                    "columns the pyarrow.dataset "
+                    f"has, and {later.physical_schema.field(column.name).type} in {later.path}; give "
+                    "pyarrow.dataset.dataset a schema"
                 )
 
 
@@ -169,7 +184,8 @@ def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBat
         loaded = loaded.to_batches()
     if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
         raise InvalidInput(
-            f"{field} = {path!r} is not accepted: it returned {type(loaded).__name__}; return a pyarrow.Table "
+            f"{field} = {path!r} is not accepted: it returned {type(loaded).__name__}; return a "
+            "pyarrow.Table "
             "(pyarrow.Table.from_pandas for a DataFrame), an iterator of record batches, or a folder's path"
         )
     given = iter(loaded)
@@ -184,7 +200,8 @@ def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBat
             return
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise InvalidInput(
-                f"{field} = {path!r} is not accepted: it gave {type(rows).__name__} among its rows; give pyarrow record batches"
+                f"{field} = {path!r} is not accepted: it gave {type(rows).__name__} among its rows; give "
+                "pyarrow record batches"
             )
         yield from rows.to_batches() if isinstance(rows, pa.Table) else [rows]
 
@@ -194,7 +211,9 @@ def _raised(field: str, path: str, error: Exception) -> str:
 
 
 def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about 4 to 8 MiB: large ones are sliced, and small ones are put together."""
+    """The same rows in batches of about 4 to 8 MiB: large ones are sliced, and small ones are put
+    together.
+    """
     pending: list[pa.RecordBatch] = []
     size = 0
     for rows in batches:
@@ -202,15 +221,21 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> It
             continue
         if pending and not rows.schema.equals(pending[0].schema):
             yield _together(pending)
-            pending, size = [], 0
-        step = max(1, rows.num_rows * BATCH_BYTES // max(1, rows.nbytes)) if rows.nbytes > most else rows.num_rows
+            pending = []
+            size = 0
+        step = (
+            max(1, rows.num_rows * BATCH_BYTES // max(1, rows.nbytes))
+            if rows.nbytes > most
+            else rows.num_rows
+        )
         for begin in range(0, rows.num_rows, step):
             part = rows.slice(begin, step)
             pending.append(part)
             size += part.nbytes
             if size >= BATCH_BYTES or len(pending) >= _MAX_PENDING:
                 yield _together(pending)
-                pending, size = [], 0
+                pending = []
+                size = 0
     if pending:
         yield _together(pending)
 

@@ -1,9 +1,11 @@
-"""Which split a row belongs to: a pure function of the row and the spec, so that a row never changes its split.
+"""Which split a row belongs to: a pure function of the row and the spec, so that a row never changes its
+split.
 
-By shares, a row's group is hashed with the seed to a fraction of [0, 1), and the splits divide that interval among them: test first, then
-the others by name. So a row that is added, removed or moved has no effect on another, and a share that grows takes rows from its neighbours
-only. Without a group all columns but the target are hashed, of those that the dataset's first snapshot had: a column that is added later
-moves no row. How many rows a split gets is binomial: about 1,000 +- 28 of 5,000 at a share of 0.2.
+By shares, a row's group is hashed with the seed to a fraction of [0, 1), and the splits divide that interval
+among them: test first, then the others by name. So a row that is added, removed or moved has no effect on
+another, and a share that grows takes rows from its neighbours only. Without a group all columns but the
+target are hashed, of those that the dataset's first snapshot had: a column that is added later moves no row.
+How many rows a split gets is binomial: about 1,000 +- 28 of 5,000 at a share of 0.2.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,16 +45,23 @@ class Dealer:
     deal: Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]
 
 
-def make_dealer(source: DatasetSource, schema: pa.Schema, default_group: Sequence[str] = (), former_key: FormerKey | None = None) -> Dealer:
+def make_dealer(
+    source: DatasetSource,
+    schema: pa.Schema,
+    default_group: Sequence[str] = (),
+    former_key: FormerKey | None = None,
+) -> Dealer:
     """Make the dealer of a spec for rows of a schema.
 
     Args:
-        default_group: the columns that decide where neither the spec has a ``group`` nor the dataset a former snapshot; none: all but the
-            target.
-        former_key: what decided before where the spec had no ``group``. It decides again, so that a column that is added moves no row.
+        default_group: the columns that decide where neither the spec has a ``group`` nor the dataset a former
+            snapshot; none: all but the target.
+        former_key: what decided before where the spec had no ``group``. It decides again, so that a column
+            that is added moves no row.
 
     Raises:
-        InvalidInput: the spec names a column that is not there, or a column that decided is not there any more.
+        InvalidInput: the spec names a column that is not there, or a column that decided is not there any
+            more.
     """
     columns = schema.names
     for field, named in (
@@ -64,12 +73,16 @@ def make_dealer(source: DatasetSource, schema: pa.Schema, default_group: Sequenc
     ):
         for column in named:
             if column not in columns:
-                raise InvalidInput(f"dataset.{field} = {column!r} is not accepted: the columns are {list(columns)}")
+                raise InvalidInput(
+                    f"dataset.{field} = {column!r} is not accepted: the columns are {list(columns)}"
+                )
     if source.split_column:
         return Dealer((), _by_column(source.split_column))
     if source.split_times:
         times = source.split_times
-        return Dealer((), _by_time(times.column, [times.validation, times.test], ["train", "validation", "test"]))
+        return Dealer(
+            (), _by_time(times.column, [times.validation, times.test], ["train", "validation", "test"])
+        )
     key = _key_of(source, schema, default_group, former_key)
     shares = _folded(source.splits, source.folds) if source.folds else source.splits
     names, bounds = thresholds(shares)
@@ -88,7 +101,9 @@ def deal_table(source: DatasetSource, table: pa.Table) -> Dealt:
     return make_dealer(source, table.schema).deal(rows, column_words(rows))
 
 
-def _key_of(source: DatasetSource, schema: pa.Schema, default_group: Sequence[str], former_key: FormerKey | None) -> tuple[str, ...]:
+def _key_of(
+    source: DatasetSource, schema: pa.Schema, default_group: Sequence[str], former_key: FormerKey | None
+) -> tuple[str, ...]:
     """The columns by whose hash rows are dealt."""
     if source.group:
         return tuple(source.group)
@@ -111,18 +126,26 @@ def _check_key(former_key: FormerKey, schema: pa.Schema) -> None:
             changes.append(f"{column} is {kind} and was {former_kind}")
     if changes:
         raise InvalidInput(
-            f"dataset.group is needed: the rows of {former_key.snapshot} were dealt by the hash of {listed(list(former_key.types))}, of "
-            f"which now {listed(changes)}. So all rows would be dealt anew, and rows of the test split be trained on. Give group, columns "
-            "that tell rows from each other and stay as they are; or redeal: true, which deals all rows anew all the same"
+            f"dataset.group is needed: the rows of {former_key.snapshot} were dealt by the hash of "
+            f"{listed(list(former_key.types))}, of "
+            f"which now {listed(changes)}. So all rows would be dealt anew, and rows of the test split be "
+            "trained on. Give group, columns "
+            "that tell rows from each other and stay as they are; or redeal: true, which deals all rows "
+            "anew all the same"
         )
 
 
 def thresholds(shares: Mapping[str, float]) -> tuple[list[str], Words]:
-    """The splits, test first and the others sorted by name, and where each but the first begins, in parts of 2**64. Exact: 0.1 is a tenth.
+    """The splits, test first and the others sorted by name, and where each but the first begins, in parts of
+    2**64.
+
+    Exact: 0.1 is a tenth.
 
     So what is held out depends on its own share alone, and not on the other splits or folds.
     """
-    names, total, bounds = sorted(shares, key=lambda name: (name != _HELD_OUT, name)), Fraction(0), []
+    names = sorted(shares, key=lambda name: (name != _HELD_OUT, name))
+    total = Fraction(0)
+    bounds = []
     for name in names[:-1]:
         total += Fraction(repr(float(shares[name])))
         bounds.append(min(2**64 - 1, int(total * 2**64)))
@@ -144,10 +167,17 @@ def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], D
 
     def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
         values = rows.column(column)
-        if values.null_count or not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            what = f"{values.null_count} nulls among {len(values)} rows" if values.null_count else f"values of the type {values.type}"
+        if values.null_count or not (
+            pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        ):
+            what = (
+                f"{values.null_count} nulls among {len(values)} rows"
+                if values.null_count
+                else f"values of the type {values.type}"
+            )
             raise InvalidInput(
-                f"dataset.split_column = {column!r} is not accepted: it has {what}; give a column with a split's name in each"
+                f"dataset.split_column = {column!r} is not accepted: it has {what}; give a column with a "
+                "split's name in each"
             )
         coded = values.dictionary_encode()
         names = coded.dictionary.to_pylist()
@@ -155,29 +185,45 @@ def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], D
             try:
                 check_name("split", name)
             except InvalidInput:
-                raise InvalidInput(f"dataset.split_column = {column!r} is not accepted: it holds {name!r:.80}; {NAME_RULE}") from None
+                raise InvalidInput(
+                    f"dataset.split_column = {column!r} is not accepted: it holds {name!r:.80}; {NAME_RULE}"
+                ) from None
         seen.update(names)
         if len(seen) > _MOST_SPLITS:
             shown = listed(sorted(seen)[:_SHOWN])
-            raise InvalidInput(f"dataset.split_column = {column!r} is not accepted: more than {_MOST_SPLITS} splits ({shown}, …)")
+            raise InvalidInput(
+                f"dataset.split_column = {column!r} is not accepted: more than {_MOST_SPLITS} splits "
+                f"({shown}, …)"
+            )
         codes = coded.indices.to_numpy()
         return {name: np.flatnonzero(codes == number) for number, name in enumerate(names)}
 
     return deal
 
 
-def _by_time(column: str, starts: list[datetime], names: list[str]) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
+def _by_time(
+    column: str, starts: list[datetime], names: list[str]
+) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
     def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
         values = rows.column(column)
         kind = values.type
         if values.null_count or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-            what = f"{values.null_count} nulls among {len(values)} rows" if values.null_count else f"values of the type {kind}"
-            raise InvalidInput(f"dataset.split_times.column = {column!r} is not accepted: it has {what}; give dates or timestamps")
+            what = (
+                f"{values.null_count} nulls among {len(values)} rows"
+                if values.null_count
+                else f"values of the type {kind}"
+            )
+            raise InvalidInput(
+                f"dataset.split_times.column = {column!r} is not accepted: it has {what}; give dates or "
+                "timestamps"
+            )
         if pa.types.is_date(kind):
             values = values.cast(pa.timestamp("s" if kind == pa.date32() else "ms"))
         unit = values.type.unit
         ticks = values.cast(pa.int64()).to_numpy()
-        bounds = pc.cast(pa.array([start.replace(tzinfo=None) for start in starts], pa.timestamp("us")), pa.int64()).to_numpy()
+        bounds = pc.cast(
+            pa.array([start.replace(tzinfo=None) for start in starts], pa.timestamp("us")), pa.int64()
+        ).to_numpy()
         # A bound between two ticks of a coarser unit belongs to the later one: what is before it is earlier.
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
         edges = np.array([-(-int(bound) * per_second // 10**6) for bound in bounds], np.int64)

@@ -1,4 +1,6 @@
-"""A split's rows on this machine's disk, in the order in which they came, until it is known how many there are."""
+"""A split's rows on this machine's disk, in the order in which they came, until it is known how many there
+are.
+"""
 
 from array import array
 from bisect import bisect_right
@@ -28,13 +30,16 @@ class Spool:
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         folder.mkdir(parents=True)
         self.schema = schema
-        self._rows_path, self._hashes_path = folder / "rows.arrow", folder / "hashes"
+        self._rows_path = folder / "rows.arrow"
+        self._hashes_path = folder / "hashes"
         self._sink = pa.OSFile(str(self._rows_path), "wb")
         self._writer = pa.ipc.new_file(self._sink, schema)
         self._hashes = self._hashes_path.open("wb")
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._counts, self._sizes = array("q"), array("q")  # rows and bytes of each batch
+        # rows and bytes of each batch
+        self._counts = array("q")
+        self._sizes = array("q")
 
     def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
         """Add rows and their hashes, shape (rows, kinds)."""
@@ -51,7 +56,8 @@ class Spool:
         self.close()
         self._starts = list(accumulate(self._counts, initial=0))
         self._offsets = list(accumulate(self._sizes, initial=0))
-        self.rows, self.bytes = self._starts[-1], self._offsets[-1]
+        self.rows = self._starts[-1]
+        self.bytes = self._offsets[-1]
         self._reader = self._opened()
 
     def close(self) -> None:
@@ -91,17 +97,21 @@ class Spool:
     def hashes(self, begin: int, end: int) -> Words:
         """The hashes of these rows, shape (rows, kinds)."""
         kinds = self._kinds
-        return np.fromfile(self._hashes_path, np.uint64, (end - begin) * kinds, offset=begin * kinds * 8).reshape(-1, kinds)
+        return np.fromfile(
+            self._hashes_path, np.uint64, (end - begin) * kinds, offset=begin * kinds * 8
+        ).reshape(-1, kinds)
 
     def _opened(self) -> pa.RecordBatchFileReader:
-        return pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))  # not mapped: what was read would count as its memory
+        # not mapped: what was read would count as its memory
+        return pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))
 
     def _write(self) -> None:
         if not self._pending:
             return
         # Arrow copies also a single one.
         rows = self._pending[0] if len(self._pending) == 1 else pa.concat_batches(self._pending)
-        self._pending, self._pending_bytes = [], 0
+        self._pending = []
+        self._pending_bytes = 0
         self._writer.write_batch(rows)
         self._counts.append(rows.num_rows)
         self._sizes.append(int(row_bytes(rows).sum()))
@@ -142,7 +152,9 @@ class JoinedSpools:
         return min(bisect_right(bounds, value), len(self._spools)) - 1
 
     def _parts(self, begin: int, end: int) -> Iterator[tuple[Spool, int, int]]:
-        """The spools that have some of these rows, with the first of them and the one behind the last, counted in the spool."""
+        """The spools that have some of these rows, with the first of them and the one behind the last,
+        counted in the spool.
+        """
         for spool, start in zip(self._spools, self._starts, strict=False):
             first = max(begin - start, 0)
             last = min(end - start, spool.rows)

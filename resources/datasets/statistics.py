@@ -1,4 +1,7 @@
-"""What a snapshot's columns hold: what is missing, the least and the greatest value, the target's classes. Parts add up to the whole."""
+"""What a snapshot's columns hold: what is missing, the least and the greatest value, the target's classes.
+
+Parts add up to the whole.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,13 +17,18 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _LONGEST = 100  # characters of a text that is shown
 _TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
 Statistics = dict[str, dict[str, Any]]
-"""By column: ``nulls`` (of floats NaN, too), ``null_items`` within lists (where there are some), ``not_utf8`` (where a text is not),
-``min``, ``max`` (where it has an order), and of the target ``classes``: how many rows each has."""
+"""By column: ``nulls`` (of floats NaN, too), ``null_items`` within lists (where there are some), ``not_utf8``
+(where a text is not), ``min``, ``max`` (where it has an order), and of the target ``classes``: how many rows
+each has.
+"""
 
 
 def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
     """The statistics of a batch of rows."""
-    return {name: _of_column(column, name == target) for name, column in zip(rows.schema.names, rows.columns, strict=True)}
+    return {
+        name: _of_column(column, name == target)
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
 
 
 def merged(parts: Iterable[Statistics]) -> Statistics:
@@ -70,8 +78,11 @@ def _added(one: dict[str, int] | None, other: dict[str, int] | None) -> dict[str
 
 
 def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"nulls": missing(column).true_count if pa.types.is_floating(column.type) else column.null_count}
-    values, null_items = column, 0
+    found: dict[str, Any] = {
+        "nulls": missing(column).true_count if pa.types.is_floating(column.type) else column.null_count
+    }
+    values = column
+    null_items = 0
     while pa.types.is_nested(values.type) and not pa.types.is_struct(values.type):
         values = values.flatten()
         null_items += values.null_count
@@ -80,7 +91,12 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
         found["null_items"] = null_items
     if not _is_utf8(column):
         found["not_utf8"] = True
-    if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+    if not (
+        pa.types.is_struct(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
         found |= _bounds(comparable(values))
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
         counted = pc.value_counts(column.drop_null())
@@ -104,7 +120,9 @@ def _is_utf8(column: pa.Array) -> bool:
 
 
 def _bounds(values: pa.Array) -> dict[str, Any]:
-    """``min`` and ``max``; nothing where there are none, or none that Python has: times after the year 9999, texts that are not UTF-8."""
+    """``min`` and ``max``; nothing where there are none, or none that Python has: times after the year 9999,
+    texts that are not UTF-8.
+    """
     try:
         bounds = _of_plain_floats(values) or pc.min_max(values).as_py()
     except (pa.ArrowNotImplementedError, OverflowError, ValueError):
@@ -115,11 +133,14 @@ def _bounds(values: pa.Array) -> dict[str, Any]:
 
 
 def _of_plain_floats(values: pa.Array) -> dict[str, Any] | None:
-    """The bounds of floats without nulls and NaN by NumPy, which is seven times as fast at it as Arrow; None of anything else."""
+    """The bounds of floats without nulls and NaN by NumPy, which is seven times as fast at it as Arrow; None
+    of anything else.
+    """
     if not pa.types.is_floating(values.type) or values.null_count or not len(values):
         return None
     numbers = values.to_numpy()
-    least, most = numbers.min(), numbers.max()
+    least = numbers.min()
+    most = numbers.max()
     return {"min": least.item(), "max": most.item()} if least == least else None
 
 
@@ -131,7 +152,9 @@ def missing(values: pa.Array) -> pa.Array:
 def comparable(values: pa.Array) -> pa.Array:
     """Of the types that Arrow does not compare: durations in seconds, and half precision as single."""
     if pa.types.is_duration(values.type):
-        return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[values.type.unit]))
+        return pc.divide(
+            values.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[values.type.unit])
+        )
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 

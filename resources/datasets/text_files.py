@@ -22,7 +22,8 @@ _MARKS = {  # the longer ones first, since UTF-32's begins with UTF-16's
 
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
-_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # how such files begin, and what their names should end with
+# how such files begin, and what their names should end with
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 @dataclass
@@ -62,7 +63,9 @@ class TextFile:
 
 @contextlib.contextmanager
 def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
-    """Open a text file. A byte order mark says its encoding; without one it is the one that is given, or else UTF-8.
+    """Open a text file.
+
+    A byte order mark says its encoding; without one it is the one that is given, or else UTF-8.
 
     Raises:
         ValueError: it holds bytes that no text has.
@@ -77,7 +80,10 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
         chosen = _MARKS[mark] if mark else codecs.lookup(encoding or "utf-8").name
         if b"\0" in head and not chosen.startswith(("utf-16", "utf-32")):
             shown = "UTF-8" if chosen in UTF_8 else chosen
-            raise ValueError(f"it has NUL bytes, so it is not {shown} text; say what it is, for example encoding: utf-16-le")
+            raise ValueError(
+                f"it has NUL bytes, so it is not {shown} text; say what it is, for example encoding: "
+                "utf-16-le"
+            )
         yield TextFile(file.shown, chosen, head, stream)
 
 

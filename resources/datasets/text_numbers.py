@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 EXACT = 2**53
 """Up to here each whole number is a double."""
 _SUSPECT = r"^\s*[+-]?[0-9]+(?:\.0*)?\s*$|[eE][+]?[0-9]{3}"
-"""Texts of far doubles that may be others than is written: whole numbers, and those that are too large for any."""
+"""Texts of far doubles that may be others than is written: whole numbers, and those that are too large for
+any.
+"""
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _NOT_ZERO = r"^\s*[+-]?[0.]*[1-9]"
 
@@ -37,7 +39,14 @@ class Numbers:
         self.has_negative |= lowest < 0
         if self.inexact is None and (lowest < -EXACT or highest > EXACT):
             is_far = pc.greater_equal(pc.abs(numbers.cast(pa.float64(), safe=False)), float(EXACT))
-            self.inexact = next((str(number) for number in numbers.filter(is_far).to_pylist() if int(float(number)) != number), None)
+            self.inexact = next(
+                (
+                    str(number)
+                    for number in numbers.filter(is_far).to_pylist()
+                    if int(float(number)) != number
+                ),
+                None,
+            )
 
     def see_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
         """Look at doubles, and at the texts that they were read from."""
@@ -54,11 +63,15 @@ class Numbers:
         if self.inexact is not None and pa.types.is_floating(kind):
             raise ValueError(f"has the number {self.inexact}, which a column of doubles would round")
         if self.has_negative and kind == pa.uint64():
-            raise ValueError("has numbers below 0 and beyond 2**63, for which there is no type of whole numbers")
+            raise ValueError(
+                "has numbers below 0 and beyond 2**63, for which there is no type of whole numbers"
+            )
 
 
 def is_exact(text: str) -> bool:
-    """Whether a double is the number that is written: a whole one as it is, another one as near as a double can be, and not as 0."""
+    """Whether a double is the number that is written: a whole one as it is, another one as near as a double
+    can be, and not as 0.
+    """
     text = text.strip()
     number = float(text)
     if math.isinf(number):

@@ -1,4 +1,6 @@
-"""The parts of a source as one: the union of their columns, found before a row is read, and their rows brought to it."""
+"""The parts of a source as one: the union of their columns, found before a row is read, and their rows
+brought to it.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +13,8 @@ from resources.datasets.ahead import done_ahead
 from resources.datasets.file_sources import Part
 from resources.source_files.columns import Columns, united, without_index
 
-_AT_ONCE = 4  # parts that are asked for their columns: of a text file that reads it, some blocks of 8 MiB at a time
+# parts that are asked for their columns: of a text file that reads it, some blocks of 8 MiB at a time
+_AT_ONCE = 4
 
 
 def unite_columns(field: str, parts: Sequence[Part]) -> pa.Schema | None:
@@ -40,7 +43,10 @@ def extends(former: pa.Schema | None, parts: Sequence[Part]) -> bool:
     if former is None:
         return False
     with suppress(InvalidInput):  # which is said of the files by their names, when all are united
-        return united("", chain([("", Columns(former, optional=True))], done_ahead(_said, parts, _AT_ONCE))) == former
+        return (
+            united("", chain([("", Columns(former, optional=True))], done_ahead(_said, parts, _AT_ONCE)))
+            == former
+        )
     return False
 
 

@@ -1,4 +1,6 @@
-"""Checks of the catalog as a database: there, of this version's schema, sound, and with a clock like this machine's."""
+"""Checks of the catalog as a database: there, of this version's schema, sound, and with a clock like this
+machine's.
+"""
 
 import os
 import time
@@ -20,13 +22,16 @@ _SKEW_SECONDS = 5.0
 
 
 def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
-    """That the catalog answers, and with which schema: without opening it as the application does, which would bring it up to date."""
+    """That the catalog answers, and with which schema: without opening it as the application does, which
+    would bring it up to date.
+    """
     url = url or _url_of(store)
     if url is None:
         what = f"no catalog is named for the store {store.root}"
         yield Finding(ERROR, what, "sweeps cannot run", "set HALVING_CATALOG to a Postgres URL")
         return
-    shown, head = masked(url), newest_revision()
+    shown = masked(url)
+    head = newest_revision()
     try:
         if not _exists(url):
             yield Finding(OK, f"there is no catalog at {shown} yet: the first sweep, or server, makes it")
@@ -36,7 +41,10 @@ def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
         yield Finding(
             ERROR,
             f"the catalog {shown} does not answer: {str(error).splitlines()[0]}",
-            "sweeps cannot go on, and pages show nothing of them; trainings go on to their next rung and wait there",
+            (
+                "sweeps cannot go on, and pages show nothing of them; trainings go on to their next rung and "
+                "wait there"
+            ),
             "start the database, or look at HALVING_CATALOG and the network",
         )
         return
@@ -45,15 +53,25 @@ def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
     elif revision is not None and revision > head:
         yield Finding(
             ERROR,
-            f"the catalog {shown} has the schema {revision}, and this version of Halving knows those up to {head}",
+            (
+                f"the catalog {shown} has the schema {revision}, and this version of Halving knows those "
+                "up to "
+                f"{head}"
+            ),
             "this version cannot use it, and would damage it",
             "install the version that the others use, or a newer one",
         )
     else:
         yield Finding(
             WARNING,
-            f"the catalog {shown} has {f'the schema {revision}' if revision else 'no schema'}, and this version of Halving has {head}",
-            "the first command or server of this version brings it up to date; older versions cannot use it then",
+            (
+                f"the catalog {shown} has {f'the schema {revision}' if revision else 'no schema'}, and this "
+                f"version of Halving has {head}"
+            ),
+            (
+                "the first command or server of this version brings it up to date; older versions cannot use "
+                "it then"
+            ),
             "stop what runs with the older version, make a backup, and begin with this one",
             lambda: f"{open_catalog(store, url)!r} was brought up to {head}",
         )
@@ -67,10 +85,18 @@ def check_soundness(catalog: Catalog) -> Iterator[Finding]:
         refused = None if is_file else session.scalar(text("SHOW transaction_read_only"))
     if told != ["ok"]:
         means = "what it says of sweeps, trials and models cannot be trusted"
-        yield Finding(ERROR, f"{catalog!r} is damaged: {'; '.join(map(str, told))}", means, "bring it back from a backup: halving restore")
+        yield Finding(
+            ERROR,
+            f"{catalog!r} is damaged: {'; '.join(map(str, told))}",
+            means,
+            "bring it back from a backup: halving restore",
+        )
     elif refused == "on":
         yield Finding(
-            ERROR, f"{catalog!r} may only be read: it is a replica", "no decision can be written", "name the primary in HALVING_CATALOG"
+            ERROR,
+            f"{catalog!r} may only be read: it is a replica",
+            "no decision can be written",
+            "name the primary in HALVING_CATALOG",
         )
     else:
         try:

@@ -17,17 +17,24 @@ def check_cluster() -> Iterator[Finding]:
         if load_cluster() is None:
             yield Finding(OK, f"no cluster is configured ({VARIABLE}): trials run on their workers' machines")
             return
-        api, where = core_api(), namespace()
+        api = core_api()
+        where = namespace()
     except InvalidInput as error:
-        yield Finding(ERROR, str(error), "no trial can get a pod", f"correct the file, or {VARIABLE} and KUBECONFIG")
+        yield Finding(
+            ERROR, str(error), "no trial can get a pod", f"correct the file, or {VARIABLE} and KUBECONFIG"
+        )
         return
     refused: list[str] = []
-    answered(lambda: api.list_namespaced_pod(where, limit=1, _request_timeout=_TIMEOUT_SECONDS), refused.append)
+    answered(
+        lambda: api.list_namespaced_pod(where, limit=1, _request_timeout=_TIMEOUT_SECONDS), refused.append
+    )
     if refused and "does not answer" in refused[0]:
         means = "no trial can get a pod, and nobody hears of those that run; those go on"
         yield Finding(ERROR, refused[0], means, "look at the network and KUBECONFIG: kubectl cluster-info")
         return
-    missing = [f"{verb} {kind}" for kind, verbs in _NEEDED.items() for verb in verbs if not _may(where, verb, kind)]
+    missing = [
+        f"{verb} {kind}" for kind, verbs in _NEEDED.items() for verb in verbs if not _may(where, verb, kind)
+    ]
     if missing:
         means = "pods of trials cannot be watched or ended"
         yield Finding(
@@ -48,5 +55,7 @@ def _may(where: str, verb: str, kind: str) -> bool:
             resource_attributes=client.V1ResourceAttributes(namespace=where, verb=verb, resource=kind)
         )
     )
-    told = client.AuthorizationV1Api().create_self_subject_access_review(asked, _request_timeout=_TIMEOUT_SECONDS)
+    told = client.AuthorizationV1Api().create_self_subject_access_review(
+        asked, _request_timeout=_TIMEOUT_SECONDS
+    )
     return bool(told.status.allowed)

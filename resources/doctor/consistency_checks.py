@@ -14,7 +14,12 @@ from halving.data.shards import shards_of
 from halving.doctor.checks import ERROR, OK, WARNING, Finding
 from halving.errors import Damaged
 from halving.query.runs import in_threads, list_names, read_run
-from resources.analysis.named_contents import FROM_A_BACKUP, contents_of_models, contents_of_paused_trials, find_missing
+from resources.analysis.named_contents import (
+    FROM_A_BACKUP,
+    contents_of_models,
+    contents_of_paused_trials,
+    find_missing,
+)
 from resources.analysis.run_index import Refresher
 from resources.catalog import Catalog, ModelVersionRow, RunRow, SnapshotRow, SweepRow
 from resources.datasets.known_snapshots import snapshot_key
@@ -25,12 +30,13 @@ from resources.scheduling.sweeps import OPEN
 _SAMPLE = 200
 _SHOWN = 5
 _TAKE_AGAIN = "dvc pull; or launch the sweep's spec again, which takes it from its source"
-_READABLE, _NO_RUN = "readable", "its folder has no record: it was killed while it began"
+_READABLE = "readable"
+_NO_RUN = "its folder has no record: it was killed while it began"
 
 
 def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Iterator[Finding]:
-    """That the store has what the catalog names: all of models and reports, the snapshots in use with their shards, with the parts of
-    sharded checkpoints; of paused trials a sample, or all.
+    """That the store has what the catalog names: all of models and reports, the snapshots in use with their
+    shards, with the parts of sharded checkpoints; of paused trials a sample, or all.
     """
     with catalog.read() as session:
         contents = contents_of_models(session)
@@ -48,25 +54,52 @@ def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Itera
         yield Finding(ERROR, more, gone[_SHOWN].means, gone[_SHOWN].mend)
     if not gone:
         count = len({content.digest for content in contents}) + len(snapshots)
-        yield Finding(OK, f"the store has the {count} checkpoints, reports and snapshots of the catalog that were looked for")
+        yield Finding(
+            OK,
+            (
+                f"the store has the {count} checkpoints, reports and snapshots of the catalog that were "
+                "looked "
+                "for"
+            ),
+        )
 
 
 def check_snapshots(store: Store, catalog: Catalog) -> Iterator[Finding]:
     """That the catalog knows each snapshot that the store has."""
     datasets = {name: find_unregistered(store, catalog, name) for name in store.names("datasets")}
-    lacking = {name: len(of_dataset.manifests) for name, of_dataset in datasets.items() if of_dataset.manifests}
-    faults = [f"{file}: {fault}" for of_dataset in datasets.values() for file, fault in of_dataset.faults.items()]
+    lacking = {
+        name: len(of_dataset.manifests) for name, of_dataset in datasets.items() if of_dataset.manifests
+    }
+    faults = [
+        f"{file}: {fault}" for of_dataset in datasets.values() for file, fault in of_dataset.faults.items()
+    ]
     for fault in faults[:_SHOWN]:
         means = "no list has its snapshot, which may have been in use; its shards stay where they are"
-        yield Finding(WARNING, f"the manifest of a snapshot cannot be read: {fault}", means, f"dvc pull; or {FROM_A_BACKUP}")
+        yield Finding(
+            WARNING,
+            f"the manifest of a snapshot cannot be read: {fault}",
+            means,
+            f"dvc pull; or {FROM_A_BACKUP}",
+        )
     if len(faults) > _SHOWN:
-        yield Finding(WARNING, f"{len(faults) - _SHOWN} more manifests cannot be read", "no list has their snapshots", FROM_A_BACKUP)
+        yield Finding(
+            WARNING,
+            f"{len(faults) - _SHOWN} more manifests cannot be read",
+            "no list has their snapshots",
+            FROM_A_BACKUP,
+        )
     if lacking:
         shown = [f"{count} of {name}" for name, count in lacking.items()]
         yield Finding(
             WARNING,
-            f"the store has {sum(lacking.values())} snapshots that the catalog lacks: {', '.join(shown[:_SHOWN])}",
-            "a process was killed before it had them registered, or the catalog is older than the store: no list has them",
+            (
+                f"the store has {sum(lacking.values())} snapshots that the catalog lacks: "
+                f"{', '.join(shown[:_SHOWN])}"
+            ),
+            (
+                "a process was killed before it had them registered, or the catalog is older than the store: "
+                "no list has them"
+            ),
             "the dataset's next snapshot registers them",
             partial(_adopted, store, catalog, list(lacking)),
         )
@@ -99,10 +132,20 @@ def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
     states = dict(zip(lacking, in_threads(lambda pair: _state_of(store, *pair), lacking), strict=True))
     damaged = [state for state in states.values() if isinstance(state, Damaged)]
     for error in damaged[:_SHOWN]:
-        means = "its run is in no list, nothing of it goes by retention, and blobs that nothing names stay because of it"
-        yield Finding(ERROR, str(error), means, f"{FROM_A_BACKUP}; or delete it, with what else is in its run's folder")
+        means = (
+            "its run is in no list, nothing of it goes by retention, and blobs that nothing names stay "
+            "because of it"
+        )
+        yield Finding(
+            ERROR, str(error), means, f"{FROM_A_BACKUP}; or delete it, with what else is in its run's folder"
+        )
     if len(damaged) > _SHOWN:
-        yield Finding(ERROR, f"the records of {len(damaged) - _SHOWN} more runs are damaged", "these are in no list", FROM_A_BACKUP)
+        yield Finding(
+            ERROR,
+            f"the records of {len(damaged) - _SHOWN} more runs are damaged",
+            "these are in no list",
+            FROM_A_BACKUP,
+        )
     expected = {pair for pair in stored - indexed if states.get(pair, _READABLE) == _READABLE}
     gone = indexed - stored
     if not expected and not gone:
@@ -114,7 +157,10 @@ def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
     yield Finding(
         WARNING,
         f"the index {' and '.join([*lacks, *has])}",
-        "the page's tables and filters lack some, or show deleted ones; a server brings it up to date by itself",
+        (
+            "the page's tables and filters lack some, or show deleted ones; a server brings it up to date by "
+            "itself"
+        ),
         "halving index",
         lambda: f"the index has {Refresher(store, catalog).refresh().runs} runs now",
     )
@@ -139,16 +185,26 @@ def _names(runs: Collection[tuple[str, str]]) -> str:
 def _snapshots_in_use(session: Session) -> list[tuple[str, str]]:
     """Names and digests of the snapshots of open sweeps, and of versions that are not archived."""
     sweeps = select(SweepRow.snapshot).where(SweepRow.status.in_(OPEN))
-    versions = select(ModelVersionRow.snapshot).where(ModelVersionRow.stage != "archived", ModelVersionRow.snapshot.is_not(None))
-    rows = session.scalars(select(SnapshotRow).where(SnapshotRow.digest.in_(sweeps) | SnapshotRow.digest.in_(versions)))
+    versions = select(ModelVersionRow.snapshot).where(
+        ModelVersionRow.stage != "archived", ModelVersionRow.snapshot.is_not(None)
+    )
+    rows = session.scalars(
+        select(SnapshotRow).where(SnapshotRow.digest.in_(sweeps) | SnapshotRow.digest.in_(versions))
+    )
     return [(row.name, row.digest) for row in rows]
 
 
 def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Iterator[Finding]:
-    """What the store lacks of snapshots: their manifests, or shards of the size that these say. It is listed once for all."""
+    """What the store lacks of snapshots: their manifests, or shards of the size that these say.
+
+    It is listed once for all.
+    """
     if not snapshots:
         return
-    means = "trials of open sweeps on it cannot start, and versions that were trained on it cannot be judged or trained again"
+    means = (
+        "trials of open sweeps on it cannot start, and versions that were trained on it cannot be judged "
+        "or trained again"
+    )
     sizes = {name: size for name, size, _ in store.files("shards/sha256")}
     for name, digest in snapshots:
         file = f"{snapshot_folder(name, digest)}/manifest.json"
@@ -159,14 +215,27 @@ def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Ite
             yield Finding(ERROR, f"the snapshot of {name} is not in the store: {file}", means, _TAKE_AGAIN)
             continue
         except (ValueError, LookupError, TypeError) as error:
-            yield Finding(ERROR, f"the snapshot of {name} cannot be read: {file}: {error!r}", means, _TAKE_AGAIN)
+            yield Finding(
+                ERROR, f"the snapshot of {name} cannot be read: {file}: {error!r}", means, _TAKE_AGAIN
+            )
             continue
-        fetch = f"halving datasets fetch {snapshot_key(name, digest)} --from STORE, if another store has it; or {FROM_A_BACKUP}"
+        fetch = (
+            f"halving datasets fetch {snapshot_key(name, digest)} --from STORE, if another store has it; "
+            f"or {FROM_A_BACKUP}"
+        )
         for shard in shards:
             if shard.name not in sizes:
-                yield Finding(ERROR, f"a shard of the snapshot of {name} is not in the store: {shard.name}", means, fetch)
+                yield Finding(
+                    ERROR,
+                    f"a shard of the snapshot of {name} is not in the store: {shard.name}",
+                    means,
+                    fetch,
+                )
             elif sizes[shard.name] != shard.bytes:
-                what = f"a shard of the snapshot of {name} has {sizes[shard.name]} bytes, not {shard.bytes}: {shard.name}"
+                what = (
+                    f"a shard of the snapshot of {name} has {sizes[shard.name]} bytes, not {shard.bytes}: "
+                    f"{shard.name}"
+                )
                 yield Finding(ERROR, what, means, fetch)
 
 

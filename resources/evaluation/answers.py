@@ -1,11 +1,13 @@
 """What a predictor's process says to the one that asked, as bytes.
 
-That process runs a user's code, so nothing that it sends is ever unpickled: a message is JSON followed by arrays of fixed types, and
-everything in it is checked when it is read.
+That process runs a user's code, so nothing that it sends is ever unpickled: a message is JSON followed by
+arrays of fixed types, and everything in it is checked when it is read.
 
-A predictor sends an :class:`Answer` for each batch of rows, and :class:`Done` after the last; every other process sends one message.
+A predictor sends an :class:`Answer` for each batch of rows, and :class:`Done` after the last; every other
+process sends one message.
 
-A message is the length of the JSON (8 bytes, big-endian), the JSON, and its parts one after another; ``parts`` in it are their lengths.
+A message is the length of the JSON (8 bytes, big-endian), the JSON, and its parts one after another;
+``parts`` in it are their lengths.
 """
 
 import json
@@ -29,7 +31,9 @@ _MOST_JSON = 256 << 20  # bytes; it becomes several times as much in memory
 
 @dataclass(frozen=True)
 class Answer:
-    """What a predictor returned for a batch of rows: numbers or plain values, or probabilities of classes, shape (rows, classes)."""
+    """What a predictor returned for a batch of rows: numbers or plain values, or probabilities of classes,
+    shape (rows, classes).
+    """
 
     predictions: Coded | NDArray[np.float64] | None
     probabilities: NDArray[Any] | None = None
@@ -67,7 +71,9 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Served:
-    """What serving costs: latencies by shape in ms, peak memory in bytes, and the error that ended the measurement."""
+    """What serving costs: latencies by shape in ms, peak memory in bytes, and the error that ended the
+    measurement.
+    """
 
     one_row: dict[str, float] | None = None
     batch: dict[str, float] | None = None
@@ -95,11 +101,19 @@ def to_bytes(message: Message) -> bytes:
         case Answer(predictions=None):
             probabilities = np.ascontiguousarray(message.probabilities, np.float64)
             classes = None if message.classes is None else list(message.classes)
-            return _packed({"kind": "probabilities", "shape": probabilities.shape, "classes": classes}, [probabilities.tobytes()])
+            return _packed(
+                {"kind": "probabilities", "shape": probabilities.shape, "classes": classes},
+                [probabilities.tobytes()],
+            )
         case Answer(predictions=Coded() as column):
-            return _packed({"kind": "values", "values": column.values}, [np.ascontiguousarray(column.codes, np.int32).tobytes()])
+            return _packed(
+                {"kind": "values", "values": column.values},
+                [np.ascontiguousarray(column.codes, np.int32).tobytes()],
+            )
         case Answer():
-            return _packed({"kind": "numbers"}, [np.ascontiguousarray(message.predictions, np.float64).tobytes()])
+            return _packed(
+                {"kind": "numbers"}, [np.ascontiguousarray(message.predictions, np.float64).tobytes()]
+            )
         case Evaluated():
             given = message.evaluation
             about = {
@@ -124,7 +138,16 @@ def from_bytes(content: bytes | bytearray) -> Message:
     try:
         about, parts = _unpacked(memoryview(content))
         return _message(about, parts)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError, OverflowError, RuntimeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        RecursionError,
+        AttributeError,
+        OverflowError,
+        RuntimeError,
+    ) as error:
         raise Unreadable(f"it sent what is no answer: {type(error).__name__}: {error}") from error
 
 
@@ -138,7 +161,8 @@ def _unpacked(content: memoryview) -> tuple[dict[str, Any], list[memoryview]]:
     if size > min(_MOST_JSON, len(content) - 8):
         raise ValueError(f"{size} bytes of JSON in {len(content)}")
     about = json.loads(bytes(content[8 : 8 + size]))
-    start, parts = 8 + size, []
+    start = 8 + size
+    parts = []
     for length in about["parts"]:
         if type(length) is not int or not 0 <= length <= len(content) - start:
             raise ValueError(f"a part of {length} bytes")
@@ -150,32 +174,46 @@ def _unpacked(content: memoryview) -> tuple[dict[str, Any], list[memoryview]]:
 def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
     match about["kind"]:
         case "probabilities":
-            classes, (rows, columns) = about["classes"], about["shape"]
+            classes = about["classes"]
+            (rows, columns) = about["shape"]
             probabilities = np.frombuffer(parts[0], np.float64).reshape(_count(rows), _count(columns))
             return Answer(None, probabilities, None if classes is None else tuple(_plain(classes)))
         case "numbers":
             return Answer(np.frombuffer(parts[0], np.float64))
         case "values":
-            values, codes = _plain(about["values"]), np.frombuffer(parts[0], np.int32)
+            values = _plain(about["values"])
+            codes = np.frombuffer(parts[0], np.int32)
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(values):
                 raise ValueError("a code of no value")
             return Answer(Coded(values, codes))
         case "done":
             return Done(_count(about["rows"]))
         case "evaluation":
-            names, figures = about["scores"], about["figures"]
+            names = about["scores"]
+            figures = about["figures"]
             columns = [np.frombuffer(part, np.float64) for part in parts[: len(names)]]
             scores = dict(zip(names, columns, strict=True))
-            evaluation = Evaluation(metrics=about["metrics"], scores=scores, lower_is_better=_texts(about["lower_is_better"]))
+            evaluation = Evaluation(
+                metrics=about["metrics"], scores=scores, lower_is_better=_texts(about["lower_is_better"])
+            )
             contents = parts[len(names) :]
-            return Evaluated(evaluation, [_figure(title, of, part) for (title, of), part in zip(figures, contents, strict=True)])
+            return Evaluated(
+                evaluation,
+                [_figure(title, of, part) for (title, of), part in zip(figures, contents, strict=True)],
+            )
         case "served":
             one_row, batch = (
                 None if about[name] is None else {key: _number(value) for key, value in about[name].items()}
                 for name in ("one_row", "batch")
             )
-            peak, error = about["peak_memory_bytes"], about["error"]
-            return Served(one_row, batch, None if peak is None else _count(peak), None if error is None else _text(error))
+            peak = about["peak_memory_bytes"]
+            error = about["error"]
+            return Served(
+                one_row,
+                batch,
+                None if peak is None else _count(peak),
+                None if error is None else _text(error),
+            )
         case "failed":
             return Failed(_text(about["reason"]))
         case kind:
@@ -183,7 +221,8 @@ def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
 
 
 def _figure(title: Any, media_type: Any, content: memoryview) -> Figure:
-    if media_type != PLOTLY and not re.fullmatch(r"image/[a-z0-9.+-]+", media_type):  # it becomes a part of the page
+    if media_type != PLOTLY and not re.fullmatch(r"image/[a-z0-9.+-]+", media_type):
+        # it becomes a part of the page
         raise ValueError(f"a figure of the type {media_type!r:.100}")
     return Figure(_text(title), _text(media_type), bytes(content))
 

@@ -1,4 +1,6 @@
-"""Asking a checkpoint: its predictor or evaluator runs in a process of its own, which is ended at a limit of time or memory."""
+"""Asking a checkpoint: its predictor or evaluator runs in a process of its own, which is ended at a limit of
+time or memory.
+"""
 
 import os
 import signal
@@ -15,15 +17,29 @@ from halving import Evaluation, Store
 from halving.checkpoints.restoring import checkpoint_bytes
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.records.memory_kills import MemoryKills
-from resources.evaluation.answers import Answer, Done, Evaluated, Failed, Figure, Message, Served, Unreadable, from_bytes
+from resources.evaluation.answers import (
+    Answer,
+    Done,
+    Evaluated,
+    Failed,
+    Figure,
+    Message,
+    Served,
+    Unreadable,
+    from_bytes,
+)
 from resources.evaluation.memory_limit import LOOK_SECONDS, Family, MostMemory, most_memory
 from resources.evaluation.predictor_process import Question, answer
 from resources.execution.main_module import start_without_main
 from resources.sweep_spec.evaluation import EvaluationLimits
 
 _END_SECONDS = 30.0
-_LENGTH, _AT_ONCE, _MOST_BYTES = 8, 1 << 20, 2 << 30
-_KEPT = 4  # a checkpoint that is read once for all batches takes at most this part of the memory, beside its copy in each call
+_LENGTH = 8
+_AT_ONCE = 1 << 20
+_MOST_BYTES = 2 << 30
+# a checkpoint that is read once for all batches takes at most this part of the memory, beside its copy in
+# each call
+_KEPT = 4
 
 
 class PredictionFailed(HalvingError, RuntimeError):
@@ -32,18 +48,24 @@ class PredictionFailed(HalvingError, RuntimeError):
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back: an evaluator's evaluation (:class:`halving.Evaluation`) and figures, or what serving a predictor costs."""
+    """What came back: an evaluator's evaluation (:class:`halving.Evaluation`) and figures, or what serving a
+    predictor costs.
+    """
 
     evaluation: Evaluation | None
     figures: list[Figure]
     serving: dict[str, Any] | None
 
 
-def ask(question: Question, limits: EvaluationLimits, take: Callable[[Answer], None] = lambda _: None) -> Answered:
-    """Run a predictor or an evaluator within its limits; what serving costs is measured in a second process, which only serves.
+def ask(
+    question: Question, limits: EvaluationLimits, take: Callable[[Answer], None] = lambda _: None
+) -> Answered:
+    """Run a predictor or an evaluator within its limits; what serving costs is measured in a second process,
+    which only serves.
 
     Args:
-        take: is given a predictor's answer for each batch of the rows, in their order, as it comes; what it raises ends the process.
+        take: is given a predictor's answer for each batch of the rows, in their order, as it comes; what it
+            raises ends the process.
 
     Raises:
         PredictionFailed: naming the function, and what it raised or the limit that it met.
@@ -60,7 +82,9 @@ def ask(question: Question, limits: EvaluationLimits, take: Callable[[Answer], N
 
 
 def _serving(question: Question, limits: EvaluationLimits, most: MostMemory) -> dict[str, Any]:
-    """What serving costs, as the report has it; it has predicted, so it can be judged also where that cannot be measured."""
+    """What serving costs, as the report has it; it has predicted, so it can be judged also where that cannot
+    be measured.
+    """
     served = Served()
     if question.serving_seconds:
         try:
@@ -72,13 +96,20 @@ def _serving(question: Question, limits: EvaluationLimits, most: MostMemory) -> 
 
 
 def _checkpoint_bytes(question: Question) -> int | None:
-    """The checkpoint's size; None where there is none, which a predictor that restores nothing can do without."""
+    """The checkpoint's size; None where there is none, which a predictor that restores nothing can do
+    without.
+    """
     with suppress(InvalidInput, NotFound):  # it is no digest
         return checkpoint_bytes(Store(question.root), question.checkpoint)
     return None
 
 
-def _sent(question: Question, limits: EvaluationLimits, most: MostMemory, take: Callable[[Answer], None] | None = None) -> Message:
+def _sent(
+    question: Question,
+    limits: EvaluationLimits,
+    most: MostMemory,
+    take: Callable[[Answer], None] | None = None,
+) -> Message:
     """The last message of a process that is started for it.
 
     Args:
@@ -89,7 +120,9 @@ def _sent(question: Question, limits: EvaluationLimits, most: MostMemory, take: 
     """
     ours, theirs = get_context("forkserver").Pipe()
     with _fork_server(question.function) as server:
-        process = server.Process(target=answer, args=(question, theirs, take is None), name=question.function, daemon=False)
+        process = server.Process(
+            target=answer, args=(question, theirs, take is None), name=question.function, daemon=False
+        )
         memory = MemoryKills()
         start_without_main(process)
     theirs.close()
@@ -115,7 +148,8 @@ def _fork_server(function: str) -> Iterator[Any]:
     server = get_context("forkserver")
     imports = ["resources.execution.drop_credentials", "resources.evaluation.predictor_process"]
     server.set_forkserver_preload([*imports, function.partition(":")[0]])
-    # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378); the variable does reach it.
+    # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378); the
+    # variable does reach it.
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     try:
@@ -129,22 +163,33 @@ def _fork_server(function: str) -> Iterator[Any]:
 
 
 def _received(
-    process: Any, connection: Connection, question: Question, limits: EvaluationLimits, most: MostMemory, memory: MemoryKills
+    process: Any,
+    connection: Connection,
+    question: Question,
+    limits: EvaluationLimits,
+    most: MostMemory,
+    memory: MemoryKills,
 ) -> Iterator[bytearray]:
-    """The bytes of each message that it sends, without an end. Neither the length that one announces nor one that is not whole can make
-    this wait or grow.
+    """The bytes of each message that it sends, without an end.
+
+    Neither the length that one announces nor one that is not whole can make this wait or grow.
 
     Raises:
         PredictionFailed: it met a limit, or ended without a word more.
     """
-    title, until = f"{question.field} {question.function}", time.monotonic() + limits.seconds
-    family, message, before = Family(process.pid), _Incoming(connection.fileno()), 0
+    title = f"{question.field} {question.function}"
+    until = time.monotonic() + limits.seconds
+    family = Family(process.pid)
+    message = _Incoming(connection.fileno())
+    before = 0
     while True:
         ready = wait([connection, process.sentinel], LOOK_SECONDS)
         if connection in ready:
             message.read()
             if (size := before + message.size) > _MOST_BYTES:
-                raise PredictionFailed(f"{title} returned {size >> 20}Mi, more than the {_MOST_BYTES >> 20}Mi that are accepted")
+                raise PredictionFailed(
+                    f"{title} returned {size >> 20}Mi, more than the {_MOST_BYTES >> 20}Mi that are accepted"
+                )
             if message.whole:
                 yield message.content
                 message = _Incoming(connection.fileno())
@@ -154,18 +199,25 @@ def _received(
             raise PredictionFailed(f"{title} {_how_it_ended(process.exitcode, memory)}")
         if time.monotonic() > until:
             raise PredictionFailed(
-                f"{title} was ended after {limits.seconds:g} seconds without an answer, the limit evaluation_limits.seconds: "
+                f"{title} was ended after {limits.seconds:g} seconds without an answer, the limit "
+                "evaluation_limits.seconds: "
                 "look for what it waits for, or raise the limit"
             )
         if (held := family.memory()) > most.memory:
-            raise PredictionFailed(f"{title} was {most.exceeded(held)}: have it go through the rows in batches, or raise the limit")
+            raise PredictionFailed(
+                f"{title} was {most.exceeded(held)}: have it go through the rows in batches, or raise the "
+                "limit"
+            )
 
 
 class _Incoming:
     """A message as far as it has come: eight bytes with its length, and the content."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._length, self.content, self.ended = descriptor, bytearray(), bytearray(), False
+        self._descriptor = descriptor
+        self._length = bytearray()
+        self.content = bytearray()
+        self.ended = False
 
     @property
     def size(self) -> int:
@@ -189,7 +241,9 @@ class _Incoming:
 
 def _how_it_ended(code: int | None, memory: MemoryKills) -> str:
     if code is not None and code < 0:
-        return f"was killed by {signal.Signals(-code).name}{memory.reason() if code == -signal.SIGKILL else ''}"
+        return (
+            f"was killed by {signal.Signals(-code).name}{memory.reason() if code == -signal.SIGKILL else ''}"
+        )
     return f"ended its process with exit code {code} and without an answer"
 
 

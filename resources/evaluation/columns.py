@@ -1,4 +1,6 @@
-"""Columns of many rows that are no Python object for each row: of classes each different one is held once, and numbers are float64."""
+"""Columns of many rows that are no Python object for each row: of classes each different one is held once,
+and numbers are float64.
+"""
 
 import math
 from collections.abc import Iterable
@@ -31,7 +33,10 @@ class Coded:
         return {type(value) for value in self.values}
 
     def objects(self) -> NDArray[Any]:
-        """The value of each row, which rows share. Shape (rows,), of objects, so that values stay what they are in the table."""
+        """The value of each row, which rows share.
+
+        Shape (rows,), of objects, so that values stay what they are in the table.
+        """
         return shared(self.values)[self.codes]
 
 
@@ -52,7 +57,9 @@ class Coding:
     def codes_of(self, values: Iterable[Any]) -> NDArray[np.int32]:
         """The code of each value; one that is new gets the next."""
         places = self._places
-        return np.fromiter((places.setdefault((type(value), value), len(places)) for value in values), np.int32)
+        return np.fromiter(
+            (places.setdefault((type(value), value), len(places)) for value in values), np.int32
+        )
 
     def recoded(self, column: Coded) -> NDArray[np.int32]:
         """The codes of a column's rows among all values."""
@@ -90,7 +97,8 @@ def numbers_of(column: pa.Array) -> NDArray[np.float64]:
     """A column of numbers; null is NaN. Shape (rows,)."""
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    return np.array([math.nan if value is None else float(value) for value in column.to_pylist()], np.float64)  # such as decimals
+    # such as decimals
+    return np.array([math.nan if value is None else float(value) for value in column.to_pylist()], np.float64)
 
 
 def shared(values: list[Any]) -> NDArray[Any]:

@@ -1,7 +1,8 @@
-"""What follows from a confusion matrix, for as many matrices at once as are given: scikit-learn's values, without a look at any row.
+"""What follows from a confusion matrix, for as many matrices at once as are given: scikit-learn's values,
+without a look at any row.
 
-Counts have the shape (…, classes, classes), true classes first; values have the shape (…). A class that neither is nor was predicted does
-not count, and 0 of 0 is 0, as in scikit-learn.
+Counts have the shape (…, classes, classes), true classes first; values have the shape (…). A class that
+neither is nor was predicted does not count, and 0 of 0 is 0, as in scikit-learn.
 """
 
 from collections.abc import Callable
@@ -40,12 +41,15 @@ def _balanced_accuracy(counts: Floats) -> Floats:
 
 
 def _jaccard_micro(counts: Floats) -> Floats:
-    right, rows = _margins(counts)[0].sum(axis=-1), counts.sum(axis=(-2, -1))
+    right = _margins(counts)[0].sum(axis=-1)
+    rows = counts.sum(axis=(-2, -1))
     return _ratio(right, 2 * rows - right)
 
 
 def _matthews(counts: Floats) -> Floats:
-    """Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient" (2004), equation 8; 0 where it has none."""
+    """Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient" (2004),
+    equation 8; 0 where it has none.
+    """
     right, support, predicted = _margins(counts)
     rows = support.sum(axis=-1)
     together = right.sum(axis=-1) * rows - (support * predicted).sum(axis=-1)
@@ -54,17 +58,23 @@ def _matthews(counts: Floats) -> Floats:
 
 
 def _positive_likelihood(counts: Floats) -> Floats:
-    """How much oftener a row of the positive class is called so than another (Altman & Bland, BMJ 309 (1994))."""
+    """How much oftener a row of the positive class is called so than another (Altman & Bland, BMJ 309
+    (1994)).
+    """
     return _likelihood(counts[..., 1, 1], counts[..., 0, 1], counts)
 
 
 def _negative_likelihood(counts: Floats) -> Floats:
-    """The negative, so that higher is better, of how much oftener a row of the positive class is missed than another is left alone."""
+    """The negative, so that higher is better, of how much oftener a row of the positive class is missed than
+    another is left alone.
+    """
     return -_likelihood(counts[..., 1, 0], counts[..., 0, 0], counts)
 
 
 def _likelihood(positive: Floats, negative: Floats, counts: Floats) -> Floats:
-    """The share of the positive class by that of the other; as the scorer has it, 1 without any of the other, or NaN."""
+    """The share of the positive class by that of the other; as the scorer has it, 1 without any of the other,
+    or NaN.
+    """
     support = counts.sum(axis=-1)
     below = negative * support[..., 1]
     ratio = np.divide(positive * support[..., 0], below, out=np.full_like(below, np.nan), where=below > 0)
@@ -89,7 +99,10 @@ _PARTS: dict[str, _Part] = {
 
 
 def by_class(counts: Floats) -> dict[str, Floats]:
-    """``precision``, ``recall``, ``f1`` and ``jaccard`` of each class, and its ``rows``. Shape (…, classes) each."""
+    """``precision``, ``recall``, ``f1`` and ``jaccard`` of each class, and its ``rows``.
+
+    Shape (…, classes) each.
+    """
     margins = _margins(counts)
     return {**{name: part(*margins) for name, part in _PARTS.items()}, "rows": margins[1]}
 

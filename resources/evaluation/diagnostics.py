@@ -1,4 +1,6 @@
-"""What is behind a metric: whether probabilities mean what they say, where the errors of numbers lie, and what knowing nothing scores."""
+"""What is behind a metric: whether probabilities mean what they say, where the errors of numbers lie, and
+what knowing nothing scores.
+"""
 
 import math
 from typing import Any
@@ -18,17 +20,18 @@ _POINTS = 1_000
 def calibration(predictions: Predictions) -> dict[str, Any] | None:
     """The reliability of the probability of the predicted class, and the expected calibration error.
 
-    Bins of equal width over 0..1, as in Naeini, Cooper & Hauskrecht 2015 (AAAI) and Guo et al. 2017, equation 3: the error is the mean over
-    rows of the distance between a bin's accuracy and its mean probability.
+    Bins of equal width over 0..1, as in Naeini, Cooper & Hauskrecht 2015 (AAAI) and Guo et al. 2017, equation
+    3: the error is the mean over rows of the distance between a bin's accuracy and its mean probability.
 
     Returns:
-        ``error`` and ``bins`` (``low``, ``high``, ``rows``, ``confidence``, ``accuracy``; empty ones are left out). None without
-        probabilities, or with some that are not finite.
+        ``error`` and ``bins`` (``low``, ``high``, ``rows``, ``confidence``, ``accuracy``; empty ones are left
+        out). None without probabilities, or with some that are not finite.
     """
     given = predictions.probabilities
     if given is None or predictions.target is None or not np.isfinite(given).all():
         return None
-    confidence, right = given.max(axis=1), (predictions.target == predictions.prediction).astype(np.float64)
+    confidence = given.max(axis=1)
+    right = (predictions.target == predictions.prediction).astype(np.float64)
     places = np.clip(np.ceil(confidence * _BINS).astype(int) - 1, 0, _BINS - 1)  # (low, high]
     bins = []
     for place in range(_BINS):
@@ -44,8 +47,8 @@ def residuals(predictions: Predictions) -> dict[str, Any] | None:
     """Where the errors of numbers lie: predicted minus true.
 
     Returns:
-        ``quantiles`` at 5, 25, 50, 75 and 95 %, ``mean``, and of at most 1,000 rows, evenly spread, ``row``, ``predicted`` and
-        ``residual``. None for classes, or where a prediction is not finite.
+        ``quantiles`` at 5, 25, 50, 75 and 95 %, ``mean``, and of at most 1,000 rows, evenly spread, ``row``,
+        ``predicted`` and ``residual``. None for classes, or where a prediction is not finite.
     """
     if predictions.target is None or predictions.prediction is None or predictions.classes is not None:
         return None
@@ -54,28 +57,43 @@ def residuals(predictions: Predictions) -> dict[str, Any] | None:
     if not np.isfinite(errors).all():
         return None
     shown = np.array(spread(range(len(errors)), _POINTS))
-    quantiles = dict(zip(("5", "25", "50", "75", "95"), np.quantile(errors, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(), strict=True))
-    points = {"row": shown.tolist(), "predicted": predicted[shown].tolist(), "residual": errors[shown].tolist()}
+    quantiles = dict(
+        zip(
+            ("5", "25", "50", "75", "95"),
+            np.quantile(errors, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(),
+            strict=True,
+        )
+    )
+    points = {
+        "row": shown.tolist(),
+        "predicted": predicted[shown].tolist(),
+        "residual": errors[shown].tolist(),
+    }
     return {"quantiles": quantiles, "mean": float(errors.mean()), **points}
 
 
 def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictions]:
-    """What a model that ignores the features predicts for the same rows, by scikit-learn's dummies fitted to the training split's target.
+    """What a model that ignores the features predicts for the same rows, by scikit-learn's dummies fitted to
+    the training split's target.
 
     Returns:
-        What it is, for people, and its predictions: the most frequent class with the classes' shares as probabilities, or the mean.
+        What it is, for people, and its predictions: the most frequent class with the classes' shares as
+        probabilities, or the mean.
     """
     from sklearn.dummy import DummyClassifier
 
     fold = 0 if dataset.folds else None
     if predictions.classes is None:
         mean = np.full(predictions.rows, _mean(dataset, fold))
-        return "the mean of the training split", Predictions(predictions.target, mean, clusters=predictions.clusters)
+        return "the mean of the training split", Predictions(
+            predictions.target, mean, clusters=predictions.clusters
+        )
     counts = class_counts(dataset, "train", fold)
     target = predictions.target if predictions.target is not None else np.empty(0, object)
     classes = sorted_classes(target, counts)
     code = {label: number for number, label in enumerate(classes)}
-    nothing, codes = np.zeros((len(counts), 1)), [code[label] for label in counts]
+    nothing = np.zeros((len(counts), 1))
+    codes = [code[label] for label in counts]
     prior = DummyClassifier(strategy="prior").fit(nothing, codes, sample_weight=list(counts.values()))
     probabilities = np.zeros((predictions.rows, len(classes)))
     probabilities[:, prior.classes_] = prior.predict_proba(nothing[:1])
@@ -87,7 +105,8 @@ def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictio
 
 def _mean(dataset: Dataset, fold: int | None) -> float:
     """The mean of the training split's target."""
-    total, rows = 0.0, 0
+    total = 0.0
+    rows = 0
     for batch in dataset.batches("train", columns=[dataset.target], fold=fold):
         numbers = numbers_of(batch.column(0).drop_null())
         total += float(numbers.sum())

@@ -1,8 +1,10 @@
-"""The final training as a report has it: every seed judged on the same rows, their spread, and the median one, which may be promoted.
+"""The final training as a report has it: every seed judged on the same rows, their spread, and the median
+one, which may be promoted.
 
-The seeds are samples of one training procedure, and their mean is what it can be expected to give (Bouthillier et al., "Accounting for
-Variance in Machine Learning Benchmarks", MLSys 2021, section 2). Of them the median is taken, and not the best: the best of several on the
-test split would be a selection on it, whose score is too good, while the median's is as likely too bad as too good.
+The seeds are samples of one training procedure, and their mean is what it can be expected to give
+(Bouthillier et al., "Accounting for Variance in Machine Learning Benchmarks", MLSys 2021, section 2). Of them
+the median is taken, and not the best: the best of several on the test split would be a selection on it, whose
+score is too good, while the median's is as likely too bad as too good.
 """
 
 import math
@@ -36,24 +38,28 @@ class FinalSeeds:
 def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalTrial], Scores]) -> FinalSeeds:
     """Score every seed that is complete, and choose the median one.
 
-    The report gets ``planned`` (seeds), ``on``, ``winner`` (the search's trial whose params were trained), ``metric`` (by which the median
-    is chosen), ``mean`` and ``std`` (of each metric over the complete seeds; the sample standard deviation, None with one seed), ``seeds``
-    (each with ``seed``, ``key``, ``status``, ``epochs``, ``seconds``, ``metrics`` and ``error``), ``promotable`` (the median's key, or
-    None) and ``missing`` (what became of each seed that is not complete or could not be judged, in words). A metric that an evaluator did
-    not give for each of them has NaN for its mean.
+    The report gets ``planned`` (seeds), ``on``, ``winner`` (the search's trial whose params were trained),
+    ``metric`` (by which the median is chosen), ``mean`` and ``std`` (of each metric over the complete seeds;
+    the sample standard deviation, None with one seed), ``seeds`` (each with ``seed``, ``key``, ``status``,
+    ``epochs``, ``seconds``, ``metrics`` and ``error``), ``promotable`` (the median's key, or None) and
+    ``missing`` (what became of each seed that is not complete or could not be judged, in words). A metric
+    that an evaluator did not give for each of them has NaN for its mean.
 
     Args:
         summary: of the sweep; it has a winner.
         on: the splits that were trained on.
-        evaluate: scores of a complete seed's checkpoint on the test split; their main metric is the one that versions are compared by.
+        evaluate: scores of a complete seed's checkpoint on the test split; their main metric is the one that
+            versions are compared by.
     """
     best = summary.standings[0]
-    scored, unjudged = dict[str, Scores](), dict[str, str]()
+    scored = dict[str, Scores]()
+    unjudged = dict[str, str]()
     for trial in summary.final:
         if trial.complete:
             try:
                 scored[trial.key] = evaluate(trial)
-            except (PredictionFailed, InvalidInput) as error:  # the others can be judged; a store that is away is no seed's fault
+            except (PredictionFailed, InvalidInput) as error:
+                # the others can be judged; a store that is away is no seed's fault
                 unjudged[trial.key] = str(error)
     metrics = {key: scores.metrics for key, scores in scored.items()}
     median = _median([trial for trial in summary.final if trial.key in scored], scored)
@@ -73,10 +79,14 @@ def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalT
 
 
 def _median(trials: Sequence[FinalTrial], scored: Mapping[str, Scores]) -> FinalTrial | None:
-    """The middle one, best first; of an even number the worse of the two in the middle. What is not finite comes last."""
+    """The middle one, best first; of an even number the worse of the two in the middle.
+
+    What is not finite comes last.
+    """
 
     def loss(trial: FinalTrial) -> tuple[float, int]:
-        scores, metric = scored[trial.key], _main_metric(scored)
+        scores = scored[trial.key]
+        metric = _main_metric(scored)
         value = scores.metrics.get(metric, math.nan)
         if not math.isfinite(value):
             return math.inf, trial.seed
@@ -93,8 +103,8 @@ def _main_metric(scored: Mapping[str, Scores]) -> str:
 def _as_winner(best: Standing, median: FinalTrial) -> Standing:
     """The median seed in the place of the search's winner.
 
-    What it reported of the validation split says nothing, as that was trained on. So the objective, and the metrics that are within bounds
-    or not, stay those of the search's trial with the same params.
+    What it reported of the validation split says nothing, as that was trained on. So the objective, and the
+    metrics that are within bounds or not, stay those of the search's trial with the same params.
     """
     trained = ("trial", "key", "status", "epochs", "attempts", "preemptions", "seconds", "checkpoint")
     return replace(best, **{name: getattr(median, name) for name in trained})
@@ -112,7 +122,9 @@ def _deviation(values: list[float]) -> float | None:
 
 
 def _seed(trial: FinalTrial, metrics: dict[str, float] | None, unjudged: str | None) -> dict[str, Any]:
-    known = {name: getattr(trial, name) for name in ("seed", "key", "status", "epochs", "attempts", "seconds")}
+    known = {
+        name: getattr(trial, name) for name in ("seed", "key", "status", "epochs", "attempts", "seconds")
+    }
     return {**known, "metrics": metrics, "error": unjudged if trial.complete else _reason(trial)}
 
 
@@ -122,12 +134,18 @@ def _missing(summary: SweepSummary, unjudged: Mapping[str, str]) -> list[str]:
     for trial in summary.final:
         if not trial.complete:
             reason = f": {_reason(trial)}" if trial.status == Status.FAILED else ""
-            found.append(f"seed {trial.seed + 1} ({trial.key}) {'is ' if not reason else ''}{trial.status}{reason}")
+            found.append(
+                f"seed {trial.seed + 1} ({trial.key}) {'is ' if not reason else ''}{trial.status}{reason}"
+            )
         elif trial.key in unjudged:
             found.append(f"seed {trial.seed + 1} ({trial.key}) could not be judged: {unjudged[trial.key]}")
     begun = len(summary.final)
     if begun < summary.final_seeds:
-        rest = f"seeds {begun + 1} to {summary.final_seeds}" if begun + 1 < summary.final_seeds else f"seed {summary.final_seeds}"
+        rest = (
+            f"seeds {begun + 1} to {summary.final_seeds}"
+            if begun + 1 < summary.final_seeds
+            else f"seed {summary.final_seeds}"
+        )
         found.append(f"{rest}: not begun, {_why_not_begun(summary)}")
     return found
 

@@ -1,4 +1,6 @@
-"""The rows that checkpoints are judged on, read once for all of them and batch by batch: in memory is only the target."""
+"""The rows that checkpoints are judged on, read once for all of them and batch by batch: in memory is only
+the target.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,7 +35,8 @@ class HeldOut:
         rows: how many there are.
         regression: whether the target is a number to come close to; see :func:`judged_as_number`.
         metrics: the metrics by which a predictor is scored.
-        target: of each row, for a predictor: numbers, or classes of which each is held once. Shape (rows,); None for an evaluator.
+        target: of each row, for a predictor: numbers, or classes of which each is held once. Shape (rows,);
+            None for an evaluator.
         without_target: how many rows have none.
         file: the rows without the target column, for a predictor's process (Arrow IPC).
         slices: the columns that the slices are of, mapped from a file.
@@ -51,12 +54,16 @@ class HeldOut:
     clusters: Clusters | None = None
 
     def trained_on(self, splits: Sequence[str]) -> "HeldOut":
-        """The same rows for a checkpoint that was trained on these splits: to its function they are the dataset's train split."""
+        """The same rows for a checkpoint that was trained on these splits: to its function they are the
+        dataset's train split.
+        """
         dataset = self.dataset
         return self.seen_with(Dataset(dataset.store, dataset.name, dataset.digest, splits))
 
     def seen_with(self, dataset: Dataset) -> "HeldOut":
-        """The same rows for a checkpoint that was trained on another snapshot, by which its predictor scales them and orders classes."""
+        """The same rows for a checkpoint that was trained on another snapshot, by which its predictor scales
+        them and orders classes.
+        """
         return replace(self, dataset=dataset)
 
 
@@ -69,9 +76,11 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
     """
     regression = judged_as_number(dataset.manifest["schema"][dataset.target], spec.metrics, spec.gate_metrics)
     metrics = spec.metrics or (NUMBER_METRICS if regression else CLASS_METRICS)
-    group, sliced = spec.dataset.group or [], list(dict.fromkeys(name for given in spec.slices for name in columns_of(given)))
+    group = spec.dataset.group or []
+    sliced = list(dict.fromkeys(name for given in spec.slices for name in columns_of(given)))
     with scratch_folder("rows") as folder:
-        features, of_slices = _Rows(folder / "rows.arrow"), _Rows(folder / "slices.arrow")
+        features = _Rows(folder / "rows.arrow")
+        of_slices = _Rows(folder / "slices.arrow")
         target = _Target(dataset.target, regression)
         hashes = list[NDArray[np.uint64]]()
         count = 0
@@ -86,7 +95,9 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
                 if group:
                     hashes.append(hash_rows(column_words(batch.select(group)), group))
         if not count:
-            raise InvalidInput(f"there are no rows to score: the {TEST_SPLIT} split of {dataset.name} is empty")
+            raise InvalidInput(
+                f"there are no rows to score: the {TEST_SPLIT} split of {dataset.name} is empty"
+            )
         yield HeldOut(
             dataset,
             count,
@@ -133,7 +144,8 @@ class _Target:
     """
 
     def __init__(self, name: str, regression: bool) -> None:
-        self._name, self._regression = name, regression
+        self._name = name
+        self._regression = regression
         self._coding = Coding()
         self._parts = list[NDArray[Any]]()
         self.missing = 0
@@ -141,11 +153,14 @@ class _Target:
     def add(self, column: pa.Array) -> None:
         if pa.types.is_nested(column.type):
             raise InvalidInput(
-                f"predictor is not accepted for the column {self._name!r}, which is {column.type}: a predictor gives texts, numbers or "
+                f"predictor is not accepted for the column {self._name!r}, which is {column.type}: a "
+                "predictor gives texts, numbers or "
                 "booleans; give an evaluator"
             )
         self.missing += column.null_count
-        self._parts.append(numbers_of(column) if self._regression else self._coding.recoded(coded_arrow(column)))
+        self._parts.append(
+            numbers_of(column) if self._regression else self._coding.recoded(coded_arrow(column))
+        )
 
     def whole(self) -> Coded | NDArray[np.float64]:
         whole = np.concatenate(self._parts)

@@ -1,4 +1,5 @@
-"""The code by which a winner is judged, kept with its report: whatever the checkout says later, its version is made of this.
+"""The code by which a winner is judged, kept with its report: whatever the checkout says later, its version
+is made of this.
 
 The report's data names it by its digest, and is itself named by one.
 """
@@ -14,7 +15,9 @@ from resources.evaluation.asking import PredictionFailed
 from resources.sweep_spec import SweepSpec
 
 _held: dict[str, str] = {}
-"""The text of each module when this process first judged by it: its fork server may hold that, and runs it whatever the file says later."""
+"""The text of each module when this process first judged by it: its fork server may hold that, and runs it
+whatever the file says later.
+"""
 
 
 def code_here(spec: SweepSpec) -> Code | None:
@@ -29,11 +32,13 @@ def code_here(spec: SweepSpec) -> Code | None:
 
 
 def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | None:
-    """Put the code that judged into the store; gives its digest, for the report's data. None: there is no predictor.
+    """Put the code that judged into the store; gives its digest, for the report's data.
+
+    None: there is no predictor.
 
     Raises:
-        PredictionFailed: it is not what it was when the evaluation began, or when this process first judged by it, so nobody can say which
-            of it has judged.
+        PredictionFailed: it is not what it was when the evaluation began, or when this process first judged
+            by it, so nobody can say which of it has judged.
     """
     if began_with is None:
         return None
@@ -52,7 +57,8 @@ def keep_code(store: Store, spec: SweepSpec, began_with: Code | None) -> str | N
 
 
 def code_of_report(store: Store, data: dict[str, Any]) -> Code | None:
-    """The code that judged a report's winner; None: it has no predictor, or the report is from before reports had their code.
+    """The code that judged a report's winner; None: it has no predictor, or the report is from before reports
+    had their code.
 
     Raises:
         NotFound: it is gone from the store.

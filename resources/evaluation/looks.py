@@ -1,8 +1,10 @@
-"""How often a test split has judged a winner: it wears out, because the luckiest of many winners looks better than it is.
+"""How often a test split has judged a winner: it wears out, because the luckiest of many winners looks better
+than it is.
 
-Of k equally good winners the best is expected to lie E(k) standard errors above its true value, the expected largest of k normal draws
-(Blom 1958: about the quantile at (k - 0.375) / (k + 0.25)). Where each was made knowing the results before it, as teams do, it may be more:
-up to the order of sqrt(k / rows) (Dwork et al. 2015, "The reusable holdout", Science 349; Blum & Hardt 2015, "The Ladder", ICML).
+Of k equally good winners the best is expected to lie E(k) standard errors above its true value, the expected
+largest of k normal draws (Blom 1958: about the quantile at (k - 0.375) / (k + 0.25)). Where each was made
+knowing the results before it, as teams do, it may be more: up to the order of sqrt(k / rows) (Dwork et al.
+2015, "The reusable holdout", Science 349; Blum & Hardt 2015, "The Ladder", ICML).
 """
 
 from collections.abc import Mapping
@@ -34,16 +36,31 @@ class Looks:
 
     @property
     def optimism(self) -> float:
-        """Standard errors by which the best of so many equally good winners is expected to look better than it is."""
-        return max(0.0, NormalDist().inv_cdf((self.winners - 0.375) / (self.winners + 0.25))) if self.winners > 1 else 0.0
+        """Standard errors by which the best of so many equally good winners is expected to look better than
+        it is.
+        """
+        return (
+            max(0.0, NormalDist().inv_cdf((self.winners - 0.375) / (self.winners + 0.25)))
+            if self.winners > 1
+            else 0.0
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        return {"winners": self.winners, "looks": self.looks, "optimism": self.optimism, "worn": self.winners >= WORN_FROM}
+        return {
+            "winners": self.winners,
+            "looks": self.looks,
+            "optimism": self.optimism,
+            "worn": self.winners >= WORN_FROM,
+        }
 
 
 def content_of(manifest: Mapping[str, Any], split: str) -> str:
-    """A digest of a split's rows, in their stored order: another snapshot that has the same test rows goes on with the count."""
-    return "sha256:" + sha256("".join(shard.sha256 for shard in shards_of(manifest, split)).encode()).hexdigest()
+    """A digest of a split's rows, in their stored order: another snapshot that has the same test rows goes on
+    with the count.
+    """
+    return (
+        "sha256:" + sha256("".join(shard.sha256 for shard in shards_of(manifest, split)).encode()).hexdigest()
+    )
 
 
 def count_look(catalog: Catalog, *, content: str, split: str, checkpoint: str, sweep: str) -> Looks:
@@ -54,13 +71,17 @@ def count_look(catalog: Catalog, *, content: str, split: str, checkpoint: str, s
         checkpoint: of the search's winner; the same look judges the seeds of its final training.
     """
     with catalog.write(exclusive=True) as session:
-        row, now = session.get(SplitLookRow, (content, split, checkpoint)), utcnow()
+        row = session.get(SplitLookRow, (content, split, checkpoint))
+        now = utcnow()
         if row is None:
             given = {"content": content, "split": split, "checkpoint": checkpoint, "sweep": sweep}
             session.add(SplitLookRow(**given, times=1, first_at=now, last_at=now))
         else:
-            row.times, row.last_at = row.times + 1, now
+            row.times = row.times + 1
+            row.last_at = now
         session.flush()
         of_split = (SplitLookRow.content == content, SplitLookRow.split == split)
-        winners, looks = session.execute(select(func.count(), func.sum(SplitLookRow.times)).where(*of_split)).one()
+        winners, looks = session.execute(
+            select(func.count(), func.sum(SplitLookRow.times)).where(*of_split)
+        ).one()
         return Looks(int(winners), int(looks))

@@ -1,7 +1,8 @@
-"""Metrics of predictions, prepared so that their value on any of the rows is cheap: intervals and slices ask for thousands.
+"""Metrics of predictions, prepared so that their value on any of the rows is cheap: intervals and slices ask
+for thousands.
 
-Three kinds: what is the mean of something that each row has, what follows from the confusion matrix, and scikit-learn's scorer for all the
-rest. The first two give what the scorer gives (a test compares them).
+Three kinds: what is the mean of something that each row has, what follows from the confusion matrix, and
+scikit-learn's scorer for all the rest. The first two give what the scorer gives (a test compares them).
 """
 
 import math
@@ -28,8 +29,10 @@ from resources.sweep_spec.metrics import (
 )
 
 EXTREMES = frozenset({"neg_max_error"})
-"""Metrics of a single row, the worst one. Resamples do not say how far a worse one may be: the bootstrap fails for extremes (Bickel &
-Freedman, "Some asymptotic theory for the bootstrap", Annals of Statistics 9 (1981), section 6).
+"""Metrics of a single row, the worst one.
+
+Resamples do not say how far a worse one may be: the bootstrap fails for extremes (Bickel & Freedman, "Some
+asymptotic theory for the bootstrap", Annals of Statistics 9 (1981), section 6).
 """
 
 _CELLS = 2_000_000  # counts drawn at a time
@@ -61,26 +64,37 @@ def check_fits(predictions: Predictions, metric: str) -> None:
         InvalidInput: saying why, and what does fit.
     """
     if predictions.target is None:
-        raise InvalidInput(f"metric {metric!r} is not accepted: the evaluator gave scores of {listed(predictions.scores)} only")
+        raise InvalidInput(
+            f"metric {metric!r} is not accepted: the evaluator gave scores of {listed(predictions.scores)} "
+            "only"
+        )
     accepted = NUMBER_SCORERS if predictions.classes is None else CLASS_SCORERS
     if metric not in accepted:
         kind = "a number" if predictions.classes is None else "a class"
-        raise InvalidInput(f"metric {metric!r} is not accepted: the target is {kind}; give one of {listed(sorted(accepted))}")
+        raise InvalidInput(
+            f"metric {metric!r} is not accepted: the target is {kind}; give one of {listed(sorted(accepted))}"
+        )
     if metric in PROBABILITY_SCORERS and predictions.probabilities is None:
         raise InvalidInput(
             f"metric {metric!r} is not accepted: it needs probabilities, and the predictor returned classes; "
-            "return an array of shape (rows, classes), or a dict of one column of probabilities for each class"
+            "return an array of shape (rows, classes), or a dict of one column of probabilities for each "
+            "class"
         )
     if metric in TWO_CLASS_SCORERS and predictions.classes is not None and len(predictions.classes) > 2:
         several = sorted(name for name in accepted if name.startswith(f"{metric}_"))
         remedy = f"; give one of {listed(several)}" if several else "; leave it out"
-        raise InvalidInput(f"metric {metric!r} is not accepted: it is of two classes, and there are {len(predictions.classes)}{remedy}")
+        raise InvalidInput(
+            f"metric {metric!r} is not accepted: it is of two classes, and there are "
+            f"{len(predictions.classes)}{remedy}"
+        )
 
 
 def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
-    truth, predicted = np.asarray(predictions.target, np.float64), np.asarray(predictions.prediction, np.float64)
+    truth = np.asarray(predictions.target, np.float64)
+    predicted = np.asarray(predictions.prediction, np.float64)
     if not np.isfinite(predicted).all():
-        # NaN and not an error: the gate on finite metrics then stops the promotion, and there is a report to look at.
+        # NaN and not an error: the gate on finite metrics then stops the promotion, and there is a report to
+        # look at.
         return RowMean(np.full(len(truth), math.nan))
     error = predicted - truth
     means: dict[str, RowMean] = {
@@ -97,8 +111,11 @@ def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
 
 
 def _r2(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From the means of squared errors, of the truth and of its square, along the last axis; 0 for rows of one value, as scikit-learn."""
-    error, variance = means[..., 0], means[..., 2] - means[..., 1] ** 2
+    """From the means of squared errors, of the truth and of its square, along the last axis; 0 for rows of
+    one value, as scikit-learn.
+    """
+    error = means[..., 0]
+    variance = means[..., 2] - means[..., 1] ** 2
     constant = variance <= 1e-12 * means[..., 2]
     return np.where(constant, np.where(error == 0, 1.0, 0.0), 1 - error / np.where(constant, 1, variance))
 
@@ -107,7 +124,8 @@ def _of_classes(predictions: Predictions, metric: str) -> Resampled:
     code = {label: number for number, label in enumerate(predictions.classes or ())}
     both = (predictions.target, predictions.prediction)
     truth, predicted = (class_codes(labels, code) for labels in both if labels is not None)
-    probabilities, count = predictions.probabilities, len(code)
+    probabilities = predictions.probabilities
+    count = len(code)
     if metric in TWO_CLASS_SCORERS and count < 2:
         return RowMean(np.full(len(truth), math.nan))  # which class would be the positive one is not known
     if metric in SHARES_OF_RIGHT:
@@ -130,7 +148,8 @@ def _of_classes(predictions: Predictions, metric: str) -> Resampled:
 
 def class_codes(labels: NDArray[Any], code: dict[Any, int]) -> NDArray[np.int64]:
     """The number of each row's class. Shape (rows,)."""
-    if labels.dtype.kind in "iu":  # many at once; those of a store are objects, which stay what they are in the table
+    if labels.dtype.kind in "iu":
+        # many at once; those of a store are objects, which stay what they are in the table
         values, places = np.unique(labels, return_inverse=True)
         return np.array([code[value] for value in values.tolist()], np.int64)[places]
     return np.fromiter((code[label] for label in labels), np.int64, len(labels))
@@ -172,7 +191,8 @@ class RowMean:
         return float(self.of_mean(self.values[rows].mean(axis=0))) if len(rows) else math.nan
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        held, at_once = self.values[rows], max(1, _CHUNK // size)
+        held = self.values[rows]
+        at_once = max(1, _CHUNK // size)
         means = np.empty((self.resamples, *held.shape[1:]))
         for start in range(0, self.resamples, at_once):
             some = slice(start, min(start + at_once, self.resamples))
@@ -204,10 +224,13 @@ class Confusion:
         return float(self.of_counts(self._counts(rows))) if len(rows) else math.nan
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        # Rows drawn with replacement fall into the cells as a multinomial draw does: no row has to be touched.
+        # Rows drawn with replacement fall into the cells as a multinomial draw does: no row has to be
+        # touched.
         counts = self._counts(rows)
-        shares, at_once = (counts / counts.sum()).ravel(), max(1, _CELLS // counts.size)
-        values, resamples = [], self.resamples if counts.size <= _CELLS // 200 else 200
+        shares = (counts / counts.sum()).ravel()
+        at_once = max(1, _CELLS // counts.size)
+        values = []
+        resamples = self.resamples if counts.size <= _CELLS // 200 else 200
         for start in range(0, resamples, at_once):
             drawn = rng.multinomial(size, shares, size=min(at_once, resamples - start))
             values.append(self.of_counts(drawn.reshape(-1, self.classes, self.classes).astype(np.float64)))
@@ -262,7 +285,9 @@ class Scored:
 
 
 def _recorded(scored: Scored) -> Any:
-    """An estimator as scorers want one, whose features are row numbers: it answers with what was predicted for these rows."""
+    """An estimator as scorers want one, whose features are row numbers: it answers with what was predicted
+    for these rows.
+    """
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
     probabilities = scored.probabilities

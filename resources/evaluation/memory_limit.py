@@ -1,8 +1,9 @@
 """How much memory a user's function may take that runs in a process of its own.
 
-The limit is on what the process and its children hold for themselves, looked at every 50 ms: a limit on addresses (RLIMIT_AS) would refuse
-what CUDA reserves and never touches, and a control group needs rights that a worker rarely has. What fills memory faster than that is left
-to the kernel, which is told to take that process first (:func:`goes_first`).
+The limit is on what the process and its children hold for themselves, looked at every 50 ms: a limit on
+addresses (RLIMIT_AS) would refuse what CUDA reserves and never touches, and a control group needs rights that
+a worker rarely has. What fills memory faster than that is left to the kernel, which is told to take that
+process first (:func:`goes_first`).
 """
 
 import math
@@ -29,7 +30,10 @@ class MostMemory:
 
     def exceeded(self, held: int) -> str:
         """What became of the process that held so much."""
-        return f"ended with {held >> 20}Mi of memory, more than the limit of {self.memory >> 20}Mi ({self.whose})"
+        return (
+            f"ended with {held >> 20}Mi of memory, more than the limit of {self.memory >> 20}Mi "
+            f"({self.whose})"
+        )
 
 
 def most_memory(given: str | None, field: str) -> MostMemory:
@@ -47,12 +51,16 @@ def goes_first() -> None:
 
 
 class Family:
-    """What a process has started, and it itself where that is wanted. To list it takes a machine's whole process table, so that is done
-    once a second.
+    """What a process has started, and it itself where that is wanted.
+
+    To list it takes a machine's whole process table, so that is done once a second.
     """
 
     def __init__(self, pid: int, *, with_itself: bool = False) -> None:
-        self._pid, self._with_itself, self._members, self._listed = pid, with_itself, list[Any](), -math.inf
+        self._pid = pid
+        self._with_itself = with_itself
+        self._members = list[Any]()
+        self._listed = -math.inf
 
     def memory(self) -> int:
         """Bytes that they hold for themselves: without files that are mapped."""

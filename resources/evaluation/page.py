@@ -57,7 +57,11 @@ def render_page(report: dict[str, Any], shown: Shown) -> str:
         sections=_sections(report, shown),
         rungs=search.rung_table(summary),
         searching=summary.status == "searching",
-        params=[name for name in shown.spec.space if any(name in standing.params for standing in summary.standings)],
+        params=[
+            name
+            for name in shown.spec.space
+            if any(name in standing.params for standing in summary.standings)
+        ],
         others=[objective["metric"] for objective in summary.objectives[1:]]
         + [name for name in summary.bounds if name != summary.objective],
         standings=summary.standings[:_TRIALS],
@@ -71,7 +75,8 @@ def render_page(report: dict[str, Any], shown: Shown) -> str:
 
 def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, str]]]:
     """The figures of each section, as the template takes them: title, reading, html, left_out."""
-    summary, timeline = shown.summary, shown.timeline
+    summary = shown.summary
+    timeline = shown.timeline
     params = ParamFigures(shown.spec, summary, timeline)
     several = len(summary.objectives) > 1
     bounded = list(summary.bounds)[:_BOUNDS]
@@ -83,7 +88,9 @@ def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, 
             *drawn("Rung ladder", ladder.ladder, summary, timeline),
         ],
         "pareto": drawn("Pareto front", params.pareto) if several else [],
-        "bounds": [figure for name in bounded for figure in drawn(f"Bound on {name}", search.bounds, summary, name)],
+        "bounds": [
+            figure for name in bounded for figure in drawn(f"Bound on {name}", search.bounds, summary, name)
+        ],
         # Importances come first: they decide which parameters the other figures leave out.
         "params": [
             *drawn("Hyperparameter importances", params.importances),
@@ -94,14 +101,17 @@ def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, 
         "slices": _of_slices(report),
     }
     if summary.best is None:
-        found["params"], found["pareto"], found["bounds"] = [], [], []
+        found["params"] = []
+        found["pareto"] = []
+        found["bounds"] = []
     return {section: [_html(figure) for figure in figures] for section, figures in found.items()}
 
 
 def _of_slices(report: dict[str, Any]) -> list[Figure]:
     if not report["winner"]:
         return []
-    metric, slices = report["main_metric"], report["slices"]
+    metric = report["main_metric"]
+    slices = report["slices"]
     if not any(metric in group["metrics"] for one in slices for group in one["groups"]):
         return []
     return drawn("Slices", judgement.slice_intervals, slices, metric, report["metrics"][metric])
@@ -116,21 +126,34 @@ def _of_model(report: dict[str, Any], shown: Shown) -> list[Figure]:
     if report["calibration"]:
         found += drawn("Calibration", judgement.reliability, report["calibration"])
     if report["residuals"]:
-        found += drawn("Residuals", judgement.residual_plot, report["residuals"], report["snapshot"]["splits"][report["split"]])
-    return [*found, *(figure for given in shown.given for figure in drawn(given.title, judgement.given_figure, given))]
+        found += drawn(
+            "Residuals",
+            judgement.residual_plot,
+            report["residuals"],
+            report["snapshot"]["splits"][report["split"]],
+        )
+    return [
+        *found,
+        *(figure for given in shown.given for figure in drawn(given.title, judgement.given_figure, given)),
+    ]
 
 
 def _html(figure: Figure) -> dict[str, str]:
     from plotly.io import to_html
 
     drawing = figure.drawing()
-    html = to_html(drawing, full_html=False, include_plotlyjs=False, config=_PLOTLY, validate=False) if drawing else ""
+    html = (
+        to_html(drawing, full_html=False, include_plotlyjs=False, config=_PLOTLY, validate=False)
+        if drawing
+        else ""
+    )
     return {"title": figure.title, "reading": figure.reading, "html": html, "left_out": figure.left_out}
 
 
 def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
     """A command that replays other strategies on this sweep's curves; empty where that would say nothing."""
-    summary, strategy = shown.summary, shown.spec.strategy
+    summary = shown.summary
+    strategy = shown.spec.strategy
     if len(summary.objectives) > 1 or summary.best is None or shown.spec.budgets[-1] < 3:
         return ""
     audit = report["audit"]
@@ -142,7 +165,11 @@ def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
 def render_preview(report: dict[str, Any], path: str) -> str:
     """A screenful of Markdown: the result, the champion, the leading trials, what early stopping saved."""
     return _template("preview.md").render(
-        report=report, summary=report["summary"], path=path, headline=_headline(report), verdict=_verdict(report)
+        report=report,
+        summary=report["summary"],
+        path=path,
+        headline=_headline(report),
+        verdict=_verdict(report),
     )
 
 
@@ -169,7 +196,9 @@ def _template(name: str) -> Any:
 
 
 def number(value: Any) -> str:
-    """A value as tables show it: whole numbers and texts as they are, other numbers short, lists and mappings by their names."""
+    """A value as tables show it: whole numbers and texts as they are, other numbers short, lists and mappings
+    by their names.
+    """
     if value is None:
         return "null"
     if isinstance(value, list | dict):

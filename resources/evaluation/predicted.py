@@ -18,14 +18,16 @@ _SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision
 
 
 class Predicted:
-    """The predictions for all rows, as far as they have come: of each row eight bytes, or as many for each class's probability.
+    """The predictions for all rows, as far as they have come: of each row eight bytes, or as many for each
+    class's probability.
 
     Args:
         predictor: its ``module:function``, for messages.
     """
 
     def __init__(self, rows: HeldOut, predictor: str) -> None:
-        self._rows, self._predictor = rows, predictor
+        self._rows = rows
+        self._predictor = predictor
         self._kind: str | None = None
         self._count = 0
         self._coding = Coding()
@@ -37,7 +39,8 @@ class Predicted:
         """Take what was returned for the next rows.
 
         Raises:
-            PredictionFailed: it is of another kind than the target, or than what came before, or of more rows than there are.
+            PredictionFailed: it is of another kind than the target, or than what came before, or of more rows
+                than there are.
         """
         self._check_kind(answer)
         count = len(answer)
@@ -53,7 +56,8 @@ class Predicted:
                 self._add_predictions(answer.predictions, taken)
         except (ValueError, TypeError) as error:
             raise PredictionFailed(
-                f"predictor {self._predictor} returned {_types_of(answer)} where the column {self._rows.dataset.target!r} holds "
+                f"predictor {self._predictor} returned {_types_of(answer)} where the column "
+                f"{self._rows.dataset.target!r} holds "
                 f"{_names(self._types())}: {error}; return values of its kind"
             ) from error
         self._count += count
@@ -76,19 +80,35 @@ class Predicted:
             classes = self._classes.all
             values = list(classes)
         predicted = Coded(values, self._predictions)
-        return Predictions(target.objects(), predicted.objects(), self._probabilities, classes=classes, clusters=self._rows.clusters)
+        return Predictions(
+            target.objects(),
+            predicted.objects(),
+            self._probabilities,
+            classes=classes,
+            clusters=self._rows.clusters,
+        )
 
     def _check_kind(self, answer: Answer) -> None:
-        kind = "probabilities" if answer.predictions is None else "numbers" if self._rows.regression else "classes"
+        kind = (
+            "probabilities"
+            if answer.predictions is None
+            else "numbers"
+            if self._rows.regression
+            else "classes"
+        )
         if self._kind is not None and kind != self._kind:
             raise PredictionFailed(
-                f"predictor {self._predictor} returned {self._kind} for the first rows and {kind} for rows {self._count:,} and later; "
+                f"predictor {self._predictor} returned {self._kind} for the first rows and {kind} for rows "
+                f"{self._count:,} and later; "
                 "return one kind for all rows"
             )
         self._kind = kind
 
     def _wrong_count(self, count: int) -> PredictionFailed:
-        return PredictionFailed(f"predictor {self._predictor} returned {count} predictions for {self._rows.rows} rows; return one a row")
+        return PredictionFailed(
+            f"predictor {self._predictor} returned {count} predictions for {self._rows.rows} rows; return "
+            "one a row"
+        )
 
     def _types(self) -> set[type]:
         """The types that the target's values are of."""
@@ -110,24 +130,35 @@ class Predicted:
             raise TypeError("the target is a number, which has no probabilities")
         given = np.asarray(answer.probabilities, np.float64)
         if self._classes is None:
-            named = answer.classes if answer.classes is not None else sorted_classes(all_classes(self._rows.dataset))
+            named = (
+                answer.classes
+                if answer.classes is not None
+                else sorted_classes(all_classes(self._rows.dataset))
+            )
             if {type(label) for label in named} - self._types():
                 raise TypeError("classes are compared by value, so their types must be the same")
             self._classes = _Classes(sorted_classes(target.values, named), named)
             self._probabilities = np.zeros((self._rows.rows, len(self._classes.all)))
         labels = answer.classes if answer.classes is not None else self._classes.named
         if set(labels) != set(self._classes.named):
-            raise ValueError(f"probabilities of other classes than for the rows before, which were {list(self._classes.named)[:20]}")
+            raise ValueError(
+                "probabilities of other classes than for the rows before, which were "
+                f"{list(self._classes.named)[:20]}"
+            )
         if given.shape[1] != len(labels):
             raise ValueError(
-                f"probabilities of {given.shape[1]} classes are not accepted: the target has {len(labels)}, sorted {list(labels)[:20]}"
+                f"probabilities of {given.shape[1]} classes are not accepted: the target has "
+                f"{len(labels)}, sorted {list(labels)[:20]}"
             )
         finite = np.isfinite(given).all(axis=1)
-        wrong = finite & ((given < -_SUM_TOLERANCE).any(axis=1) | (np.abs(given.sum(axis=1) - 1) > _SUM_TOLERANCE))
+        wrong = finite & (
+            (given < -_SUM_TOLERANCE).any(axis=1) | (np.abs(given.sum(axis=1) - 1) > _SUM_TOLERANCE)
+        )
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"the probabilities of row {taken.start + row} sum to {given[row].sum():.4g}, smallest {given[row].min():.4g}; "
+                f"the probabilities of row {taken.start + row} sum to {given[row].sum():.4g}, smallest "
+                f"{given[row].min():.4g}; "
                 "they must sum to 1"
             )
         # What half precision rounded: some scorers want a sum of 1 exactly.
@@ -145,7 +176,9 @@ class Predicted:
 
 @dataclass(frozen=True)
 class _Classes:
-    """The classes of probabilities: all that there are, sorted, and those that the predictor gives, in its order for the first rows."""
+    """The classes of probabilities: all that there are, sorted, and those that the predictor gives, in its
+    order for the first rows.
+    """
 
     all: tuple[Any, ...]
     named: tuple[Any, ...]

@@ -1,8 +1,10 @@
-"""What a checkpoint predicted for each row of a split, kept in the store: comparisons of checkpoints are made row by row.
+"""What a checkpoint predicted for each row of a split, kept in the store: comparisons of checkpoints are made
+row by row.
 
-One Parquet file, named by its content: ``row`` (int64, the position in the split), ``target``, ``prediction``, ``probability_<class>`` for
-each class where the predictor gave probabilities; of an evaluator one column for each of its scores. Where several rows are of one group of
-the dataset, ``group`` (int64) is the number of each row's.
+One Parquet file, named by its content: ``row`` (int64, the position in the split), ``target``,
+``prediction``, ``probability_<class>`` for each class where the predictor gave probabilities; of an evaluator
+one column for each of its scores. Where several rows are of one group of the dataset, ``group`` (int64) is
+the number of each row's.
 """
 
 import json
@@ -24,7 +26,8 @@ __all__ = ["Predictions", "higher_is_better", "metric_on", "read", "sorted_class
 
 _ABOUT = b"halving.predictions"
 _PROBABILITY = "probability_"
-_ROW, _GROUP = "row", "group"
+_ROW = "row"
+_GROUP = "group"
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,12 @@ class Predictions:
     Attributes:
         target: the true values, shape (rows,); None for an evaluator, which knows them itself.
         prediction: the predicted ones, of the same kind.
-        probabilities: of each class, shape (rows, classes), columns as in ``classes``; None where the predictor gave none.
+        probabilities: of each class, shape (rows, classes), columns as in ``classes``; None where the
+            predictor gave none.
         scores: an evaluator's scores of each row by name, shape (rows,) each.
         classes: all classes that occur, sorted; None where the target is a number.
-        clusters: of each row the number of its group, shape (rows,), where the dataset has one: its rows are no independent evidence.
+        clusters: of each row the number of its group, shape (rows,), where the dataset has one: its rows are
+            no independent evidence.
     """
 
     target: NDArray[Any] | None
@@ -106,7 +111,12 @@ def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
     if about["probabilities"] is None:
         return Predictions(target, prediction, classes=sorted_classes(target, prediction))
     classes = tuple(about["probabilities"])
-    return Predictions(target, prediction, np.column_stack([known[f"{_PROBABILITY}{label}"] for label in classes]), classes=classes)
+    return Predictions(
+        target,
+        prediction,
+        np.column_stack([known[f"{_PROBABILITY}{label}"] for label in classes]),
+        classes=classes,
+    )
 
 
 def _values(column: pa.ChunkedArray, classes: bool) -> NDArray[Any]:
@@ -117,13 +127,16 @@ def _values(column: pa.ChunkedArray, classes: bool) -> NDArray[Any]:
 
 def sorted_classes(*values: Any) -> tuple[Any, ...]:
     """All classes that occur, in the order in which a report shows them: scikit-learn's, within each type."""
-    return tuple(sorted({value for some in values for value in some}, key=lambda label: (str(type(label)), label)))
+    return tuple(
+        sorted({value for some in values for value in some}, key=lambda label: (str(type(label)), label))
+    )
 
 
 def metric_on(predictions: Predictions, metric: str, rows: NDArray[np.int64]) -> float:
     """The value of a metric on some of the rows, by their positions; one that is given twice counts twice.
 
-    For many sets of rows call :func:`resources.evaluation.measures.measure` once, which prepares what they share.
+    For many sets of rows call :func:`resources.evaluation.measures.measure` once, which prepares what they
+    share.
 
     Returns:
         NaN where the metric has no value on these rows, such as ROC AUC on rows of one class.

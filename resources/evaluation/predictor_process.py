@@ -1,9 +1,11 @@
-"""The process that a predictor or an evaluator runs in: it answers with what that returned, or with what serving costs.
+"""The process that a predictor or an evaluator runs in: it answers with what that returned, or with what
+serving costs.
 
-A predictor is called with a batch of the rows at a time, so however many there are, they take bounded memory here.
+A predictor is called with a batch of the rows at a time, so however many there are, they take bounded memory
+here.
 
-Above it is one that waits for its end, and then ends everything that it has started. It imports little, because a fork server holds it
-ready; the process that asks is in :mod:`resources.evaluation.asking`.
+Above it is one that waits for its end, and then ends everything that it has started. It imports little,
+because a fork server holds it ready; the process that asks is in :mod:`resources.evaluation.asking`.
 """
 
 import ctypes
@@ -33,13 +35,27 @@ from halving.models.loaded_run import restored
 from halving.run.evaluation import Evaluation
 from halving.store.retry import retry_while_unavailable
 from halving.trial.import_string import import_function, where
-from resources.evaluation.answers import PLAIN, PLOTLY, Answer, Done, Evaluated, Failed, Figure, Message, Served, to_bytes
+from resources.evaluation.answers import (
+    PLAIN,
+    PLOTLY,
+    Answer,
+    Done,
+    Evaluated,
+    Failed,
+    Figure,
+    Message,
+    Served,
+    to_bytes,
+)
 from resources.evaluation.columns import Coded, coded
 from resources.evaluation.memory_limit import goes_first
 
-_MOST_CALLS, _FEWEST_CALLS = 200, 5
+_MOST_CALLS = 200
+_FEWEST_CALLS = 5
 _PR_SET_CHILD_SUBREAPER = 36
-_MOST_ROWS, _MOST_BYTES = 1 << 16, 64 << 20  # of a batch
+# of a batch
+_MOST_ROWS = 1 << 16
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -71,7 +87,8 @@ class Question:
 
 
 class RunOfBatches(TrainedRun):
-    """A run whose predictor is called for one batch after the other: a checkpoint that is small enough is read once for many calls.
+    """A run whose predictor is called for one batch after the other: a checkpoint that is small enough is
+    read once for many calls.
 
     Attributes:
         kept_bytes: the most that a checkpoint may have for that.
@@ -103,7 +120,8 @@ class TimedRun(TrainedRun):
 
 
 def answer(question: Question, connection: Connection, serving: bool) -> None:
-    """Run the function in a process of its own below this one, and end as that does, with everything that it has started.
+    """Run the function in a process of its own below this one, and end as that does, with everything that it
+    has started.
 
     Ends also with the process that asks, when the connection's other end is closed.
 
@@ -111,12 +129,15 @@ def answer(question: Question, connection: Connection, serving: bool) -> None:
         serving: measure what serving costs, and send that in place of what the function returned.
     """
     os.setsid()
-    with suppress(AttributeError, OSError):  # where Linux has it: what loses its parent comes to this process (prctl(2))
+    with suppress(AttributeError, OSError):
+        # where Linux has it: what loses its parent comes to this process (prctl(2))
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     worker = os.fork()
     if worker == 0:
         _work(question, connection, serving)
-    threading.Thread(target=_end_with_asker, args=(connection, worker), daemon=True, name="halving-asker").start()
+    threading.Thread(
+        target=_end_with_asker, args=(connection, worker), daemon=True, name="halving-asker"
+    ).start()
     status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     _end_children()
     if status < 0:
@@ -172,11 +193,17 @@ def _send(connection: Connection, content: bytes) -> None:
 
 
 def messages(question: Question, serving: bool) -> Iterator[Message]:
-    """What the function returned, of a predictor for one batch of the rows after the other; or what serving costs."""
+    """What the function returned, of a predictor for one batch of the rows after the other; or what serving
+    costs.
+    """
     try:
         function = _imported(question)
         dataset = Dataset(Store(question.root), *question.dataset)
-        about: dict[str, Any] = {"params": question.params, "dataset": dataset, "checkpoint_digest": question.checkpoint}
+        about: dict[str, Any] = {
+            "params": question.params,
+            "dataset": dataset,
+            "checkpoint_digest": question.checkpoint,
+        }
         if question.rows is None:
             yield _evaluated(question, function(TrainedRun(dataset.store, **about), question.split))
         elif serving:
@@ -187,7 +214,9 @@ def messages(question: Question, serving: bool) -> Iterator[Message]:
     except InvalidInput as error:
         yield Failed(str(error))
     except Exception as error:  # noqa: BLE001  # a user's function may raise anything
-        yield Failed(f"{question.field} {question.function} raised {type(error).__name__} at {where(error)}: {error}")
+        yield Failed(
+            f"{question.field} {question.function} raised {type(error).__name__} at {where(error)}: {error}"
+        )
 
 
 def _predicted(question: Question, run: RunOfBatches, function: Callable[..., Any]) -> Iterator[Message]:
@@ -198,17 +227,23 @@ def _predicted(question: Question, run: RunOfBatches, function: Callable[..., An
             if len(answer) != table.num_rows:
                 which = f" (rows {rows:,} to {rows + table.num_rows - 1:,})" if rows else ""
                 raise InvalidInput(
-                    f"predictor {question.function} returned {len(answer)} predictions for {table.num_rows} rows{which}; return one a row"
+                    f"predictor {question.function} returned {len(answer)} predictions for "
+                    f"{table.num_rows} rows{which}; return one a row"
                 )
             yield answer
             rows += table.num_rows
-            run.kept_bytes = question.kept_bytes  # from here on: of a single batch the checkpoint is read as its predictor wants it
+            # from here on: of a single batch the checkpoint is read as its predictor wants it
+            run.kept_bytes = question.kept_bytes
     yield Done(rows)
 
 
 def _batches(reader: pa.RecordBatchFileReader) -> Iterator[pa.Table]:
-    """The rows of a file in tables of at most so many rows and, but for a single larger row, so many bytes."""
-    held, rows, size = list[pa.RecordBatch](), 0, 0
+    """The rows of a file in tables of at most so many rows and, but for a single larger row, so many
+    bytes.
+    """
+    held = list[pa.RecordBatch]()
+    rows = 0
+    size = 0
     for number in range(reader.num_record_batches):
         rest = reader.get_batch(number)
         while rest.num_rows:
@@ -223,7 +258,9 @@ def _batches(reader: pa.RecordBatchFileReader) -> Iterator[pa.Table]:
                     held.append(rest.slice(0, 1))
                     rest = rest.slice(1)
                 yield pa.Table.from_batches(held)
-                held, rows, size = list[pa.RecordBatch](), 0, 0
+                held = list[pa.RecordBatch]()
+                rows = 0
+                size = 0
     if held:
         yield pa.Table.from_batches(held)
 
@@ -243,7 +280,8 @@ def _imported(question: Question) -> Callable[..., Any]:
         raise
     except Exception as error:
         raise InvalidInput(
-            f"{question.field} {question.function} cannot be imported: {type(error).__name__} at {where(error)}: {error}"
+            f"{question.field} {question.function} cannot be imported: {type(error).__name__} at "
+            f"{where(error)}: {error}"
         ) from error
 
 
@@ -251,19 +289,36 @@ def _plain(question: Question, returned: Any) -> Answer:
     """What a predictor returned, without the types of the library that it came from."""
 
     def item(value: Any) -> Any:
-        value = value.item() if hasattr(value, "item") else value.as_py() if isinstance(value, pa.Scalar) else value
+        value = (
+            value.item()
+            if hasattr(value, "item")
+            else value.as_py()
+            if isinstance(value, pa.Scalar)
+            else value
+        )
         if type(value) not in PLAIN:
-            raise InvalidInput(f"predictor {question.function} returned a {type(value).__name__}: return texts, numbers or booleans")
+            raise InvalidInput(
+                f"predictor {question.function} returned a {type(value).__name__}: return texts, numbers "
+                "or booleans"
+            )
         return value
 
     if isinstance(returned, Mapping):
         if not returned:
             raise InvalidInput("the predictor returned an empty dict; give the probabilities of each class")
         classes = tuple(item(label) for label in returned)
-        return Answer(None, np.column_stack([np.asarray(column, np.float64) for column in returned.values()]), classes)
-    if getattr(returned, "ndim", 1) == 2 or (isinstance(returned, list | tuple) and returned and isinstance(returned[0], list | tuple)):
+        return Answer(
+            None, np.column_stack([np.asarray(column, np.float64) for column in returned.values()]), classes
+        )
+    if getattr(returned, "ndim", 1) == 2 or (
+        isinstance(returned, list | tuple) and returned and isinstance(returned[0], list | tuple)
+    ):
         return Answer(None, np.asarray(returned, np.float64))
-    if isinstance(returned, np.ndarray) and returned.dtype.kind in "fiub" and (question.numbers or returned.dtype.kind == "f"):
+    if (
+        isinstance(returned, np.ndarray)
+        and returned.dtype.kind in "fiub"
+        and (question.numbers or returned.dtype.kind == "f")
+    ):
         return Answer(returned.astype(np.float64))
     if isinstance(returned, np.ndarray) and returned.dtype.kind in "iubU":
         values, codes = np.unique(returned, return_inverse=True)
@@ -284,7 +339,8 @@ def _number(value: Any) -> float:
 def _evaluated(question: Question, returned: Any) -> Evaluated:
     if not isinstance(returned, Evaluation):
         raise InvalidInput(
-            f"evaluator {question.function} returned a {type(returned).__name__}; return halving.Evaluation(metrics=…, scores=…)"
+            f"evaluator {question.function} returned a {type(returned).__name__}; return "
+            "halving.Evaluation(metrics=…, scores=…)"
         )
     figures = []
     for title, figure in returned.figures.items():
@@ -296,7 +352,9 @@ def _evaluated(question: Question, returned: Any) -> Evaluated:
 
 
 def _cost(question: Question, run: TimedRun, function: Callable[..., Any], table: pa.Table) -> Served:
-    """Latencies, and the peak memory of this process, which has opened no more than the rows that it serves."""
+    """Latencies, and the peak memory of this process, which has opened no more than the rows that it
+    serves.
+    """
     found: dict[str, Any] = {}
     try:
         for name, rows in (("one_row", 1), ("batch", min(question.serving_batch, table.num_rows))):
@@ -306,18 +364,28 @@ def _cost(question: Question, run: TimedRun, function: Callable[..., Any], table
     return Served(**found, peak_memory_bytes=_peak_memory())
 
 
-def _latency(run: TimedRun, function: Callable[..., Any], table: pa.Table, rows: int, seconds: float) -> dict[str, Any]:
+def _latency(
+    run: TimedRun, function: Callable[..., Any], table: pa.Table, rows: int, seconds: float
+) -> dict[str, Any]:
     function(run, table.slice(0, rows))  # warm in this shape, too
-    taken, restoring = list[float](), list[float]()
+    taken = list[float]()
+    restoring = list[float]()
     until = time.perf_counter() + seconds
     while len(taken) < _FEWEST_CALLS or (len(taken) < _MOST_CALLS and time.perf_counter() < until):
         some = table.slice(len(taken) * rows % (table.num_rows - rows + 1), rows)
-        run.seconds_restoring, began = 0.0, time.perf_counter()
+        run.seconds_restoring = 0.0
+        began = time.perf_counter()
         function(run, some)
         taken.append(1000 * (time.perf_counter() - began))
         restoring.append(1000 * run.seconds_restoring)
     p50, p99 = np.quantile(taken, [0.5, 0.99])
-    return {"rows": rows, "calls": len(taken), "p50_ms": float(p50), "p99_ms": float(p99), "restore_ms": statistics.median(restoring)}
+    return {
+        "rows": rows,
+        "calls": len(taken),
+        "p50_ms": float(p50),
+        "p99_ms": float(p99),
+        "restore_ms": statistics.median(restoring),
+    }
 
 
 def _peak_memory() -> int | None:

@@ -1,4 +1,5 @@
-"""What follows from the order into which a class's probability brings the rows: the area under the ROC curve, and average precision.
+"""What follows from the order into which a class's probability brings the rows: the area under the ROC curve,
+and average precision.
 
 Both are computed for many resamples at once, from how often each row counts in them.
 """
@@ -16,7 +17,9 @@ _AT_ONCE = 1 << 17  # weights, which stay in the cache
 
 @dataclass(frozen=True)
 class Ranks:
-    """Of each row of a class how many rows are ranked higher, or as high as it and higher. Shape (…, rows of the class), but for the sums.
+    """Of each row of a class how many rows are ranked higher, or as high as it and higher.
+
+    Shape (…, rows of the class), but for the sums.
 
     Attributes:
         times: how often it counts.
@@ -35,8 +38,8 @@ class Ranks:
 
 
 def _area(ranks: Ranks) -> Floats:
-    """ROC AUC: the share of pairs of rows, one of the class and one other, of which the first is ranked higher; ties count half (Hanley &
-    McNeil, Radiology 143 (1982)).
+    """ROC AUC: the share of pairs of rows, one of the class and one other, of which the first is ranked
+    higher; ties count half (Hanley & McNeil, Radiology 143 (1982)).
     """
     others = (ranks.every - ranks.own).astype(np.float64)  # pairs of 100,000 rows are more than 32 bits count
     beaten = others - (ranks.higher - ranks.own_higher + ranks.not_lower - ranks.own_not_lower) / 2
@@ -45,8 +48,12 @@ def _area(ranks: Ranks) -> Floats:
 
 
 def _average_precision(ranks: Ranks) -> Floats:
-    """The precision at each row of the class, among all that are ranked as high or higher, on average; tied rows are taken at once."""
-    precision: Floats = (ranks.times * (ranks.own_not_lower / np.maximum(ranks.not_lower, 1))).sum(axis=-1) / ranks.own[..., 0]
+    """The precision at each row of the class, among all that are ranked as high or higher, on average; tied
+    rows are taken at once.
+    """
+    precision: Floats = (ranks.times * (ranks.own_not_lower / np.maximum(ranks.not_lower, 1))).sum(
+        axis=-1
+    ) / ranks.own[..., 0]
     return precision
 
 
@@ -82,12 +89,15 @@ class _Order:
         sorted_down = -probability[rows]
         own = np.flatnonzero(is_class[rows])
         held = sorted_down[own]
-        ends = [np.searchsorted(among, held, side) for among in (sorted_down, held) for side in ("left", "right")]
+        ends = [
+            np.searchsorted(among, held, side) for among in (sorted_down, held) for side in ("left", "right")
+        ]
         return cls(rows, own, *ends)
 
     def among(self, kept: NDArray[np.bool_]) -> "_Order":
         """The same of some of the rows, numbered anew. Nothing is sorted again."""
-        numbers, place = np.cumsum(kept) - 1, _up_to(kept[self.rows].astype(np.int64))
+        numbers = np.cumsum(kept) - 1
+        place = _up_to(kept[self.rows].astype(np.int64))
         own = kept[self.rows[self.own]]
         own_place = _up_to(own.astype(np.int64))
         return _Order(
@@ -102,7 +112,8 @@ class _Order:
     def ranks(self, weights: NDArray[Any]) -> Ranks:
         sorted_down = np.take(weights, self.rows, axis=-1)
         times = np.take(sorted_down, self.own, axis=-1)
-        every, own = _up_to(sorted_down), _up_to(times)
+        every = _up_to(sorted_down)
+        own = _up_to(times)
         return Ranks(
             times,
             np.take(every, self.before, axis=-1),
@@ -116,7 +127,9 @@ class _Order:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A metric of the ranking of rows; of several classes the mean over each against the rest, of two that of the greater."""
+    """A metric of the ranking of rows; of several classes the mean over each against the rest, of two that of
+    the greater.
+    """
 
     orders: tuple[_Order, ...]
     of_ranks: Callable[[Ranks], Floats]
@@ -125,7 +138,9 @@ class Ranked:
     resamples: int = 1_000
 
     @classmethod
-    def of(cls, truth: NDArray[np.int64], probabilities: Floats, of_ranks: Callable[[Ranks], Floats]) -> "Ranked":
+    def of(
+        cls, truth: NDArray[np.int64], probabilities: Floats, of_ranks: Callable[[Ranks], Floats]
+    ) -> "Ranked":
         """Args: each row's class by its number, and the probabilities, shape (rows, classes)."""
         several = probabilities.shape[1] != 2
         classes = range(probabilities.shape[1]) if several else [1]
@@ -133,7 +148,9 @@ class Ranked:
         return cls(orders, of_ranks, len(truth), resamples=200 if several else 1_000)
 
     def weighted(self, weights: NDArray[Any]) -> Floats:
-        """Its value where each row counts so often, shape (…, rows) to (…); NaN where there is no row of a class."""
+        """Its value where each row counts so often, shape (…, rows) to (…); NaN where there is no row of a
+        class.
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             values: Floats = np.mean([self.of_ranks(order.ranks(weights)) for order in self.orders], axis=0)
         return values
@@ -142,7 +159,9 @@ class Ranked:
         return float(self.weighted(np.bincount(rows, minlength=self.rows)))
 
     def among(self, rows: NDArray[np.int64]) -> "Ranked":
-        """The same of some of the rows, each given once and ascending: what is resampled then costs no look at the others."""
+        """The same of some of the rows, each given once and ascending: what is resampled then costs no look
+        at the others.
+        """
         if len(rows) == self.rows:
             return self
         kept = np.zeros(self.rows, np.bool_)
@@ -153,12 +172,15 @@ class Ranked:
         held, places = np.unique(rows, return_inverse=True)
         if len(held) < self.rows:
             return self.among(held).bootstrap(places, rng, size)
-        values, step = np.empty(self.resamples), max(1, _AT_ONCE // self.rows)
+        values = np.empty(self.resamples)
+        step = max(1, _AT_ONCE // self.rows)
         for start in range(0, self.resamples, step):
             part = values[start : start + step]
             drawn = (rows[rng.integers(len(rows), size=size)] for _ in part)
             # Of half the width, so that more of what is looked up here and there is near the processor.
-            part[:] = self.weighted(np.stack([np.bincount(some, minlength=self.rows).astype(np.int32) for some in drawn]))
+            part[:] = self.weighted(
+                np.stack([np.bincount(some, minlength=self.rows).astype(np.int32) for some in drawn])
+            )
         return values
 
 

@@ -1,4 +1,6 @@
-"""The evaluation report of a sweep: the winner on data that it was not trained on, the champion on the same, and the search."""
+"""The evaluation report of a sweep: the winner on data that it was not trained on, the champion on the same,
+and the search.
+"""
 
 import json
 import math
@@ -65,23 +67,28 @@ class NoWinner(HalvingError, RuntimeError):
     """No trial of the sweep has a result, so there is nothing to evaluate."""
 
 
-def evaluate_sweep(store: Store, catalog: Catalog, sweep: str, judge: Judge | None = None) -> EvaluationReport:
-    """Evaluate the winner's best checkpoint on the test split, or that of the median seed of its final training, and publish the report.
+def evaluate_sweep(
+    store: Store, catalog: Catalog, sweep: str, judge: Judge | None = None
+) -> EvaluationReport:
+    """Evaluate the winner's best checkpoint on the test split, or that of the median seed of its final
+    training, and publish the report.
 
     Args:
-        judge: gives the verdicts of the gates by all else that the report says; without it the report has none, and nothing is promoted
-            by it.
+        judge: gives the verdicts of the gates by all else that the report says; without it the report has
+            none, and nothing is promoted by it.
 
     Raises:
         NoWinner: no trial has a result; the message has the trials' errors, and the page shows what happened.
         PredictionFailed: the predictor failed on the winner.
     """
-    began, cost = time.monotonic(), sweep_cost(catalog, sweep, load_prices())
+    began = time.monotonic()
+    cost = sweep_cost(catalog, sweep, load_prices())
     summary = summarize(catalog, sweep)
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
         audit = audit_of(state_of(session, row))
-    spec, snapshot = stored_spec(row.spec), known_snapshot(catalog, row.snapshot)
+    spec = stored_spec(row.spec)
+    snapshot = known_snapshot(catalog, row.snapshot)
     data: dict[str, Any] = {
         "sweep": sweep,
         "name": spec.name,
@@ -89,7 +96,12 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str, judge: Judge | No
         "created": now(),
         "spec": row.spec,
         "spec_digest": spec.digest,
-        "snapshot": {"key": snapshot.key, "digest": snapshot.digest, "rows": snapshot.rows, "splits": snapshot.splits},
+        "snapshot": {
+            "key": snapshot.key,
+            "digest": snapshot.digest,
+            "rows": snapshot.rows,
+            "splits": snapshot.splits,
+        },
         "split": TEST_SPLIT,
         "winner": None,
         "final": None,
@@ -100,31 +112,47 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str, judge: Judge | No
     }
     shown = Shown(spec, summary, timeline_of(catalog, sweep), _learned(store, spec, summary))
     if spec.judged_by is None:
-        raise InvalidInput(f"sweep {sweep} cannot be evaluated: its spec has neither a predictor nor an evaluator")
+        raise InvalidInput(
+            f"sweep {sweep} cannot be evaluated: its spec has neither a predictor nor an evaluator"
+        )
     if summary.best is None:
         store.replace(report_path(sweep), render_page(data, shown).encode())
         failures = explain_failures(summary.failed)
-        raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}")
+        raise NoWinner(
+            f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}"
+        )
     code = code_here(spec)
     with held_out(Dataset(store, snapshot.name, snapshot.digest), spec) as rows:
         # Before anything is judged: an evaluator may print what it sees, and fail after that.
         of_split = content_of(rows.dataset.manifest, TEST_SPLIT)
-        looks = count_look(catalog, content=of_split, split=TEST_SPLIT, checkpoint=summary.best.checkpoint, sweep=sweep)
+        looks = count_look(
+            catalog, content=of_split, split=TEST_SPLIT, checkpoint=summary.best.checkpoint, sweep=sweep
+        )
         final = _final(spec, summary, rows) if spec.final else None
-        winner, on = (final.promotable, spec.train_on(0)) if final and final.promotable else (summary.best, spec.train_on(None))
+        winner, on = (
+            (final.promotable, spec.train_on(0))
+            if final and final.promotable
+            else (summary.best, spec.train_on(None))
+        )
         judged, about = _judged(store, catalog, spec, rows.trained_on(on), sweep, winner)
         groups = groups_of(spec.slices, rows.slices)
     points = read_system_points(store, spec.project, winner.key, [SAMPLED])
     spent = time_spent(points) if points is not None else None
     about |= {"time_spent": spent.as_dict() if spent else None}
-    about |= {"looks": looks.as_dict(), "final": final.data if final else None, "code": keep_code(store, spec, code)}
-    data, shown = data | about, replace(shown, given=judged.answered.figures)
+    about |= {
+        "looks": looks.as_dict(),
+        "final": final.data if final else None,
+        "code": keep_code(store, spec, code),
+    }
+    data = data | about
+    shown = replace(shown, given=judged.answered.figures)
     data["gates"] = judge(data, groups) if judge else None
     cpu_seconds = (time.monotonic() - began) * spec.resources.cpus
     data["cost"] = cost.with_evaluation(cpu_seconds).as_dict()
     page = render_page(data, shown).encode()
     content = json.dumps(data, sort_keys=True, indent=1).encode()
-    digest, html_digest = store.put_blob(content), store.put_blob(page)
+    digest = store.put_blob(content)
+    html_digest = store.put_blob(page)
     store.replace(report_path(sweep), page)
     _register(catalog, sweep, digest, html_digest, data, cpu_seconds)
     return EvaluationReport(data, digest, html_digest, store.address(report_path(sweep)))
@@ -135,12 +163,16 @@ def _final(spec: SweepSpec, summary: SweepSummary, rows: HeldOut) -> FinalSeeds:
     params = summary.standings[0].params
 
     def evaluate(trial: FinalTrial) -> Scores:
-        return judge_checkpoint(rows.trained_on(spec.train_on(trial.seed)), spec, params=params, checkpoint=trial.checkpoint).scores
+        return judge_checkpoint(
+            rows.trained_on(spec.train_on(trial.seed)), spec, params=params, checkpoint=trial.checkpoint
+        ).scores
 
     return judge_seeds(summary, list(spec.train_on(0)), evaluate)
 
 
-def _judged(store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, sweep: str, winner: Standing) -> tuple[Judged, dict[str, Any]]:
+def _judged(
+    store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, sweep: str, winner: Standing
+) -> tuple[Judged, dict[str, Any]]:
     """The winner on the held-out rows, and what the report says of it and of the champion."""
     judged = judge_checkpoint(rows, spec, params=winner.params, checkpoint=winner.checkpoint, serving=True)
     champion = _champion(catalog, spec, sweep, rows)
@@ -148,10 +180,18 @@ def _judged(store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, swee
     return judged, {
         "winner": winner.__dict__,
         **asdict(judged.scores),
-        "clusters": None if rows.clusters is None else {"columns": spec.dataset.group, "count": count_of(rows.clusters)},
+        "clusters": None
+        if rows.clusters is None
+        else {"columns": spec.dataset.group, "count": count_of(rows.clusters)},
         "predictions": stored.write(store, judged.predictions),
         "serving": judged.answered.serving,
-        "slices": judge_slices(spec.slices, rows.slices, judged.predictions, _on_any_rows(judged.scores), judged.scores.main_metric),
+        "slices": judge_slices(
+            spec.slices,
+            rows.slices,
+            judged.predictions,
+            _on_any_rows(judged.scores),
+            judged.scores.main_metric,
+        ),
         "calibration": calibration(judged.predictions),
         "residuals": residuals(judged.predictions),
         "figures": [
@@ -165,14 +205,23 @@ def _judged(store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, swee
 
 
 def _baseline(rows: HeldOut, judged: Judged) -> dict[str, Any]:
-    """What a model that ignores the features scores on the same rows: for a winner without a champion to be compared with."""
+    """What a model that ignores the features scores on the same rows: for a winner without a champion to be
+    compared with.
+    """
     name, predictions = baseline(rows.dataset, judged.predictions)
     scores = score(predictions, rows.metrics)
-    return {"name": name, "metrics": scores.metrics, "intervals": scores.intervals, "without_value": scores.without_value}
+    return {
+        "name": name,
+        "metrics": scores.metrics,
+        "intervals": scores.intervals,
+        "without_value": scores.without_value,
+    }
 
 
 def _on_any_rows(scores: Scores) -> dict[str, bool]:
-    """The metrics that can be computed of some of the rows, with whether higher is better: all but single figures of an evaluator."""
+    """The metrics that can be computed of some of the rows, with whether higher is better: all but single
+    figures of an evaluator.
+    """
     return {metric: scores.higher_is_better[metric] for metric in scores.intervals}
 
 
@@ -191,11 +240,16 @@ def load_report(store: Store, catalog: Catalog, sweep: str) -> EvaluationReport:
         row = session.get(ReportRow, sweep)
     if row is None:
         raise NoWinner(f"sweep {sweep} has no evaluation report yet")
-    return EvaluationReport(json.loads(store.get_blob(row.digest)), row.digest, row.html, store.address(report_path(sweep)))
+    return EvaluationReport(
+        json.loads(store.get_blob(row.digest)), row.digest, row.html, store.address(report_path(sweep))
+    )
 
 
 def report_path(sweep: str) -> str:
-    """The name of a sweep's page in the store. A later report replaces it; the page of an earlier one is the blob of its digest."""
+    """The name of a sweep's page in the store.
+
+    A later report replaces it; the page of an earlier one is the blob of its digest.
+    """
     return f"reports/{sweep}.html"
 
 
@@ -207,10 +261,14 @@ def explain_failures(failed: list[dict[str, Any]]) -> str:
     for trial in failed:
         reason = short_reason(trial["error"]) or "no reason was recorded"
         lines_of_code = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
-        if lines_of_code and "Traceback (most recent call last)" in trial["error"]:  # the stacks of a hang say where ranks waited
+        if lines_of_code and "Traceback (most recent call last)" in trial["error"]:
+            # the stacks of a hang say where ranks waited
             reason += f" ({':'.join(lines_of_code[-1])})"
         reasons.setdefault(reason, []).append(trial["key"])
-    shown = [f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}" for reason, keys in reasons.items()]
+    shown = [
+        f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}"
+        for reason, keys in reasons.items()
+    ]
     return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
 
 
@@ -238,7 +296,12 @@ def _champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut) -> d
             "predictions": None,
             "error": None,
         }
-        if champion.sweep is None or champion.trial is None or champion.checkpoint is None or champion.snapshot is None:
+        if (
+            champion.sweep is None
+            or champion.trial is None
+            or champion.checkpoint is None
+            or champion.snapshot is None
+        ):
             return {**known, "error": "a client registered it, and no sweep's checkpoint is known of it"}
         row = catalog.sweep(session, champion.sweep)
         trial = catalog.trials(session, champion.sweep)[champion.trial]
@@ -260,11 +323,21 @@ def _champion(catalog: Catalog, spec: SweepSpec, sweep: str, rows: HeldOut) -> d
     return {**known, **found, "predictions": digest}
 
 
-def _register(catalog: Catalog, sweep: str, digest: str, html: str, data: dict[str, Any], cpu_seconds: float) -> None:
+def _register(
+    catalog: Catalog, sweep: str, digest: str, html: str, data: dict[str, Any], cpu_seconds: float
+) -> None:
     with catalog.write() as session:
         earlier = session.scalar(select(ReportRow.cpu_seconds).where(ReportRow.sweep == sweep)) or 0.0
-        # JSON in SQL has no NaN: a metric that is not finite is null there, and as it is in the report's own data.
+        # JSON in SQL has no NaN: a metric that is not finite is null there, and as it is in the report's own
+        # data.
         metrics = {name: value if math.isfinite(value) else None for name, value in data["metrics"].items()}
         session.merge(
-            ReportRow(sweep=sweep, digest=digest, html=html, metrics=metrics, created_at=utcnow(), cpu_seconds=earlier + cpu_seconds)
+            ReportRow(
+                sweep=sweep,
+                digest=digest,
+                html=html,
+                metrics=metrics,
+                created_at=utcnow(),
+                cpu_seconds=earlier + cpu_seconds,
+            )
         )

@@ -1,13 +1,15 @@
 """How sure a metric is: intervals at 95 % by resampling the rows that it was measured on.
 
-The percentile bootstrap (Efron & Tibshirani 1993, section 13.3), seeded: equal predictions give equal intervals. Its time is bounded: where
-a split has more rows than a measure's ``most_rows``, resamples of that many are drawn (m out of n) and the interval is narrowed by
-sqrt(m / n) around the value (Bickel, Götze & van Zwet 1997, for estimators that converge with the root of the rows).
-A share of rows, such as accuracy or an evaluator's scores of 0 and 1, has Wilson's interval (Wilson 1927; Brown, Cai & DasGupta 2001)
-instead: the bootstrap has no width where every row is right, however few they are. Other metrics have no interval there.
-Rows that come in clusters are resampled by them (:mod:`resources.evaluation.statistics.clusters`), shares too. Of clusters that count for
-fewer than 20 of one size percentiles hold the value far less often than they say (of two in half of all cases): there, and where no
-resample differs, a share has Wilson's interval of as many rows, and other metrics have none.
+The percentile bootstrap (Efron & Tibshirani 1993, section 13.3), seeded: equal predictions give equal
+intervals. Its time is bounded: where a split has more rows than a measure's ``most_rows``, resamples of that
+many are drawn (m out of n) and the interval is narrowed by sqrt(m / n) around the value (Bickel, Götze & van
+Zwet 1997, for estimators that converge with the root of the rows). A share of rows, such as accuracy or an
+evaluator's scores of 0 and 1, has Wilson's interval (Wilson 1927; Brown, Cai & DasGupta 2001) instead: the
+bootstrap has no width where every row is right, however few they are. Other metrics have no interval there.
+Rows that come in clusters are resampled by them (:mod:`resources.evaluation.statistics.clusters`), shares
+too. Of clusters that count for fewer than 20 of one size percentiles hold the value far less often than they
+say (of two in half of all cases): there, and where no resample differs, a share has Wilson's interval of as
+many rows, and other metrics have none.
 """
 
 import math
@@ -44,12 +46,16 @@ class Resampled(Protocol):
         """Its value on these rows."""
 
     def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Its values on as many resamples as it makes, each of ``size`` of these rows drawn with replacement."""
+        """Its values on as many resamples as it makes, each of ``size`` of these rows drawn with
+        replacement.
+        """
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric's value on some rows with what its interval is made of; ``low`` and ``high`` are NaN where it has none."""
+    """A metric's value on some rows with what its interval is made of; ``low`` and ``high`` are NaN where it
+    has none.
+    """
 
     value: float
     low: float
@@ -62,9 +68,14 @@ class Interval:
 
 
 def interval_of(
-    measured: Resampled, rows: NDArray[np.int64] | None = None, clusters: Clusters | None = None, *, seed: int = SEED
+    measured: Resampled,
+    rows: NDArray[np.int64] | None = None,
+    clusters: Clusters | None = None,
+    *,
+    seed: int = SEED,
 ) -> Interval:
-    """A metric on some rows (default: all), with its interval; none where all resamples are equal, as those of perfect predictions.
+    """A metric on some rows (default: all), with its interval; none where all resamples are equal, as those
+    of perfect predictions.
 
     Args:
         clusters: of all rows, where some belong together.
@@ -73,14 +84,16 @@ def interval_of(
     value = measured.on(rows) if len(rows) else math.nan
     if len(rows) < 2 or not math.isfinite(value):
         return Interval(value, math.nan, math.nan, len(rows))
-    held, is_share = among(clusters, rows), getattr(measured, "is_share", False)
+    held = among(clusters, rows)
+    is_share = getattr(measured, "is_share", False)
     independent, effective = (len(rows),) * 2 if held is None else (count_of(held), effective_count(held))
     if is_share and held is None:
         return Interval(value, *wilson(value, len(rows)), len(rows))
     if held is not None and effective < LEAST_ROWS:
         return Interval(value, *(wilson(value, effective) if is_share else (math.nan, math.nan)), len(rows))
     share = min(1.0, measured.most_rows / len(rows))
-    rng, size = np.random.default_rng(seed), max(2, round(share * independent))
+    rng = np.random.default_rng(seed)
+    size = max(2, round(share * independent))
     if held is None:
         estimates = measured.bootstrap(rows, rng, size)
     else:
@@ -96,7 +109,10 @@ def _all_equal(estimates: NDArray[np.float64]) -> bool:
 
 
 def percentile(estimates: NDArray[np.float64], value: float, *, narrowed: float = 1.0) -> tuple[float, float]:
-    """The percentile interval of bootstrap estimates; those that are NaN do not count. NaN twice where more than half are."""
+    """The percentile interval of bootstrap estimates; those that are NaN do not count.
+
+    NaN twice where more than half are.
+    """
     finite = estimates[np.isfinite(estimates)]
     if 2 * len(finite) < len(estimates) or not len(finite):
         return math.nan, math.nan

@@ -29,7 +29,8 @@ class Scores:
         intervals: of each metric that has one: ``low`` and ``high`` at 95 %, and the rows.
         higher_is_better: of each metric.
         main_metric: what versions are compared by where no gate names another.
-        without_value: why a metric has none on these rows, such as that there is no row of one of the classes; it is NaN then.
+        without_value: why a metric has none on these rows, such as that there is no row of one of the
+            classes; it is NaN then.
         labels: the classes; None where the target is a number.
         confusion: rows are true classes and columns predicted ones.
     """
@@ -53,7 +54,9 @@ class Judged:
     answered: Answered
 
 
-def judge_checkpoint(rows: HeldOut, spec: SweepSpec, *, params: dict[str, Any], checkpoint: str, serving: bool = False) -> Judged:
+def judge_checkpoint(
+    rows: HeldOut, spec: SweepSpec, *, params: dict[str, Any], checkpoint: str, serving: bool = False
+) -> Judged:
     """Have the predictor or evaluator of a spec judge one checkpoint on held-out rows.
 
     Args:
@@ -126,7 +129,9 @@ def _why_none(measured: Resampled, predictions: Predictions) -> str | None:
 
 
 def _main_of(metrics: Sequence[str]) -> str:
-    """The metric that versions are compared by when the spec names none: the first, but of the usual ones of numbers rmse."""
+    """The metric that versions are compared by when the spec names none: the first, but of the usual ones of
+    numbers rmse.
+    """
     return "rmse" if list(metrics) == NUMBER_METRICS else metrics[0]
 
 
@@ -135,7 +140,9 @@ def _by_class(predictions: Predictions) -> dict[str, Any]:
     code = {label: number for number, label in enumerate(labels)}
     both = (predictions.target, predictions.prediction)
     truth, predicted = (class_codes(some, code) for some in both if some is not None)
-    confusion = np.bincount(truth * len(labels) + predicted, minlength=len(labels) ** 2).reshape(len(labels), -1)
+    confusion = np.bincount(truth * len(labels) + predicted, minlength=len(labels) ** 2).reshape(
+        len(labels), -1
+    )
     of_classes = by_class(confusion.astype(np.float64))
     per_class = [
         {
@@ -148,21 +155,31 @@ def _by_class(predictions: Predictions) -> dict[str, Any]:
     return {"labels": labels, "confusion": confusion.tolist(), "per_class": per_class}
 
 
-def _of_evaluation(answered: Answered, given: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None) -> Judged:
+def _of_evaluation(
+    answered: Answered, given: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None
+) -> Judged:
     for name, values in given.scores.items():
         if len(values) != rows.rows:
-            raise PredictionFailed(f"evaluator {evaluator} returned {len(values)} {name!r} scores for {rows.rows} rows; return one a row")
+            raise PredictionFailed(
+                f"evaluator {evaluator} returned {len(values)} {name!r} scores for {rows.rows} rows; "
+                "return one a row"
+            )
     predictions = Predictions(None, None, scores=given.scores, clusters=rows.clusters)
     found = {name: interval_of(measure(predictions, name), clusters=rows.clusters) for name in given.scores}
     metrics = {**{name: interval.value for name, interval in found.items()}, **given.metrics}
     if gate_metric is not None and gate_metric not in metrics:
-        raise InvalidInput(f"metric {gate_metric!r} of the gates is not accepted: evaluator {evaluator} gave {', '.join(metrics)}")
+        raise InvalidInput(
+            f"metric {gate_metric!r} of the gates is not accepted: evaluator {evaluator} gave "
+            f"{', '.join(metrics)}"
+        )
     scores = Scores(
         metrics=metrics,
         intervals={name: interval.as_dict() for name, interval in found.items()},
         higher_is_better={name: name not in given.lower_is_better for name in metrics},
         main_metric=gate_metric or next(iter(metrics)),
-        without_value={name: "the evaluator gave NaN" for name, value in metrics.items() if math.isnan(value)},
+        without_value={
+            name: "the evaluator gave NaN" for name, value in metrics.items() if math.isnan(value)
+        },
     )
     return Judged(scores, predictions, answered)
 

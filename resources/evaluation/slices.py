@@ -1,7 +1,9 @@
-"""Groups of rows judged apart: by a column's values, or by a condition on columns, with Fairlearn's ``MetricFrame``.
+"""Groups of rows judged apart: by a column's values, or by a condition on columns, with Fairlearn's
+``MetricFrame``.
 
-Differences and ratios are between the largest and the smallest value of a metric over the groups (Fairlearn's ``between_groups``). Groups
-of fewer than 30 rows are shown and marked, but are neither the worst nor part of a difference: their values are mostly noise.
+Differences and ratios are between the largest and the smallest value of a metric over the groups (Fairlearn's
+``between_groups``). Groups of fewer than 30 rows are shown and marked, but are neither the worst nor part of
+a difference: their values are mostly noise.
 """
 
 import math
@@ -44,11 +46,13 @@ def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
             if name not in schema:
                 hint = did_you_mean(name, schema)
                 raise InvalidInput(
-                    f"slices.{index} = {given!r} is not accepted: the snapshot has no column {name!r}{hint}; it has {listed(schema)}"
+                    f"slices.{index} = {given!r} is not accepted: the snapshot has no column "
+                    f"{name!r}{hint}; it has {listed(schema)}"
                 )
             if not schema[name].startswith(_PLAIN):
                 raise InvalidInput(
-                    f"slices.{index} = {given!r} is not accepted: the column {name!r} is of type {schema[name]}; "
+                    f"slices.{index} = {given!r} is not accepted: the column {name!r} is of type "
+                    f"{schema[name]}; "
                     "give a column of texts, numbers or booleans"
                 )
 
@@ -59,7 +63,8 @@ def columns_of(given: str) -> list[str]:
 
 
 def groups_of(slices: Sequence[str], table: pa.Table) -> dict[str, NDArray[np.int64]]:
-    """The positions of each group's rows, named ``SLICE = GROUP``; of a condition's two groups the one that meets it, by the condition.
+    """The positions of each group's rows, named ``SLICE = GROUP``; of a condition's two groups the one that
+    meets it, by the condition.
 
     A slice that could not be judged has none.
     """
@@ -70,22 +75,31 @@ def groups_of(slices: Sequence[str], table: pa.Table) -> dict[str, NDArray[np.in
         except InvalidInput:
             continue
         wanted = sorted(set(names), key=_order) if is_column(given) else [given]
-        found |= {f"{given} = {name}" if is_column(given) else name: np.flatnonzero(names == name) for name in wanted}
+        found |= {
+            f"{given} = {name}" if is_column(given) else name: np.flatnonzero(names == name)
+            for name in wanted
+        }
     return found
 
 
 def judge_slices(
-    slices: Sequence[str], table: pa.Table, predictions: Predictions, metrics: Mapping[str, bool], main_metric: str
+    slices: Sequence[str],
+    table: pa.Table,
+    predictions: Predictions,
+    metrics: Mapping[str, bool],
+    main_metric: str,
 ) -> list[dict[str, Any]]:
-    """Every slice with its groups: rows, metrics with intervals, the worst group, and the differences between groups.
+    """Every slice with its groups: rows, metrics with intervals, the worst group, and the differences between
+    groups.
 
     Args:
         table: the rows that were predicted, in the same order.
         metrics: those that have a value on any rows, and whether higher is better.
 
     Returns:
-        For each slice ``slice``, ``groups``, ``worst`` (of the main metric; None with fewer than two groups that are not small),
-        ``difference`` and ``ratio`` by metric, the latter where all values are positive, and ``error`` where it could not be judged.
+        For each slice ``slice``, ``groups``, ``worst`` (of the main metric; None with fewer than two groups
+        that are not small), ``difference`` and ``ratio`` by metric, the latter where all values are positive,
+        and ``error`` where it could not be judged.
     """
     measures = {metric: measure(predictions, metric) for metric in metrics}
     return [_judged(given, table, measures, metrics, main_metric, predictions.clusters) for given in slices]
@@ -99,7 +113,14 @@ def _judged(
     main_metric: str,
     clusters: Clusters | None,
 ) -> dict[str, Any]:
-    nothing: dict[str, Any] = {"slice": given, "groups": [], "worst": None, "difference": {}, "ratio": {}, "error": None}
+    nothing: dict[str, Any] = {
+        "slice": given,
+        "groups": [],
+        "worst": None,
+        "difference": {},
+        "ratio": {},
+        "error": None,
+    }
     try:
         names = group_names(given, table)
     except InvalidInput as error:
@@ -112,23 +133,31 @@ def _judged(
     large = [group["name"] for group in groups if not group["small"]]
     if len(large) < 2:
         return {**nothing, "groups": groups}
-    values = {metric: [group["metrics"][metric]["value"] for group in groups if not group["small"]] for metric in measures}
+    values = {
+        metric: [group["metrics"][metric]["value"] for group in groups if not group["small"]]
+        for metric in measures
+    }
     frame = _frame(large, values)
     worst = None
     if main_metric in measures and len(of_main := frame.by_group[main_metric].dropna()):
         worst = str(of_main.idxmin() if higher[main_metric] else of_main.idxmax())
-    difference, ratio = frame.difference(errors="coerce"), frame.ratio(errors="coerce")
+    difference = frame.difference(errors="coerce")
+    ratio = frame.ratio(errors="coerce")
     return {
         **nothing,
         "groups": groups,
         "worst": worst,
         "difference": {metric: float(difference[metric]) for metric in measures},
-        "ratio": {metric: float(ratio[metric]) for metric in measures if (frame.by_group[metric].dropna() > 0).all()},
+        "ratio": {
+            metric: float(ratio[metric]) for metric in measures if (frame.by_group[metric].dropna() > 0).all()
+        },
     }
 
 
 def _frame(names: list[str], values: Mapping[str, list[float]]) -> Any:
-    """Fairlearn's frame of what groups have: it is given the groups in place of their rows, of which it would make several copies."""
+    """Fairlearn's frame of what groups have: it is given the groups in place of their rows, of which it would
+    make several copies.
+    """
     from fairlearn.metrics import MetricFrame
 
     def of(some: list[float]) -> Any:
@@ -150,7 +179,8 @@ def group_names(given: str, table: pa.Table) -> NDArray[Any]:
     values = table.column(given).unify_dictionaries()
     if (count := len(values.unique())) > _MOST_GROUPS:
         raise InvalidInput(
-            f"the column {given!r} has {count} values in these rows, more than {_MOST_GROUPS}; give a condition, such as {given!r} >= …"
+            f"the column {given!r} has {count} values in these rows, more than {_MOST_GROUPS}; give a "
+            f"condition, such as {given!r} >= …"
         )
     column = joined(map(coded_arrow, values.chunks))
     return shared(["(none)" if value is None else f"{value}" for value in column.values])[column.codes]
@@ -167,7 +197,8 @@ def _holds(given: str, table: pa.Table) -> NDArray[np.bool_]:
     for batch in table.select(columns).to_batches(max_chunksize=_AT_ONCE):
         rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         known = {
-            row: not any(map(_is_missing, row)) and condition.holds(dict(zip(columns, row, strict=True))) for row in dict.fromkeys(rows)
+            row: not any(map(_is_missing, row)) and condition.holds(dict(zip(columns, row, strict=True)))
+            for row in dict.fromkeys(rows)
         }
         holds.append(np.fromiter((known[row] for row in rows), np.bool_, len(rows)))
     return np.concatenate(holds)

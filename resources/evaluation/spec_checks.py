@@ -1,4 +1,6 @@
-"""Whether a spec's metrics and slices fit a snapshot: asked as soon as there is one, before anything is trained."""
+"""Whether a spec's metrics and slices fit a snapshot: asked as soon as there is one, before anything is
+trained.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -13,7 +15,8 @@ from resources.sweep_spec.metrics import CLASS_SCORERS, TWO_CLASS_SCORERS
 
 
 def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
-    """Refuse metrics that do not fit the target, and slices and ``leakage.ignore`` by columns that there are not.
+    """Refuse metrics that do not fit the target, and slices and ``leakage.ignore`` by columns that there are
+    not.
 
     Args:
         manifest: the snapshot's.
@@ -33,7 +36,8 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
         if classes is not None and len(classes) > 2 and metric in TWO_CLASS_SCORERS:
             several = sorted(name for name in CLASS_SCORERS if name.startswith(f"{metric}_"))
             raise InvalidInput(
-                f"metrics.{index} = {metric!r} is not accepted: it is of two classes, and {manifest['target']!r} has {len(classes)}; "
+                f"metrics.{index} = {metric!r} is not accepted: it is of two classes, and "
+                f"{manifest['target']!r} has {len(classes)}; "
                 f"give one of {listed(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
             )
 
@@ -43,6 +47,7 @@ def _check_leakage(spec: SweepSpec, columns: Collection[str]) -> None:
         ignored = gate.leakage.ignore or [] if gate.leakage is not None else []
         if unknown := [name for name in ignored if name not in columns]:
             raise InvalidInput(
-                f"gates.{index}.leakage.ignore = {unknown[0]!r} is not accepted: the snapshot has no such column; its columns are "
+                f"gates.{index}.leakage.ignore = {unknown[0]!r} is not accepted: the snapshot has no such "
+                "column; its columns are "
                 f"{listed(columns)}"
             )

@@ -1,4 +1,6 @@
-"""How many rows of a split are of each class: as it was counted when the snapshot was taken, or else by reading the column in batches."""
+"""How many rows of a split are of each class: as it was counted when the snapshot was taken, or else by
+reading the column in batches.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -24,14 +26,26 @@ def class_counts(dataset: Dataset, split: str, fold: int | None = None) -> Count
         return counts
     for batch in dataset.batches(split, columns=[dataset.target], fold=fold):
         column = coded_arrow(batch.column(0))
-        counts.update(dict(zip(column.values, np.bincount(column.codes, minlength=len(column.values)).tolist(), strict=True)))
+        counts.update(
+            dict(
+                zip(
+                    column.values,
+                    np.bincount(column.codes, minlength=len(column.values)).tolist(),
+                    strict=True,
+                )
+            )
+        )
     del counts[None]
     return counts
 
 
 def all_classes(dataset: Dataset) -> list[Any]:
     """The target's values in all splits: rarely all of them are in the test split."""
-    return list(dict.fromkeys(value for name in sorted(dataset.manifest["splits"]) for value in class_counts(dataset, name)))
+    return list(
+        dict.fromkeys(
+            value for name in sorted(dataset.manifest["splits"]) for value in class_counts(dataset, name)
+        )
+    )
 
 
 __all__ = ["all_classes", "class_counts"]

@@ -1,4 +1,6 @@
-"""The loop of one attempt at a trial: receive what its process reports, have it decided, answer, until the attempt is over."""
+"""The loop of one attempt at a trial: receive what its process reports, have it decided, answer, until the
+attempt is over.
+"""
 
 import logging
 import time
@@ -21,22 +23,32 @@ from resources.search.decide import Complete, Continue, Decision
 
 _END_WITHIN_SECONDS = 120.0  # for a process to end once its trial was paused or completed
 _AT_ONCE_SECONDS = 2.0  # a process that takes longer to start had to wait for its resources
-_WAITS_SECONDS = 15.0  # between two notes of what still waits: so much at most counts as held, of GPU-hours too
+# between two notes of what still waits: so much at most counts as held, of GPU-hours too
+_WAITS_SECONDS = 15.0
 _FLUSH_SECONDS = 2.0  # for a diverged trial's process to write its last points
 
 _log = logging.getLogger(__name__)
 
 
 class AttemptLoop:
-    """One attempt, seen from the worker that runs it: everything between the start of its process and the decision that ends it.
+    """One attempt, seen from the worker that runs it: everything between the start of its process and the
+    decision that ends it.
 
     ``on_change`` is called after every decision about the trial.
     """
 
     def __init__(
-        self, scheduler: Scheduler, store: Store, assignment: Assignment, process: TrialProcess, on_change: Callable[[Assignment], None]
+        self,
+        scheduler: Scheduler,
+        store: Store,
+        assignment: Assignment,
+        process: TrialProcess,
+        on_change: Callable[[Assignment], None],
     ) -> None:
-        self._scheduler, self._assignment, self._process, self._on_change = scheduler, assignment, process, on_change
+        self._scheduler = scheduler
+        self._assignment = assignment
+        self._process = process
+        self._on_change = on_change
         self._heartbeat = Heartbeat(scheduler, assignment, self._withdraw)
         self._stream = StreamWatch(store, scheduler.spec, assignment)
         self._records = RunRecords(store, scheduler.spec.project, assignment.key)
@@ -51,7 +63,8 @@ class AttemptLoop:
         self._kill_at: float | None = None  # when the grace period ends
 
     def run(self, worker: str, sigterm: Sigterm) -> Decision | None:
-        """Run the attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over.
+        """Run the attempt until its trial pauses, ends or fails; None if another attempt has taken the trial
+        over.
 
         ``worker`` is this worker's name, which the error names if a ``sigterm`` ended it.
         """
@@ -63,9 +76,11 @@ class AttemptLoop:
         except Superseded:
             return None
         except BaseException:
-            # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves now.
+            # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves
+            # now.
             with undisturbed(), suppress(Superseded):
-                self._withdrawn, self._patient = True, False
+                self._withdrawn = True
+                self._patient = False
                 if sigterm.came:
                     self._reclaimed = f"worker {worker} was ended by SIGTERM"
                 if self._last is None:
@@ -82,7 +97,8 @@ class AttemptLoop:
         while True:
             message = self._receive()
             if self._last is not None:
-                return self._last  # paused or complete: nothing that comes after the rung's decision changes it
+                # paused or complete: nothing that comes after the rung's decision changes it
+                return self._last
             if not isinstance(message, ReachedRung):
                 self._last = self._end(message)
                 self._notify()
@@ -91,7 +107,8 @@ class AttemptLoop:
             self._notify()
 
     def _receive(self) -> Message | None:
-        """The next message, or None once the process has ended, or when it does not end although its attempt is over.
+        """The next message, or None once the process has ended, or when it does not end although its attempt
+        is over.
 
         Raises:
             Superseded: another attempt has the trial.
@@ -118,8 +135,9 @@ class AttemptLoop:
                 return None
 
     def _begin_holding(self) -> None:
-        """Have it recorded what the attempt holds, where that is not what was recorded when it was handed out; while it waits, that it
-        holds nothing before now."""
+        """Have it recorded what the attempt holds, where that is not what was recorded when it was handed
+        out; while it waits, that it holds nothing before now.
+        """
         self._told_of_waiting = time.monotonic()
         wanted = self._scheduler.spec.resources.at(self._assignment.granted).nodes
         nodes = self._process.nodes if self._since is not None else wanted
@@ -127,8 +145,13 @@ class AttemptLoop:
             return
         try:
             self._scheduler.begin_holding(self._assignment, nodes)
-        except DBAPIError as error:  # training does not wait for the ledger, which then has what the spec says
-            _log.warning("could not record since when %s trains, and on how many nodes: %s", self._assignment.key, error)
+        except DBAPIError as error:
+            # training does not wait for the ledger, which then has what the spec says
+            _log.warning(
+                "could not record since when %s trains, and on how many nodes: %s",
+                self._assignment.key,
+                error,
+            )
 
     def _reach(self, message: ReachedRung) -> None:
         """Have it decided whether the trial goes on after its rung, and answer."""
@@ -145,8 +168,11 @@ class AttemptLoop:
 
     def _end(self, message: Message | None) -> Decision:
         """Have it decided what becomes of a trial whose process has ended, with this as its last message."""
-        scheduler, given, seconds = self._scheduler, self._assignment, self._lap()
-        # The last message of a process that was terminated counts only if its training had ended by itself before.
+        scheduler = self._scheduler
+        given = self._assignment
+        seconds = self._lap()
+        # The last message of a process that was terminated counts only if its training had ended by itself
+        # before.
         if message is None or isinstance(message, Stopped | Interrupted):
             if self._stream.diverged:
                 return scheduler.failed(given, self._stream.diverged, seconds, None)
@@ -172,32 +198,47 @@ class AttemptLoop:
         return decide(given, termination.reason, seconds)
 
     def _last_checkpoint(self, told: str | None) -> str | None:
-        """The trial's last checkpoint, by its record: one that was being written when the training ended came after what was told."""
+        """The trial's last checkpoint, by its record: one that was being written when the training ended came
+        after what was told.
+        """
         try:
             last = self._records.latest_checkpoint()
-        except (StoreError, ValueError, TypeError, KeyError) as error:  # what a trial's image has written may be no record
+        except (StoreError, ValueError, TypeError, KeyError) as error:
+            # what a trial's image has written may be no record
             _log.warning("could not look for the last checkpoint of %s: %s", self._assignment.key, error)
             return told
         return last.digest if last is not None else told
 
     def _is_to_be_halved(self) -> bool:
-        """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with half the micro-batch."""
+        """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with
+        half the micro-batch.
+        """
         try:
             return self._notes.is_retry_due()
         except StoreError as error:
-            _log.warning("could not look whether %s ran out of memory, so it counts as crashed: %s", self._assignment.key, error)
+            _log.warning(
+                "could not look whether %s ran out of memory, so it counts as crashed: %s",
+                self._assignment.key,
+                error,
+            )
             return False
 
     def _withdraw(self, reclaimed: str | None, *, patiently: bool = False) -> None:
-        """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts as preempted.
+        """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts
+        as preempted.
 
-        Patiently there is no such period: it saves at the end of its epoch, however long that takes. Whoever cannot wait comes before that.
+        Patiently there is no such period: it saves at the end of its epoch, however long that takes. Whoever
+        cannot wait comes before that.
         """
         if not self._withdrawn or (self._patient and not patiently):
-            self._withdrawn, self._reclaimed, self._patient = True, reclaimed, patiently
+            self._withdrawn = True
+            self._reclaimed = reclaimed
+            self._patient = patiently
 
     def _terminate(self) -> None:
-        """Ask the process to end, and kill it when its grace period is over; there is none where its place alone is wanted."""
+        """Ask the process to end, and kill it when its grace period is over; there is none where its place
+        alone is wanted.
+        """
         if self._patient and not self._stream.diverged:
             self._process.ask_back()
         elif self._kill_at is None:
@@ -212,12 +253,18 @@ class AttemptLoop:
         """Seconds of training since this was last asked."""
         if self._since is None:
             return 0.0
-        before, self._since = self._since, time.monotonic()
+        before = self._since
+        self._since = time.monotonic()
         return self._since - before
 
     def _notify(self) -> None:
-        """Report a change to ``on_change``; an error there is logged, for the decision stands and the training goes on."""
+        """Report a change to ``on_change``; an error there is logged, for the decision stands and the
+        training goes on.
+        """
         try:
             self._on_change(self._assignment)
         except Exception:  # noqa: BLE001  # whatever Dagster's event log may raise
-            _log.exception("could not report %s to Dagster; that is done again when the sweep is evaluated", self._assignment.key)
+            _log.exception(
+                "could not report %s to Dagster; that is done again when the sweep is evaluated",
+                self._assignment.key,
+            )

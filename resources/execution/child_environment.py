@@ -8,4 +8,8 @@ _OF_DAGSTER = ("DAGSTER_POSTGRES", "DAGSTER_PG")
 
 def without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of an environment without those that open the catalog or Dagster's database."""
-    return {name: value for name, value in environment.items() if name not in _OURS and not name.startswith(_OF_DAGSTER)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _OURS and not name.startswith(_OF_DAGSTER)
+    }

@@ -7,7 +7,8 @@ from resources.sweep_spec import SweepSpec
 
 
 def concurrency_of(spec: SweepSpec) -> int:
-    """Trials at a time: as the spec says; if it does not, as the machine has room for, or as the cluster's settings say.
+    """Trials at a time: as the spec says; if it does not, as the machine has room for, or as the cluster's
+    settings say.
 
     Raises:
         InvalidInput: a trial asks for what this machine, or the cluster's settings, do not have.

@@ -1,4 +1,6 @@
-"""Running trials whose streamed metrics have diverged: the sensors stop those, because they do not run the trials themselves."""
+"""Running trials whose streamed metrics have diverged: the sensors stop those, because they do not run the
+trials themselves.
+"""
 
 from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
@@ -11,15 +13,20 @@ from resources.sweep_spec import SweepSpec
 def ranges_of(spec: SweepSpec) -> dict[str, Range]:
     """Metric to the values that a trial of this spec may stream."""
     finite = [*(objective.metric for objective in spec.objectives), *spec.bounds]
-    return accepted_ranges(finite, {metric: (bounds.min, bounds.max) for metric, bounds in spec.divergence.items()})
+    return accepted_ranges(
+        finite, {metric: (bounds.min, bounds.max) for metric, bounds in spec.divergence.items()}
+    )
 
 
 def diverged_trials(store: Store, scheduler: Scheduler, turn: int, most: int) -> list[tuple[Assignment, str]]:
     """Attempts that are running and have diverged, each with what was found.
 
-    Each check reads what an attempt has streamed, so at most ``most`` attempts are checked; the next ``turn`` checks those that follow.
+    Each check reads what an attempt has streamed, so at most ``most`` attempts are checked; the next ``turn``
+    checks those that follow.
     """
-    ranges, diverged, running = ranges_of(scheduler.spec), [], scheduler.claimed()
+    ranges = ranges_of(scheduler.spec)
+    diverged = []
+    running = scheduler.claimed()
     begin = turn * most % len(running) if len(running) > most else 0
     for assignment in [*running, *running][begin : begin + min(most, len(running))]:
         watch = DivergenceWatch(store, scheduler.spec.project, assignment.key, assignment.attempt, ranges)

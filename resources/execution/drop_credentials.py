@@ -1,4 +1,6 @@
-"""Removes the database's credentials from the fork server, which imports this before a trainable: a trial needs only the store's."""
+"""Removes the database's credentials from the fork server, which imports this before a trainable: a trial
+needs only the store's.
+"""
 
 import os
 

@@ -1,6 +1,8 @@
-"""External loops: training loops that are no workers of ours ask for a trial, tell what it has reached, and are told what to do.
+"""External loops: training loops that are no workers of ours ask for a trial, tell what it has reached, and
+are told what to do.
 
-The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the catalog recorded.
+The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the
+catalog recorded.
 """
 
 import math
@@ -27,13 +29,24 @@ from resources.sweep_spec.base import listed
 from resources.sweep_spec.functions import check_sampler
 
 LEASE_SECONDS = 600.0
-"""How long a loop may be silent where it asks for no other lease: most have no thread that sends heartbeats."""
+"""How long a loop may be silent where it asks for no other lease: most have no thread that sends
+heartbeats.
+"""
 
-# For so long nobody looks again once there was nothing to do: a thousand loops may ask every second. What is told here ends it at once.
+# For so long nobody looks again once there was nothing to do: a thousand loops may ask every second. What is
+# told here ends it at once.
 _IDLE_SECONDS = 0.2
 _CHOOSING_SECONDS = 0.05  # the same while the next params are being chosen
-# A trial that is given back because its sweep is paused or stopped goes on when it is asked for again, if it is.
-_WORDS = {"continue": "continue", "pause": "pause", "stop": "stop", "complete": "complete", "requeue": "pause", "fail": "stop"}
+# A trial that is given back because its sweep is paused or stopped goes on when it is asked for again, if it
+# is.
+_WORDS = {
+    "continue": "continue",
+    "pause": "pause",
+    "stop": "stop",
+    "complete": "complete",
+    "requeue": "pause",
+    "fail": "stop",
+}
 
 
 class DrivenOtherwise(HalvingError, RuntimeError):
@@ -51,8 +64,9 @@ class Given:
     Attributes:
         epoch: epochs that were told of already; ``checkpoint`` is the one that was told last, if any was.
         epochs: train up to this one in all, then tell.
-        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent. None where the attempt is over:
-            the worker has asked again, and there is nothing left to train (``epochs`` is ``epoch``).
+        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent. None
+            where the attempt is over: the worker has asked again, and there is nothing left to train
+            (``epochs`` is ``epoch``).
     """
 
     trial: int
@@ -71,8 +85,8 @@ class Verdict:
     """What a loop is to do with its trial.
 
     Attributes:
-        decision: ``continue`` up to ``epochs``; or leave the trial: ``pause`` (with its checkpoint, it may be handed out again),
-            ``stop``, ``complete``, or ``retry`` (it failed and will be handed out again).
+        decision: ``continue`` up to ``epochs``; or leave the trial: ``pause`` (with its checkpoint, it may be
+            handed out again), ``stop``, ``complete``, or ``retry`` (it failed and will be handed out again).
         reason: why, where the epochs alone do not say.
     """
 
@@ -83,22 +97,25 @@ class Verdict:
 
 
 def check_study(spec: SweepSpec) -> None:
-    """Check that external loops can train a study, and that this process may choose its params: it imports nothing that a spec names but
-    Optuna's own samplers.
+    """Check that external loops can train a study, and that this process may choose its params: it imports
+    nothing that a spec names but Optuna's own samplers.
 
     Raises:
         InvalidInput: it has a final training, or the sampler is another or does not take its options.
     """
     if spec.final:
         raise InvalidInput(
-            f"final = {spec.final.model_dump(exclude_none=True)} is not accepted with driver api: loops of your own read their data "
-            "themselves, so nothing here can have them train on other splits; leave it out and train the winner again yourself, or launch "
+            f"final = {spec.final.model_dump(exclude_none=True)} is not accepted with driver api: loops of "
+            "your own read their data "
+            "themselves, so nothing here can have them train on other splits; leave it out and train the "
+            "winner again yourself, or launch "
             "the sweep with driver sensors"
         )
     sampler, _ = spec.sampler
     if ":" in sampler and not sampler.startswith("optuna.samplers:"):
         raise InvalidInput(
-            f"strategy.{spec.strategy.name}.sampler = {sampler!r} is not accepted with driver api: the server chooses params, and imports "
+            f"strategy.{spec.strategy.name}.sampler = {sampler!r} is not accepted with driver api: the "
+            "server chooses params, and imports "
             "no other code; give a sampler of optuna.samplers, or launch the sweep with driver sensors"
         )
     check_sampler(spec)
@@ -120,13 +137,16 @@ class ExternalLoops:
             driver = catalog.sweep(session, sweep).driver
         if driver != "api":
             raise DrivenOtherwise(
-                f"the trials of sweep {sweep} are run by Dagster (driver {driver}); open a study with driver api to run them"
+                f"the trials of sweep {sweep} are run by Dagster (driver {driver}); open a study with "
+                "driver api to run them"
             )
         self.scheduler = LoopScheduler(catalog, sweep, **options)
-        self._catalog, self._ranges = catalog, ranges_of(self.scheduler.spec)
+        self._catalog = catalog
+        self._ranges = ranges_of(self.scheduler.spec)
         self._prefetch = LoopPrefetch(self.scheduler)
         self._prefetch.start()
-        self._idle_until, self._over = 0.0, False
+        self._idle_until = 0.0
+        self._over = False
         self.held_back: str | None = None
 
     def close(self) -> None:
@@ -135,20 +155,33 @@ class ExternalLoops:
 
     @property
     def problem(self) -> str | None:
-        """Why no params can be chosen for the next trial; None if they can, as far as this process has tried."""
+        """Why no params can be chosen for the next trial; None if they can, as far as this process has
+        tried.
+        """
         failure = self._prefetch.failure
-        if failure is None or isinstance(failure, DBAPIError | HalvingError):  # a catalog that is away comes back
+        if failure is None or isinstance(failure, DBAPIError | HalvingError):
+            # a catalog that is away comes back
             return None
         spec = self.scheduler.spec
         sampler, options = spec.sampler
-        said = f"and options {listed(f'{name} = {value!r}' for name, value in options.items())}" if options else "and no options"
+        said = (
+            f"and options {listed(f'{name} = {value!r}' for name, value in options.items())}"
+            if options
+            else "and no options"
+        )
         return (
-            f"sweep {self.scheduler.id} cannot choose the params of its next trial: strategy.{spec.strategy.name} with sampler {sampler!r} "
-            f"{said} fails: {str(failure) or type(failure).__name__}; stop it, and launch one with other options"
+            f"sweep {self.scheduler.id} cannot choose the params of its next trial: "
+            f"strategy.{spec.strategy.name} with sampler {sampler!r} "
+            f"{said} fails: {str(failure) or type(failure).__name__}; stop it, and launch one with other "
+            "options"
         )
 
-    def ask(self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True) -> Given | Wait | Finish:
-        """A trial to train; it never waits for one. With ``again`` a worker that has got one before gets the same, with a new lease.
+    def ask(
+        self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True
+    ) -> Given | Wait | Finish:
+        """A trial to train; it never waits for one.
+
+        With ``again`` a worker that has got one before gets the same, with a new lease.
 
         Raises:
             CannotSuggest: the sampler fails; it is tried again with every ask.
@@ -183,43 +216,52 @@ class ExternalLoops:
     ) -> Verdict:
         """Say what a trial has reported after ``epoch`` epochs; the answer says whether it goes on.
 
-        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds. Others are kept beside them if
-        they are finite. Before the granted epoch nothing is decided; only the spec's divergence bounds are looked at, and the lease is
-        renewed.
+        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds.
+        Others are kept beside them if they are finite. Before the granted epoch nothing is decided; only the
+        spec's divergence bounds are looked at, and the lease is renewed.
 
         Args:
-            stored: whether the checkpoint is in the store, which is asked before: here nobody waits for the store.
+            stored: whether the checkpoint is in the store, which is asked before: here nobody waits for the
+                store.
 
         Raises:
             NotFound: no such trial or attempt.
-            InvalidInput: a value is missing, the epoch was not granted, or the checkpoint is not in the store.
+            InvalidInput: a value is missing, the epoch was not granted, or the checkpoint is not in the
+                store.
             Superseded: the attempt has lost its lease, or was ended.
         """
         newest = self.scheduler.assignment(trial)
         given = newest if attempt == newest.attempt else self.scheduler.assignment(trial, attempt)
-        if (word := self._recorded(given, epoch)) is not None:  # told again: whoever answered first may have been killed right after
+        if (word := self._recorded(given, epoch)) is not None:
+            # told again: whoever answered first may have been killed right after
             if word != "continue":
                 self.settle()
                 return self._verdict(given, epoch, word)
-            self.scheduler.heartbeat(given, lease_seconds)  # or it is told that it has lost the trial meanwhile
+            # or it is told that it has lost the trial meanwhile
+            self.scheduler.heartbeat(given, lease_seconds)
             return self._verdict(given, epoch, word, lease_seconds)
         if checkpoint is not None and not stored:
             raise InvalidInput(
-                f"checkpoint = {checkpoint!r} is not accepted: the store has no such blob; save it there before you tell, or tell without"
+                f"checkpoint = {checkpoint!r} is not accepted: the store has no such blob; save it there "
+                "before you tell, or tell without"
             )
         if found := self._diverged(values, epoch):
             self._ended(self.scheduler.failed(given, found, self._seconds(given), checkpoint))
             return Verdict("stop", epoch, reason=found)
         if attempt == newest.attempt and epoch > newest.granted:
             raise InvalidInput(
-                f"epoch = {epoch} is not accepted: {newest.granted} epochs are granted to trial {given.key}; tell at that one"
+                f"epoch = {epoch} is not accepted: {newest.granted} epochs are granted to trial "
+                f"{given.key}; tell at that one"
             )
         if attempt != newest.attempt or epoch < newest.granted:
             return self.heartbeat(trial, attempt, lease_seconds)
         self._check_values(values)
-        # Metrics that must be finite are by now. Of the others, a value that is not says nothing, and Postgres keeps no NaN in JSON.
+        # Metrics that must be finite are by now. Of the others, a value that is not says nothing, and
+        # Postgres keeps no NaN in JSON.
         kept = {metric: value for metric, value in values.items() if math.isfinite(value)}
-        decision = self.scheduler.reached(given, ReachedRung(epoch, kept, checkpoint or ""), self._seconds(given), lease_seconds)
+        decision = self.scheduler.reached(
+            given, ReachedRung(epoch, kept, checkpoint or ""), self._seconds(given), lease_seconds
+        )
         self._ended(decision)
         return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
 
@@ -233,14 +275,21 @@ class ExternalLoops:
         control = self.scheduler.heartbeat(given, lease_seconds)
         if control is Control.RUN:
             return Verdict("continue", given.granted, self._lease(lease_seconds))
-        why = "its project's GPU-hours are used up" if control is Control.YIELD else f"its sweep's user asked for {control}"
+        why = (
+            "its project's GPU-hours are used up"
+            if control is Control.YIELD
+            else f"its sweep's user asked for {control}"
+        )
         return Verdict("pause", given.granted, self._lease(lease_seconds), f"{why}; release the trial")
 
-    def fail(self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()) -> Verdict:
+    def fail(
+        self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()
+    ) -> Verdict:
         """A trial has failed; with ``final`` it would fail again, and is given up.
 
         Args:
-            also: what else is written in the transaction that ends the attempt; nothing where it was ended so before.
+            also: what else is written in the transaction that ends the attempt; nothing where it was ended so
+                before.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
@@ -255,7 +304,9 @@ class ExternalLoops:
         return Verdict("stop" if isinstance(decision, Fail) else "retry", given.granted)
 
     def release(self, trial: int, attempt: int, *, also: Sequence[Asked] = ()) -> Verdict:
-        """Give a trial back: it is handed out again, unless its sweep was stopped. ``also`` as of :meth:`fail`.
+        """Give a trial back: it is handed out again, unless its sweep was stopped.
+
+        ``also`` as of :meth:`fail`.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
@@ -273,27 +324,52 @@ class ExternalLoops:
         epoch = given.ladder[given.rung - 1] if given.rung else 0
         epochs = epoch if given.lease_until is None else given.granted
         checkpoint = self.scheduler.checkpoint(given.trial)
-        return Given(given.trial, given.key, given.attempt, given.params, given.seed, epoch, epochs, checkpoint, given.lease_until)
+        return Given(
+            given.trial,
+            given.key,
+            given.attempt,
+            given.params,
+            given.seed,
+            epoch,
+            epochs,
+            checkpoint,
+            given.lease_until,
+        )
 
     def _recorded(self, given: Assignment, epoch: int) -> str | None:
         """What was decided when this attempt told of this epoch before."""
-        of = {"of_sweep": given.sweep, "of_trial": given.trial, "of_attempt": given.attempt, "of_epochs": epoch}
+        of = {
+            "of_sweep": given.sweep,
+            "of_trial": given.trial,
+            "of_attempt": given.attempt,
+            "of_epochs": epoch,
+        }
         rows = self._catalog.at_once(statements.DECISION, of)
         return rows[0].decision if rows else None
 
-    def _verdict(self, given: Assignment, epoch: int, word: str, lease_seconds: float | None = None) -> Verdict:
-        granted = next((budget for budget in given.ladder if budget > epoch), epoch) if word == "continue" else epoch
+    def _verdict(
+        self, given: Assignment, epoch: int, word: str, lease_seconds: float | None = None
+    ) -> Verdict:
+        granted = (
+            next((budget for budget in given.ladder if budget > epoch), epoch)
+            if word == "continue"
+            else epoch
+        )
         until = self._lease(lease_seconds) if lease_seconds and word == "continue" else None
         return Verdict(_WORDS[word], granted, until)
 
     def _ended(self, decision: Any) -> None:
-        """After a decision there may be work for others, or the search may be over: nearly never, so nobody's writing waits for a look."""
+        """After a decision there may be work for others, or the search may be over: nearly never, so nobody's
+        writing waits for a look.
+        """
         self._idle_until = 0.0
         if not isinstance(decision, Continue) and self.scheduler.may_be_over():
             self.settle()
 
     def _seconds(self, given: Assignment) -> float:
-        """Training seconds of an attempt since its last rung, or since it was handed out: by the catalog, whichever server did that."""
+        """Training seconds of an attempt since its last rung, or since it was handed out: by the catalog,
+        whichever server did that.
+        """
         of = {"of_sweep": given.sweep, "of_trial": given.trial, "of_attempt": given.attempt}
         rows = self._catalog.at_once(statements.LAST_TOLD, of)
         return max(0.0, self._catalog.now() - rows[0].moment.timestamp()) if rows else 0.0
@@ -306,7 +382,8 @@ class ExternalLoops:
         wanted = [*(objective.metric for objective in spec.objectives), *spec.bounds]
         if missing := [metric for metric in wanted if metric not in values]:
             raise InvalidInput(
-                f"values = {listed(sorted(values))} is not accepted: {listed(missing)} is missing; at a rung tell {listed(wanted)}"
+                f"values = {listed(sorted(values))} is not accepted: {listed(missing)} is missing; at a "
+                f"rung tell {listed(wanted)}"
             )
 
     def _diverged(self, values: dict[str, float], epoch: int) -> str | None:
@@ -316,4 +393,13 @@ class ExternalLoops:
         return None
 
 
-__all__ = ["LEASE_SECONDS", "LONGEST_LEASE_SECONDS", "CannotSuggest", "DrivenOtherwise", "ExternalLoops", "Given", "Superseded", "Verdict"]
+__all__ = [
+    "LEASE_SECONDS",
+    "LONGEST_LEASE_SECONDS",
+    "CannotSuggest",
+    "DrivenOtherwise",
+    "ExternalLoops",
+    "Given",
+    "Superseded",
+    "Verdict",
+]

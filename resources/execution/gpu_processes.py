@@ -1,5 +1,5 @@
-"""Trials' processes on a machine whose GPUs several workers share: each has GPUs of its own, and one that waits for them has not started
-yet, like a pod that waits for a node.
+"""Trials' processes on a machine whose GPUs several workers share: each has GPUs of its own, and one that
+waits for them has not started yet, like a pod that waits for a node.
 """
 
 import logging
@@ -20,7 +20,8 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.termination import Termination
 
-_LOOK_SECONDS = 1.0  # between two looks for free devices, on average: whoever waits comes first as often as the others
+# between two looks for free devices, on average: whoever waits comes first as often as the others
+_LOOK_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -36,12 +37,16 @@ class GpuProcesses:
     """
 
     def __init__(self, server: ForkServer, held: HeldGpus, scheduler: Scheduler) -> None:
-        self._server, self._held, self._scheduler = server, held, scheduler
+        self._server = server
+        self._held = held
+        self._scheduler = scheduler
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> "GpuProcess":
         count = self._scheduler.spec.resources.at(assignment.granted).gpus
         note = WaitingNote(f"trial {assignment.key}", partial(self._scheduler.note_waiting, assignment))
-        return GpuProcess(partial(self._server.prepare, assignment, context), self._held, assignment, count, note)
+        return GpuProcess(
+            partial(self._server.prepare, assignment, context), self._held, assignment, count, note
+        )
 
 
 class GpuProcess:
@@ -58,9 +63,18 @@ class GpuProcess:
     """
 
     def __init__(
-        self, prepare: Callable[[list[str]], LocalProcess], held: HeldGpus, assignment: Assignment, count: int, waiting: WaitingNote
+        self,
+        prepare: Callable[[list[str]], LocalProcess],
+        held: HeldGpus,
+        assignment: Assignment,
+        count: int,
+        waiting: WaitingNote,
     ) -> None:
-        self._prepare, self._held, self._assignment, self._count, self._waiting = prepare, held, assignment, count, waiting
+        self._prepare = prepare
+        self._held = held
+        self._assignment = assignment
+        self._count = count
+        self._waiting = waiting
         self._process: LocalProcess | None = None
         self._given_back = False  # before it had its GPUs
         self._next_look = 0.0
@@ -139,7 +153,9 @@ class GpuProcess:
         if gpus is None:
             free = self._asked(self._held.free)
             if free is not None:
-                self._waiting.note(f"for {self._count} GPUs of {self._held.machine}: {free} of {len(self._held)} are free")
+                self._waiting.note(
+                    f"for {self._count} GPUs of {self._held.machine}: {free} of {len(self._held)} are free"
+                )
             return
         self._waiting.note(None)
         self._process = self._prepare(gpus)
@@ -153,5 +169,7 @@ class GpuProcess:
         try:
             return question()
         except DBAPIError as error:
-            _log.warning("%s waits for GPUs, and the catalog does not answer: %s", self._assignment.key, error)
+            _log.warning(
+                "%s waits for GPUs, and the catalog does not answer: %s", self._assignment.key, error
+            )
             return None

@@ -1,5 +1,5 @@
-"""A trial's process as its worker sees it; and the one on the worker's own machine, forked from a server that has imported the trainable,
-with a pipe to the worker.
+"""A trial's process as its worker sees it; and the one on the worker's own machine, forked from a server that
+has imported the trainable, with a pipe to the worker.
 """
 
 import os
@@ -26,7 +26,8 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination
 from resources.sweep_spec.requirements import AttemptResources, Resources
 
-_ORPHANED_SECONDS = 10.0  # for a trial's process to flush its points and end by itself, when its worker has died
+# for a trial's process to flush its points and end by itself, when its worker has died
+_ORPHANED_SECONDS = 10.0
 _END_SECONDS = 5.0  # for a process to end whose trial has been decided on
 _TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it saved a checkpoint, or before it could
 
@@ -39,11 +40,16 @@ class TrialProcess(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it may still send something. What it sent before its end can be received afterwards, too."""
+        """Whether it may still send something.
+
+        What it sent before its end can be received afterwards, too.
+        """
 
     @property
     def started(self) -> bool:
-        """Whether it has begun to run: a pod waits for a node and its image first, a process on a shared machine for its GPUs."""
+        """Whether it has begun to run: a pod waits for a node and its image first, a process on a shared
+        machine for its GPUs.
+        """
 
     @property
     def nodes(self) -> int:
@@ -51,7 +57,9 @@ class TrialProcess(Protocol):
 
     @property
     def outgrown(self) -> bool:
-        """Whether its trial could begin again with more nodes than it has: it is to save a checkpoint and be given back."""
+        """Whether its trial could begin again with more nodes than it has: it is to save a checkpoint and be
+        given back.
+        """
 
     def receive(self, timeout: float) -> Message | None:
         """Its next message; None if none came within ``timeout`` seconds, or it has ended."""
@@ -60,7 +68,9 @@ class TrialProcess(Protocol):
         """Answer its message at a rung; nothing happens if it has ended meanwhile."""
 
     def ask_back(self) -> None:
-        """Have it save a checkpoint at the end of its epoch, however long that takes, and end; called until it has ended."""
+        """Have it save a checkpoint at the end of its epoch, however long that takes, and end; called until
+        it has ended.
+        """
 
     def terminate(self) -> None:
         """Have it save a checkpoint, within its grace period, and end; after :meth:`ask_back`, too."""
@@ -88,19 +98,26 @@ class ForkServer:
     Args:
         trainable: imported before the first trial is forked.
         resources: what trials may use.
-        gpus: ids of the GPUs that the server sees, and its trials where they are not given others; with None CUDA decides.
+        gpus: ids of the GPUs that the server sees, and its trials where they are not given others; with None
+            CUDA decides.
         deterministic: give their ``hash`` a fixed seed.
     """
 
-    def __init__(self, trainable: str, resources: Resources, gpus: list[str] | None, *, deterministic: bool = False) -> None:
-        self._trainable, self._resources, self._gpus = trainable, resources, gpus
-        # Before anything numeric is imported by the fork server: BLAS and CUDA read these once, so that by rung the most threads count.
+    def __init__(
+        self, trainable: str, resources: Resources, gpus: list[str] | None, *, deterministic: bool = False
+    ) -> None:
+        self._trainable = trainable
+        self._resources = resources
+        self._gpus = gpus
+        # Before anything numeric is imported by the fork server: BLAS and CUDA read these once, so that by
+        # rung the most threads count.
         most = max(resources.by_rung.values(), key=lambda attempt: attempt.threads)
         os.environ.update(thread_limits(most) | hash_seed(deterministic))
-        # torch.cuda.is_available() at a trainable's top level must not start CUDA in the process that trials fork from.
+        # torch.cuda.is_available() at a trainable's top level must not start CUDA in the process that trials
+        # fork from.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378), and then silently preloads
-        # nothing; the variable does reach it.
+        # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378), and
+        # then silently preloads nothing; the variable does reach it.
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._server = get_context("forkserver")
         imports = [
@@ -113,8 +130,12 @@ class ForkServer:
         ]
         self._server.set_forkserver_preload(imports)
 
-    def prepare(self, assignment: Assignment, context: TrialContext, gpus: list[str] | None = None) -> "LocalProcess":
-        """A process for an attempt, not started yet, which sees these GPUs; by default as many of the server's as its rung has."""
+    def prepare(
+        self, assignment: Assignment, context: TrialContext, gpus: list[str] | None = None
+    ) -> "LocalProcess":
+        """A process for an attempt, not started yet, which sees these GPUs; by default as many of the
+        server's as its rung has.
+        """
         ours, theirs = self._server.Pipe()
         attempt = self._resources.at(assignment.granted)
         if gpus is None and self._gpus is not None:
@@ -124,7 +145,8 @@ class ForkServer:
         main: Callable[..., None] = run_trial
         arguments: tuple[Any, ...] = (context, self._trainable, assignment.granted, theirs, attempt.threads)
         if attempt.processes > 1:
-            main, arguments = run_gang, (*arguments, attempt.processes)
+            main = run_gang
+            arguments = (*arguments, attempt.processes)
         if gpus is not None:
             main, arguments = run_with_gpus, (gpus, main, *arguments)
         # Not a daemon: those may have no children, and ranks and data loaders are children.
@@ -133,10 +155,17 @@ class ForkServer:
 
 
 class LocalProcess:
-    """A child of the fork server, which begins with its first child and sees ``gpus_of_server``; it ends with its worker."""
+    """A child of the fork server, which begins with its first child and sees ``gpus_of_server``; it ends with
+    its worker.
+    """
 
-    def __init__(self, process: Any, ours: Connection, theirs: Connection, gpus_of_server: list[str] | None) -> None:
-        self._process, self._ours, self._theirs, self._gpus_of_server = process, ours, theirs, gpus_of_server
+    def __init__(
+        self, process: Any, ours: Connection, theirs: Connection, gpus_of_server: list[str] | None
+    ) -> None:
+        self._process = process
+        self._ours = ours
+        self._theirs = theirs
+        self._gpus_of_server = gpus_of_server
         self._hung_up = self._is_asked_to_end = False
         self._memory = MemoryKills()
 
@@ -181,7 +210,8 @@ class LocalProcess:
         self.terminate()  # nobody kills it after its grace period
 
     def terminate(self) -> None:
-        if not self._is_asked_to_end:  # by a second SIGTERM, after its grace period, it would not end its epoch
+        if not self._is_asked_to_end:
+            # by a second SIGTERM, after its grace period, it would not end its epoch
             self._is_asked_to_end = True
             self._process.terminate()
 
@@ -195,8 +225,12 @@ class LocalProcess:
             return Termination("the trial's process was ended by SIGTERM", own_fault=False)
         if code is not None and code < 0:
             why = self._memory.reason() if code == -signal.SIGKILL else ""
-            return Termination(f"the trial's process was killed by {signal.Signals(-code).name}{why}", own_fault=True)
-        return Termination(f"the trial's process ended with exit code {code} and without a message", own_fault=True)
+            return Termination(
+                f"the trial's process was killed by {signal.Signals(-code).name}{why}", own_fault=True
+            )
+        return Termination(
+            f"the trial's process ended with exit code {code} and without a message", own_fault=True
+        )
 
     def close(self) -> None:
         if self._process.pid and self.alive:
@@ -210,11 +244,16 @@ class LocalProcess:
 
 def thread_limits(resources: AttemptResources) -> dict[str, str]:
     """Environment variables that keep numeric libraries from using more cores than a rank has."""
-    return {name: str(resources.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    return {
+        name: str(resources.threads)
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    }
 
 
 def hash_seed(deterministic: bool) -> dict[str, str]:
-    """The environment variable by which the order of a set of strings is the same in every process; Python reads it when it begins."""
+    """The environment variable by which the order of a set of strings is the same in every process; Python
+    reads it when it begins.
+    """
     return {"PYTHONHASHSEED": "0"} if deterministic else {}
 
 
@@ -228,7 +267,10 @@ def _guardian() -> Guardian:
 
 @contextmanager
 def _visible(gpus: list[str] | None) -> Iterator[None]:
-    """In this block new processes see these GPUs. Afterwards this one sees the machine's again: they say how much room there is."""
+    """In this block new processes see these GPUs.
+
+    Afterwards this one sees the machine's again: they say how much room there is.
+    """
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

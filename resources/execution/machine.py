@@ -11,7 +11,8 @@ from resources.sweep_spec.requirements import quantity_bytes
 
 
 def local_concurrency(spec: SweepSpec) -> int:
-    """How many trials run here at a time: what the spec asks for, within the cores, memory and GPUs that this process may use.
+    """How many trials run here at a time: what the spec asks for, within the cores, memory and GPUs that this
+    process may use.
 
     Raises:
         InvalidInput: one trial alone needs more than that, or an image of its own.
@@ -34,13 +35,16 @@ def local_concurrency(spec: SweepSpec) -> int:
 
 def too_few(name: str, asked: str, there: str) -> InvalidInput:
     """Why a trial cannot run on this machine that needs more of one of ``resources`` than there is."""
-    return InvalidInput(f"resources.{name} = {asked} is not accepted here: this machine has {there} for this process")
+    return InvalidInput(
+        f"resources.{name} = {asked} is not accepted here: this machine has {there} for this process"
+    )
 
 
 def needs_cluster(image: str) -> InvalidInput:
     """Why a trial with an image of its own cannot run on this machine."""
     return InvalidInput(
-        f"image = {image!r} is not accepted here: a trial runs in an image of its own on a cluster only, and HALVING_CLUSTER is not set; "
+        f"image = {image!r} is not accepted here: a trial runs in an image of its own on a cluster only, "
+        "and HALVING_CLUSTER is not set; "
         "leave image out, and the trainable runs in this environment"
     )
 
@@ -58,6 +62,8 @@ def visible_gpus() -> list[str]:
 
 @cache
 def _listed_gpus() -> tuple[str, ...]:
-    """The machine's own list, asked for once: while it is, which may take a second, the decision whose turn it is waits."""
+    """The machine's own list, asked for once: while it is, which may take a second, the decision whose turn
+    it is waits.
+    """
     listing = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     return tuple(subprocess.run(listing, capture_output=True, check=True, timeout=10).stdout.decode().split())

@@ -4,18 +4,22 @@ import sys
 import threading
 from multiprocessing.process import BaseProcess
 
-_starting = threading.Lock()  # a second thread would take what the first has hidden for what was there, and leave it so
+# a second thread would take what the first has hidden for what was there, and leave it so
+_starting = threading.Lock()
 
 
 def start_without_main(process: BaseProcess) -> None:
-    """Start a forked process that is given nothing which the main module defines, without importing that module in it.
+    """Start a forked process that is given nothing which the main module defines, without importing that
+    module in it.
 
-    ``multiprocessing`` would: where the program is ``dagster job execute``, each trial would import all of Dagster, which takes a second
-    of CPU and 80 MB. The fork server cannot import it ahead, as until 3.13.8 Python does not (python/cpython#126631).
+    ``multiprocessing`` would: where the program is ``dagster job execute``, each trial would import all of
+    Dagster, which takes a second of CPU and 80 MB. The fork server cannot import it ahead, as until 3.13.8
+    Python does not (python/cpython#126631).
     """
     main = sys.modules["__main__"]
     with _starting:
-        spec, file = main.__spec__, getattr(main, "__file__", None)
+        spec = main.__spec__
+        file = getattr(main, "__file__", None)
         main.__spec__ = main.__file__ = None
         try:
             process.start()

@@ -11,10 +11,11 @@ from typing import Any
 class Sigterm:
     """In its block, notes that a SIGTERM has come, and passes it on.
 
-    Dagster raises the same error for SIGTERM (the machine is reclaimed) and for Ctrl-C (its user wants the trial back); they mean
-    different things to the trial. Where nobody else handles SIGTERM it raises SystemExit, so that the block is left in order; also
-    where it is ignored, because the process was started so, or because Dagster gives SIGTERM the handler of SIGINT, which a shell's
-    background job ignores. A worker must give its trial back when its machine is reclaimed.
+    Dagster raises the same error for SIGTERM (the machine is reclaimed) and for Ctrl-C (its user wants the
+    trial back); they mean different things to the trial. Where nobody else handles SIGTERM it raises
+    SystemExit, so that the block is left in order; also where it is ignored, because the process was started
+    so, or because Dagster gives SIGTERM the handler of SIGINT, which a shell's background job ignores. A
+    worker must give its trial back when its machine is reclaimed.
 
     Attributes:
         came: whether one has come.

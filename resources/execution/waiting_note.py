@@ -19,7 +19,8 @@ class WaitingNote:
     """
 
     def __init__(self, name: str, on_waiting: Callable[[str | None], None]) -> None:
-        self._name, self._on_waiting = name, on_waiting
+        self._name = name
+        self._on_waiting = on_waiting
         self._noted: str | None = None
         self._not_before = 0.0
 
@@ -29,8 +30,10 @@ class WaitingNote:
             return
         try:
             self._on_waiting(reason)
-        except Exception as error:  # noqa: BLE001  # whatever a database may raise: the reason is only for people to read
+        except Exception as error:  # noqa: BLE001
+            # whatever a database may raise: the reason is only for people to read
             _log.warning("could not record that %s waits (%s): %s", self._name, reason, error)
-            self._not_before, self._noted = time.monotonic() + _AGAIN_SECONDS, _UNKNOWN
+            self._not_before = time.monotonic() + _AGAIN_SECONDS
+            self._noted = _UNKNOWN
             return
         self._noted = reason

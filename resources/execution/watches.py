@@ -1,4 +1,6 @@
-"""What is watched while an attempt runs, each in a thread of its own: its lease, and the metrics that it streams."""
+"""What is watched while an attempt runs, each in a thread of its own: its lease, and the metrics that it
+streams.
+"""
 
 import logging
 import threading
@@ -16,12 +18,17 @@ from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
 
 UNHEARD_SECONDS = 2 * WORKER_SECONDS
-"""How long heartbeats may fail (10 minutes) until the trial has to save a checkpoint and end: by then it may run elsewhere, too. A worker
-waits less for a decision, so an outage that it waits out ends no trial."""
+"""How long heartbeats may fail (10 minutes) until the trial has to save a checkpoint and end: by then it may
+run elsewhere, too.
+
+A worker waits less for a decision, so an outage that it waits out ends no trial.
+"""
 FOLDER_LOOK_SECONDS = 3.0
 """Between two looks at the metrics that a trial streams into a folder."""
 OBJECT_STORE_LOOK_SECONDS = 60.0
-"""The same in an object store, where each look costs requests; a long training writes only one segment a minute."""
+"""The same in an object store, where each look costs requests; a long training writes only one segment a
+minute.
+"""
 
 _LOOK_ENDS_SECONDS = 2.0  # for a look that is under way when the attempt is over
 
@@ -29,11 +36,14 @@ _log = logging.getLogger(__name__)
 
 
 class _Watch(threading.Thread):
-    """Calls :meth:`look` every so many seconds, until that gives True or the watch is closed; errors are logged."""
+    """Calls :meth:`look` every so many seconds, until that gives True or the watch is closed; errors are
+    logged.
+    """
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name=name, daemon=True)
-        self._seconds, self._closed = seconds, threading.Event()
+        self._seconds = seconds
+        self._closed = threading.Event()
 
     def look(self) -> bool:
         raise NotImplementedError
@@ -43,7 +53,8 @@ class _Watch(threading.Thread):
         while not over and not self._closed.wait(self._seconds):
             try:
                 over = self.look()
-            except Exception as error:  # noqa: BLE001  # whatever a database or a store may raise: training goes on
+            except Exception as error:  # noqa: BLE001
+                # whatever a database or a store may raise: training goes on
                 _log.warning("%s failed, and tries again in %g s: %s", self.name, self._seconds, error)
 
     def close(self) -> None:
@@ -58,16 +69,19 @@ class Withdraw(Protocol):
 
 
 class Heartbeat(_Watch):
-    """Renews an attempt's lease, whatever the worker's main thread is busy with: a trainable's import, Dagster's event log, a slow store.
+    """Renews an attempt's lease, whatever the worker's main thread is busy with: a trainable's import,
+    Dagster's event log, a slow store.
 
-    ``withdraw`` is called when the trial is to be given back: with None if the sweep was paused or stopped, patiently if it is to
-    yield, with a reason if heartbeats have failed for :data:`UNHEARD_SECONDS`; perhaps more than once. ``superseded`` is
-    set once another attempt has the trial.
+    ``withdraw`` is called when the trial is to be given back: with None if the sweep was paused or stopped,
+    patiently if it is to yield, with a reason if heartbeats have failed for :data:`UNHEARD_SECONDS`; perhaps
+    more than once. ``superseded`` is set once another attempt has the trial.
     """
 
     def __init__(self, scheduler: Scheduler, assignment: Assignment, withdraw: Withdraw) -> None:
         super().__init__(f"halving-lease-{assignment.key}", HEARTBEAT_SECONDS)
-        self._scheduler, self._assignment, self._withdraw = scheduler, assignment, withdraw
+        self._scheduler = scheduler
+        self._assignment = assignment
+        self._withdraw = withdraw
         self.superseded: Superseded | None = None
         self._heard = time.monotonic()
 
@@ -88,11 +102,18 @@ class Heartbeat(_Watch):
 
 
 class StreamWatch(_Watch):
-    """Looks at the metrics that an attempt streams; ``diverged`` says what was out of the spec's bounds, and is None until then."""
+    """Looks at the metrics that an attempt streams; ``diverged`` says what was out of the spec's bounds, and
+    is None until then.
+    """
 
     def __init__(self, store: Store, spec: SweepSpec, assignment: Assignment) -> None:
-        super().__init__(f"halving-stream-{assignment.key}", OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS)
-        self._stream = DivergenceWatch(store, spec.project, assignment.key, assignment.attempt, ranges_of(spec))
+        super().__init__(
+            f"halving-stream-{assignment.key}",
+            OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS,
+        )
+        self._stream = DivergenceWatch(
+            store, spec.project, assignment.key, assignment.attempt, ranges_of(spec)
+        )
         self.diverged: str | None = None
 
     def look(self) -> bool:
@@ -102,5 +123,6 @@ class StreamWatch(_Watch):
     def close(self) -> None:
         super().close()
         if self.ident is not None:
-            # An interpreter that ends while a file is being read crashes. A look at an S3 that does not answer takes longer: leave it.
+            # An interpreter that ends while a file is being read crashes. A look at an S3 that does not
+            # answer takes longer: leave it.
             self.join(_LOOK_ENDS_SECONDS)

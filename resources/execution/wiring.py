@@ -23,4 +23,6 @@ def make_runner(backend: Backend, scheduler: Scheduler, *, dagster_run: str) -> 
         row = backend.catalog.sweep(session, scheduler.id)
     snapshot = known_snapshot(backend.catalog, row.snapshot)
     labels = {"dagster_run": dagster_run}
-    return TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels)
+    return TrialRunner(
+        scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels
+    )

@@ -1,7 +1,8 @@
 """Workers: they pull trials and run each attempt in a process of its own, on this machine or in a pod.
 
-The worker renews the lease, asks the scheduler for decisions on the trial's behalf, and finds out why its process ended. So a
-trainable may leak, crash or be killed without harm to the worker, and has no credential but the store's.
+The worker renews the lease, asks the scheduler for decisions on the trial's behalf, and finds out why its
+process ended. So a trainable may leak, crash or be killed without harm to the worker, and has no credential
+but the store's.
 """
 
 import os
@@ -44,7 +45,8 @@ def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assig
 
     ``on_change`` is called after every decision about a trial.
     """
-    worker, ran = worker_name(), 0
+    worker = worker_name()
+    ran = 0
     with Prefetch(scheduler) as prefetch:
         while True:
             given = scheduler.next_work(worker)
@@ -78,7 +80,9 @@ class TrialRunner:
         labels: dict[str, Any],
     ) -> None:
         add_working_folder()
-        self._scheduler, self._store, self._spec = scheduler, store, scheduler.spec
+        self._scheduler = scheduler
+        self._store = store
+        self._spec = scheduler.spec
         self._dataset = (dataset_name, dataset_digest)
         source = None if self._spec.image else source_digest(self._spec.trained_by)
         self._labels = {**labels, "trainable": self._spec.trained_by, "trainable_sha256": source}
@@ -86,16 +90,23 @@ class TrialRunner:
         self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
-        """Run one attempt until its trial pauses, ends or fails; None if another attempt has taken the trial over."""
+        """Run one attempt until its trial pauses, ends or fails; None if another attempt has taken the trial
+        over.
+        """
         try:
             context = self._context(assignment)
-        except NotFound as error:  # the checkpoint that it is to start from is gone, and will be the next time
+        except NotFound as error:
+            # the checkpoint that it is to start from is gone, and will be the next time
             return self._give_up(assignment, str(error), on_change)
         with Sigterm() as sigterm:
             process = self._processes.prepare(assignment, context)
-            return AttemptLoop(self._scheduler, self._store, assignment, process, on_change).run(worker_name(), sigterm)
+            return AttemptLoop(self._scheduler, self._store, assignment, process, on_change).run(
+                worker_name(), sigterm
+            )
 
-    def _give_up(self, assignment: Assignment, error: str, on_change: Callable[[Assignment], None]) -> Decision | None:
+    def _give_up(
+        self, assignment: Assignment, error: str, on_change: Callable[[Assignment], None]
+    ) -> Decision | None:
         with suppress(Superseded):
             decision = self._scheduler.failed(assignment, error, 0.0, None)
             on_change(assignment)
@@ -104,7 +115,8 @@ class TrialRunner:
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
-        restored, final = self._spec.restored_from, assignment.final
+        restored = self._spec.restored_from
+        final = assignment.final
         return TrialContext(
             root=self._store.root,
             project=self._spec.project,
@@ -140,31 +152,45 @@ class TrialRunner:
         )
 
     def _start_from(self, assignment: Assignment) -> dict[str, Any] | None:
-        """The checkpoint of another run that the trial starts from; None if it starts from nothing, or from one of its own.
+        """The checkpoint of another run that the trial starts from; None if it starts from nothing, or from
+        one of its own.
 
         Raises:
             NotFound: the run has no such checkpoint, or not any more.
         """
         restored = self._spec.restored_from
-        if restored is None or RunRecords(self._store, self._spec.project, assignment.key).latest_checkpoint():
+        if (
+            restored is None
+            or RunRecords(self._store, self._spec.project, assignment.key).latest_checkpoint()
+        ):
             return None
         for saved in reversed(RunRecords(self._store, restored.project, restored.run).checkpoints()):
-            if (saved.epoch, saved.digest) == (restored.epoch, restored.checkpoint) and self._store.has_blob(saved.digest):
+            if (saved.epoch, saved.digest) == (restored.epoch, restored.checkpoint) and self._store.has_blob(
+                saved.digest
+            ):
                 return saved._asdict()
-        raise NotFound(f"the checkpoint {restored.checkpoint} of epoch {restored.epoch} of {restored.project}/{restored.run} is gone")
+        raise NotFound(
+            f"the checkpoint {restored.checkpoint} of epoch {restored.epoch} of "
+            f"{restored.project}/{restored.run} is gone"
+        )
 
 
 def _processes(scheduler: Scheduler, store: Store) -> TrialProcesses:
     """Where this worker's trials run."""
-    spec, cluster = scheduler.spec, load_cluster()
+    spec = scheduler.spec
+    cluster = load_cluster()
     if spec.image is not None:
         if cluster is None:
             raise needs_cluster(spec.image)
         return PodProcesses(cluster, scheduler, store)
-    devices, needed = visible_gpus(), spec.resources.largest.gpus
-    # A worker in a pod of its own has that pod's GPUs; on a machine that others use a trial sees none but its own.
+    devices = visible_gpus()
+    needed = spec.resources.largest.gpus
+    # A worker in a pod of its own has that pod's GPUs; on a machine that others use a trial sees none but its
+    # own.
     seen = devices if cluster is not None else devices[:needed]
-    server = ForkServer(spec.trained_by, spec.resources, seen if devices else None, deterministic=bool(spec.deterministic))
+    server = ForkServer(
+        spec.trained_by, spec.resources, seen if devices else None, deterministic=bool(spec.deterministic)
+    )
     if cluster is not None or not needed:
         return server
     if len(devices) < needed:

@@ -1,4 +1,6 @@
-"""DuckDB as snapshots and features use it: bounded memory, a folder to spill to, times in UTC, and no variable of this process in SQL."""
+"""DuckDB as snapshots and features use it: bounded memory, a folder to spill to, times in UTC, and no
+variable of this process in SQL.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -19,10 +21,13 @@ MEMORY = "1200MB"
 
 # How DuckDB words a network or a server in trouble; Arrow's words are halving.store.faults'.
 _UNREACHABLE = re.compile(
-    r"[Cc]ould not (?:connect|resolve|establish connection)|[Tt]imed out|\bHTTP (?:408|429|5\d\d)\b|: (?:408|429|5\d\d) \("
+    r"[Cc]ould not (?:connect|resolve|establish connection)|[Tt]imed out|\bHTTP (?:408|429|5\d\d)\b|: "
+    r"(?:408|429|5\d\d) \("
 )
 _NOT_THERE = re.compile(r"No files found that match|\bHTTP 404\b|: 404 \(")
-_EXTENSION = re.compile(r"(?:Failed to download extension|Extension) \"([^\"]*)\".*(?:at URL|not found)", re.DOTALL)
+_EXTENSION = re.compile(
+    r"(?:Failed to download extension|Extension) \"([^\"]*)\".*(?:at URL|not found)", re.DOTALL
+)
 
 
 @contextmanager
@@ -35,7 +40,8 @@ def engine(
         what: is done with it, for the message where it fails.
         memory: as DuckDB writes it, ``1200MB``; what does not fit is spilled into the folder.
         threads: at a time (default: one for each core).
-        places: of this machine's disk that can be read, and nothing else, no network and no setting; None: whatever this process may.
+        places: of this machine's disk that can be read, and nothing else, no network and no setting; None:
+            whatever this process may.
 
     Raises:
         StoreError: a file cannot be read, the temporary disk is full, or the memory does not suffice even so.
@@ -44,8 +50,10 @@ def engine(
 
     with _spill_folder(what) as folder, duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET python_enable_replacements = false")  # a name in a query is never one of our variables
-        connection.execute("SET enable_progress_bar_print = false")  # under python -c it would go to stdout, amid a command's output
+        # a name in a query is never one of our variables
+        connection.execute("SET python_enable_replacements = false")
+        # under python -c it would go to stdout, amid a command's output
+        connection.execute("SET enable_progress_bar_print = false")
         connection.execute(f"SET temp_directory = {text(f'{folder}/spilled')}")
         connection.execute(f"SET memory_limit = {text(memory)}")
         if threads is not None:
@@ -56,11 +64,15 @@ def engine(
             with store_faults(f"{what} failed"):
                 yield connection, folder
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise (StoreUnavailable if _may_pass(str(error)) else StoreError)(f"{what} failed: {error}") from error
+            raise (StoreUnavailable if _may_pass(str(error)) else StoreError)(
+                f"{what} failed: {error}"
+            ) from error
 
 
 def _lock(connection: "duckdb.DuckDBPyConnection", places: Places) -> None:
-    """From here on nothing but these places and the spilled files can be read, and no query can change that."""
+    """From here on nothing but these places and the spilled files can be read, and no query can change
+    that.
+    """
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
     folders = [f"{path.rstrip('/')}/" for path in places.paths]
@@ -78,7 +90,8 @@ def parser() -> "duckdb.DuckDBPyConnection":
 
 
 def fault_of(error: "duckdb.Error", what: str) -> HalvingError:
-    """What it means that DuckDB cannot read what a user named: a fault of the store, perhaps a passing one, or of what was named.
+    """What it means that DuckDB cannot read what a user named: a fault of the store, perhaps a passing one,
+    or of what was named.
 
     Args:
         what: is read, as messages begin with it: ``dataset.source.sql = '…'``.
@@ -89,7 +102,8 @@ def fault_of(error: "duckdb.Error", what: str) -> HalvingError:
     if extension := _EXTENSION.search(words):
         name = extension[1].rpartition("/")[2].removesuffix(".duckdb_extension")
         return ExtraMissing(
-            f"{what} needs DuckDB's extension {name}; install it: python -c \"import duckdb; duckdb.execute('INSTALL {name}')\""
+            f"{what} needs DuckDB's extension {name}; install it: python -c \"import duckdb; "
+            f"duckdb.execute('INSTALL {name}')\""
         )
     if _NOT_THERE.search(words):
         return InvalidInput(f"{what} is not accepted: {error}")
@@ -132,8 +146,9 @@ def columns(names: Iterable[str], table: str = "") -> str:
 def carried(name: str, kind: str, table: str = "") -> str:
     """A feature's column as SQL selects it, so that no bit of it changes on the way.
 
-    A float goes as a double, from which it is cast back exactly: DuckDB 2.0 loses the sign of a FLOAT zero in ASOF joins and in the plan
-    that it makes of ``row_number() = 1`` (duckdb/duckdb#25417 is a relative). Doubles pass, NaN's bits included; tests hold it to that.
+    A float goes as a double, from which it is cast back exactly: DuckDB 2.0 loses the sign of a FLOAT zero in
+    ASOF joins and in the plan that it makes of ``row_number() = 1`` (duckdb/duckdb#25417 is a relative).
+    Doubles pass, NaN's bits included; tests hold it to that.
     """
     column = columns([name], table)
     return f"{column}::DOUBLE AS {quoted(name)}" if kind == "float" else column

@@ -1,4 +1,5 @@
-"""Times that are texts, as ISO 8601 writes them: one rule for labels, which Arrow reads, and for views, which DuckDB does.
+"""Times that are texts, as ISO 8601 writes them: one rule for labels, which Arrow reads, and for views, which
+DuckDB does.
 
 Both match by RE2.
 """

@@ -1,12 +1,13 @@
 """The point-in-time join: labels with the features that were known at their time, by DuckDB's ASOF join.
 
-A row of a view counts from ``_known`` on, the later of its event and of when it was created. Of the rows that are known at a label's time
-the one with the latest event counts, of equal events the one that was known last. A row that arrives after a later event of its entity
-was known was overtaken: it never counts. So in the order of ``_known`` only the rows that set a new latest event matter, and of those the
-last one before a label's time is its row: an ASOF join. It counts for the view's ``ttl`` from its event, and is null after that.
+A row of a view counts from ``_known`` on, the later of its event and of when it was created. Of the rows that
+are known at a label's time the one with the latest event counts, of equal events the one that was known last.
+A row that arrives after a later event of its entity was known was overtaken: it never counts. So in the order
+of ``_known`` only the rows that set a new latest event matter, and of those the last one before a label's
+time is its row: an ASOF join. It counts for the view's ``ttl`` from its event, and is null after that.
 
-Every label comes back once, in order, with its own columns as they were. All is done in bounded memory: labels and features
-are spooled to the temporary disk, the views are joined one after the other.
+Every label comes back once, in order, with its own columns as they were. All is done in bounded memory:
+labels and features are spooled to the temporary disk, the views are joined one after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,7 +92,8 @@ def join_features(
         labels: with the entities' columns of all views, and ``time``; a reader is read once.
         features: references, ``clicks@1:ctr``; each becomes a column named as the feature, or as ``as`` says.
         views: by ``name@version``, as :func:`resources.features.view.load_views` gives them.
-        time: the labels' column with the time at which the features are wanted: timestamps, dates or texts by ISO 8601.
+        time: the labels' column with the time at which the features are wanted: timestamps, dates or texts by
+            ISO 8601.
         timezone: what that is in where it has no time zone; without this such labels are refused.
         memory: what DuckDB may take, as it writes that; the rest takes some batches of 65,536 rows.
         threads: at a time (default: one for each core).
@@ -106,7 +108,8 @@ def join_features(
     with engine("the join of features", memory, threads) as (connection, folder):
         spooled = spool(labels, time, [part.definition for part in parts], folder, timezone)
         connection.execute(f"CREATE TABLE labels AS SELECT * FROM read_parquet({text(str(spooled.keys))})")
-        used, files = [], []
+        used = []
+        files = []
         for place, part in enumerate(parts):
             ttl = part.view.ttl_micros
             first = date.min if ttl is None or not spooled.rows else day_of(spooled.first - ttl)
@@ -118,8 +121,13 @@ def join_features(
         part_of = {part.view.key: place for place, part in enumerate(parts)}
         schema = spooled.schema
         for reference in references:
-            schema = schema.append(_field(reference.column, parts[part_of[reference.key]].definition.features[reference.feature]))
-        order = [(part_of[reference.key], parts[part_of[reference.key]].references.index(reference)) for reference in references]
+            schema = schema.append(
+                _field(reference.column, parts[part_of[reference.key]].definition.features[reference.feature])
+            )
+        order = [
+            (part_of[reference.key], parts[part_of[reference.key]].references.index(reference))
+            for reference in references
+        ]
         yield Joined(_stitched(spooled, files, order, schema), used)
 
 
@@ -131,7 +139,8 @@ def _parts(store: Store, references: Sequence[Reference], views: dict[str, Featu
             days = partitions(store, view.name, view.version)
             if not days:
                 raise NotFound(
-                    f"the feature view {view.key} has not been materialised in {store.root}; halving features materialize does it"
+                    f"the feature view {view.key} has not been materialised in {store.root}; halving "
+                    "features materialize does it"
                 )
             parts[reference.key] = _View(view, view.definition(dict(days[-1].definition.entity)), days)
         parts[reference.key].references.append(reference)
@@ -139,19 +148,28 @@ def _parts(store: Store, references: Sequence[Reference], views: dict[str, Featu
 
 
 def _join_view(
-    connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, days: list[Partition], labels: Spooled, target: Path
+    connection: "duckdb.DuckDBPyConnection",
+    store: Store,
+    part: _View,
+    days: list[Partition],
+    labels: Spooled,
+    target: Path,
 ) -> None:
     """Write a view's features for each label, in the order of the labels."""
     import pyarrow as pa
 
     ttl = part.view.ttl_micros
     live = "" if ttl is None else f"epoch_us(l.time) - epoch_us(f.{EVENT}) <= {ttl}"
-    chosen = [f"CASE WHEN {live} THEN f.{quoted(one.feature)} END" if live else f"f.{quoted(one.feature)}" for one in part.references]
+    chosen = [
+        f"CASE WHEN {live} THEN f.{quoted(one.feature)} END" if live else f"f.{quoted(one.feature)}"
+        for one in part.references
+    ]
     same = " AND ".join(f"l.{labels.keys_of[name]} = f.{quoted(name)}" for name in part.definition.entity)
     # Numbered, because SQL takes names that differ by case alone for one.
     query = f"""
         SELECT l.row, {", ".join(f"{value} AS feature_{place}" for place, value in enumerate(chosen))}
-        FROM labels l ASOF LEFT JOIN ({_rows(connection, store, part, days, labels)}) f ON {same} AND l.time >= f.{KNOWN}
+        FROM labels l
+        ASOF LEFT JOIN ({_rows(connection, store, part, days, labels)}) f ON {same} AND l.time >= f.{KNOWN}
         ORDER BY l.row"""
     reader = connection.sql(query).to_arrow_reader(BATCH)
     with pa.OSFile(str(target), "wb") as file, pa.ipc.new_stream(file, reader.schema) as writer:
@@ -159,14 +177,22 @@ def _join_view(
             writer.write_batch(batch)
 
 
-def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, days: list[Partition], labels: Spooled) -> str:
+def _rows(
+    connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, days: list[Partition], labels: Spooled
+) -> str:
     """SQL for the rows of a view of which one can count: for each entity and known time at most one."""
     wanted = list(dict.fromkeys(one.feature for one in part.references))
     entity = list(part.definition.entity)
-    had = [name for name in wanted if any(name in one.definition.features for one in days)]  # others came after these days were made
+    # others came after these days were made
+    had = [name for name in wanted if any(name in one.definition.features for one in days)]
     selected = [
         *(quoted(name) for name in (*entity, EVENT, KNOWN)),
-        *(carried(name, part.definition.features[name]) if name in had else _null(part.definition.features[name], name) for name in wanted),
+        *(
+            carried(name, part.definition.features[name])
+            if name in had
+            else _null(part.definition.features[name], name)
+            for name in wanted
+        ),
     ]
     if not days:
         empty = [_null(part.definition.entity[name], name) for name in entity]
@@ -177,13 +203,17 @@ def _rows(connection: "duckdb.DuckDBPyConnection", store: Store, part: _View, da
     keys = ", ".join(labels.keys_of[name] for name in entity)
     rows = f"""
         SELECT {", ".join(selected)} FROM read_parquet([{paths}], hive_partitioning = false{by_name})
-        WHERE {KNOWN} <= make_timestamptz({labels.last}) AND ({columns(entity)}) IN (SELECT DISTINCT ({keys}) FROM labels)"""
+        WHERE {KNOWN} <= make_timestamptz({labels.last})
+            AND ({columns(entity)}) IN (SELECT DISTINCT ({keys}) FROM labels)"""
     if part.view.delay is not None:
         return rows  # known in the order of their events: none is overtaken
     return f"""
         SELECT * FROM (
-            SELECT *, max({EVENT}) OVER arrivals AS _newest, lead({KNOWN}) OVER arrivals AS _next_known FROM ({rows})
-            WINDOW arrivals AS (PARTITION BY {columns(entity)} ORDER BY {KNOWN}, {EVENT} ROWS UNBOUNDED PRECEDING)
+            SELECT *, max({EVENT}) OVER arrivals AS _newest, lead({KNOWN}) OVER arrivals AS _next_known
+            FROM ({rows})
+            WINDOW arrivals AS (
+                PARTITION BY {columns(entity)} ORDER BY {KNOWN}, {EVENT} ROWS UNBOUNDED PRECEDING
+            )
         ) WHERE {EVENT} = _newest AND _next_known IS DISTINCT FROM {KNOWN}"""
 
 
@@ -191,8 +221,12 @@ def _null(kind: str, name: str) -> str:
     return f"NULL::{_SQL_TYPES[kind]} AS {quoted(name)}"
 
 
-def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[tuple[int, int]], schema: "pa.Schema") -> "pa.RecordBatchReader":
-    """The labels' batches, each with the same rows of the views' files; ``order``: of which file, and which of its features."""
+def _stitched(
+    labels: Spooled, files: Sequence[Path], order: Sequence[tuple[int, int]], schema: "pa.Schema"
+) -> "pa.RecordBatchReader":
+    """The labels' batches, each with the same rows of the views' files; ``order``: of which file, and which
+    of its features.
+    """
     import pyarrow as pa
 
     def batches() -> "Iterator[pa.RecordBatch]":
@@ -205,14 +239,17 @@ def _stitched(labels: Spooled, files: Sequence[Path], order: Sequence[tuple[int,
                 added = [found[file][place] for file, place in order]
                 kinds = schema.types[len(batch.columns) :]
                 yield pa.RecordBatch.from_arrays(
-                    [*batch.columns, *(array.cast(kind) for array, kind in zip(added, kinds, strict=True))], schema=schema
+                    [*batch.columns, *(array.cast(kind) for array, kind in zip(added, kinds, strict=True))],
+                    schema=schema,
                 )
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _taker(file: "pa.NativeFile") -> "Callable[[int, int], list[pa.Array]]":
-    """A function that gives the features of the next rows, given the first one's number and how many; it checks that it is those."""
+    """A function that gives the features of the next rows, given the first one's number and how many; it
+    checks that it is those.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -223,9 +260,11 @@ def _taker(file: "pa.NativeFile") -> "Callable[[int, int], list[pa.Array]]":
         nonlocal kept
         while kept.num_rows < count:
             kept = pa.concat_tables([kept, pa.Table.from_batches([reader.read_next_batch()])])
-        some, kept = kept.slice(0, count).combine_chunks(), kept.slice(count)
+        some = kept.slice(0, count).combine_chunks()
+        kept = kept.slice(count)
         if not np.array_equal(some["row"].to_numpy(), np.arange(row, row + count)):
-            raise StoreError(f"the join lost the order of the labels at row {row}")  # by DuckDB's contract it cannot
+            # by DuckDB's contract it cannot
+            raise StoreError(f"the join lost the order of the labels at row {row}")
         return [column.combine_chunks() for column in some.columns[1:]]
 
     return take

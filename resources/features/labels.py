@@ -1,4 +1,6 @@
-"""The labels of a join: spooled to the temporary disk as they come, with the keys that a join needs beside them."""
+"""The labels of a join: spooled to the temporary disk as they come, with the keys that a join needs beside
+them.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,8 +30,8 @@ class Spooled:
     """Labels on the disk.
 
     Attributes:
-        labels: Arrow's stream format, as they came.  keys: Parquet with ``row``, ``time`` (µs, UTC) and the entities' columns,
-            named as ``keys_of`` says.
+        labels: Arrow's stream format, as they came.  keys: Parquet with ``row``, ``time`` (µs, UTC) and the
+            entities' columns, named as ``keys_of`` says.
         rows: how many.  first, last: the earliest and the latest time, µs since 1970.
     """
 
@@ -54,17 +56,22 @@ class Spooled:
 
 
 def spool(
-    labels: "pa.Table | pa.RecordBatchReader", time: str, definitions: Iterable[Definition], folder: Path, timezone: str | None = None
+    labels: "pa.Table | pa.RecordBatchReader",
+    time: str,
+    definitions: Iterable[Definition],
+    folder: Path,
+    timezone: str | None = None,
 ) -> Spooled:
     """Read labels once.
 
     Args:
-        time: the column that says at which time features are wanted: timestamps, dates, each of which is its first moment, or texts
-            by ISO 8601.
+        time: the column that says at which time features are wanted: timestamps, dates, each of which is its
+            first moment, or texts by ISO 8601.
         timezone: what times without a time zone are in; of an hour that is there twice, the first.
 
     Raises:
-        InvalidInput: a column is missing or not of the type that a view has, or a time is null, without a time zone or none.
+        InvalidInput: a column is missing or not of the type that a view has, or a time is null, without a
+            time zone or none.
     """
     import numpy as np
     import pyarrow as pa
@@ -77,7 +84,9 @@ def spool(
     keys_of = {name: f"key_{place}" for place, name in enumerate(entity)}
     kinds = [(keys_of[name], arrow_type(definition.entity[name])) for name, definition in entity.items()]
     keys = pa.schema([("row", pa.int64()), ("time", arrow_type("timestamp")), *kinds])
-    rows, first, last = 0, 2**63 - 1, -(2**63)
+    rows = 0
+    first = 2**63 - 1
+    last = -(2**63)
     paths = folder / "labels.arrows", folder / "keys.parquet"
     with (
         pa.OSFile(str(paths[0]), "wb") as file,
@@ -90,9 +99,12 @@ def spool(
             times = _moments(table[time], time, timezone, rows)
             if times.null_count:
                 row = rows + pc.index(times.is_null(), True).as_py()
-                raise InvalidInput(f"label {row} is not accepted: its {time} is null, so that nothing says what was known")
+                raise InvalidInput(
+                    f"label {row} is not accepted: its {time} is null, so that nothing says what was known"
+                )
             numbers = times.cast("int64").to_numpy()
-            first, last = min(first, int(numbers.min())), max(last, int(numbers.max()))
+            first = min(first, int(numbers.min()))
+            last = max(last, int(numbers.max()))
             columns = [entity_column(definition, table, name) for name, definition in entity.items()]
             row_numbers = pa.array(np.arange(rows, rows + batch.num_rows))
             writer.write_table(pa.Table.from_arrays([row_numbers, times, *columns], schema=keys))
@@ -101,7 +113,9 @@ def spool(
 
 
 def day_of(micros: int) -> date:
-    """The day, in UTC, of a time in µs since 1970; the first or last one that there is, where it is beyond."""
+    """The day, in UTC, of a time in µs since 1970; the first or last one that there is, where it is
+    beyond.
+    """
     try:
         return (_EPOCH + timedelta(microseconds=micros)).date()
     except OverflowError:
@@ -120,19 +134,25 @@ def _entities(definitions: Iterable[Definition]) -> dict[str, Definition]:
             other = found.setdefault(name, definition)
             if other.entity[name] != kind:
                 raise InvalidInput(
-                    f"the feature views {other.key} and {definition.key} are not accepted together: the entity {name} is "
+                    f"the feature views {other.key} and {definition.key} are not accepted together: the "
+                    f"entity {name} is "
                     f"{other.entity[name]} in one and {kind} in the other"
                 )
     return found
 
 
-def _check_columns(schema: "pa.Schema", time: str, entity: Mapping[str, Definition], timezone: str | None) -> None:
+def _check_columns(
+    schema: "pa.Schema", time: str, entity: Mapping[str, Definition], timezone: str | None
+) -> None:
     import pyarrow as pa
 
     for name in (time, *entity):
         if schema.get_field_index(name) < 0:
             what = "time of the labels" if name == time else f"entity of {entity[name].key}"
-            raise InvalidInput(f"the labels are not accepted: they have no column {name!r} ({what}), but {listed(schema.names)}")
+            raise InvalidInput(
+                f"the labels are not accepted: they have no column {name!r} ({what}), but "
+                f"{listed(schema.names)}"
+            )
     kind = schema.field(time).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -140,14 +160,19 @@ def _check_columns(schema: "pa.Schema", time: str, entity: Mapping[str, Definiti
         return  # each of them says itself whether it has a time zone
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         raise InvalidInput(
-            f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, for a number does not say its unit "
+            f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, for a "
+            "number does not say its unit "
             f"(pandas: to_datetime(…, unit='s', utc=True))"
         )
     if not pa.types.is_timestamp(kind) and not pa.types.is_date(kind):
-        raise InvalidInput(f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, dates or texts")
+        raise InvalidInput(
+            f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, dates "
+            "or texts"
+        )
     if (pa.types.is_date(kind) or kind.tz is None) and timezone is None:
         raise InvalidInput(
-            f"the labels' time {time!r} is not accepted: it has no time zone. Say which one it is in, for example timezone = 'UTC'"
+            f"the labels' time {time!r} is not accepted: it has no time zone. Say which one it is in, for "
+            "example timezone = 'UTC'"
         )
 
 
@@ -188,7 +213,13 @@ def _moments_of_texts(times: "pa.ChunkedArray", time: str, timezone: str | None,
     texts = times.cast(pa.large_string())
     is_zoned = pc.match_substring_regex(texts, f"^{ZONED_MOMENT}$")
     is_plain = pc.match_substring_regex(texts, f"^({DAY}|{MOMENT})$")
-    _refuse_first(texts, pc.invert(pc.or_(is_zoned, is_plain)), time, row, f"which is no ISO 8601 moment; write it as {EXAMPLE}")
+    _refuse_first(
+        texts,
+        pc.invert(pc.or_(is_zoned, is_plain)),
+        time,
+        row,
+        f"which is no ISO 8601 moment; write it as {EXAMPLE}",
+    )
     if timezone is None:
         why = "which has no time zone. Say which one it is in, for example timezone = 'UTC'"
         _refuse_first(texts, is_plain, time, row, why)
@@ -217,7 +248,8 @@ def _refuse_beyond(times: "pa.ChunkedArray", time: str, row: int) -> None:
     place = pc.index(pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)), True).as_py()
     if place >= 0:
         raise InvalidInput(
-            f"the labels' time {time!r} is not accepted: label {row + place} has {numbers[place].as_py():,} {unit} since 1970, which is "
+            f"the labels' time {time!r} is not accepted: label {row + place} has "
+            f"{numbers[place].as_py():,} {unit} since 1970, which is "
             "no time that there can be; is its unit the right one?"
         )
 
@@ -230,13 +262,17 @@ def _is_day(text: str | None) -> bool:
         return False
 
 
-def _refuse_first(texts: "pa.ChunkedArray", is_wrong: "pa.ChunkedArray", time: str, row: int, why: str) -> None:
+def _refuse_first(
+    texts: "pa.ChunkedArray", is_wrong: "pa.ChunkedArray", time: str, row: int, why: str
+) -> None:
     import pyarrow.compute as pc
 
     place = pc.index(is_wrong, True).as_py()
     if place >= 0:
         value = texts[place].as_py()
-        raise InvalidInput(f"the labels' time {time!r} is not accepted: label {row + place} has {value!r:.80}, {why}")
+        raise InvalidInput(
+            f"the labels' time {time!r} is not accepted: label {row + place} has {value!r:.80}, {why}"
+        )
 
 
 def _utc(times: "pa.ChunkedArray", timezone: str | None) -> Any:

@@ -1,6 +1,8 @@
-"""Materialising a feature view: a day of its source, through its transform, checked, into an immutable file of the store.
+"""Materialising a feature view: a day of its source, through its transform, checked, into an immutable file
+of the store.
 
-A day is what it was until its new file is complete, and stays so where anything is refused. Doing it again changes nothing.
+A day is what it was until its new file is complete, and stays so where anything is refused. Doing it again
+changes nothing.
 """
 
 from collections.abc import Iterator
@@ -45,15 +47,19 @@ class Backfill:
     failed: dict[date, HalvingError] = field(default_factory=dict)
 
 
-def materialize_day(store: Store, view: FeatureView, day: date, *, late: bool = False, memory: str = MEMORY) -> Materialized:
+def materialize_day(
+    store: Store, view: FeatureView, day: date, *, late: bool = False, memory: str = MEMORY
+) -> Materialized:
     """Materialise the rows whose events are of one day, in UTC; a day without rows is an empty file.
 
     Args:
-        late: rows of new days really were known as late as they say: :func:`resources.features.staging.check_backfill` is not asked.
+        late: rows of new days really were known as late as they say:
+            :func:`resources.features.staging.check_backfill` is not asked.
         memory: what DuckDB may take; a day of any size is spilled to the temporary disk.
 
     Raises:
-        InvalidInput: the source, the transform or a row is not accepted; the message says why, and shows rows.
+        InvalidInput: the source, the transform or a row is not accepted; the message says why, and shows
+            rows.
         StoreError: the store refused.
     """
     with _staged(store, view, day, late, memory) as (connection, folder, entity):
@@ -61,7 +67,9 @@ def materialize_day(store: Store, view: FeatureView, day: date, *, late: bool = 
 
 
 def materialize_all(store: Store, view: FeatureView, *, late: bool = False, memory: str = MEMORY) -> Backfill:
-    """Materialise all days of which the source has rows, reading it once. A day that is refused keeps no other from being made.
+    """Materialise all days of which the source has rows, reading it once.
+
+    A day that is refused keeps no other from being made.
 
     Args:
         late, memory: as for :func:`materialize_day`.
@@ -99,7 +107,9 @@ def file_schema(definition: Definition) -> "pa.Schema":
 def _staged(
     store: Store, view: FeatureView, day: date | None, late: bool, memory: str
 ) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path, dict[str, str]]]":
-    """The rows of a day, or of all, read and looked at as a whole; a folder for files; and the entity's types."""
+    """The rows of a day, or of all, read and looked at as a whole; a folder for files; and the entity's
+    types.
+    """
     check_functions(view)
     known = partitions(store, view.name, view.version)
     with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
@@ -111,11 +121,17 @@ def _staged(
 
 
 def _materialize(
-    store: Store, view: FeatureView, day: date, connection: "duckdb.DuckDBPyConnection", folder: Path, entity: dict[str, str]
+    store: Store,
+    view: FeatureView,
+    day: date,
+    connection: "duckdb.DuckDBPyConnection",
+    folder: Path,
+    entity: dict[str, str],
 ) -> Materialized:
     check_times(connection, view, day)
     function = import_function("transform", view.transform) if view.transform else None
-    made, sorted_file = folder / f"{day}.made.parquet", folder / f"{day}.parquet"
+    made = folder / f"{day}.made.parquet"
+    sorted_file = folder / f"{day}.parquet"
     try:
         definition = _transform(view, function, staged_rows(connection, day, _BATCH), entity, made)
         relation = f"read_parquet({text(str(made))})"
@@ -130,7 +146,11 @@ def _materialize(
 
 
 def _transform(
-    view: FeatureView, function: Transform | None, rows: "pa.RecordBatchReader", entity: dict[str, str], target: Path
+    view: FeatureView,
+    function: Transform | None,
+    rows: "pa.RecordBatchReader",
+    entity: dict[str, str],
+    target: Path,
 ) -> Definition:
     """Write entity, times and features of the rows to a file, as they come."""
     import pyarrow as pa
@@ -138,9 +158,13 @@ def _transform(
 
     inputs = pa.schema([item for item in rows.schema if item.name not in (EVENT, KNOWN)])
     definition = view.definition(entity, schema_text(inputs))
-    schema, checked = file_schema(definition), False
-    writing = pq.ParquetWriter(target, schema, compression="none", use_dictionary=False, write_statistics=False)
-    with rows, writing as writer:  # closed where the transform raises, too: DuckDB answers nothing else before
+    schema = file_schema(definition)
+    checked = False
+    writing = pq.ParquetWriter(
+        target, schema, compression="none", use_dictionary=False, write_statistics=False
+    )
+    with rows, writing as writer:
+        # closed where the transform raises, too: DuckDB answers nothing else before
         for batch in rows:
             if not batch.num_rows:
                 continue
@@ -156,17 +180,27 @@ def _transform(
     return definition
 
 
-def _sort(connection: "duckdb.DuckDBPyConnection", definition: Definition, relation: str, target: Path) -> tuple[int, tuple[int, int, int]]:
-    """Write the rows by entity and time, in row groups of one size: equal rows are equal files. Their number; first, last, last known."""
+def _sort(
+    connection: "duckdb.DuckDBPyConnection", definition: Definition, relation: str, target: Path
+) -> tuple[int, tuple[int, int, int]]:
+    """Write the rows by entity and time, in row groups of one size: equal rows are equal files.
+
+    Their number; first, last, last known.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema, rows = file_schema(definition), 0
+    schema = file_schema(definition)
+    rows = 0
     order = columns([*definition.entity, EVENT, KNOWN])
     reader = connection.sql(f"SELECT * FROM {relation} ORDER BY {order}").to_arrow_reader(_ROW_GROUP)
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for table in _in_groups(reader):
-            writer.write_table(pa.Table.from_arrays([table[name].cast(schema.field(name).type) for name in schema.names], schema=schema))
+            writer.write_table(
+                pa.Table.from_arrays(
+                    [table[name].cast(schema.field(name).type) for name in schema.names], schema=schema
+                )
+            )
             rows += table.num_rows
     query = f"SELECT epoch_us(min({EVENT})), epoch_us(max({EVENT})), epoch_us(max({KNOWN})) FROM {relation}"
     first, last, known = connection.execute(query).fetchall()[0]
@@ -186,12 +220,15 @@ def _in_groups(reader: "pa.RecordBatchReader") -> "Iterator[pa.Table]":
             table = pa.Table.from_batches(kept)
             yield table.slice(0, _ROW_GROUP)
             rest = table.slice(_ROW_GROUP)
-            kept, count = rest.to_batches(), rest.num_rows
+            kept = rest.to_batches()
+            count = rest.num_rows
     if count:
         yield pa.Table.from_batches(kept)
 
 
-def _check_required(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date, relation: str) -> None:
+def _check_required(
+    connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date, relation: str
+) -> None:
     for name in view.required:
         column = columns([name])
         is_float = view.types[name] in ("double", "float")
@@ -200,7 +237,8 @@ def _check_required(connection: "duckdb.DuckDBPyConnection", view: FeatureView, 
         if count:
             what = "null or NaN" if is_float else "null"
             raise InvalidInput(
-                f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in {count:,} rows; mend the source, "
+                f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in "
+                f"{count:,} rows; mend the source, "
                 f"or declare it {view.types[name]}"
             )
 
@@ -208,6 +246,7 @@ def _check_required(connection: "duckdb.DuckDBPyConnection", view: FeatureView, 
 def _check_entity(view: FeatureView, entity: dict[str, str], known: list[Partition]) -> None:
     if known and dict(known[-1].definition.entity) != entity:
         raise InvalidInput(
-            f"the entity of the feature view {view.key} is not accepted: it is {entity}, and was {dict(known[-1].definition.entity)} in "
+            f"the entity of the feature view {view.key} is not accepted: it is {entity}, and was "
+            f"{dict(known[-1].definition.entity)} in "
             f"the partition of {known[-1].day}; give version: {view.version + 1}, or mend the source"
         )

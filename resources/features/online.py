@@ -1,8 +1,11 @@
-"""Pushing a view's latest known features online, as they were computed: nothing is computed here. And deleting an entity's.
+"""Pushing a view's latest known features online, as they were computed: nothing is computed here.
 
-An older event never replaces a newer one, whoever pushes when: values are compared by event, known time and generation where they are
-kept, in one transaction of SQLite's or one script of Redis'. What a day made again has no more is withdrawn, and what was known before it
-takes its place (:mod:`resources.features.withdrawn`). Pushing again changes nothing.
+And deleting an entity's.
+
+An older event never replaces a newer one, whoever pushes when: values are compared by event, known time and
+generation where they are kept, in one transaction of SQLite's or one script of Redis'. What a day made again
+has no more is withdrawn, and what was known before it takes its place (:mod:`resources.features.withdrawn`).
+Pushing again changes nothing.
 """
 
 import time
@@ -58,7 +61,8 @@ def push(
     Args:
         address: ``redis://…``, or a file, which is made.
         until: only rows that are known by then, with a time zone (default: this moment).
-        days: only rows whose events are of these days (default: all that may still count); what is withdrawn is of these days, too.
+        days: only rows whose events are of these days (default: all that may still count); what is withdrawn
+            is of these days, too.
 
     Raises:
         InvalidInput: the view was pushed with another definition, or ``until`` has no time zone.
@@ -66,11 +70,16 @@ def push(
         StoreUnavailable: the online store does not answer.
     """
     if until is not None and until.tzinfo is None:
-        raise InvalidInput(f"until = {until} is not accepted: it has no time zone; give one, for example datetime.now(UTC)")
+        raise InvalidInput(
+            f"until = {until} is not accepted: it has no time zone; give one, for example datetime.now(UTC)"
+        )
     moment = time.time_ns() // 1000 if until is None else micros(until)
     known = partitions(store, view.name, view.version)
     if not known:
-        raise NotFound(f"the feature view {view.key} has not been materialised in {store.root}; halving features materialize does it")
+        raise NotFound(
+            f"the feature view {view.key} has not been materialised in {store.root}; halving features "
+            "materialize does it"
+        )
     ttl = view.ttl_micros
     first = date.min if ttl is None else day_of(moment - ttl)
     last = day_of(moment)
@@ -87,15 +96,18 @@ def push(
             for batch in latest_rows(connection, store, definition, chosen, moment):
                 taken += writer.put(view.key, packed(definition, layout, batch), ttl)
                 entities += batch.num_rows
-            withdrawn = withdraw(connection, store, writer, definition, Push(chosen, in_reach, moment, ends_now=until is None))
+            withdrawn = withdraw(
+                connection, store, writer, definition, Push(chosen, in_reach, moment, ends_now=until is None)
+            )
     return Pushed(entities, taken, withdrawn)
 
 
 def delete(view: str, entity: Mapping[str, Any], address: str) -> bool:
     """Delete an entity's features online, of a view (``clicks@1``); whether there were some.
 
-    A push of what happened until now does not bring them back; what happens from now on counts again. So something stays: the entity's
-    key, and when it was deleted. Days in the store, from which features are pushed, and snapshots are not changed.
+    A push of what happened until now does not bring them back; what happens from now on counts again. So
+    something stays: the entity's key, and when it was deleted. Days in the store, from which features are
+    pushed, and snapshots are not changed.
 
     Args:
         entity: the entity's columns, none of them null.
@@ -108,7 +120,9 @@ def delete(view: str, entity: Mapping[str, Any], address: str) -> bool:
     definition = pushed_definition(view, address)
     key = entity_key(definition, entity)
     if key is None:
-        raise InvalidInput(f"the entity {dict(entity)} is not accepted: a part of it is null, so it has no features")
+        raise InvalidInput(
+            f"the entity {dict(entity)} is not accepted: a part of it is null, so it has no features"
+        )
     with open_writer(address) as writer:
         return writer.delete(view, key, time.time_ns() // 1000, definition.ttl)
 
@@ -123,7 +137,9 @@ def pushed_definition(view: str, address: str) -> Definition:
     with closing(open_values(address, WAIT)) as values:
         found = values.definition(view)
     if found is None:
-        raise NotFound(f"the online store {shown(address)} has no feature view {view}: it was never pushed there")
+        raise NotFound(
+            f"the online store {shown(address)} has no feature view {view}: it was never pushed there"
+        )
     return Definition.from_json(found)
 
 

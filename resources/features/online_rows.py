@@ -20,7 +20,9 @@ GENERATION = "_generation"
 
 
 def packed(definition: Definition, layout: Layout, rows: "pa.Table") -> list[tuple[bytes, bytes]]:
-    """Entity keys and values of rows with the entity's columns, ``_event``, ``_known``, ``_generation`` and the features."""
+    """Entity keys and values of rows with the entity's columns, ``_event``, ``_known``, ``_generation`` and
+    the features.
+    """
     import pyarrow as pa
 
     features = {
@@ -31,7 +33,11 @@ def packed(definition: Definition, layout: Layout, rows: "pa.Table") -> list[tup
     }
     event_times, known_times = (rows[name].cast("int64").to_numpy() for name in (EVENT, KNOWN))
     values = layout.pack(pa.table(features), event_times, known_times, rows[GENERATION].to_numpy())
-    return [(key, value) for key, value in zip(entity_keys(definition, rows), values, strict=True) if key is not None]
+    return [
+        (key, value)
+        for key, value in zip(entity_keys(definition, rows), values, strict=True)
+        if key is not None
+    ]
 
 
 def latest_rows(
@@ -42,7 +48,8 @@ def latest_rows(
     until: int,
     among: str | None = None,
 ) -> "Iterator[pa.Table]":
-    """The latest row of each entity that is known by ``until``: of the latest event, and of equal ones the one known last.
+    """The latest row of each entity that is known by ``until``: of the latest event, and of equal ones the
+    one known last.
 
     Args:
         among: a table of entities; of others no row is given.
@@ -53,15 +60,22 @@ def latest_rows(
     if not days:
         return
     paths = duckdb_paths(connection, store, [day.name for day in days])
-    generations = pa.table({"filename": paths, GENERATION: pa.array([day.generation for day in days], pa.uint32())})
+    generations = pa.table(
+        {"filename": paths, GENERATION: pa.array([day.generation for day in days], pa.uint32())}
+    )
     connection.register("generations", generations)
     had = [name for name in definition.features if any(name in day.definition.features for day in days)]
     features = [carried(name, definition.features[name], "f") for name in had]
     entity = columns(definition.entity, "f")
-    chosen = f"AND ({entity}) IN (SELECT DISTINCT ({columns(definition.entity)}) FROM {among})" if among else ""
+    chosen = (
+        f"AND ({entity}) IN (SELECT DISTINCT ({columns(definition.entity)}) FROM {among})" if among else ""
+    )
     query = f"""
         SELECT {", ".join([columns([*definition.entity, EVENT, KNOWN], "f"), *features])}, g.{GENERATION}
-        FROM read_parquet([{", ".join(map(text, paths))}], hive_partitioning = false, union_by_name = true, filename = '_filename') f
+        FROM read_parquet(
+            [{", ".join(map(text, paths))}],
+            hive_partitioning = false, union_by_name = true, filename = '_filename'
+        ) f
         JOIN generations g ON f._filename = g.filename
         WHERE f.{KNOWN} <= make_timestamptz({until}) {chosen}
         QUALIFY row_number() OVER (PARTITION BY {entity} ORDER BY f.{EVENT} DESC, f.{KNOWN} DESC) = 1"""

@@ -1,8 +1,10 @@
-"""What an online store must do to be written; a file of SQLite's and Redis do. Each step is whole or not done, and may be done again.
+"""What an online store must do to be written; a file of SQLite's and Redis do.
 
-Beside the values of a view, which :mod:`halving.features.online_values` reads, a store keeps two things. When entities were deleted, so
-that a value that is withdrawn lets nothing come back from before. And up to which generation each day is settled: nothing of an older one
-is online, so it is not looked for again.
+Each step is whole or not done, and may be done again.
+
+Beside the values of a view, which :mod:`halving.features.online_values` reads, a store keeps two things. When
+entities were deleted, so that a value that is withdrawn lets nothing come back from before. And up to which
+generation each day is settled: nothing of an older one is online, so it is not looked for again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +40,9 @@ class Writer(Protocol):
     """An online store as it is written."""
 
     def define(self, definition: Definition) -> Definition:
-        """Register a view before its values; gives it with its features in the order in which they are packed."""
+        """Register a view before its values; gives it with its features in the order in which they are
+        packed.
+        """
 
     def put(self, view: str, values: Sequence[tuple[bytes, bytes]], ttl: int | None) -> int:
         """Take the values, by entity key, that are newer than what is there; how many those are."""
@@ -46,8 +50,12 @@ class Writer(Protocol):
     def withdraw(self, view: str, withdrawals: Sequence[Withdrawal], ttl: int | None) -> int:
         """Replace the values that are of withdrawn rows, or take them away; how many those are."""
 
-    def values_of(self, view: str, first: int, end: int, generation: int) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Entity keys and headers of all values with an event from ``first`` to before ``end`` (µs) and of an older generation."""
+    def values_of(
+        self, view: str, first: int, end: int, generation: int
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Entity keys and headers of all values with an event from ``first`` to before ``end`` (µs) and of an
+        older generation.
+        """
 
     def has(self, view: str) -> bool:
         """Whether the view was defined here."""
@@ -59,7 +67,9 @@ class Writer(Protocol):
         """Note that days are settled up to these generations, where they are not further."""
 
     def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
-        """Let what is there of an entity be gone, and nothing come back that happened until then; whether there was something."""
+        """Let what is there of an entity be gone, and nothing come back that happened until then; whether
+        there was something.
+        """
 
 
 def deleted_value(value: bytes | None, moment: int) -> bytes:

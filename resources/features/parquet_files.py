@@ -1,4 +1,6 @@
-"""A view's Parquet files as one relation of DuckDB's, whose columns have types that hold each value of each file."""
+"""A view's Parquet files as one relation of DuckDB's, whose columns have types that hold each value of each
+file.
+"""
 
 import glob
 import os
@@ -33,14 +35,16 @@ _NULL = 'NULL::"NULL"'  # becomes what the column is in the other files
 
 
 def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: SourceFiles) -> str:
-    """Write SQL for the rows of all files, with the columns of all: one that a file lacks, or that is all null there, is null.
+    """Write SQL for the rows of all files, with the columns of all: one that a file lacks, or that is all
+    null there, is null.
 
-    What the names of a file's folders say, ``country=de``, are columns of it, too, where it has no such column itself.
-    DuckDB by itself would take the types of the first file, or round whole numbers to the doubles of another one.
+    What the names of a file's folders say, ``country=de``, are columns of it, too, where it has no such
+    column itself. DuckDB by itself would take the types of the first file, or round whole numbers to the
+    doubles of another one.
 
     Raises:
-        InvalidInput: two files have types that do not go together; both are named. What a common type does not hold is refused by
-            the query.
+        InvalidInput: two files have types that do not go together; both are named. What a common type does
+            not hold is refused by the query.
         StoreError: a file cannot be read.
     """
     partitions = find_partitions(field, files, ways=_WAYS_OF_FOLDERS)
@@ -59,7 +63,9 @@ def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: S
         before = dict(unlike)
         types_before = pa.schema([(item.name, before.get(item.name, item.type)) for item in types])
         relation = _relation(connection, number, some, types_before, partitions, of_folders)
-        selects.append(_select(connection, relation, [schema.types for schema in schemas], types, before, some))
+        selects.append(
+            _select(connection, relation, [schema.types for schema in schemas], types, before, some)
+        )
     return " UNION ALL ".join(selects)
 
 
@@ -81,12 +87,16 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
 
     def read(file: SourceFile) -> tuple[SourceFile, pa.Schema, int]:
         try:
-            with store_faults(f"{field} = {file.shown!r} cannot be read"), file.filesystem.open_input_file(file.path) as handle:
+            with (
+                store_faults(f"{field} = {file.shown!r} cannot be read"),
+                file.filesystem.open_input_file(file.path) as handle,
+            ):
                 footer = pq.read_metadata(handle)
                 return file, _columns(field, file, footer.schema.to_arrow_schema()), footer.num_rows
         except pa.ArrowInvalid as error:
             raise InvalidInput(
-                f"{field} = {file.shown!r} is not accepted: as Parquet it cannot be read: {error}; give the path or a pattern of Parquet "
+                f"{field} = {file.shown!r} is not accepted: as Parquet it cannot be read: {error}; give "
+                "the path or a pattern of Parquet "
                 "files alone"
             ) from None
 
@@ -99,7 +109,9 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
 
 
 def _columns(field: str, file: SourceFile, schema: pa.Schema) -> pa.Schema:
-    """The columns of a file, plainly, as DuckDB has them: moments of all time zones are those of UTC, and decimals of one width."""
+    """The columns of a file, plainly, as DuckDB has them: moments of all time zones are those of UTC, and
+    decimals of one width.
+    """
     columns = []
     for item in schema:
         kind = plain_type(item.type)
@@ -108,7 +120,8 @@ def _columns(field: str, file: SourceFile, schema: pa.Schema) -> pa.Schema:
         if pa.types.is_decimal(kind):
             if kind.precision > _DIGITS:  # of which DuckDB makes doubles
                 raise InvalidInput(
-                    f"{field} = {file.shown!r} is not accepted: its column {item.name!r} is {kind}; write it as a decimal of at most "
+                    f"{field} = {file.shown!r} is not accepted: its column {item.name!r} is {kind}; write "
+                    "it as a decimal of at most "
                     f"{_DIGITS} digits, a double or a text"
                 )
             kind = pa.decimal128(kind.precision, kind.scale)
@@ -133,7 +146,11 @@ def _is_moment(kind: pa.DataType) -> bool:
 
 def _unlike(schema: pa.Schema, types: pa.Schema) -> list[tuple[str, pa.DataType]]:
     """The columns that have to be cast, for they are of another type than with all files."""
-    return [(item.name, item.type) for item in schema if not pa.types.is_null(item.type) and item.type != types.field(item.name).type]
+    return [
+        (item.name, item.type)
+        for item in schema
+        if not pa.types.is_null(item.type) and item.type != types.field(item.name).type
+    ]
 
 
 def _refuse_case_alone(field: str, types: pa.Schema, of_schema: dict[_Schema, list[SourceFile]]) -> None:
@@ -142,9 +159,13 @@ def _refuse_case_alone(field: str, types: pa.Schema, of_schema: dict[_Schema, li
     for name in types.names:
         other = names.setdefault(name.lower(), name)
         if other != name:
-            shown = [next(some[0].shown for schema, some in of_schema.items() if each in schema.types.names) for each in (other, name)]
+            shown = [
+                next(some[0].shown for schema, some in of_schema.items() if each in schema.types.names)
+                for each in (other, name)
+            ]
             raise InvalidInput(
-                f"{field} is not accepted: {shown[0]} has a column {other!r} and {shown[1]} a column {name!r}; write the name in one way"
+                f"{field} is not accepted: {shown[0]} has a column {other!r} and {shown[1]} a column "
+                f"{name!r}; write the name in one way"
             )
 
 
@@ -156,7 +177,8 @@ def _relation(
     partitions: Partitions,
     of_folders: Sequence[str],
 ) -> str:
-    """DuckDB reads files of this machine, and Arrow those of an object store, for which DuckDB would have to load an extension.
+    """DuckDB reads files of this machine, and Arrow those of an object store, for which DuckDB would have to
+    load an extension.
 
     What folders say is given to both with its type, which DuckDB would find by rules of its own.
     """
@@ -166,12 +188,21 @@ def _relation(
         while path in map(str.lower, schema.names):
             path += "_"
         paths = ", ".join(text(glob.escape(_local_path(file))) for file in files)  # each would be a pattern
-        rows = f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, filename = {text(path)})"
-        return _joined(connection, f"folders_{number}", _of_files(files, path, partitions, of_folders), rows) if of_folders else rows
+        rows = (
+            f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, filename = "
+            f"{text(path)})"
+        )
+        return (
+            _joined(connection, f"folders_{number}", _of_files(files, path, partitions, of_folders), rows)
+            if of_folders
+            else rows
+        )
     form = dataset.ParquetFileFormat()
     fragments = []
     for file in files:
-        fragments.append(form.make_fragment(file.path, filesystem, _in_folders(partitions.scalars_of(file), of_folders)))
+        fragments.append(
+            form.make_fragment(file.path, filesystem, _in_folders(partitions.scalars_of(file), of_folders))
+        )
     name = f"files_{number}"
     connection.register(name, dataset.FileSystemDataset(fragments, schema, form, filesystem))
     return name
@@ -182,26 +213,44 @@ def _local_path(file: SourceFile) -> str:
     return os.path.realpath(file.base) + file.path[len(file.base) :]
 
 
-def _of_files(files: Sequence[SourceFile], path: str, partitions: Partitions, of_folders: Sequence[str]) -> pa.Table:
+def _of_files(
+    files: Sequence[SourceFile], path: str, partitions: Partitions, of_folders: Sequence[str]
+) -> pa.Table:
     """A column of the files' paths, and those of what their folders say."""
     values = [partitions.of(file) for file in files]
-    columns = [pa.array([of_file[name] for of_file in values], partitions.types.field(name).type) for name in of_folders]
-    return pa.Table.from_arrays([pa.array([_local_path(file) for file in files]), *columns], [path, *of_folders])
+    columns = [
+        pa.array([of_file[name] for of_file in values], partitions.types.field(name).type)
+        for name in of_folders
+    ]
+    return pa.Table.from_arrays(
+        [pa.array([_local_path(file) for file in files]), *columns], [path, *of_folders]
+    )
 
 
 def _joined(connection: "duckdb.DuckDBPyConnection", name: str, of_files: pa.Table, rows: str) -> str:
-    """SQL for rows with what their files' folders say; both have the file's path, which is the first column of ``of_files``."""
+    """SQL for rows with what their files' folders say; both have the file's path, which is the first column
+    of ``of_files``.
+    """
     connection.register(name, of_files)
     path, *of_folders = of_files.column_names
     # Were a path not the same to DuckDB, its rows would be lost or without their folders.
     refused = f"error({text('DuckDB has another name for the file ')} || files.{path})"
-    columns = [f"CASE WHEN folders.{path} IS NULL THEN {refused} ELSE folders.{quoted(each)} END AS {quoted(each)}" for each in of_folders]
-    return f"(SELECT files.*, {', '.join(columns)} FROM {rows} AS files LEFT JOIN {name} AS folders ON folders.{path} = files.{path})"
+    columns = [
+        f"CASE WHEN folders.{path} IS NULL THEN {refused} ELSE folders.{quoted(each)} END AS {quoted(each)}"
+        for each in of_folders
+    ]
+    return (
+        f"(SELECT files.*, {', '.join(columns)} FROM {rows} AS files LEFT JOIN {name} AS folders ON "
+        f"folders.{path} = files.{path})"
+    )
 
 
 def _in_folders(values: Mapping[str, pa.Scalar], names: Sequence[str]) -> dataset.Expression | None:
     """What is true of each row of a file by the names of its folders."""
-    terms = [dataset.field(name) == values[name] if values[name].is_valid else dataset.field(name).is_null() for name in names]
+    terms = [
+        dataset.field(name) == values[name] if values[name].is_valid else dataset.field(name).is_null()
+        for name in names
+    ]
     return reduce(and_, terms) if terms else None
 
 
@@ -221,12 +270,21 @@ def _select(
         connection.register(_TYPES, pa.schema([types.field(name) for name in unlike]).empty_table())
         before = _sql_types(connection, relation)
         after = _sql_types(connection, _TYPES)
-    shown = files[0].shown if len(files) == 1 else f"{files[0].shown} or one of the {len(files) - 1} files like it"
+    shown = (
+        files[0].shown
+        if len(files) == 1
+        else f"{files[0].shown} or one of the {len(files) - 1} files like it"
+    )
     columns = []
     for name in types.names:
         column = quoted(name) if name in there else _NULL
         if name in unlike:
-            column = _exact_cast(name, before[name], after[name], f"{unlike[name]} in {shown} and {types.field(name).type} with the others")
+            column = _exact_cast(
+                name,
+                before[name],
+                after[name],
+                f"{unlike[name]} in {shown} and {types.field(name).type} with the others",
+            )
         columns.append(f"{column} AS {quoted(name)}")
     return f"SELECT {', '.join(columns)} FROM {relation}"
 
@@ -238,8 +296,16 @@ def _sql_types(connection: "duckdb.DuckDBPyConnection", relation: str) -> dict[s
 def _exact_cast(name: str, before: str, after: str, where: str) -> str:
     """SQL for a column as another type, which refuses a value that is not the same there."""
     column = quoted(name)
-    value = f"{column}::VARCHAR" if before.startswith("DECIMAL") else column  # of a decimal's text DuckDB makes the nearest double
+    # of a decimal's text DuckDB makes the nearest double
+    value = f"{column}::VARCHAR" if before.startswith("DECIMAL") else column
     cast = f"TRY_CAST({value} AS {after})"
-    back = f"TRY_CAST({cast}::VARCHAR AS {before})" if before.startswith("DECIMAL") else f"TRY_CAST({cast} AS {before})"
-    refused = f"{text(f'the column {name!r} is {where}, which does not hold ')} || {column}::VARCHAR || {text(f'; {_WAYS}')}"
+    back = (
+        f"TRY_CAST({cast}::VARCHAR AS {before})"
+        if before.startswith("DECIMAL")
+        else f"TRY_CAST({cast} AS {before})"
+    )
+    refused = (
+        f"{text(f'the column {name!r} is {where}, which does not hold ')} || {column}::VARCHAR || "
+        f"{text(f'; {_WAYS}')}"
+    )
     return f"CASE WHEN {back} IS NOT DISTINCT FROM {column} THEN {cast} ELSE error({refused}) END"

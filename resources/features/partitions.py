@@ -2,12 +2,13 @@
 
 | file | what |
 |---|---|
-| ``features/NAME/VERSION/day=YYYY-MM-DD/SHA256.parquet`` | the rows whose events are of that day (UTC), sorted by entity and time |
-| ``features/NAME/VERSION/day=YYYY-MM-DD/generation-NNNNNN.json`` | names the file that counts; the highest number does |
+| ``features/NAME/VERSION/day=YYYY-MM-DD/SHA256.parquet`` | the rows whose events are of that day (UTC),
+sorted by entity and time | | ``features/NAME/VERSION/day=YYYY-MM-DD/generation-NNNNNN.json`` | names the file
+that counts; the highest number does |
 
-The columns are the entity's, ``_event`` and ``_known`` (µs, UTC), then the features. A generation is created once, so that of two
-processes that materialise a day at the same time one comes after the other. A file without a generation is nobody's, because its writer
-died, and retention deletes it after a week.
+The columns are the entity's, ``_event`` and ``_known`` (µs, UTC), then the features. A generation is created
+once, so that of two processes that materialise a day at the same time one comes after the other. A file
+without a generation is nobody's, because its writer died, and retention deletes it after a week.
 """
 
 import json
@@ -38,7 +39,8 @@ class Partition:
     Attributes:
         sha256: of the file, 64 hex digits.  rows, bytes: of it.
         definition: what the file's columns are.
-        first, last: event times of its first and last row, µs since 1970; 0 where it has none.  last_known: the latest known time.
+        first, last: event times of its first and last row, µs since 1970; 0 where it has none.  last_known:
+            the latest known time.
         made: what it was made of: the view's spec, the digests of its code, and when.
     """
 
@@ -69,7 +71,9 @@ def day_folder(name: str, version: int, day: date) -> str:
     return f"{view_folder(name, version)}/day={day.isoformat()}"
 
 
-def partitions(store: Store, name: str, version: int, first: date | None = None, last: date | None = None) -> list[Partition]:
+def partitions(
+    store: Store, name: str, version: int, first: date | None = None, last: date | None = None
+) -> list[Partition]:
     """The days of a view that are materialised, in order.
 
     Args:
@@ -83,7 +87,8 @@ def partitions(store: Store, name: str, version: int, first: date | None = None,
     for path, _, _ in store.files(folder):
         found = _GENERATION.fullmatch(path.removeprefix(f"{folder}/"))
         if found:
-            day, generation = date.fromisoformat(found[1]), int(found[2])
+            day = date.fromisoformat(found[1])
+            generation = int(found[2])
             if (first is None or day >= first) and (last is None or day <= last):
                 newest[day] = max(newest.get(day, (0, "")), (generation, path))
     names = [newest[day][1] for day in sorted(newest)]
@@ -100,7 +105,9 @@ def partition(store: Store, name: str, version: int, day: date) -> Partition | N
 
 
 def older_generations(store: Store, newest: Partition, first: int) -> list[Partition] | None:
-    """A day as it counted before, from generation ``first`` on; None where one of these, or its file, is gone."""
+    """A day as it counted before, from generation ``first`` on; None where one of these, or its file, is
+    gone.
+    """
     folder = day_folder(newest.definition.name, newest.definition.version, newest.day)
     there = {name for name, _, _ in store.files(folder)}
     names = [f"{folder}/generation-{generation:06}.json" for generation in range(first, newest.generation)]
@@ -125,7 +132,8 @@ def publish(
     times: tuple[int, int, int],
     made: dict[str, Any],
 ) -> tuple[Partition, bool]:
-    """Let a file be what counts for a day, and whether that changed anything: the same content again does not.
+    """Let a file be what counts for a day, and whether that changed anything: the same content again does
+    not.
 
     It may be killed anywhere: then the day is what it was, and the next call does it.
 
@@ -136,7 +144,8 @@ def publish(
     Raises:
         StoreError: the store refused, or other processes publish the same day again and again.
     """
-    digest, size = digest_of(file).removeprefix("sha256:"), file.stat().st_size
+    digest = digest_of(file).removeprefix("sha256:")
+    size = file.stat().st_size
     for attempt in range(_TRIES):
         current = partition(store, definition.name, definition.version, day)
         if current is not None and current.sha256 == digest:
@@ -144,14 +153,17 @@ def publish(
         generation = 1 if current is None else current.generation + 1
         new = Partition(day, generation, digest, rows, size, definition, *times, made={**made, "at": now()})
         if attempt == 0:
-            # Not create(): where a file of this content is there, nobody may name it yet, and retention may be about to delete it.
+            # Not create(): where a file of this content is there, nobody may name it yet, and retention may
+            # be about to delete it.
             store.take_over(new.name, file)
         try:
             store.create(f"{new.name.rpartition('/')[0]}/generation-{generation:06}.json", _written(new))
         except AlreadyExists:
             continue  # another process was faster
         return new, True
-    raise StoreError(f"other processes publish {definition.key} of {day} again and again; materialise it once more")
+    raise StoreError(
+        f"other processes publish {definition.key} of {day} again and again; materialise it once more"
+    )
 
 
 def _written(new: Partition) -> bytes:
@@ -162,7 +174,13 @@ def _written(new: Partition) -> bytes:
 def _read(store: Store, name: str) -> Partition:
     try:
         given = json.loads(store.read(name))
-        return Partition(**{**given, "day": date.fromisoformat(given["day"]), "definition": Definition.from_json(given["definition"])})
+        return Partition(
+            **{
+                **given,
+                "day": date.fromisoformat(given["day"]),
+                "definition": Definition.from_json(given["definition"]),
+            }
+        )
     except NotFound:
         raise StoreError(f"{store.address(name)} was deleted while it was read") from None
     except (ValueError, TypeError, KeyError) as error:

@@ -1,4 +1,6 @@
-"""The online store in Redis, as it is written: a key for each value, and for each view one of its definition and one of settled days."""
+"""The online store in Redis, as it is written: a key for each value, and for each view one of its definition
+and one of settled days.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -13,7 +15,8 @@ _AT_ONCE = 1_000  # values in one call of Redis' script, which holds up other cl
 _NEWER = """
 local function newer(old, new)
   if old == '' then return true end
-  local before = {struct.unpack('>I4I4I4I4I4', old)}  -- numbers, because texts are compared by the server's locale
+  -- They are compared as numbers, because texts are compared by the server's locale.
+  local before = {struct.unpack('>I4I4I4I4I4', old)}
   local after = {struct.unpack('>I4I4I4I4I4', new)}
   for part = 1, 5 do
     if after[part] ~= before[part] then return after[part] > before[part] end
@@ -58,7 +61,9 @@ return withdrawn
 
 
 class RedisWriter:
-    """A Redis server (one, not a cluster of them); a value's key goes when its time to live is over, counted from when it was taken."""
+    """A Redis server (one, not a cluster of them); a value's key goes when its time to live is over, counted
+    from when it was taken.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = shown(address)
@@ -75,7 +80,9 @@ class RedisWriter:
                 with self._client.pipeline() as transaction:
                     transaction.watch(key)
                     before = transaction.get(key)
-                    merged = definition if before is None else definition.merged_into(Definition.from_json(before))
+                    merged = (
+                        definition if before is None else definition.merged_into(Definition.from_json(before))
+                    )
                     transaction.multi()
                     transaction.set(key, merged.to_json())
                     try:
@@ -85,12 +92,17 @@ class RedisWriter:
                     return merged
 
     def put(self, view: str, values: Sequence[tuple[bytes, bytes]], ttl: int | None) -> int:
-        prefix, taken = value_prefix(view), 0
+        prefix = value_prefix(view)
+        taken = 0
         lives = _lives(ttl)
         with redis_faults(self._address):
             for start in range(0, len(values), _AT_ONCE):
                 some = values[start : start + _AT_ONCE]
-                taken += int(self._take_newer([prefix + key for key, _ in some], [*(value for _, value in some), lives]))
+                taken += int(
+                    self._take_newer(
+                        [prefix + key for key, _ in some], [*(value for _, value in some), lives]
+                    )
+                )
         return taken
 
     def withdraw(self, view: str, withdrawals: Sequence[Withdrawal], ttl: int | None) -> int:
@@ -98,13 +110,24 @@ class RedisWriter:
         with redis_faults(self._address):
             for start in range(0, len(withdrawals), _AT_ONCE):
                 some = withdrawals[start : start + _AT_ONCE]
-                keys = [key for row in some for key in (value_prefix(view) + row.key, _marker_prefix(view) + row.key)]
-                values = [part for row in some for part in (row.times, row.generation.to_bytes(4, "big"), row.value or b"")]
+                keys = [
+                    key
+                    for row in some
+                    for key in (value_prefix(view) + row.key, _marker_prefix(view) + row.key)
+                ]
+                values = [
+                    part
+                    for row in some
+                    for part in (row.times, row.generation.to_bytes(4, "big"), row.value or b"")
+                ]
                 withdrawn += int(self._withdraw(keys, [*values, _lives(ttl)]))
         return withdrawn
 
-    def values_of(self, view: str, first: int, end: int, generation: int) -> Iterator[list[tuple[bytes, bytes]]]:
-        prefix, position = value_prefix(view), 0
+    def values_of(
+        self, view: str, first: int, end: int, generation: int
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        prefix = value_prefix(view)
+        position = 0
         with redis_faults(self._address):
             while True:
                 position, keys = self._client.scan(position, match=prefix + b"*", count=_AT_ONCE)
@@ -112,7 +135,11 @@ class RedisWriter:
                 for key in keys:
                     pipeline.getrange(key, 0, HEADER.size - 1)
                 values = zip([key.removeprefix(prefix) for key in keys], pipeline.execute(), strict=True)
-                yield [(key, header) for key, header in values if header and _is_between(header, first, end, generation)]
+                yield [
+                    (key, header)
+                    for key, header in values
+                    if header and _is_between(header, first, end, generation)
+                ]
                 if position == 0:
                     return
 
@@ -129,7 +156,10 @@ class RedisWriter:
         # Of two writers the later one may note less than the other: then some days are looked at once more.
         if generations:
             with redis_faults(self._address):
-                self._client.hset(_settled_key(view), mapping={day.isoformat(): number for day, number in generations.items()})
+                self._client.hset(
+                    _settled_key(view),
+                    mapping={day.isoformat(): number for day, number in generations.items()},
+                )
 
     def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
         import redis

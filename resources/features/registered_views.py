@@ -26,7 +26,8 @@ class RegisteredView:
     Attributes:
         view: its newest definition.
         code: :func:`resources.features.view.code_of_view` of it.
-        accepted: when and why (``at``, ``reason``) somebody said that other code of the fields ``changed`` gives the same values.
+        accepted: when and why (``at``, ``reason``) somebody said that other code of the fields ``changed``
+            gives the same values.
         created_at: when the version was registered.
     """
 
@@ -38,7 +39,9 @@ class RegisteredView:
 
 @dataclass(frozen=True)
 class Consumers:
-    """Who uses a version of a view: sweeps by their ids, and the model versions that were promoted from them, ``ctr 1.0.0``."""
+    """Who uses a version of a view: sweeps by their ids, and the model versions that were promoted from them,
+    ``ctr 1.0.0``.
+    """
 
     sweeps: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
@@ -51,8 +54,8 @@ def check_registered(catalog: Catalog, view: FeatureView, same_values: str | Non
         same_values: why other code of the same functions gives the same values; it is accepted then.
 
     Raises:
-        InvalidInput: the version is registered with another definition, which needs a version of its own; the message says why. Or the
-            reason is empty, or was the reason for an earlier change.
+        InvalidInput: the version is registered with another definition, which needs a version of its own; the
+            message says why. Or the reason is empty, or was the reason for an earlier change.
     """
     _check_not_empty(same_values)
     with catalog.read() as session:
@@ -62,7 +65,9 @@ def check_registered(catalog: Catalog, view: FeatureView, same_values: str | Non
 
 
 def register(catalog: Catalog, view: FeatureView, same_values: str | None = None) -> RegisteredView:
-    """Record a version of a view once it is materialised: until then its author may change it. The same definition again changes nothing.
+    """Record a version of a view once it is materialised: until then its author may change it.
+
+    The same definition again changes nothing.
 
     Args:
         same_values: as for :func:`check_registered`; where code changed it is kept with the version.
@@ -86,7 +91,8 @@ def register(catalog: Catalog, view: FeatureView, same_values: str | None = None
             _check_row(row, view, code, same_values)
             if changed := changed_code(row.code, code):
                 row.accepted = [*row.accepted, {"at": now(), "reason": same_values, "changed": changed}]
-        row.definition, row.code = definition, code
+        row.definition = definition
+        row.code = code
         session.flush()
         return _registered(row)
 
@@ -100,13 +106,17 @@ def registered_views(catalog: Catalog) -> dict[str, RegisteredView]:
 
 
 def consumers(catalog: Catalog, name: str, version: int) -> Consumers:
-    """The sweeps whose spec names features of a version of a view, and the models that were promoted from these."""
+    """The sweeps whose spec names features of a version of a view, and the models that were promoted from
+    these.
+    """
     return all_consumers(catalog).get(f"{name}@{version}", Consumers())
 
 
 def all_consumers(catalog: Catalog) -> Mapping[str, Consumers]:
     """The consumers of each version that has some, by ``clicks@1``; the oldest first."""
-    promoted = select(ModelVersionRow).where(ModelVersionRow.sweep.is_not(None)).order_by(ModelVersionRow.created_at)
+    promoted = (
+        select(ModelVersionRow).where(ModelVersionRow.sweep.is_not(None)).order_by(ModelVersionRow.created_at)
+    )
     found: dict[str, Consumers] = defaultdict(Consumers)
     with catalog.read() as session:
         sweeps = session.execute(select(SweepRow.id, _FEATURES).order_by(SweepRow.created_at))
@@ -121,7 +131,8 @@ def all_consumers(catalog: Catalog) -> Mapping[str, Consumers]:
 
 
 def views_of_model(catalog: Catalog, model: str, version: str) -> dict[str, list[str]]:
-    """The views that a version of a model was trained with: of each, ``clicks@1``, the features as its sweep's spec has them.
+    """The views that a version of a model was trained with: of each, ``clicks@1``, the features as its
+    sweep's spec has them.
 
     All of them, one after the other, are what :class:`halving.features.OnlineFeatures` is to serve it.
 
@@ -131,12 +142,16 @@ def views_of_model(catalog: Catalog, model: str, version: str) -> dict[str, list
     with catalog.read() as session:
         row = session.get(ModelVersionRow, (model, version))
         if row is None:
-            raise NotFound(f"no version {version!r} of model {model!r}; `halving models list` lists those that there are")
+            raise NotFound(
+                f"no version {version!r} of model {model!r}; `halving models list` lists those that there are"
+            )
         return _by_view(features_of(session, row))
 
 
 def features_of(session: Session, version: ModelVersionRow) -> list[str]:
-    """The features that a model's version was trained with, as its sweep's spec has them; none of one that a client registered."""
+    """The features that a model's version was trained with, as its sweep's spec has them; none of one that a
+    client registered.
+    """
     return session.scalar(select(_FEATURES).where(SweepRow.id == version.sweep)) or []
 
 
@@ -145,7 +160,9 @@ def _check_not_empty(same_values: str | None) -> None:
         raise InvalidInput("accept_same_values is empty: say why the changed code gives the same values")
 
 
-def _check_row(row: FeatureViewRow, view: FeatureView, code: Mapping[str, str], same_values: str | None) -> None:
+def _check_row(
+    row: FeatureViewRow, view: FeatureView, code: Mapping[str, str], same_values: str | None
+) -> None:
     """Refuse what a registered version cannot become.
 
     A reason counts for one change: that of a schedule would otherwise accept every later one, too.
@@ -154,7 +171,8 @@ def _check_row(row: FeatureViewRow, view: FeatureView, code: Mapping[str, str], 
     earlier = [entry["at"] for entry in row.accepted if entry["reason"] == same_values]
     if earlier and changed_code(row.code, code):
         raise InvalidInput(
-            f"accept_same_values = {same_values!r} is not accepted: it was the reason for a change on {earlier[-1]}, and the code of "
+            f"accept_same_values = {same_values!r} is not accepted: it was the reason for a change on "
+            f"{earlier[-1]}, and the code of "
             f"{view.key} has changed since; say why this change gives the same values"
         )
 

@@ -20,21 +20,28 @@ def check_change(
 ) -> list[str]:
     """Compare two definitions of the same version; the features that are new in ``given``.
 
-    A new feature that may be null keeps the version: of partitions that were materialised before, it is null. So do ``online``, which
-    changes no value, and the pinned version of the same Delta table, which is where new days come from. Everything else would make
-    the same reference mean something else in training and in serving.
+    A new feature that may be null keeps the version: of partitions that were materialised before, it is null.
+    So do ``online``, which changes no value, and the pinned version of the same Delta table, which is where
+    new days come from. Everything else would make the same reference mean something else in training and in
+    serving.
 
     Args:
         known_code, given_code: :func:`resources.features.view.code_of_view` of each, as far as it is known.
-        same_values: whether somebody has said that other code of the same functions gives the same values: then it is no reason.
+        same_values: whether somebody has said that other code of the same functions gives the same values:
+            then it is no reason.
 
     Raises:
         InvalidInput: something else changed; the message says what, and which version to give.
     """
     if known.key != given.key:
-        raise InvalidInput(f"the feature views {known.key} and {given.key} are not accepted: compare two definitions of one version")
+        raise InvalidInput(
+            f"the feature views {known.key} and {given.key} are not accepted: compare two definitions of "
+            "one version"
+        )
     reasons = [
-        _changed(name, getattr(known, name), getattr(given, name)) for name in _MEANING if getattr(known, name) != getattr(given, name)
+        _changed(name, getattr(known, name), getattr(given, name))
+        for name in _MEANING
+        if getattr(known, name) != getattr(given, name)
     ]
     if known.source.place != given.source.place:
         reasons.append(_changed("source", known.source.place, given.source.place))
@@ -49,13 +56,24 @@ def check_change(
         for name in added
         if name in given.required
     ]
-    code = [] if same_values else [f"the code that {field} stands on changed" for field in changed_code(known_code or {}, given_code or {})]
+    code = (
+        []
+        if same_values
+        else [
+            f"the code that {field} stands on changed"
+            for field in changed_code(known_code or {}, given_code or {})
+        ]
+    )
     if reasons or code:
         hint = "a new feature that may be null would keep the version"
         if not reasons:
-            hint = f'if it gives the same values, say why: halving features materialize {given.key} --accept-same-values "REASON"'
+            hint = (
+                f"if it gives the same values, say why: halving features materialize {given.key} "
+                '--accept-same-values "REASON"'
+            )
         raise InvalidInput(
-            f"the feature view {given.key} is not accepted, because it was registered with another definition: "
+            f"the feature view {given.key} is not accepted, because it was registered with another "
+            "definition: "
             f"{'; '.join([*reasons, *code])}. Give version: {given.version + 1} ({hint})"
         )
     return added

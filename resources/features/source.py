@@ -1,4 +1,6 @@
-"""The rows that a feature view is made of, as a relation of DuckDB's: files, a pinned version of a Delta table, a function's result."""
+"""The rows that a feature view is made of, as a relation of DuckDB's: files, a pinned version of a Delta
+table, a function's result.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -19,8 +21,12 @@ if TYPE_CHECKING:
 SOURCE = "source"
 
 
-def open_source(connection: "duckdb.DuckDBPyConnection", source: Source, day: date | None) -> Callable[[], None]:
-    """Make the relation :data:`SOURCE` of a source's rows. It may be read once; a function's may have more days than ``day``.
+def open_source(
+    connection: "duckdb.DuckDBPyConnection", source: Source, day: date | None
+) -> Callable[[], None]:
+    """Make the relation :data:`SOURCE` of a source's rows.
+
+    It may be read once; a function's may have more days than ``day``.
 
     Returns:
         The check, for when it was read, that its files have not changed since.
@@ -51,7 +57,9 @@ def _check_nothing() -> None:
 def _open_files(connection: "duckdb.DuckDBPyConnection", pattern: str) -> Callable[[], None]:
     files = find_files("source.files", pattern)
     with store_faults(f"source.files = {pattern!r} cannot be read"):
-        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS {select_parquet(connection, 'source.files', files)}")
+        connection.execute(
+            f"CREATE TEMP VIEW {SOURCE} AS {select_parquet(connection, 'source.files', files)}"
+        )
     return refuse_changes("source.files", files, lambda: find_files("source.files", pattern))
 
 
@@ -59,7 +67,9 @@ def _delta(path: str, version: int | None) -> Any:
     try:
         import deltalake
     except ImportError:
-        raise ExtraMissing("a Delta table needs the package deltalake: pip install 'halving-platform[lake]'") from None
+        raise ExtraMissing(
+            "a Delta table needs the package deltalake: pip install 'halving-platform[lake]'"
+        ) from None
     from deltalake.exceptions import DeltaError
 
     with store_faults(f"source.delta = {path!r} cannot be read"):
@@ -67,7 +77,8 @@ def _delta(path: str, version: int | None) -> Any:
             return deltalake.DeltaTable(path, version=version).to_pyarrow_dataset()
         except (DeltaError, ValueError) as error:
             raise InvalidInput(
-                f"source.delta = {path!r} with version = {version} is not accepted: {error}; give the path of a Delta table and a version "
+                f"source.delta = {path!r} with version = {version} is not accepted: {error}; give the path "
+                "of a Delta table and a version "
                 "that it has"
             ) from None
 
@@ -79,9 +90,12 @@ def _called(path: str, day: date | None) -> Any:
     try:
         given = function(day=day) if "day" in inspect.signature(function).parameters else function()
     except Exception as error:
-        raise InvalidInput(f"source.function = {path!r} raised {type(error).__name__} at {where(error)}: {error}") from error
+        raise InvalidInput(
+            f"source.function = {path!r} raised {type(error).__name__} at {where(error)}: {error}"
+        ) from error
     if not isinstance(given, pa.Table | pa.RecordBatchReader):
         raise InvalidInput(
-            f"source.function = {path!r} is not accepted: it returned {type(given).__name__}; return a pyarrow.Table or RecordBatchReader"
+            f"source.function = {path!r} is not accepted: it returned {type(given).__name__}; return a "
+            "pyarrow.Table or RecordBatchReader"
         )
     return given

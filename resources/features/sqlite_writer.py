@@ -1,4 +1,6 @@
-"""The online store in a file of SQLite's, as it is written: a table for each view, and those of definitions, deletions and settled days."""
+"""The online store in a file of SQLite's, as it is written: a table for each view, and those of definitions,
+deletions and settled days.
+"""
 
 import sqlite3
 import time
@@ -27,31 +29,48 @@ class SqliteWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
             self._write_ahead()
-            self._connection.execute("PRAGMA synchronous = normal")  # after a power cut the last pushes may be missing: push again
-            self._connection.execute("CREATE TABLE IF NOT EXISTS definitions (view TEXT PRIMARY KEY, definition TEXT NOT NULL)")
-            for table, columns in (("settled", "day TEXT, generation INTEGER NOT NULL"), ("deletions", "entity BLOB, gone BLOB NOT NULL")):
+            # after a power cut the last pushes may be missing: push again
+            self._connection.execute("PRAGMA synchronous = normal")
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS definitions (view TEXT PRIMARY KEY, definition TEXT NOT NULL)"
+            )
+            for table, columns in (
+                ("settled", "day TEXT, generation INTEGER NOT NULL"),
+                ("deletions", "entity BLOB, gone BLOB NOT NULL"),
+            ):
                 key = f"PRIMARY KEY (view, {columns.partition(' ')[0]})"
-                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (view TEXT, {columns}, {key}) WITHOUT ROWID")
+                self._connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table} (view TEXT, {columns}, {key}) WITHOUT ROWID"
+                )
         if self._misnamed():
             with self._transaction():
                 self._rename_tables(self._misnamed())  # looked up again: another writer may have been first
 
     def _write_ahead(self) -> None:
-        end, pauses = time.monotonic() + WAIT, backoff(0.01, 0.5)
+        end = time.monotonic() + WAIT
+        pauses = backoff(0.01, 0.5)
         while True:
             try:
                 self._connection.execute("PRAGMA journal_mode = wal")
                 return
-            except sqlite3.OperationalError as error:  # SQLite does not wait here where another writer makes the file
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait here where another writer makes the file
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
             time.sleep(next(pauses))
 
     def _misnamed(self) -> dict[str, list[str]]:
-        """The views whose tables have the names that earlier versions gave them, by the table: views that differ by case shared one."""
+        """The views whose tables have the names that earlier versions gave them, by the table: views that
+        differ by case shared one.
+        """
         with self._faults():
-            tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            views = [view for (view,) in self._connection.execute("SELECT view FROM definitions ORDER BY view")]
+            tables = {
+                name
+                for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+            views = [
+                view for (view,) in self._connection.execute("SELECT view FROM definitions ORDER BY view")
+            ]
         old = {view.lower() for view in views if table_of(view) not in tables}
         sharing: dict[str, list[str]] = {}
         for view in views:
@@ -60,7 +79,10 @@ class SqliteWriter:
         return sharing
 
     def _rename_tables(self, misnamed: Mapping[str, Sequence[str]]) -> None:
-        """Give each view a table of its own. Nobody knows whose the values of a shared one are: these views are pushed again."""
+        """Give each view a table of its own.
+
+        Nobody knows whose the values of a shared one are: these views are pushed again.
+        """
         for shared, views in misnamed.items():
             if len(views) == 1:
                 self._connection.execute(f"ALTER TABLE {quoted(shared)} RENAME TO {_table(views[0])}")
@@ -69,7 +91,9 @@ class SqliteWriter:
             for view in views:
                 self._create_table(view)
                 # What was deleted must not come back with the next push.
-                self._connection.execute(f"INSERT INTO {_table(view)} SELECT entity, gone FROM deletions WHERE view = ?", (view,))
+                self._connection.execute(
+                    f"INSERT INTO {_table(view)} SELECT entity, gone FROM deletions WHERE view = ?", (view,)
+                )
 
     def _create_table(self, view: str) -> None:
         columns = "(entity BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
@@ -77,9 +101,13 @@ class SqliteWriter:
 
     def define(self, definition: Definition) -> Definition:
         with self._transaction():
-            row = self._connection.execute("SELECT definition FROM definitions WHERE view = ?", (definition.key,)).fetchone()
+            row = self._connection.execute(
+                "SELECT definition FROM definitions WHERE view = ?", (definition.key,)
+            ).fetchone()
             merged = definition if row is None else definition.merged_into(Definition.from_json(row[0]))
-            self._connection.execute("INSERT OR REPLACE INTO definitions VALUES (?, ?)", (merged.key, merged.to_json()))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO definitions VALUES (?, ?)", (merged.key, merged.to_json())
+            )
             self._create_table(merged.key)
         return merged
 
@@ -87,7 +115,8 @@ class SqliteWriter:
         before = self._connection.total_changes
         with self._transaction():
             self._connection.executemany(
-                f"INSERT INTO {_table(view)} VALUES (?, ?) ON CONFLICT (entity) DO UPDATE SET value = excluded.value "
+                f"INSERT INTO {_table(view)} VALUES (?, ?) ON CONFLICT (entity) DO UPDATE SET value = "
+                "excluded.value "
                 f"WHERE substr(excluded.value, 1, {HEADER.size}) > substr(value, 1, {HEADER.size})",
                 sorted(values),  # in the order of the table's pages
             )
@@ -95,10 +124,15 @@ class SqliteWriter:
 
     def withdraw(self, view: str, withdrawals: Sequence[Withdrawal], ttl: int | None) -> int:
         before = self._connection.total_changes
-        of_row = f"WHERE entity = ? AND substr(value, 1, {TIMES.size}) = ? AND substr(value, {TIMES.size + 1}, 4) < ?"
+        of_row = (
+            f"WHERE entity = ? AND substr(value, 1, {TIMES.size}) = ? AND substr(value, {TIMES.size + 1}, "
+            "4) < ?"
+        )
         with self._transaction():
             for row in withdrawals:
-                marker = self._connection.execute("SELECT gone FROM deletions WHERE view = ? AND entity = ?", (view, row.key)).fetchone()
+                marker = self._connection.execute(
+                    "SELECT gone FROM deletions WHERE view = ? AND entity = ?", (view, row.key)
+                ).fetchone()
                 value = unless_deleted(row.value, marker[0] if marker else None)
                 place = (row.key, row.times, row.generation.to_bytes(4, "big"))
                 if value is None:
@@ -107,7 +141,9 @@ class SqliteWriter:
                     self._connection.execute(f"UPDATE {_table(view)} SET value = ? {of_row}", (value, *place))
         return self._connection.total_changes - before
 
-    def values_of(self, view: str, first: int, end: int, generation: int) -> Iterator[list[tuple[bytes, bytes]]]:
+    def values_of(
+        self, view: str, first: int, end: int, generation: int
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
         query = f"""
             SELECT entity, substr(value, 1, {HEADER.size}) FROM {_table(view)}
             WHERE value >= ? AND value < ? AND substr(value, {TIMES.size + 1}, 4) < ?"""
@@ -119,11 +155,16 @@ class SqliteWriter:
 
     def has(self, view: str) -> bool:
         with self._faults():
-            return self._connection.execute("SELECT 1 FROM definitions WHERE view = ?", (view,)).fetchone() is not None
+            return (
+                self._connection.execute("SELECT 1 FROM definitions WHERE view = ?", (view,)).fetchone()
+                is not None
+            )
 
     def settled(self, view: str) -> dict[date, int]:
         with self._faults():
-            rows = self._connection.execute("SELECT day, generation FROM settled WHERE view = ?", (view,)).fetchall()
+            rows = self._connection.execute(
+                "SELECT day, generation FROM settled WHERE view = ?", (view,)
+            ).fetchall()
         return {date.fromisoformat(day): generation for day, generation in rows}
 
     def settle(self, view: str, generations: Mapping[date, int]) -> None:
@@ -137,12 +178,15 @@ class SqliteWriter:
     def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
         self._connection.execute("PRAGMA secure_delete = on")  # no byte of it stays in the file
         with self._transaction():
-            row = self._connection.execute(f"SELECT value FROM {_table(view)} WHERE entity = ?", (key,)).fetchone()
+            row = self._connection.execute(
+                f"SELECT value FROM {_table(view)} WHERE entity = ?", (key,)
+            ).fetchone()
             gone = deleted_value(row[0] if row else None, moment)
             self._connection.execute(f"INSERT OR REPLACE INTO {_table(view)} VALUES (?, ?)", (key, gone))
             self._connection.execute("INSERT OR REPLACE INTO deletions VALUES (?, ?, ?)", (view, key, gone))
         with self._faults():
-            self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()  # nor in the log, once nobody reads what was before
+            # nor in the log, once nobody reads what was before
+            self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()
         return row is not None and count_of(row[0]) > 0
 
     def close(self) -> None:
@@ -165,7 +209,9 @@ class SqliteWriter:
             yield
         except (sqlite3.Error, OSError) as error:
             busy = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            raise (StoreUnavailable if busy else StoreError)(f"cannot write the online store {self._path}: {error}") from error
+            raise (StoreUnavailable if busy else StoreError)(
+                f"cannot write the online store {self._path}: {error}"
+            ) from error
 
 
 def _table(view: str) -> str:

@@ -1,4 +1,6 @@
-"""The rows of a view's source before its transform: with their times in UTC, checked for what no join could do with."""
+"""The rows of a view's source before its transform: with their times in UTC, checked for what no join could
+do with.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -22,11 +24,15 @@ STAGED = "staged"
 _FLOATS = {"DOUBLE": BITS[64], "FLOAT": BITS[32]}
 _SHOWN = 3  # rows in a message
 _RECENT_DAYS = 7  # of those that are materialised: how late their rows became known
-_LATE = timedelta(days=2)  # from the day of events to the day that rows were created of which it is not believed
+# from the day of events to the day that rows were created of which it is not believed
+_LATE = timedelta(days=2)
 
 
 def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date | None) -> dict[str, str]:
-    """Read the source into the table :data:`STAGED`: its columns, and before them ``_event`` and ``_known`` (µs, UTC). The entity's types.
+    """Read the source into the table :data:`STAGED`: its columns, and before them ``_event`` and ``_known``
+    (µs, UTC).
+
+    The entity's types.
 
     The source is read once. Times finer than microseconds are rounded up.
 
@@ -35,54 +41,89 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
 
     Raises:
         StoreError: the source cannot be read.
-        InvalidInput: the source is not there, a column is missing or not of an accepted type, or a row has no entity or time.
+        InvalidInput: the source is not there, a column is missing or not of an accepted type, or a row has no
+            entity or time.
     """
     check_unchanged = open_source(connection, view.source, day)
     types = _column_types(connection)
     _check_columns(view, types)
     entity = _entity_types(connection, view)
     event = _utc(view, "event_time", view.event_time, types)
-    known = f"{event} + to_microseconds({micros_of(view.delay)})" if view.delay else _utc(view, "created", view.created or "", types)
+    known = (
+        f"{event} + to_microseconds({micros_of(view.delay)})"
+        if view.delay
+        else _utc(view, "created", view.created or "", types)
+    )
     narrowed = ""
     if day is not None:
         of_day = f"{event}::DATE = {text(str(day))}"
         if _is_text(types[view.event_time]):
             narrowed = f"WHERE {of_day} OR {event} IS NULL"
-        else:  # by a plain comparison too, by which files need not be read; a day more on each side for other time zones
-            around = f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND {text(str(day + timedelta(2)))}"
-            narrowed = f"WHERE ({around} AND {of_day}) OR {quoted(view.event_time)} IS NULL OR {_is_infinite(view.event_time)}"
+        else:
+            # by a plain comparison too, by which files need not be read; a day more on each side for other
+            # time zones
+            around = (
+                f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND "
+                f"{text(str(day + timedelta(2)))}"
+            )
+            narrowed = (
+                f"WHERE ({around} AND {of_day}) OR {quoted(view.event_time)} IS NULL OR "
+                f"{_is_infinite(view.event_time)}"
+            )
     import duckdb
 
     try:
-        connection.execute(f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known} AS {KNOWN}, * FROM {SOURCE} {narrowed}")
-    except (duckdb.OutOfMemoryException, duckdb.IOException):  # of the disk that is spilled to, as the engine says
+        connection.execute(
+            f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known} AS {KNOWN}, * FROM {SOURCE} "
+            f"{narrowed}"
+        )
+    except (duckdb.OutOfMemoryException, duckdb.IOException):
+        # of the disk that is spilled to, as the engine says
         raise
     except duckdb.Error as error:
         raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
     check_unchanged()
-    times = [name for name in (view.event_time, view.created) if name is not None and not _is_text(types[name])]
+    times = [
+        name for name in (view.event_time, view.created) if name is not None and not _is_text(types[name])
+    ]
     if times:
         infinite = " OR ".join(map(_is_infinite, times))
-        _refuse_rows(connection, view, infinite, "have an infinite time, which is of no day; filter them in the source", view.entity)
+        _refuse_rows(
+            connection,
+            view,
+            infinite,
+            "have an infinite time, which is of no day; filter them in the source",
+            view.entity,
+        )
     _check_texts(connection, view, types)
     _make_ids_whole(connection, view, types)
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
     _refuse_rows(
-        connection, view, nulls, "have no entity or no time, so that nothing could ever be joined to them; filter them in the source"
+        connection,
+        view,
+        nulls,
+        "have no entity or no time, so that nothing could ever be joined to them; filter them in the source",
     )
     return entity
 
 
 def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
     """The days on which the staged rows' events are, in order."""
-    return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()]
+    return [
+        row[0]
+        for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()
+    ]
 
 
-def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, materialized: Sequence[Partition]) -> None:
-    """Refuse days that were not materialised before, where the rows of most of them were created on one day, long after their events.
+def check_backfill(
+    connection: "duckdb.DuckDBPyConnection", view: FeatureView, materialized: Sequence[Partition]
+) -> None:
+    """Refuse days that were not materialised before, where the rows of most of them were created on one day,
+    long after their events.
 
-    That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known before today, and every label
-    of the past would get nulls. A source that always loads its rows some days late does so again: its days are accepted.
+    That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known
+    before today, and every label of the past would get nulls. A source that always loads its rows some days
+    late does so again: its days are accepted.
 
     Args:
         materialized: the days that are materialised already, in order; they are not looked at.
@@ -92,22 +133,31 @@ def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, m
     """
     if view.created is None:
         return
-    # Most days are enough, since beside a table's past that was loaded anew there may be some recent days whose times are right.
+    # Most days are enough, since beside a table's past that was loaded anew there may be some recent days
+    # whose times are right.
     query = f"""
         WITH days AS (
-            SELECT {EVENT}::DATE AS day, count(*) AS "rows", min({KNOWN})::DATE AS created, max({KNOWN})::DATE AS latest
+            SELECT {EVENT}::DATE AS day, count(*) AS "rows",
+                min({KNOWN})::DATE AS created, max({KNOWN})::DATE AS latest
             FROM {STAGED} WHERE NOT list_contains(?::DATE[], {EVENT}::DATE) GROUP BY day
         )
         SELECT created, sum("rows")::BIGINT, min(day), max(day) FROM days
         WHERE created = latest GROUP BY created HAVING 2 * count(*) > (SELECT count(*) FROM days)"""
-    lags = [partition.last_known - partition.last for partition in materialized if partition.rows][-_RECENT_DAYS:]
+    lags = [partition.last_known - partition.last for partition in materialized if partition.rows][
+        -_RECENT_DAYS:
+    ]
     usual = timedelta(microseconds=max(lags, default=0))
-    for created, rows, first, last in connection.execute(query, [[partition.day for partition in materialized]]).fetchall():
+    for created, rows, first, last in connection.execute(
+        query, [[partition.day for partition in materialized]]
+    ).fetchall():
         if created - first > 2 * usual and (last - first >= _LATE or created - last >= _LATE):
             raise InvalidInput(
-                f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows of the days from {first} to "
-                f"{last} were created on {created}. That is when the table was loaded, not when its rows were known: a join would find "
-                "nothing before. Give delay in place of created, for example delay: 1h; or say that they really became known that late: "
+                f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} "
+                f"rows of the days from {first} to "
+                f"{last} were created on {created}. That is when the table was loaded, not when its rows "
+                "were known: a join would find "
+                "nothing before. Give delay in place of created, for example delay: 1h; or say that they "
+                "really became known that late: "
                 "--late, in Dagster late: true"
             )
 
@@ -119,7 +169,10 @@ def check_times(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day:
         InvalidInput: naming the first of them.
     """
     of_day = f"{EVENT}::DATE = {text(str(day))} AND {KNOWN} < {EVENT}"
-    why = f"were created ({view.created}) before their event ({view.event_time}); is one of them in another time zone?"
+    why = (
+        f"were created ({view.created}) before their event ({view.event_time}); is one of them in another "
+        "time zone?"
+    )
     _refuse_rows(connection, view, of_day, why)
 
 
@@ -131,19 +184,23 @@ def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, rel
     """
     key = columns([*view.entity, EVENT, KNOWN])
     found = connection.sql(
-        f"SELECT {key}, count(*) AS _rows FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY {key} LIMIT {_SHOWN}"
+        f"SELECT {key}, count(*) AS _rows FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY "
+        f"{key} LIMIT {_SHOWN}"
     ).to_arrow_table()
     if found.num_rows:
         named = f"({listed([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
         raise InvalidInput(
-            f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example {_shown(found)}; keep one "
+            f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example "
+            f"{_shown(found)}; keep one "
             "row of each in the source"
         )
 
 
 def staged_rows(connection: "duckdb.DuckDBPyConnection", day: date, batch: int) -> "pa.RecordBatchReader":
     """The staged rows of a day as Arrow, in batches."""
-    return connection.sql(f"SELECT * FROM {STAGED} WHERE {EVENT}::DATE = {text(str(day))}").to_arrow_reader(batch)
+    return connection.sql(f"SELECT * FROM {STAGED} WHERE {EVENT}::DATE = {text(str(day))}").to_arrow_reader(
+        batch
+    )
 
 
 def _column_types(connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
@@ -151,15 +208,20 @@ def _column_types(connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
 
 
 def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
-    wanted = [("event_time", view.event_time), *((f"entity.{place}", name) for place, name in enumerate(view.entity))]
+    wanted = [
+        ("event_time", view.event_time),
+        *((f"entity.{place}", name) for place, name in enumerate(view.entity)),
+    ]
     for field, name in [*wanted, *([("created", view.created)] if view.created else [])]:
         if name not in types:
             raise InvalidInput(
-                f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has {listed(types)}; name one of these"
+                f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has "
+                f"{listed(types)}; name one of these"
             )
     if reserved := {EVENT, KNOWN} & set(map(str.lower, types)):
         raise InvalidInput(
-            f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has a name of the store's own; "
+            f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has "
+            "a name of the store's own; "
             "give it another one"
         )
 
@@ -170,51 +232,75 @@ def _entity_types(connection: "duckdb.DuckDBPyConnection", view: FeatureView) ->
     for name, kind in found.items():
         if kind is None:
             raise InvalidInput(
-                f"entity = {name!r} of the feature view {view.key} is not accepted: it is {schema.field(name).type}; "
+                f"entity = {name!r} of the feature view {view.key} is not accepted: it is "
+                f"{schema.field(name).type}; "
                 "give a whole number below 2**63 or a text"
             )
     return {name: kind for name, kind in found.items() if kind}
 
 
-def _make_ids_whole(connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]) -> None:
-    """Make BIGINT of the entity's floats and decimals, as :mod:`halving.features.whole_numbers` does: NaN is null.
+def _make_ids_whole(
+    connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]
+) -> None:
+    """Make BIGINT of the entity's floats and decimals, as :mod:`halving.features.whole_numbers` does: NaN is
+    null.
 
     Raises:
         InvalidInput: a value is no whole number, or a float that two of them would be.
     """
     for name in view.entity:
-        kind, column = types[name], quoted(name)
+        kind = types[name]
+        column = quoted(name)
         if kind.startswith(("DECIMAL", "UBIGINT", "HUGEINT", "UHUGEINT")):
-            wrong = f"{column} IS NOT NULL AND TRY_CAST(TRY_CAST({column} AS BIGINT) AS {kind}) IS DISTINCT FROM {column}"
-            whole, limit = f"{column}::BIGINT", "2**63"
+            wrong = (
+                f"{column} IS NOT NULL AND TRY_CAST(TRY_CAST({column} AS BIGINT) AS {kind}) IS DISTINCT "
+                f"FROM {column}"
+            )
+            whole = f"{column}::BIGINT"
+            limit = "2**63"
         elif kind in _FLOATS:
             limit = f"2**{_FLOATS[kind]}"
             wrong = f"NOT isnan({column}) AND ({column} <> trunc({column}) OR abs({column}) >= {limit})"
             whole = f"CASE WHEN NOT isnan({column}) THEN {column}::BIGINT END"
         else:
             continue
-        _refuse_rows(connection, view, wrong, f"have a {name} that is no whole number below {limit}; {REMEDY}")
+        _refuse_rows(
+            connection, view, wrong, f"have a {name} that is no whole number below {limit}; {REMEDY}"
+        )
         connection.execute(f"ALTER TABLE {STAGED} ALTER {column} TYPE BIGINT USING {whole}")
 
 
 def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> str:
-    """SQL for a time as a TIMESTAMP (µs) in UTC, rounded up: no row is known before it was. Of an hour that is there twice, the second."""
-    kind, column = types[name], quoted(name)
+    """SQL for a time as a TIMESTAMP (µs) in UTC, rounded up: no row is known before it was.
+
+    Of an hour that is there twice, the second.
+    """
+    kind = types[name]
+    column = quoted(name)
     if _is_text(kind):
         return _utc_of_text(view, f"{column}::VARCHAR")
     if kind == "DATE":
         raise InvalidInput(
-            f"{field} = {name!r} of the feature view {view.key} is not accepted: it is DATE, which does not say when in the day; give a "
+            f"{field} = {name!r} of the feature view {view.key} is not accepted: it is DATE, which does "
+            "not say when in the day; give a "
             "column of timestamps, for what is of a whole day the first moment after it"
         )
     if not kind.startswith("TIMESTAMP"):
-        raise InvalidInput(f"{field} = {name!r} of the feature view {view.key} is not accepted: it is {kind}; give a column of timestamps")
-    plain = f"make_timestamp((epoch_ns({column}) + 999) // 1000)" if kind.endswith("_NS") else f"{column}::TIMESTAMP"
+        raise InvalidInput(
+            f"{field} = {name!r} of the feature view {view.key} is not accepted: it is {kind}; give a "
+            "column of timestamps"
+        )
+    plain = (
+        f"make_timestamp((epoch_ns({column}) + 999) // 1000)"
+        if kind.endswith("_NS")
+        else f"{column}::TIMESTAMP"
+    )
     if kind.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
         return plain  # the connection's time zone is UTC
     if view.timezone is None:
         raise InvalidInput(
-            f"{field} = {name!r} of the feature view {view.key} is not accepted: its times have no time zone. "
+            f"{field} = {name!r} of the feature view {view.key} is not accepted: its times have no time "
+            "zone. "
             "Say which one they are in, for example timezone: UTC"
         )
     return _from_zone(view.timezone, plain)
@@ -235,17 +321,27 @@ def _is_text(kind: str) -> bool:
 
 
 def _utc_of_text(view: FeatureView, words: str) -> str:
-    """SQL for a text by ISO 8601 as :func:`_utc` has times; null where it is none, or says no time zone and the view neither."""
+    """SQL for a text by ISO 8601 as :func:`_utc` has times; null where it is none, or says no time zone and
+    the view neither.
+    """
     cut = f"regexp_replace({words}, {text(FINER)}, '\\1')"
-    zoned = f"WHEN regexp_full_match({words}, {text(ZONED_MOMENT)}) THEN TRY_CAST({cut} AS TIMESTAMPTZ)::TIMESTAMP"
+    zoned = (
+        f"WHEN regexp_full_match({words}, {text(ZONED_MOMENT)}) THEN TRY_CAST({cut} AS "
+        "TIMESTAMPTZ)::TIMESTAMP"
+    )
     plain = ""
     if view.timezone is not None:
-        plain = f"WHEN regexp_full_match({words}, {text(MOMENT)}) THEN {_from_zone(view.timezone, f'TRY_CAST({cut} AS TIMESTAMP)')}"
+        plain = (
+            f"WHEN regexp_full_match({words}, {text(MOMENT)}) THEN "
+            f"{_from_zone(view.timezone, f'TRY_CAST({cut} AS TIMESTAMP)')}"
+        )
     is_finer = f"regexp_matches({words}, '\\.\\d{{6}}\\d*[1-9]')"
     return f"(CASE {zoned} {plain} END + to_microseconds({is_finer}::BIGINT))"
 
 
-def _check_texts(connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]) -> None:
+def _check_texts(
+    connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]
+) -> None:
     """Refuse texts that say no moment.
 
     Raises:
@@ -254,20 +350,31 @@ def _check_texts(connection: "duckdb.DuckDBPyConnection", view: FeatureView, typ
     zone = " with its time zone, or say timezone: UTC" if view.timezone is None else ""
     for name, moment in ((view.event_time, EVENT), (view.created, KNOWN)):
         if name is not None and _is_text(types[name]):
-            why = f"have a {name} that is no ISO 8601 moment, with its time of day; write it as {EXAMPLE}{zone}"
+            why = (
+                f"have a {name} that is no ISO 8601 moment, with its time of day; write it as {EXAMPLE}{zone}"
+            )
             _refuse_rows(connection, view, f"{quoted(name)} IS NOT NULL AND {moment} IS NULL", why)
 
 
 def _refuse_rows(
-    connection: "duckdb.DuckDBPyConnection", view: FeatureView, condition: str, why: str, shown_columns: Sequence[str] = ()
+    connection: "duckdb.DuckDBPyConnection",
+    view: FeatureView,
+    condition: str,
+    why: str,
+    shown_columns: Sequence[str] = (),
 ) -> None:
     """Refuse rows; of some of them these columns are shown, or else entity and times."""
     count = _one(connection, f"SELECT count(*) FROM {STAGED} WHERE {condition}")[0]
     if count:
         names = shown_columns or [*view.entity, view.event_time, *([view.created] if view.created else [])]
         shown = columns(dict.fromkeys(names))
-        found = connection.sql(f"SELECT {shown} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_SHOWN}").to_arrow_table()
-        raise InvalidInput(f"{count:,} rows of the feature view {view.key} are not accepted: they {why}; for example {_shown(found)}")
+        found = connection.sql(
+            f"SELECT {shown} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_SHOWN}"
+        ).to_arrow_table()
+        raise InvalidInput(
+            f"{count:,} rows of the feature view {view.key} are not accepted: they {why}; for example "
+            f"{_shown(found)}"
+        )
 
 
 def _one(connection: "duckdb.DuckDBPyConnection", query: str) -> Any:

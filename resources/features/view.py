@@ -14,12 +14,25 @@ from halving.features.definition import NESTED_REMEDY, TYPES, Definition
 from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
 from halving.trial.import_string import import_function
 from resources.project_code import code_digest
-from resources.sweep_spec.base import MOST, MOST_VALUES, FunctionPath, Strict, TimeZone, did_you_mean, listed, must
+from resources.sweep_spec.base import (
+    MOST,
+    MOST_VALUES,
+    FunctionPath,
+    Strict,
+    TimeZone,
+    did_you_mean,
+    listed,
+    must,
+)
 from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.yaml_text import read_yaml
 
-EVENT, KNOWN = "_event", "_known"
-"""Columns of a materialised view: when it happened, and from when on it was known. No other column's name begins so."""
+EVENT = "_event"
+KNOWN = "_known"
+"""Columns of a materialised view: when it happened, and from when on it was known.
+
+No other column's name begins so.
+"""
 
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _DURATION = re.compile(r"(\d{1,9})(us|ms|s|m|h|d)", re.ASCII)
@@ -31,7 +44,9 @@ _NESTED = re.compile(r"(large_|fixed_size_)?(list|array|vector|struct|map)|.*\[\
 def _duration(value: str) -> str:
     found = _DURATION.fullmatch(value)
     if found is None or int(found[1]) * _UNITS[found[2]] > _LONGEST:
-        raise ValueError(f"give a whole number and a unit of {listed(_UNITS)}, for example 7d, and at most 36525d")
+        raise ValueError(
+            f"give a whole number and a unit of {listed(_UNITS)}, for example 7d, and at most 36525d"
+        )
     return value
 
 
@@ -40,7 +55,9 @@ def _feature_type(value: str) -> str:
     if _NESTED.match(kind):
         raise ValueError(f"give one of {listed(TYPES)}; {NESTED_REMEDY}")
     if kind not in TYPES:
-        raise ValueError(f"give one of {listed(TYPES)}{did_you_mean(kind, TYPES)}; after it may be said: not null")
+        raise ValueError(
+            f"give one of {listed(TYPES)}{did_you_mean(kind, TYPES)}; after it may be said: not null"
+        )
     return value
 
 
@@ -56,13 +73,21 @@ class Source(Strict):
     files: str | None = Field(
         default=None,
         min_length=1,
-        description="Path or glob of Parquet files, or a folder of them; folders called country=de give a column country.",
+        description=(
+            "Path or glob of Parquet files, or a folder of them; folders called country=de give a column "
+            "country."
+        ),
     )
     delta: str | None = Field(default=None, min_length=1, description="Path of a Delta table (extra lake).")
-    version: int | None = Field(default=None, ge=0, le=MOST, description="The Delta table's version, which is required for one.")
+    version: int | None = Field(
+        default=None, ge=0, le=MOST, description="The Delta table's version, which is required for one."
+    )
     function: FunctionPath | None = Field(
         default=None,
-        description="module:function that returns a pyarrow.Table or RecordBatchReader; a parameter `day` gets the date, or None.",
+        description=(
+            "module:function that returns a pyarrow.Table or RecordBatchReader; a parameter `day` gets the "
+            "date, or None."
+        ),
     )
 
     @model_validator(mode="after")
@@ -71,51 +96,86 @@ class Source(Strict):
         if len(given) != 1:
             raise ValueError(f"give exactly one of files, delta, function; got {listed(given)}")
         if (self.delta is None) != (self.version is None):
-            raise ValueError("give version with delta, and only with it: the table's version that is read, so that it stays the same")
+            raise ValueError(
+                "give version with delta, and only with it: the table's version that is read, so that it "
+                "stays the same"
+            )
         return self
 
     @property
     def place(self) -> str:
         """What is read, whichever version of it."""
-        return next(f"{name}: {value}" for name in ("files", "delta", "function") if (value := getattr(self, name)) is not None)
+        return next(
+            f"{name}: {value}"
+            for name in ("files", "delta", "function")
+            if (value := getattr(self, name)) is not None
+        )
 
 
 class FeatureView(Strict):
     """One version of a feature view."""
 
-    name: Identifier = Field(description="The view's name; its features are referred to as NAME@VERSION:FEATURE.")
+    name: Identifier = Field(
+        description="The view's name; its features are referred to as NAME@VERSION:FEATURE."
+    )
     version: int = Field(ge=1, lt=10**9, description="Counts changes of what the features mean.")
-    entity: list[Column] = Field(min_length=1, max_length=16, description="The columns that say whose the features are.")
+    entity: list[Column] = Field(
+        min_length=1, max_length=16, description="The columns that say whose the features are."
+    )
     event_time: Column = Field(description="The column that says when it happened.")
-    created: Column | None = Field(default=None, description="The column that says when the row was known; or give delay.")
-    delay: Duration | None = Field(default=None, description="How long after its event a row is known, for example 1h; or give created.")
-    timezone: TimeZone | None = Field(default=None, description="What times without a time zone are in (default: such times are refused).")
-    ttl: Duration | None = Field(default=None, description="For how long after its event a row counts, for example 7d (default: for ever).")
+    created: Column | None = Field(
+        default=None, description="The column that says when the row was known; or give delay."
+    )
+    delay: Duration | None = Field(
+        default=None, description="How long after its event a row is known, for example 1h; or give created."
+    )
+    timezone: TimeZone | None = Field(
+        default=None, description="What times without a time zone are in (default: such times are refused)."
+    )
+    ttl: Duration | None = Field(
+        default=None,
+        description="For how long after its event a row counts, for example 7d (default: for ever).",
+    )
     source: Source = Field(description="Where the rows come from.")
     transform: FunctionPath | None = Field(
-        default=None, description="module:function from a pyarrow.Table of the source's rows to one of their features, row by row."
+        default=None,
+        description=(
+            "module:function from a pyarrow.Table of the source's rows to one of their features, row by row."
+        ),
     )
     features: dict[Identifier, FeatureType] = Field(
-        alias="schema", min_length=1, max_length=MOST_VALUES, description=f"The features by name, each with a type of {listed(TYPES)}."
+        alias="schema",
+        min_length=1,
+        max_length=MOST_VALUES,
+        description=f"The features by name, each with a type of {listed(TYPES)}.",
     )
-    start: date | None = Field(default=None, description="The first day that Dagster offers to materialise (default: 2024-01-01).")
-    online: bool = Field(default=False, description="Whether the latest known features are pushed to the online store.")
+    start: date | None = Field(
+        default=None, description="The first day that Dagster offers to materialise (default: 2024-01-01)."
+    )
+    online: bool = Field(
+        default=False, description="Whether the latest known features are pushed to the online store."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.created is None) == (self.delay is None):
             raise ValueError(
-                "give created (the column that says when a row was known) or delay (how long after its event it is, for example 1h), "
+                "give created (the column that says when a row was known) or delay (how long after its "
+                "event it is, for example 1h), "
                 "and not both: without them a join would use what was not known yet"
             )
         if self.ttl is not None and micros_of(self.ttl) == 0:
             raise ValueError("ttl = 0 is not accepted: no row would ever count; give for example 7d")
         if reserved := [name for name in self.entity if name.startswith("_")]:
-            raise ValueError(f"entity = {reserved[0]} is not accepted: names that begin with _ are the store's own")
+            raise ValueError(
+                f"entity = {reserved[0]} is not accepted: names that begin with _ are the store's own"
+            )
         names = [*self.entity, *self.features]
         counts = Counter(map(str.lower, names))  # SQL takes names that differ by case alone for one
         if twice := sorted({name for name in names if counts[name.lower()] > 1}):
-            raise ValueError(f"entity and schema have {listed(twice)} twice, whatever the case: give each another name")
+            raise ValueError(
+                f"entity and schema have {listed(twice)} twice, whatever the case: give each another name"
+            )
         return self
 
     @property
@@ -144,7 +204,9 @@ class FeatureView(Strict):
             entity: the types of its columns, as they were found when it was materialised.
             inputs: the schema of the source's rows (:func:`halving.features.definition.schema_text`).
         """
-        return Definition(self.name, self.version, entity, self.types, self.ttl_micros, self.transform, inputs)
+        return Definition(
+            self.name, self.version, entity, self.types, self.ttl_micros, self.transform, inputs
+        )
 
     def plain(self) -> dict[str, Any]:
         """The spec as it would be written in YAML, without what is not given."""
@@ -164,7 +226,9 @@ def parse_view(data: Any, name: str = "") -> FeatureView:
         return FeatureView.model_validate(data)
     except ValidationError as error:
         problems = "\n".join(f"  - {problem}" for problem in problems_of_model(error, FeatureView))
-        raise InvalidInput(f"the feature view{f' in {name}' if name else ''} is not accepted:\n{problems}") from None
+        raise InvalidInput(
+            f"the feature view{f' in {name}' if name else ''} is not accepted:\n{problems}"
+        ) from None
 
 
 def load_view(path: str | Path) -> FeatureView:
@@ -176,7 +240,9 @@ def load_view(path: str | Path) -> FeatureView:
     try:
         data = read_yaml(Path(path).read_bytes())
     except OSError as error:
-        raise InvalidInput(f"feature view {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file") from None
+        raise InvalidInput(
+            f"feature view {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file"
+        ) from None
     except yaml.YAMLError as error:
         raise InvalidInput(f"feature view {str(path)!r} is not YAML: {error}") from None
     return parse_view(data, str(path))
@@ -192,7 +258,9 @@ def load_views(folder: str | Path) -> dict[str, FeatureView]:
     for path in sorted(Path(folder).glob("*.yaml")):
         view = load_view(path)
         if view.key in views:
-            raise InvalidInput(f"feature view {str(path)!r} is not accepted: another file in its folder has {view.key}, too")
+            raise InvalidInput(
+                f"feature view {str(path)!r} is not accepted: another file in its folder has {view.key}, too"
+            )
         views[view.key] = view
     return views
 
@@ -214,7 +282,8 @@ def view_of(reference: Reference, views: dict[str, FeatureView]) -> FeatureView:
     if reference.feature not in view.features:
         hint = did_you_mean(reference.feature, view.features)
         raise InvalidInput(
-            f"feature {str(reference)!r} is not accepted: {view.key} has no such feature{hint}; it has {listed(view.features)}"
+            f"feature {str(reference)!r} is not accepted: {view.key} has no such feature{hint}; it has "
+            f"{listed(view.features)}"
         )
     return view
 
@@ -232,7 +301,8 @@ def check_functions(view: FeatureView) -> None:
 
 
 def code_of_view(view: FeatureView) -> dict[str, str]:
-    """The digests of the code that a view stands on (:func:`resources.project_code.code_digest`), by the field that names its function.
+    """The digests of the code that a view stands on (:func:`resources.project_code.code_digest`), by the
+    field that names its function.
 
     Raises:
         InvalidInput: there is no such function.
@@ -245,5 +315,8 @@ def micros_of(duration: str) -> int:
     """``7d`` in microseconds."""
     found = _DURATION.fullmatch(duration)
     if found is None:
-        raise InvalidInput(f"{duration!r} is not accepted: give a whole number and a unit of {listed(_UNITS)}, for example 7d")
+        raise InvalidInput(
+            f"{duration!r} is not accepted: give a whole number and a unit of {listed(_UNITS)}, for "
+            "example 7d"
+        )
     return int(found[1]) * _UNITS[found[2]]

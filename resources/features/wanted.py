@@ -1,4 +1,6 @@
-"""Which features a spec wants, and where this process finds them: views in a folder of the project, values in the online store."""
+"""Which features a spec wants, and where this process finds them: views in a folder of the project, values in
+the online store.
+"""
 
 import os
 from pathlib import Path
@@ -37,7 +39,9 @@ def project_view(key: str) -> FeatureView:
     views = project_views()
     if key not in views:
         folder = Path(os.environ.get(FOLDER) or "features").absolute()
-        raise InvalidInput(f"feature view {key!r} is not accepted: {folder} has {', '.join(sorted(views)) or 'none'}")
+        raise InvalidInput(
+            f"feature view {key!r} is not accepted: {folder} has {', '.join(sorted(views)) or 'none'}"
+        )
     return views[key]
 
 
@@ -49,7 +53,8 @@ def views_of(source: DatasetSource) -> dict[str, FeatureView]:
     """
     if source.features is None:
         return {}
-    views, wanted = project_views(), {}
+    views = project_views()
+    wanted = {}
     for reference in parse_references(source.features, [source.target]):
         wanted[reference.key] = view_of(reference, views)
     for view in wanted.values():
@@ -58,14 +63,20 @@ def views_of(source: DatasetSource) -> dict[str, FeatureView]:
 
 
 def joined_views(folder: Path) -> list[str]:
-    """The views, by ``clicks@1``, of which the specs in a folder name features; one that cannot be read names none, its launch says why."""
+    """The views, by ``clicks@1``, of which the specs in a folder name features; one that cannot be read names
+    none, its launch says why.
+    """
     found = set()
     for path in sorted(folder.glob("*.yaml")):
         try:
             spec = read_yaml(path.read_bytes())
             dataset = spec.get("dataset") if isinstance(spec, dict) else None
             features = dataset.get("features") if isinstance(dataset, dict) else None
-            found |= {reference.key for reference in parse_references(features)} if isinstance(features, list) else set()
+            found |= (
+                {reference.key for reference in parse_references(features)}
+                if isinstance(features, list)
+                else set()
+            )
         except (OSError, ValueError, yaml.YAMLError):  # of which InvalidInput is a child
             continue
     return sorted(found)

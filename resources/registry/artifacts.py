@@ -19,16 +19,19 @@ _FRAMEWORKS = ("torch", "tensorflow", "jax", "scikit-learn")
 def manifest_of_winner(store: Store, report: EvaluationReport) -> Manifest:
     """The manifest of a report's winner, with the code that judged it.
 
-    Of a report from before reports had their code it is that of now: a champion of such a time gets its manifest so.
+    Of a report from before reports had their code it is that of now: a champion of such a time gets its
+    manifest so.
 
     Raises:
         NotFound: the run's record, the snapshot or the code is gone.
     """
-    data, winner = report.data, report.data["winner"]
+    data = report.data
+    winner = report.data["winner"]
     spec = stored_spec(data["spec"])
     record = RunRecords(store, spec.project, winner["key"]).read()
     manifest = Dataset(store, spec.dataset.name, data["snapshot"]["digest"]).manifest
-    schema, statistics = dict(manifest["schema"]), all_columns(manifest)
+    schema = dict(manifest["schema"])
+    statistics = all_columns(manifest)
     output: dict[str, Any] = {"type": schema.pop(manifest["target"])}
     if data.get("labels") is not None:
         output["classes"] = data["labels"]
@@ -58,10 +61,14 @@ def manifest_of_winner(store: Store, report: EvaluationReport) -> Manifest:
 
 
 def export_candidate(store: Store, report: EvaluationReport, folder: str | Path) -> Path:
-    """Export a report's winner before it is a version, as :func:`halving.models.export.export_model` does; gives the folder.
+    """Export a report's winner before it is a version, as :func:`halving.models.export.export_model` does;
+    gives the folder.
 
     An integration test loads it in a process of its own: ``halving.load_model(folder).predict(table)``.
     """
     return export_model(
-        store, manifest_of_winner(store, report), folder, name=f"{report.data['name']} (candidate of {report.data['sweep']})"
+        store,
+        manifest_of_winner(store, report),
+        folder,
+        name=f"{report.data['name']} (candidate of {report.data['sweep']})",
     )

@@ -1,4 +1,6 @@
-"""What people do to versions from a command or a job: the change in the catalog, then what the store says of it."""
+"""What people do to versions from a command or a job: the change in the catalog, then what the store says of
+it.
+"""
 
 import getpass
 import os
@@ -49,11 +51,21 @@ def user() -> str:
     return f"user {os.getuid()}"
 
 
-def promote(backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str | None = None, force: bool = False) -> Decided:
+def promote(
+    backend: Backend,
+    model: str,
+    version: str,
+    warn: Warn,
+    *,
+    actor: str,
+    note: str | None = None,
+    force: bool = False,
+) -> Decided:
     """As :func:`resources.registry.stages.promote`, for a version whose report and checkpoint are whole.
 
     Args:
-        version: with ``force`` also a sweep, whose winner its gates hold back: it becomes a version first, with their verdicts.
+        version: with ``force`` also a sweep, whose winner its gates hold back: it becomes a version first,
+            with their verdicts.
 
     Raises:
         PromotionRefused: something holds it back, its report was altered, or its checkpoint is gone.
@@ -64,20 +76,34 @@ def promote(backend: Backend, model: str, version: str, warn: Warn, *, actor: st
     check_whole(backend.store, backend.catalog, model, version)
 
     def change(session: Session) -> ModelVersionRow:
-        return stages.promote(backend.catalog, model, version, actor=actor, note=note, force=force, within=session)
+        return stages.promote(
+            backend.catalog, model, version, actor=actor, note=note, force=force, within=session
+        )
 
     return _decide(backend, model, warn, change)
 
 
 def rollback(backend: Backend, model: str, warn: Warn, *, actor: str, note: str | None = None) -> Decided:
     """As :func:`resources.registry.stages.rollback`."""
-    return _decide(backend, model, warn, lambda session: stages.rollback(backend.catalog, model, actor=actor, note=note, within=session))
+    return _decide(
+        backend,
+        model,
+        warn,
+        lambda session: stages.rollback(backend.catalog, model, actor=actor, note=note, within=session),
+    )
 
 
-def archive(backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str | None = None) -> Decided:
+def archive(
+    backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str | None = None
+) -> Decided:
     """As :func:`resources.registry.stages.archive`."""
     return _decide(
-        backend, model, warn, lambda session: stages.archive(backend.catalog, model, version, actor=actor, note=note, within=session)
+        backend,
+        model,
+        warn,
+        lambda session: stages.archive(
+            backend.catalog, model, version, actor=actor, note=note, within=session
+        ),
     )
 
 
@@ -85,18 +111,30 @@ def approve(backend: Backend, model: str, version: str, warn: Warn, *, actor: st
     """As :func:`resources.registry.stages.approve`, of a version whose report and checkpoint are whole."""
     check_whole(backend.store, backend.catalog, model, version)
     return _decide(
-        backend, model, warn, lambda session: stages.approve(backend.catalog, model, version, actor=actor, note=note, within=session)
+        backend,
+        model,
+        warn,
+        lambda session: stages.approve(
+            backend.catalog, model, version, actor=actor, note=note, within=session
+        ),
     )
 
 
 def reject(backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str) -> Decided:
     """As :func:`resources.registry.stages.reject`."""
     return _decide(
-        backend, model, warn, lambda session: stages.reject(backend.catalog, model, version, actor=actor, note=note, within=session)
+        backend,
+        model,
+        warn,
+        lambda session: stages.reject(
+            backend.catalog, model, version, actor=actor, note=note, within=session
+        ),
     )
 
 
-def set_alias(backend: Backend, model: str, alias: str, version: str | None, warn: Warn, *, actor: str) -> None:
+def set_alias(
+    backend: Backend, model: str, alias: str, version: str | None, warn: Warn, *, actor: str
+) -> None:
     """Let an alias mean a version, or nothing; ``champion`` is what promotion sets.
 
     Raises:
@@ -105,7 +143,10 @@ def set_alias(backend: Backend, model: str, alias: str, version: str | None, war
     """
     check_alias(alias)
     if alias == CHAMPION:
-        raise InvalidInput(f"alias 'champion' is not accepted: halving promote {model} {version or 'VERSION'} makes a version the champion")
+        raise InvalidInput(
+            f"alias 'champion' is not accepted: halving promote {model} {version or 'VERSION'} makes a "
+            "version the champion"
+        )
     with backend.catalog.write(exclusive=True) as session:
         row = find_model(session, model)
         if version is None:
@@ -116,7 +157,10 @@ def set_alias(backend: Backend, model: str, alias: str, version: str | None, war
 
 
 def annotate(
-    backend: Backend, about: str, change: Callable[[Session, RegisteredModelRow | ModelVersionRow], None], warn: Warn
+    backend: Backend,
+    about: str,
+    change: Callable[[Session, RegisteredModelRow | ModelVersionRow], None],
+    warn: Warn,
 ) -> tuple[str, str | None]:
     """Change what is said of ``MODEL`` or ``MODEL@VERSION``; gives the model and the version.
 
@@ -124,15 +168,20 @@ def annotate(
         NotFound: there is no such model or version.
     """
     with backend.catalog.write(exclusive=True) as session:
-        whole = "@" not in about or session.get(RegisteredModelRow, about) is not None  # a client's model may have an @ in its name
+        # a client's model may have an @ in its name
+        whole = "@" not in about or session.get(RegisteredModelRow, about) is not None
         model, _, version = (about, "", "") if whole else about.rpartition("@")
         change(session, stages.find(session, model, version) if version else find_model(session, model))
     _tell(publish(backend.store, backend.catalog), warn)
     return model, version or None
 
 
-def _decide(backend: Backend, model: str, warn: Warn, change: Callable[[Session], ModelVersionRow]) -> Decided:
-    """Change a version in one transaction, in which nobody else's event can come between, then tell the store."""
+def _decide(
+    backend: Backend, model: str, warn: Warn, change: Callable[[Session], ModelVersionRow]
+) -> Decided:
+    """Change a version in one transaction, in which nobody else's event can come between, then tell the
+    store.
+    """
     with backend.catalog.write(exclusive=True) as session:
         last = newest_event(session, model)
         row = change(session)

@@ -1,7 +1,8 @@
-"""Versions that clients register themselves, and what they may do with any version: stages and aliases as MLflow has them.
+"""Versions that clients register themselves, and what they may do with any version: stages and aliases as
+MLflow has them.
 
-A version has two names: ours, such as 1.0.1, and MLflow's number. Our champion has MLflow's alias ``champion``, and its stage Production
-unless it was made champion by that alias.
+A version has two names: ours, such as 1.0.1, and MLflow's number. Our champion has MLflow's alias
+``champion``, and its stage Production unless it was made champion by that alias.
 """
 
 from sqlalchemy import select
@@ -20,15 +21,23 @@ STAGES = {"None": "staging", "Staging": "staging", "Production": "champion", "Ar
 """Our stage by MLflow's."""
 
 
-def add_version(session: Session, model: RegisteredModelRow, new: ModelVersionRow, *, actor: str) -> ModelVersionRow:
+def add_version(
+    session: Session, model: RegisteredModelRow, new: ModelVersionRow, *, actor: str
+) -> ModelVersionRow:
     """Add a version to a model, in an exclusive transaction.
 
     Args:
         new: with ``source``, ``storage``, ``project``, ``run``, ``run_link``, ``description`` and ``tags``.
     """
-    new.model, new.stage, new.mlflow_stage, new.framework = model.name, "staging", "None", "mlflow"
-    new.input_schema, new.output_schema, new.metrics = {}, {}, {}
-    new.version, new.created_at = next_version(versions_of(session, model.name), new, model.newest), utcnow()
+    new.model = model.name
+    new.stage = "staging"
+    new.mlflow_stage = "None"
+    new.framework = "mlflow"
+    new.input_schema = {}
+    new.output_schema = {}
+    new.metrics = {}
+    new.version = next_version(versions_of(session, model.name), new, model.newest)
+    new.created_at = utcnow()
     number_version(model, new)
     session.add(new)
     session.flush()
@@ -42,25 +51,38 @@ def find_version(session: Session, model: str, number: int) -> ModelVersionRow:
     Raises:
         NotFound: there is none.
     """
-    row = session.scalar(select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.number == number))
+    row = session.scalar(
+        select(ModelVersionRow).where(ModelVersionRow.model == model, ModelVersionRow.number == number)
+    )
     if row is None:
         raise NotFound(f"Model Version (name={model}, version={number}) not found")
     return row
 
 
 def change_stage(
-    session: Session, model: RegisteredModelRow, row: ModelVersionRow, stage: str, *, archive_others: bool, actor: str
+    session: Session,
+    model: RegisteredModelRow,
+    row: ModelVersionRow,
+    stage: str,
+    *,
+    archive_others: bool,
+    actor: str,
 ) -> None:
     """Give a version another stage, in an exclusive transaction.
 
     Args:
-        stage: MLflow's. One in Production becomes our champion; others may stay in Production, and are archived for us.
+        stage: MLflow's. One in Production becomes our champion; others may stay in Production, and are
+            archived for us.
         archive_others: archive what was in this stage until now.
 
     Raises:
         PromotionRefused: it would become our champion, and its gates or people hold it back.
     """
-    others = [other for other in versions_of(session, model.name) if other is not row and other.mlflow_stage == stage]
+    others = [
+        other
+        for other in versions_of(session, model.name)
+        if other is not row and other.mlflow_stage == stage
+    ]
     if STAGES[stage] == CHAMPION:
         before = champion_of(session, model.name)
         _promote(session, row, actor)
@@ -68,11 +90,13 @@ def change_stage(
             before.mlflow_stage = "Production"
     else:
         _move(session, row, STAGES[stage], actor)
-    row.mlflow_stage, row.updated = stage, now_ms()
+    row.mlflow_stage = stage
+    row.updated = now_ms()
     if archive_others:
         for other in others:
             _move(session, other, "archived", actor)
-            other.mlflow_stage, other.updated = "Archived", row.updated
+            other.mlflow_stage = "Archived"
+            other.updated = row.updated
     model.updated = row.updated
     session.flush()
 
@@ -84,7 +108,10 @@ def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersio
         InvalidInput: it is the winner of a sweep, which is archived instead.
     """
     if row.sweep is not None:
-        raise InvalidInput(f"version {row.number} of model {model.name!r} is the winner of sweep {row.sweep}: archive it instead")
+        raise InvalidInput(
+            f"version {row.number} of model {model.name!r} is the winner of sweep {row.sweep}: archive it "
+            "instead"
+        )
     model.aliases = {alias: number for alias, number in model.aliases.items() if number != row.number}
     model.updated = now_ms()
     add_event(session, model.name, DELETED, actor, version=row, before=row.stage)
@@ -98,8 +125,12 @@ def aliases_of(session: Session, model: RegisteredModelRow) -> dict[str, int]:
     return {**model.aliases, **({CHAMPION: champion.number} if champion else {})}
 
 
-def set_alias(session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow, *, actor: str) -> None:
-    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted. MLflow's stages stay.
+def set_alias(
+    session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow, *, actor: str
+) -> None:
+    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted.
+
+    MLflow's stages stay.
 
     Raises:
         PromotionRefused: it would become the champion, and its gates or people hold it back.
@@ -109,30 +140,50 @@ def set_alias(session: Session, model: RegisteredModelRow, alias: str, row: Mode
         known = [(one, one.mlflow_stage, one.updated) for one in (before, row) if one is not None]
         _promote(session, row, actor)
         for one, stage, updated in known:
-            one.mlflow_stage, one.updated = stage, updated
+            one.mlflow_stage = stage
+            one.updated = updated
     else:
         before_number = model.aliases.get(alias)
         if before_number != row.number:
             named = session.scalar(
-                select(ModelVersionRow.version).where(ModelVersionRow.model == model.name, ModelVersionRow.number == before_number)
+                select(ModelVersionRow.version).where(
+                    ModelVersionRow.model == model.name, ModelVersionRow.number == before_number
+                )
             )
             add_event(
-                session, model.name, ALIAS, actor, version=row, before=named and f"{alias} = {named}", after=f"{alias} = {row.version}"
+                session,
+                model.name,
+                ALIAS,
+                actor,
+                version=row,
+                before=named and f"{alias} = {named}",
+                after=f"{alias} = {row.version}",
             )
         model.aliases = {**model.aliases, alias: row.number}
 
 
 def delete_alias(session: Session, model: RegisteredModelRow, alias: str, *, actor: str) -> None:
-    """Delete an alias, if there is one, in an exclusive transaction; without ``champion`` the model has no champion."""
+    """Delete an alias, if there is one, in an exclusive transaction; without ``champion`` the model has no
+    champion.
+    """
     if alias == CHAMPION:
         champion = champion_of(session, model.name)
         if champion is not None:
             _move(session, champion, "staging", actor)
     elif alias in model.aliases:
         row = session.scalar(
-            select(ModelVersionRow).where(ModelVersionRow.model == model.name, ModelVersionRow.number == model.aliases[alias])
+            select(ModelVersionRow).where(
+                ModelVersionRow.model == model.name, ModelVersionRow.number == model.aliases[alias]
+            )
         )
-        add_event(session, model.name, ALIAS, actor, version=row, before=f"{alias} = {row.version}" if row else alias)
+        add_event(
+            session,
+            model.name,
+            ALIAS,
+            actor,
+            version=row,
+            before=f"{alias} = {row.version}" if row else alias,
+        )
         model.aliases = {known: number for known, number in model.aliases.items() if known != alias}
 
 
@@ -144,7 +195,15 @@ def _promote(session: Session, row: ModelVersionRow, actor: str) -> None:
 
 def _move(session: Session, row: ModelVersionRow, stage: str, actor: str) -> None:
     if row.stage != stage:
-        add_event(session, row.model, ARCHIVED if stage == "archived" else STAGED, actor, version=row, before=row.stage, after=stage)
+        add_event(
+            session,
+            row.model,
+            ARCHIVED if stage == "archived" else STAGED,
+            actor,
+            version=row,
+            before=row.stage,
+            after=stage,
+        )
     row.stage = stage
 
 

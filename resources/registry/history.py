@@ -14,8 +14,8 @@ from resources.registry.versions import as_dict
 
 
 def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
-    """``model``, ``description``, ``tags``, ``aliases`` (versions by name), ``versions`` and ``events``, each oldest first; an event has
-    ``told`` too, which says it in words.
+    """``model``, ``description``, ``tags``, ``aliases`` (versions by name), ``versions`` and ``events``, each
+    oldest first; an event has ``told`` too, which says it in words.
 
     Raises:
         NotFound: there is no such model.
@@ -31,13 +31,17 @@ def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
             "model": model,
             "description": row.description,
             "tags": row.tags,
-            "aliases": {alias: names[number] for alias, number in aliases_of(session, row).items() if number in names},
+            "aliases": {
+                alias: names[number] for alias, number in aliases_of(session, row).items() if number in names
+            },
             "versions": [as_dict(session, one) for one in versions],
             "events": [_told(event) for event in events_of(session, model)],
         }
 
 
-def newest_events(session: Session, model: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+def newest_events(
+    session: Session, model: str, before: int | None, limit: int
+) -> tuple[list[dict[str, Any]], int | None]:
     """A page of a model's events, oldest first, as :func:`model_story` has them.
 
     Args:
@@ -47,7 +51,12 @@ def newest_events(session: Session, model: str, before: int | None, limit: int) 
     Returns:
         The events, and what to give as ``before`` for those that are older; None where there are none.
     """
-    query = select(RegistryEventRow).where(RegistryEventRow.model == model).order_by(RegistryEventRow.id.desc()).limit(limit + 1)
+    query = (
+        select(RegistryEventRow)
+        .where(RegistryEventRow.model == model)
+        .order_by(RegistryEventRow.id.desc())
+        .limit(limit + 1)
+    )
     rows = list(session.scalars(query if before is None else query.where(RegistryEventRow.id < before)))
     shown = rows[:limit]
     return [_told(row) for row in reversed(shown)], shown[-1].id if len(rows) > limit else None
@@ -58,7 +67,9 @@ def _told(event: RegistryEventRow) -> dict[str, Any]:
 
 
 def search_versions(catalog: Catalog, text: str) -> list[dict[str, Any]]:
-    """Versions in whose names, descriptions, tags, aliases, stage, run or sweep all words of a text occur, in any case; newest last."""
+    """Versions in whose names, descriptions, tags, aliases, stage, run or sweep all words of a text occur, in
+    any case; newest last.
+    """
     words = text.lower().split()
     with catalog.read() as session:
         models = {row.name: row for row in models_of(session)}
@@ -68,6 +79,17 @@ def search_versions(catalog: Catalog, text: str) -> list[dict[str, Any]]:
 def _says(model: RegisteredModelRow, row: ModelVersionRow, words: list[str]) -> bool:
     aliases = [alias for alias, number in model.aliases.items() if number == row.number]
     tags = [f"{key}={value}" for about in (model, row) for key, value in about.tags.items()]
-    said = (row.model, row.version, row.stage, row.run, row.sweep, row.framework, model.description, row.description, *aliases, *tags)
+    said = (
+        row.model,
+        row.version,
+        row.stage,
+        row.run,
+        row.sweep,
+        row.framework,
+        model.description,
+        row.description,
+        *aliases,
+        *tags,
+    )
     whole = "\n".join(part for part in said if part).lower()
     return all(word in whole for word in words)

@@ -1,4 +1,6 @@
-"""A sweep with its outcome: the standings, the report's scores on held-out data, and the version that its winner became."""
+"""A sweep with its outcome: the standings, the report's scores on held-out data, and the version that its
+winner became.
+"""
 
 import json
 from typing import Any
@@ -26,7 +28,9 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
         "final_scores": contents.get("final") if summary.final_seeds else None,
         "test_metrics": report.metrics if report else None,
         "gates": contents.get("gates"),
-        "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
+        "promoted": {"model": version.model, "version": version.version, "stage": version.stage}
+        if version
+        else None,
         "report": store.address(report_path(sweep)) if store.exists(report_path(sweep)) else None,
     }
 
@@ -34,14 +38,16 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
 def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVersionRow | None]:
     """The sweep's report, and the version of its winner; None where it has none yet."""
     with catalog.read() as session:
-        return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
+        return session.get(ReportRow, sweep), session.scalar(
+            select(ModelVersionRow).where(ModelVersionRow.sweep == sweep)
+        )
 
 
 def report_data(store: Store, report: ReportRow | None) -> dict[str, Any]:
     """What the report says; nothing without a report.
 
-    ``final`` is of the final training (:func:`resources.evaluation.final_seeds.judge_seeds`), ``gates`` are the gates' verdicts
-    (:meth:`resources.registry.gates.verdict.Verdict.as_dict`).
+    ``final`` is of the final training (:func:`resources.evaluation.final_seeds.judge_seeds`), ``gates`` are
+    the gates' verdicts (:meth:`resources.registry.gates.verdict.Verdict.as_dict`).
     """
     data: dict[str, Any] = json.loads(store.get_blob(report.digest)) if report else {}
     return data

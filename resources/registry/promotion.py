@@ -1,4 +1,6 @@
-"""From a report to a registered version: the gates, the winner's lineage, and what the registry records of it."""
+"""From a report to a registered version: the gates, the winner's lineage, and what the registry records of
+it.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,7 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Verdict]]:
-    """Make a sweep's report with the verdicts of its gates; a sweep that has just ended its search becomes rejected or held by them."""
+    """Make a sweep's report with the verdicts of its gates; a sweep that has just ended its search becomes
+    rejected or held by them.
+    """
     report = make_report(backend, sweep)
     verdicts = verdicts_in(report.data)
     if overall(verdicts) != PASS:
@@ -47,8 +51,9 @@ def promote_winner(
 ) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
-    It is judged against the version that is the champion at this moment: when that is not the ``known`` report's, because another sweep
-    ended meanwhile or someone changed or archived it, the report is made again, and ``made_again`` is called with it and its verdicts.
+    It is judged against the version that is the champion at this moment: when that is not the ``known``
+    report's, because another sweep ended meanwhile or someone changed or archived it, the report is made
+    again, and ``made_again`` is called with it and its verdicts.
 
     Returns:
         The version, and the report by which it passed.
@@ -56,7 +61,8 @@ def promote_winner(
     Raises:
         GateFailed: saying which gate and why; TooLittleEvidence where none failed and one could not say.
     """
-    sweep, report = known.data["sweep"], _judged(backend, known)
+    sweep = known.data["sweep"]
+    report = _judged(backend, known)
     auto_promote = stored_spec(report.data["spec"]).auto_promote
     while True:
         verdicts = judged_again(backend.store, report.data)
@@ -71,7 +77,12 @@ def promote_winner(
             backend.catalog.end_sweep(sweep, ended_as(verdicts), only_from="evaluating")
             raise refusal(sweep, verdicts, report.path)
         try:
-            row = register(backend.catalog, new_version(backend.store, report, verdicts), judged_against=against, auto_promote=auto_promote)
+            row = register(
+                backend.catalog,
+                new_version(backend.store, report, verdicts),
+                judged_against=against,
+                auto_promote=auto_promote,
+            )
         except ChampionChanged:
             report = make_report(backend, sweep)
         else:
@@ -81,8 +92,11 @@ def promote_winner(
             return row, report
 
 
-def register_held_winner(backend: Backend, model: str, sweep: str, *, actor: str, note: str) -> ModelVersionRow:
-    """Register the winner of a sweep that its gates hold back, with their verdicts; nothing but force promotes it.
+def register_held_winner(
+    backend: Backend, model: str, sweep: str, *, actor: str, note: str
+) -> ModelVersionRow:
+    """Register the winner of a sweep that its gates hold back, with their verdicts; nothing but force
+    promotes it.
 
     Raises:
         InvalidInput: the sweep is one of another model.
@@ -93,16 +107,24 @@ def register_held_winner(backend: Backend, model: str, sweep: str, *, actor: str
     with backend.catalog.read() as session:
         name = backend.catalog.sweep(session, sweep).name
     if name != model:
-        raise InvalidInput(f"sweep {sweep} is not accepted: its winner would be a version of model {name!r}, not of {model!r}")
+        raise InvalidInput(
+            f"sweep {sweep} is not accepted: its winner would be a version of model {name!r}, not of "
+            f"{model!r}"
+        )
     report = _judged(backend, load_report(backend.store, backend.catalog, sweep))
-    new, compared = new_version(backend.store, report, verdicts_in(report.data)), report.data["champion"]
-    return register_held(backend.catalog, new, judged_against=compared["version"] if compared else None, actor=actor, note=note)
+    new = new_version(backend.store, report, verdicts_in(report.data))
+    compared = report.data["champion"]
+    return register_held(
+        backend.catalog, new, judged_against=compared["version"] if compared else None, actor=actor, note=note
+    )
 
 
 def _judged(backend: Backend, report: EvaluationReport) -> EvaluationReport:
-    """A report with verdicts and with the code that judged: one from before reports had both, or made without gates, is made again.
+    """A report with verdicts and with the code that judged: one from before reports had both, or made without
+    gates, is made again.
 
-    Its spec may be of an older form. One by an evaluator has no code, and is spared another look at the split.
+    Its spec may be of an older form. One by an evaluator has no code, and is spared another look at the
+    split.
     """
     data = report.data
     whole = data.get("gates") is not None and ("code" in data or data["spec"].get("predictor") is None)
@@ -116,8 +138,11 @@ def _champion_version(backend: Backend, model: str) -> str | None:
 
 
 def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdict]) -> ModelVersionRow:
-    """What the registry is to record about a report's winner, for :func:`register`; its manifest is written."""
-    manifest, winner = manifest_of_winner(store, report), report.data["winner"]
+    """What the registry is to record about a report's winner, for :func:`register`; its manifest is
+    written.
+    """
+    manifest = manifest_of_winner(store, report)
+    winner = report.data["winner"]
     return ModelVersionRow(
         model=manifest.model,
         checkpoint=manifest.checkpoint,
@@ -140,11 +165,14 @@ def verdicts_of(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     return [{**verdict.as_dict(), "passed": verdict.passed} for verdict in verdicts]
 
 
-def judge_again(backend: Backend, model: str, version: str, *, actor: str) -> tuple[ModelVersionRow, EvaluationReport]:
-    """Evaluate a sweep's version once more, against the version that is the champion now, and keep the new report and its verdicts.
+def judge_again(
+    backend: Backend, model: str, version: str, *, actor: str
+) -> tuple[ModelVersionRow, EvaluationReport]:
+    """Evaluate a sweep's version once more, against the version that is the champion now, and keep the new
+    report and its verdicts.
 
-    A champion is not judged against itself. One from before manifests were kept gets its manifest, so that it can be loaded, with the
-    code of now where its report names none; its report and its verdicts stay.
+    A champion is not judged against itself. One from before manifests were kept gets its manifest, so that it
+    can be loaded, with the code of now where its report names none; its report and its verdicts stay.
 
     Raises:
         InvalidInput: it is the champion itself, or a client registered it.
@@ -155,18 +183,27 @@ def judge_again(backend: Backend, model: str, version: str, *, actor: str) -> tu
         champion = champion_of(session, model)
         is_old = row.sweep is not None and row.manifest is None and row is champion
         if row.sweep is None or (row is champion and not is_old):
-            why = "a client registered it, and no sweep's winner is known of it" if row.sweep is None else "it is the champion"
+            why = (
+                "a client registered it, and no sweep's winner is known of it"
+                if row.sweep is None
+                else "it is the champion"
+            )
             raise InvalidInput(f"{model} {version} is not judged again: {why}")
         sweep = row.sweep
     if is_old:
-        return _write_manifest(backend, model, version, load_report(backend.store, backend.catalog, sweep), actor)
+        return _write_manifest(
+            backend, model, version, load_report(backend.store, backend.catalog, sweep), actor
+        )
     report = make_report(backend, sweep)
     new = new_version(backend.store, report, verdicts_in(report.data))
     compared = report.data["champion"]
     with backend.catalog.write(exclusive=True) as session:
         row = find(session, model, version)
         if new.checkpoint != row.checkpoint:
-            raise InvalidInput(f"{model} {version} is not judged again: sweep {sweep} has another winner now, {new.checkpoint}")
+            raise InvalidInput(
+                f"{model} {version} is not judged again: sweep {sweep} has another winner now, "
+                f"{new.checkpoint}"
+            )
         judge(session, row, new, compared["version"] if compared else None, actor)
     return row, report
 
@@ -179,7 +216,10 @@ def _write_manifest(
     with backend.catalog.write(exclusive=True) as session:
         row = find(session, model, version)
         if manifest.checkpoint != row.checkpoint:
-            raise InvalidInput(f"{model} {version} gets no manifest: sweep {row.sweep} has another winner now, {manifest.checkpoint}")
+            raise InvalidInput(
+                f"{model} {version} gets no manifest: sweep {row.sweep} has another winner now, "
+                f"{manifest.checkpoint}"
+            )
         row.manifest = digest
         code = "the code that judged it" if report.data.get("code") else "the predictor's code of now"
         add_event(session, model, MANIFEST, actor, version=row, note=f"there was none; with {code}")

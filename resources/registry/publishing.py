@@ -1,7 +1,9 @@
-"""What the store says of models, brought up to what the catalog says, so that versions are found while the catalog is away.
+"""What the store says of models, brought up to what the catalog says, so that versions are found while the
+catalog is away.
 
-It is done after the transaction of each change. Whoever is killed in between, or finds the store away, leaves it to the next: every
-command of the registry publishes what is behind when its own work is done, and every server when it begins.
+It is done after the transaction of each change. Whoever is killed in between, or finds the store away, leaves
+it to the next: every command of the registry publishes what is behind when its own work is done, and every
+server when it begins.
 """
 
 from typing import Any
@@ -14,7 +16,13 @@ from halving.errors import HalvingError, StoreUnavailable
 from halving.models.published import CHAMPION, published_folder, published_name
 from halving.store.json_files import to_json
 from halving.store.store import Store
-from resources.catalog import Catalog, ModelVersionRow, PublishedModelRow, RegisteredModelRow, RegistryEventRow
+from resources.catalog import (
+    Catalog,
+    ModelVersionRow,
+    PublishedModelRow,
+    RegisteredModelRow,
+    RegistryEventRow,
+)
 from resources.catalog.models import champion_of, versions_of
 from resources.features.registered_views import features_of
 from resources.registry.events import CREATED, newest_event
@@ -23,7 +31,8 @@ ALIASES = "aliases"
 
 
 def publish(store: Store, catalog: Catalog) -> list[str]:
-    """Write ``models/NAME/champion.json``, ``aliases.json`` and changed versions of all models whose files are behind.
+    """Write ``models/NAME/champion.json``, ``aliases.json`` and changed versions of all models whose files
+    are behind.
 
     Returns:
         what could not be written, one sentence for each model, to be shown: the change itself stands.
@@ -42,7 +51,8 @@ def publish(store: Store, catalog: Catalog) -> list[str]:
             away = isinstance(error, StoreUnavailable)
             others = f" (as may be those of {len(late) - place} more)" if away and place < len(late) else ""
             problems.append(
-                f"what is in {store.address(published_folder(model))} may be behind the catalog{others}: {_reason(error)}; the next "
+                f"what is in {store.address(published_folder(model))} may be behind the catalog{others}: "
+                f"{_reason(error)}; the next "
                 "command of the registry, or a server, writes it again"
             )
             if away:
@@ -52,17 +62,24 @@ def publish(store: Store, catalog: Catalog) -> list[str]:
 
 def behind(session: Session) -> list[str]:
     """Models with events that are newer than their files, and models without files."""
-    newest = select(RegistryEventRow.model, func.max(RegistryEventRow.id).label("id")).group_by(RegistryEventRow.model).subquery()
+    newest = (
+        select(RegistryEventRow.model, func.max(RegistryEventRow.id).label("id"))
+        .group_by(RegistryEventRow.model)
+        .subquery()
+    )
     joined = select(newest.c.model).outerjoin(PublishedModelRow, PublishedModelRow.model == newest.c.model)
     changed = session.scalars(joined.where(newest.c.id > func.coalesce(PublishedModelRow.revision, -1)))
-    new = session.scalars(select(RegisteredModelRow.name).where(RegisteredModelRow.name.not_in(select(PublishedModelRow.model))))
+    new = session.scalars(
+        select(RegisteredModelRow.name).where(RegisteredModelRow.name.not_in(select(PublishedModelRow.model)))
+    )
     return sorted({*changed, *new})
 
 
 def _publish(store: Store, catalog: Catalog, model: str) -> None:
     with catalog.read() as session:
         revision = newest_event(session, model)
-        gone, since = session.get(RegisteredModelRow, model) is None, _published_since(session, model)
+        gone = session.get(RegisteredModelRow, model) is None
+        since = _published_since(session, model)
         files = {} if gone else _files(session, model, since)
     if gone or since is None:  # files may be left of another model that had the name
         for name in store.names(published_folder(model)):
@@ -79,22 +96,40 @@ def _publish(store: Store, catalog: Catalog, model: str) -> None:
 
 
 def _published_since(session: Session, model: str) -> int | None:
-    """The event up to which a model's files are right; None: none of them is known to be, because it got this name since."""
+    """The event up to which a model's files are right; None: none of them is known to be, because it got this
+    name since.
+    """
     published = session.get(PublishedModelRow, model)
-    created = select(func.max(RegistryEventRow.id)).where(RegistryEventRow.model == model, RegistryEventRow.kind == CREATED)
-    return None if published is None or published.revision < (session.scalar(created) or 0) else published.revision
+    created = select(func.max(RegistryEventRow.id)).where(
+        RegistryEventRow.model == model, RegistryEventRow.kind == CREATED
+    )
+    return (
+        None
+        if published is None or published.revision < (session.scalar(created) or 0)
+        else published.revision
+    )
 
 
 def _files(session: Session, model: str, since: int | None) -> dict[str, dict[str, Any] | None]:
     """What is to be written, by the file's name; None: it is to be deleted."""
-    row, versions = session.get_one(RegisteredModelRow, model), {one.version: one for one in versions_of(session, model)}
-    events = select(RegistryEventRow.version).where(RegistryEventRow.model == model, RegistryEventRow.version.is_not(None)).distinct()
+    row = session.get_one(RegisteredModelRow, model)
+    versions = {one.version: one for one in versions_of(session, model)}
+    events = (
+        select(RegistryEventRow.version)
+        .where(RegistryEventRow.model == model, RegistryEventRow.version.is_not(None))
+        .distinct()
+    )
     if since is None:
         changed = set(versions)
     else:
-        changed = {version for version in session.scalars(events.where(RegistryEventRow.id > since)) if version is not None}
+        changed = {
+            version
+            for version in session.scalars(events.where(RegistryEventRow.id > since))
+            if version is not None
+        }
     files: dict[str, dict[str, Any] | None] = {
-        name: {"version": _described(session, versions[name])} if name in versions else None for name in sorted(changed)
+        name: {"version": _described(session, versions[name])} if name in versions else None
+        for name in sorted(changed)
     }
     champion = champion_of(session, model)
     names = {one.number: one.version for one in versions.values()}
@@ -105,10 +140,37 @@ def _files(session: Session, model: str, since: int | None) -> dict[str, dict[st
 
 
 def _described(session: Session, row: ModelVersionRow) -> dict[str, Any]:
-    names = ("model", "version", "number", "stage", "project", "run", "sweep", "checkpoint", "snapshot", "report", "manifest", "framework")
-    more = ("input_schema", "output_schema", "metrics", "source", "storage", "tags", "description", "judged_against")
+    names = (
+        "model",
+        "version",
+        "number",
+        "stage",
+        "project",
+        "run",
+        "sweep",
+        "checkpoint",
+        "snapshot",
+        "report",
+        "manifest",
+        "framework",
+    )
+    more = (
+        "input_schema",
+        "output_schema",
+        "metrics",
+        "source",
+        "storage",
+        "tags",
+        "description",
+        "judged_against",
+    )
     given = {name: getattr(row, name) for name in (*names, *more)}
-    return {**given, "gates": row.gates or [], "features": features_of(session, row), "created_at": row.created_at.isoformat()}
+    return {
+        **given,
+        "gates": row.gates or [],
+        "features": features_of(session, row),
+        "created_at": row.created_at.isoformat(),
+    }
 
 
 def _reason(error: Exception) -> str:

@@ -26,7 +26,9 @@ def create_model(
     if session.get(RegisteredModelRow, name) is not None:
         raise AlreadyExists(f"Registered Model (name={name}) already exists.")
     now = now_ms()
-    row = RegisteredModelRow(name=name, description=description, tags=tags or {}, aliases={}, versions=0, created=now, updated=now)
+    row = RegisteredModelRow(
+        name=name, description=description, tags=tags or {}, aliases={}, versions=0, created=now, updated=now
+    )
     session.add(row)
     session.flush()
     add_event(session, name, CREATED, actor)
@@ -56,9 +58,16 @@ def rename_model(session: Session, row: RegisteredModelRow, name: str, *, actor:
         return row
     _check_without_sweeps(session, row.name, "renamed")
     new = create_model(session, name, row.description, row.tags, actor=actor)
-    new.aliases, new.newest, new.versions, new.created = row.aliases, row.newest, row.versions, row.created
+    new.aliases = row.aliases
+    new.newest = row.newest
+    new.versions = row.versions
+    new.created = row.created
     session.flush()
-    session.execute(update(ModelVersionRow).where(ModelVersionRow.model == row.name).values(model=name, updated=new.updated))
+    session.execute(
+        update(ModelVersionRow)
+        .where(ModelVersionRow.model == row.name)
+        .values(model=name, updated=new.updated)
+    )
     for model in (row.name, name):  # the one's history ends with it, and the other's begins
         add_event(session, model, RENAMED, actor, before=row.name, after=name)
     session.delete(row)
@@ -80,6 +89,11 @@ def delete_model(session: Session, row: RegisteredModelRow, *, actor: str) -> No
 
 
 def _check_without_sweeps(session: Session, name: str, what: str) -> None:
-    of_sweep = select(ModelVersionRow.version).where(ModelVersionRow.model == name, ModelVersionRow.sweep.is_not(None))
+    of_sweep = select(ModelVersionRow.version).where(
+        ModelVersionRow.model == name, ModelVersionRow.sweep.is_not(None)
+    )
     if version := session.scalar(of_sweep.limit(1)):
-        raise InvalidInput(f"model {name!r} cannot be {what}: its version {version} is the winner of a sweep. Archive versions instead")
+        raise InvalidInput(
+            f"model {name!r} cannot be {what}: its version {version} is the winner of a sweep. Archive "
+            "versions instead"
+        )

@@ -1,7 +1,7 @@
 """Changes of stage: promotion, rollback, archiving; and approval, which promotion may wait for.
 
-Each is a transaction of its own, or a part of the one that it is given (``within``), with the event that tells of it. What the store
-says is published afterwards (:mod:`resources.registry.publishing`).
+Each is a transaction of its own, or a part of the one that it is given (``within``), with the event that
+tells of it. What the store says is published afterwards (:mod:`resources.registry.publishing`).
 """
 
 from sqlalchemy.orm import Session
@@ -25,7 +25,8 @@ def promote(
     force: bool = False,
     within: Session | None = None,
 ) -> ModelVersionRow:
-    """Make a version the champion and archive the one before, if nothing holds it back; of the champion nothing changes.
+    """Make a version the champion and archive the one before, if nothing holds it back; of the champion
+    nothing changes.
 
     Args:
         actor: who does it.
@@ -49,8 +50,12 @@ def promote(
         return row
 
 
-def rollback(catalog: Catalog, model: str, *, actor: str, note: str | None = None, within: Session | None = None) -> ModelVersionRow:
-    """Go back to the champion before this one; again, and it goes back one more. No gate is asked: it was the champion.
+def rollback(
+    catalog: Catalog, model: str, *, actor: str, note: str | None = None, within: Session | None = None
+) -> ModelVersionRow:
+    """Go back to the champion before this one; again, and it goes back one more.
+
+    No gate is asked: it was the champion.
 
     Raises:
         NotFound: there is no such model, or no champion before this one.
@@ -62,18 +67,30 @@ def rollback(catalog: Catalog, model: str, *, actor: str, note: str | None = Non
         earlier = [version for version in champions(session, model) if now is None or version != now.version]
         row = session.get(ModelVersionRow, (model, earlier[-1])) if earlier else None
         if row is None:
-            before = f"{now.version if now else 'this'}, so there is none to go back to; what was archived or rejected since is passed over"
+            before = (
+                f"{now.version if now else 'this'}, so there is none to go back to; what was archived or "
+                "rejected since is passed over"
+            )
             raise NotFound(f"model {model!r} had no champion before {before}")
         make_champion(session, row, actor, note=note, kind=events.ROLLED_BACK)
         return row
 
 
 def archive(
-    catalog: Catalog, model: str, version: str, *, actor: str, note: str | None = None, within: Session | None = None
+    catalog: Catalog,
+    model: str,
+    version: str,
+    *,
+    actor: str,
+    note: str | None = None,
+    within: Session | None = None,
 ) -> ModelVersionRow:
-    """Take a version out of use, and out of what a rollback goes back to. Without a champion the next winner that passes its gates is one.
+    """Take a version out of use, and out of what a rollback goes back to.
 
-    One that is archived already, because another champion replaced it, can be archived too: only then a rollback passes over it.
+    Without a champion the next winner that passes its gates is one.
+
+    One that is archived already, because another champion replaced it, can be archived too: only then a
+    rollback passes over it.
 
     Raises:
         NotFound: there is no such version; the message names those that the model has.
@@ -81,12 +98,18 @@ def archive(
     with catalog.write(exclusive=True, within=within) as session:
         row = find(session, model, version)
         add_archived(session, row, actor, note)
-        row.stage, row.mlflow_stage, row.updated = "archived", "Archived", now_ms()
+        row.stage = "archived"
+        row.mlflow_stage = "Archived"
+        row.updated = now_ms()
         return row
 
 
-def approve(catalog: Catalog, model: str, version: str, *, actor: str, note: str, within: Session | None = None) -> ModelVersionRow:
-    """Approve a version. With the last approval that it needs it becomes the champion, where it would have without ``approval``.
+def approve(
+    catalog: Catalog, model: str, version: str, *, actor: str, note: str, within: Session | None = None
+) -> ModelVersionRow:
+    """Approve a version.
+
+    With the last approval that it needs it becomes the champion, where it would have without ``approval``.
 
     Raises:
         InvalidInput: the note is empty, the version is the champion, or ``actor`` may not decide about it.
@@ -94,12 +117,19 @@ def approve(catalog: Catalog, model: str, version: str, *, actor: str, note: str
     """
     with catalog.write(exclusive=True, within=within) as session:
         row = _decided(session, model, version, events.APPROVED, actor, note)
-        if row.stage == "staging" and approval_of(session, row).required and promotes_itself(session, row) and not blockers(session, row):
+        if (
+            row.stage == "staging"
+            and approval_of(session, row).required
+            and promotes_itself(session, row)
+            and not blockers(session, row)
+        ):
             make_champion(session, row, actor, note=note)
         return row
 
 
-def reject(catalog: Catalog, model: str, version: str, *, actor: str, note: str, within: Session | None = None) -> ModelVersionRow:
+def reject(
+    catalog: Catalog, model: str, version: str, *, actor: str, note: str, within: Session | None = None
+) -> ModelVersionRow:
     """Reject a version: it is not promoted, unless by force, until the same person approves it.
 
     Raises:
@@ -110,19 +140,43 @@ def reject(catalog: Catalog, model: str, version: str, *, actor: str, note: str,
         return _decided(session, model, version, events.REJECTED, actor, note)
 
 
-def make_champion(session: Session, row: ModelVersionRow, actor: str, *, note: str | None = None, kind: str = events.PROMOTED) -> None:
-    """Make a version the champion and archive the one before, in an exclusive transaction. Nothing is asked."""
-    before, now = champion_of(session, row.model), now_ms()
+def make_champion(
+    session: Session,
+    row: ModelVersionRow,
+    actor: str,
+    *,
+    note: str | None = None,
+    kind: str = events.PROMOTED,
+) -> None:
+    """Make a version the champion and archive the one before, in an exclusive transaction.
+
+    Nothing is asked.
+    """
+    before = champion_of(session, row.model)
+    now = now_ms()
     if before is row:
         return
     if before is not None:
         add_event(
-            session, row.model, events.REPLACED, actor, version=before, before=before.stage, after="archived", note=f"by {row.version}"
+            session,
+            row.model,
+            events.REPLACED,
+            actor,
+            version=before,
+            before=before.stage,
+            after="archived",
+            note=f"by {row.version}",
         )
-        before.stage, before.mlflow_stage, before.updated = "archived", "Archived", now
+        before.stage = "archived"
+        before.mlflow_stage = "Archived"
+        before.updated = now
         session.flush()  # an index allows one champion at any time
-    add_event(session, row.model, kind, actor, version=row, before=row.stage, after=events.CHAMPION, note=note)
-    row.stage, row.mlflow_stage, row.updated = events.CHAMPION, "Production", now
+    add_event(
+        session, row.model, kind, actor, version=row, before=row.stage, after=events.CHAMPION, note=note
+    )
+    row.stage = events.CHAMPION
+    row.mlflow_stage = "Production"
+    row.updated = now
     session.flush()
 
 
@@ -139,7 +193,9 @@ def check_note(note: str | None, *, force: bool) -> None:
         InvalidInput: it is forced without a note.
     """
     if force and not (note or "").strip():
-        raise InvalidInput("a promotion is not forced without a note: say why, which is written down (--note)")
+        raise InvalidInput(
+            "a promotion is not forced without a note: say why, which is written down (--note)"
+        )
 
 
 def find(session: Session, model: str, version: str) -> ModelVersionRow:
@@ -151,7 +207,10 @@ def find(session: Session, model: str, version: str) -> ModelVersionRow:
     row = session.get(ModelVersionRow, (model, version))
     if row is None:
         known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session, model)]
-        raise NotFound(f"no version {version!r} of model {model!r}; there are {', '.join(known) or 'no versions yet: run a sweep first'}")
+        raise NotFound(
+            f"no version {version!r} of model {model!r}; there are "
+            f"{', '.join(known) or 'no versions yet: run a sweep first'}"
+        )
     return row
 
 
@@ -164,6 +223,8 @@ def _decided(session: Session, model: str, version: str, kind: str, actor: str, 
         raise InvalidInput(f"{named} is the champion already; halving rollback {model} takes it back")
     may = approval_of(session, row).by
     if may and actor not in may:
-        raise InvalidInput(f"{named} is not {kind}: {actor} is not among those who decide about it, {', '.join(may)}")
+        raise InvalidInput(
+            f"{named} is not {kind}: {actor} is not among those who decide about it, {', '.join(may)}"
+        )
     add_event(session, model, kind, actor, version=row, note=note)
     return row

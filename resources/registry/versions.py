@@ -18,15 +18,19 @@ class ChampionChanged(HalvingError, RuntimeError):
     """The winner was judged against a version that is not the champion now; nothing was registered."""
 
 
-def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, auto_promote: bool) -> ModelVersionRow:
-    """Add a version: champion when the model has none or on ``auto_promote``, if no approval is asked for; else staging.
+def register(
+    catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, auto_promote: bool
+) -> ModelVersionRow:
+    """Add a version: champion when the model has none or on ``auto_promote``, if no approval is asked for;
+    else staging.
 
-    Registering a sweep's winner again gives the version that it already has; one that its gates held back until now gets the new report
-    with its verdicts.
+    Registering a sweep's winner again gives the version that it already has; one that its gates held back
+    until now gets the new report with its verdicts.
 
     Args:
         new: what the registry is to record, all but its version, its stage and the time.
-        judged_against: the champion's version that the winner was compared with; None where there was no champion.
+        judged_against: the champion's version that the winner was compared with; None where there was no
+            champion.
 
     Raises:
         ChampionChanged: another version is the champion now, or none is.
@@ -38,8 +42,12 @@ def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | No
         champion = champion_of(session, new.model)
         now = champion.version if champion else None
         if now != judged_against:
-            raise ChampionChanged(f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the champion is {now}")
-        row, actor = known or new, f"sweep {new.sweep}"
+            raise ChampionChanged(
+                f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the "
+                f"champion is {now}"
+            )
+        row = known or new
+        actor = f"sweep {new.sweep}"
         if known is not None:
             judge(session, row, new, judged_against, actor)
         else:
@@ -55,7 +63,9 @@ def _waits_for_gates(known: ModelVersionRow, new: ModelVersionRow) -> bool:
     return held and known.stage == "staging" and known.checkpoint == new.checkpoint
 
 
-def judge(session: Session, row: ModelVersionRow, new: ModelVersionRow, judged_against: str | None, actor: str) -> None:
+def judge(
+    session: Session, row: ModelVersionRow, new: ModelVersionRow, judged_against: str | None, actor: str
+) -> None:
     """Give a version another report with its verdicts, in an exclusive transaction.
 
     Args:
@@ -66,12 +76,17 @@ def judge(session: Session, row: ModelVersionRow, new: ModelVersionRow, judged_a
         setattr(row, name, getattr(new, name))
     row.judged_against = judged_against
     failed = [gate["name"] for gate in row.gates or [] if not gate["passed"]]
-    note = f"against {judged_against or 'no champion'}: " + (f"{', '.join(failed)} did not pass" if failed else "all gates passed")
+    note = f"against {judged_against or 'no champion'}: " + (
+        f"{', '.join(failed)} did not pass" if failed else "all gates passed"
+    )
     add_event(session, row.model, JUDGED, actor, version=row, note=note)
 
 
-def register_held(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, actor: str, note: str) -> ModelVersionRow:
-    """Add a winner that its gates hold back, as a staging version with their verdicts, so that it can be promoted by force.
+def register_held(
+    catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, actor: str, note: str
+) -> ModelVersionRow:
+    """Add a winner that its gates hold back, as a staging version with their verdicts, so that it can be
+    promoted by force.
 
     A sweep whose winner is a version already gives that one.
 
@@ -93,8 +108,12 @@ def _add(session: Session, new: ModelVersionRow, actor: str, note: str) -> None:
     """Add a sweep's winner as a staging version, with its number and its event."""
     earlier = versions_of(session, new.model)
     model = session.get(RegisteredModelRow, new.model) or create_model(session, new.model, actor=actor)
-    new.version, new.created_at = next_version(earlier, new, model.newest), utcnow()
-    new.stage, new.mlflow_stage, new.project, new.tags = "staging", "Staging", session.get_one(SweepRow, new.sweep).project, {}
+    new.version = next_version(earlier, new, model.newest)
+    new.created_at = utcnow()
+    new.stage = "staging"
+    new.mlflow_stage = "Staging"
+    new.project = session.get_one(SweepRow, new.sweep).project
+    new.tags = {}
     number_version(model, new)
     session.add(new)
     session.flush()
@@ -102,7 +121,8 @@ def _add(session: Session, new: ModelVersionRow, actor: str, note: str) -> None:
 
 
 def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str | None) -> str:
-    """The next semantic version: major when a schema has changed (callers must adapt), minor for another snapshot, else patch.
+    """The next semantic version: major when a schema has changed (callers must adapt), minor for another
+    snapshot, else patch.
 
     Args:
         earlier: the model's versions.
@@ -113,7 +133,9 @@ def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str
     major, minor, patch = parse_version(last)
     if new.sweep is None:  # a client's: nothing is known of its schema
         return f"{major}.{minor}.{patch + 1}"
-    newest = max((row for row in earlier if row.sweep), key=lambda row: parse_version(row.version), default=None)
+    newest = max(
+        (row for row in earlier if row.sweep), key=lambda row: parse_version(row.version), default=None
+    )
     if newest is None or newest.input_schema != new.input_schema or newest.output_schema != new.output_schema:
         return f"{major + 1}.0.0"
     if newest.snapshot != new.snapshot:
@@ -123,8 +145,11 @@ def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str
 
 def number_version(model: RegisteredModelRow, new: ModelVersionRow) -> None:
     """Count a version that the model gets."""
-    model.versions, model.newest, model.updated = model.versions + 1, new.version, now_ms()
-    new.number, new.updated = model.versions, model.updated
+    model.versions = model.versions + 1
+    model.newest = new.version
+    model.updated = now_ms()
+    new.number = model.versions
+    new.updated = model.updated
 
 
 def parse_version(version: str) -> tuple[int, int, int]:
@@ -136,12 +161,33 @@ def parse_version(version: str) -> tuple[int, int, int]:
     try:
         major, minor, patch = (int(part) for part in version.split("."))
     except ValueError:
-        raise InvalidInput(f"version {version!r} is not accepted: give MAJOR.MINOR.PATCH, for example 1.0.0") from None
+        raise InvalidInput(
+            f"version {version!r} is not accepted: give MAJOR.MINOR.PATCH, for example 1.0.0"
+        ) from None
     return major, minor, patch
 
 
 def as_dict(session: Session, row: ModelVersionRow) -> dict[str, Any]:
-    """A version as ``halving models list --json`` and the API give it; ``features`` are those that its sweep's spec names."""
-    names = ("model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot", "framework")
+    """A version as ``halving models list --json`` and the API give it; ``features`` are those that its
+    sweep's spec names.
+    """
+    names = (
+        "model",
+        "version",
+        "number",
+        "stage",
+        "metrics",
+        "project",
+        "run",
+        "sweep",
+        "trial",
+        "checkpoint",
+        "snapshot",
+        "framework",
+    )
     more = ("source", "description", "tags", "created_at", "judged_against")
-    return {**{name: getattr(row, name) for name in (*names, *more)}, "gates": row.gates or [], "features": features_of(session, row)}
+    return {
+        **{name: getattr(row, name) for name in (*names, *more)},
+        "gates": row.gates or [],
+        "features": features_of(session, row),
+    }

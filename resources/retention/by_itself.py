@@ -1,7 +1,7 @@
 """Retention that nobody asks for: on a machine's own disk, at most once a day, and what it did the last time.
 
-:mod:`halving.maintenance.daily` begins it, where runs end: at the end of a script's run, of a sweep's job and of ``halving sweep``, in the
-sensors' daemon and in a server.
+:mod:`halving.maintenance.daily` begins it, where runs end: at the end of a script's run, of a sweep's job and
+of ``halving sweep``, in the sensors' daemon and in a server.
 """
 
 import json
@@ -33,7 +33,10 @@ def why_not_due(store: Store, file: PolicyFile, now: datetime | None = None) -> 
     if store.folder is None or load_cluster() is not None:
         return "an object store, or a cluster's, is cleaned by the schedule nightly_retention"
     if file.shipped and not url_of_catalog(store).startswith("sqlite"):
-        return "the shipped default is for a laptop, and this catalog is a server's: a file retention.yaml in the store says what is kept"
+        return (
+            "the shipped default is for a laptop, and this catalog is a server's: a file retention.yaml in "
+            "the store says what is kept"
+        )
     if not has_catalog(store) and store.names("datasets"):
         return "the store has snapshots of datasets, and no catalog: HALVING_CATALOG says where it is"
     last = last_time(store)
@@ -46,7 +49,11 @@ def why_not_due(store: Store, file: PolicyFile, now: datetime | None = None) -> 
 def note(store: Store, done: Outcome, now: datetime | None = None) -> None:
     """Write down that it was done, and what went."""
     about = {"policy": done.policy.source, "shipped": done.policy.shipped, "notes": done.notes()}
-    content = {"time": (now or datetime.now(UTC)).timestamp(), "bytes": done.bytes, "gone": [row._asdict() for row in done.gone]}
+    content = {
+        "time": (now or datetime.now(UTC)).timestamp(),
+        "bytes": done.bytes,
+        "gone": [row._asdict() for row in done.gone],
+    }
     store.replace(_LAST, to_json({**content, **about}))
 
 
@@ -65,7 +72,11 @@ def line_of(last: dict[str, Any]) -> str:
     for row in last["gone"]:
         kinds[row["kind"]] += row["count"]
     moved = kinds.pop(MOVED, 0)
-    parts = [f"{size(last['bytes'])} deleted ({', '.join(f'{count:,} {kind}' for kind, count in kinds.items())})"] if kinds else []
+    parts = (
+        [f"{size(last['bytes'])} deleted ({', '.join(f'{count:,} {kind}' for kind, count in kinds.items())})"]
+        if kinds
+        else []
+    )
     if moved:
         parts.append(f"{moved:,} {MOVED}")
     change = "; a file retention.yaml in the store changes what is kept" if last["shipped"] else ""

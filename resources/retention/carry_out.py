@@ -1,8 +1,10 @@
-"""A policy carried out on a store and its catalog: points, checkpoints, media, artifacts, blobs that nothing names, journals, leftovers.
+"""A policy carried out on a store and its catalog: points, checkpoints, media, artifacts, blobs that nothing
+names, journals, leftovers.
 
-It may be killed anywhere and repeated, run beside trainings, promotions and another retention. First the catalog is told which trials'
-checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is marked, and at last blobs without a mark are deleted
-(:mod:`halving.maintenance.blob_collection`). Datasets are never deleted.
+It may be killed anywhere and repeated, run beside trainings, promotions and another retention. First the
+catalog is told which trials' checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is
+marked, and at last blobs without a mark are deleted (:mod:`halving.maintenance.blob_collection`). Datasets
+are never deleted.
 """
 
 import contextlib
@@ -32,17 +34,27 @@ from resources.retention.journals import recover_old_journals
 from resources.retention.policy import Policy, ProjectPolicy
 from resources.retention.policy_file import NAME, VARIABLE, PolicyFile
 from resources.retention.project_names import closest_project, is_known, known_names
-from resources.retention.protection import NONE, Protected, Reason, Run, in_project, protected, trial_checkpoints
+from resources.retention.protection import (
+    NONE,
+    Protected,
+    Reason,
+    Run,
+    in_project,
+    protected,
+    trial_checkpoints,
+)
 from resources.retention.trash import count_removed, remove_deleted
 from resources.tenancy.projects import names_of, renamed_projects
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it, and why.
+    """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it,
+    and why.
 
     Attributes:
-        unknown: projects that the policy names and that neither the store nor the catalog has (yet), each with what was perhaps meant.
+        unknown: projects that the policy names and that neither the store nor the catalog has (yet), each
+            with what was perhaps meant.
         problems: what was left as it is, because a file of the store is damaged.
     """
 
@@ -65,8 +77,14 @@ class Outcome:
 
     def notes(self) -> list[str]:
         """What people are to be told: names in the policy that mean nothing, and what is damaged."""
-        unknown = [f"{name}; did you mean {meant}?" if meant else name for name, meant in sorted(self.unknown.items())]
-        return [*(f"the policy names a project that there is not: {said}" for said in unknown), *self.problems]
+        unknown = [
+            f"{name}; did you mean {meant}?" if meant else name
+            for name, meant in sorted(self.unknown.items())
+        ]
+        return [
+            *(f"the policy names a project that there is not: {said}" for said in unknown),
+            *self.problems,
+        ]
 
     def protected_by_reason(self) -> Counter[str]:
         """How many runs are protected for each kind of reason."""
@@ -74,8 +92,13 @@ class Outcome:
 
 
 _PROBE = "retention/clock"
-_ALL_BLOBS = "no checkpoint, artifact, media or other blob is deleted until these files are mended or deleted: they may have named any"
-_UNNAMED_BLOBS = "blobs that nothing names stay until these files are mended or deleted, which may have named some"
+_ALL_BLOBS = (
+    "no checkpoint, artifact, media or other blob is deleted until these files are mended or deleted: they "
+    "may have named any"
+)
+_UNNAMED_BLOBS = (
+    "blobs that nothing names stay until these files are mended or deleted, which may have named some"
+)
 _POINTS = {"full": "points", "system": "system points", "rollup": "rollups"}
 
 
@@ -91,25 +114,33 @@ def carry_out(
     """Delete what the policy does not keep, and move to the cold tier what it wants there.
 
     Args:
-        project: only what is this project's, by any name that it has or had (default: all, and what is nobody's).
+        project: only what is this project's, by any name that it has or had (default: all, and what is
+            nobody's).
         dry_run: only say what would go; nothing is written.
-        now: the moment to count from (default: the earliest that the clocks say, of this machine, of the catalog and of the store, so
-            that a clock that is fast deletes nothing too early).
+        now: the moment to count from (default: the earliest that the clocks say, of this machine, of the
+            catalog and of the store, so that a clock that is fast deletes nothing too early).
 
     Raises:
-        InvalidInput: the store has something of sweeps or versions that the catalog lacks, which may be another one's; or it is an object
-            store, for which nobody has written a policy; or the policy has two names of one project.
+        InvalidInput: the store has something of sweeps or versions that the catalog lacks, which may be
+            another one's; or it is an object store, for which nobody has written a policy; or the policy has
+            two names of one project.
         NotFound: a report's content is gone from the store; or there is no such project.
         StoreError: the store refused, or one of its colder places is not there or another store's.
     """
     if file.shipped and store.folder is None and not dry_run:
         raise InvalidInput(
-            f"retention of {store.root} is not accepted: the store has no {NAME}, and the shipped default is for a laptop's disk; write "
-            f"one into the store's root, name one by {VARIABLE}, or only look at what would go (--dry-run; dry_run: true of the job)"
+            f"retention of {store.root} is not accepted: the store has no {NAME}, and the shipped default "
+            "is for a laptop's disk; write "
+            f"one into the store's root, name one by {VARIABLE}, or only look at what would go (--dry-run; "
+            "dry_run: true of the job)"
         )
     policy = file.policy.with_names(renamed_projects(catalog))
     check_cold(store, policy.cold)
-    unknown = {name: closest_project(store, catalog, name) for name in file.policy.projects if not is_known(store, catalog, name)}
+    unknown = {
+        name: closest_project(store, catalog, name)
+        for name in file.policy.projects
+        if not is_known(store, catalog, name)
+    }
     kept = protected(store, catalog)
     moment = now or _moment(store, catalog, dry_run=dry_run)
     gone: list[Gone] = []
@@ -130,7 +161,9 @@ def _carry_out(
     *,
     dry_run: bool,
 ) -> list[Gone]:
-    """What goes of the runs with one name of a project, or with any; what is damaged is added to the problems."""
+    """What goes of the runs with one name of a project, or with any; what is damaged is added to the
+    problems.
+    """
     totals = _Totals()
     retention = _Retention(store, catalog, policy, kept, moment, dry_run)
     how: Any = {"project": project, "dry_run": dry_run, "now": moment}
@@ -155,30 +188,41 @@ def _carry_out(
 
 
 def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: str) -> dict[str, Any]:
-    """What becomes of one run, and why: ``run``, ``project``, ``reason`` (null: nothing speaks for it), and its records that the policy is
-    about, each with its ``name``, its ``kind`` and its ``state``: what it names ``stays`` or has ``expired``.
+    """What becomes of one run, and why: ``run``, ``project``, ``reason`` (null: nothing speaks for it), and
+    its records that the policy is about, each with its ``name``, its ``kind`` and its ``state``: what it
+    names ``stays`` or has ``expired``.
 
     Raises:
         InvalidInput, NotFound, StoreError: as :func:`carry_out`.
     """
     policy = policy.with_names(renamed_projects(catalog))
-    kept, moment = protected(store, catalog), _moment(store, catalog, dry_run=True)
+    kept = protected(store, catalog)
+    moment = _moment(store, catalog, dry_run=True)
     retention = _Retention(store, catalog, policy, kept, moment, dry_run=True)
     runs = [*named_by_runs(store, project, remember=False)]
     gone = retention.expired_of(project, runs).get(run, {})
     protecting = kept.runs.get((project, run))
     given: Any = {"rerun": _trained_again(project, runs), "now": moment}
-    reason = protecting.sentence if protecting else why_it_stays(store, catalog, project, run, policy.of(project).checkpoints, **given)
+    reason = (
+        protecting.sentence
+        if protecting
+        else why_it_stays(store, catalog, project, run, policy.of(project).checkpoints, **given)
+    )
     records = [record for name, found in runs if name == run for record in found if "/" in record.name]
     rows = [
-        {"name": record.name, "kind": record.name.partition("/")[0], "state": "expired" if record in gone else "stays"}
+        {
+            "name": record.name,
+            "kind": record.name.partition("/")[0],
+            "state": "expired" if record in gone else "stays",
+        }
         for record in records
     ]
     return {"run": run, "project": project, "reason": reason, "records": rows}
 
 
 def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
-    """``(project, run)`` of the run that a person means, also where its project was renamed: by any of its names.
+    """``(project, run)`` of the run that a person means, also where its project was renamed: by any of its
+    names.
 
     Raises:
         NotFound, InvalidInput: as of :func:`halving.query.runs.find_run`.
@@ -193,7 +237,9 @@ def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
 
 
 def _moment(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:
-    """Now, by the slowest of the clocks at hand; the store's is asked by writing a file, which a dry run does not."""
+    """Now, by the slowest of the clocks at hand; the store's is asked by writing a file, which a dry run does
+    not.
+    """
     clocks = [datetime.now(UTC).timestamp(), catalog.now()]
     if not dry_run:
         with contextlib.suppress(StoreError):  # what is deleted tells its fault
@@ -208,11 +254,19 @@ class _Retention:
         problems: which records are damaged, and what stays because of them.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, policy: Policy, kept: Protected, now: datetime, dry_run: bool) -> None:
-        self._store, self._catalog, self._policy, self._kept, self._now, self._dry_run = store, catalog, policy, kept, now, dry_run
+    def __init__(
+        self, store: Store, catalog: Catalog, policy: Policy, kept: Protected, now: datetime, dry_run: bool
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._policy = policy
+        self._kept = kept
+        self._now = now
+        self._dry_run = dry_run
         self._marks = Marks()
         self.problems: list[str] = []
-        self._manifests: set[bytes] = set()  # that expired records of sharded checkpoints name; the catalog may keep them
+        # that expired records of sharded checkpoints name; the catalog may keep them
+        self._manifests: set[bytes] = set()
         self._dropped: dict[tuple[str, int], str] = {}
 
     def collect(self, project: str | None) -> Iterator[tuple[tuple[str, str], int]]:
@@ -239,7 +293,11 @@ class _Retention:
         if spared == _ALL_BLOBS:
             return
         for place in (self._store, *colder):
-            blobs = [blob for blob in find_unmarked(place, self._marks, before) if project in (None, blob.owner.project)]
+            blobs = [
+                blob
+                for blob in find_unmarked(place, self._marks, before)
+                if project in (None, blob.owner.project)
+            ]
             blobs = [blob for blob in blobs if not (spared and blob.owner == NOBODY)]
             for blob in blobs if self._dry_run else delete_unmarked(place, blobs, before):
                 yield (blob.owner.project, blob.owner.kind), blob.bytes
@@ -255,22 +313,33 @@ class _Retention:
                     self._manifests.update(record.digests)
 
     def expired_of(self, project: str, runs: list[tuple[str, list[Record]]]) -> dict[str, dict[Record, str]]:
-        """By run, the records that have expired, with their kinds. What goes of trials' checkpoints is decided first, and written down."""
-        policy, rerun = self._policy.of(project), _trained_again(project, runs)
+        """By run, the records that have expired, with their kinds.
+
+        What goes of trials' checkpoints is decided first, and written down.
+        """
+        policy = self._policy.of(project)
+        rerun = _trained_again(project, runs)
         given: Any = {"rerun": rerun, "now": self._now, "dry_run": self._dry_run}
         self._dropped |= drop_checkpoints(self._store, self._catalog, project, policy.checkpoints, **given)
         fate = self._fates(project, rerun)
         sound = {run: records for run, records in runs if not any(record.problem for record in records)}
-        gone = {run: expired(records, fate(run), policy, self._now.timestamp()) for run, records in sound.items()}
+        gone = {
+            run: expired(records, fate(run), policy, self._now.timestamp()) for run, records in sound.items()
+        }
         return {run: gone.get(run, {}) for run, _ in runs}
 
     def _fates(self, project: str, rerun: Collection[str]) -> Callable[[str], Fate]:
-        """What is known of a project's runs, by their ids; ``rerun`` are those that are being trained again."""
+        """What is known of a project's runs, by their ids; ``rerun`` are those that are being trained
+        again.
+        """
         columns = TrialRow.sweep, TrialRow.number, TrialRow.checkpoints_left, SweepRow.finished_at
         query = select(*columns).join(SweepRow, SweepRow.id == TrialRow.sweep).where(in_project(project))
         with self._catalog.read() as session:
             trials = {
-                trial_key(sweep, number): (self._dropped.get((sweep, number), left or ALL), ended.timestamp() if ended else None)
+                trial_key(sweep, number): (
+                    self._dropped.get((sweep, number), left or ALL),
+                    ended.timestamp() if ended else None,
+                )
                 for sweep, number, left, ended in session.execute(query)
             }
 
@@ -310,7 +379,10 @@ class _Totals:
 
 
 def _spared_for(damaged: Collection[Record]) -> str | None:
-    """Which blobs stay beside those that damaged records name, as a sentence; None: no others. Of a run with one nothing expires."""
+    """Which blobs stay beside those that damaged records name, as a sentence; None: no others.
+
+    Of a run with one nothing expires.
+    """
     lossy = [record for record in damaged if record.may_name_more]
     if any(not record.digests for record in lossy):
         return _ALL_BLOBS
@@ -326,7 +398,11 @@ def _trained_again(project: str, runs: list[tuple[str, list[Record]]]) -> set[st
     found = set()
     for _, records in runs:
         if not any(record.name.startswith("end-") for record in records):
-            found |= {record.rerun_of.partition("/")[2] for record in records if record.rerun_of.partition("/")[0] == project}
+            found |= {
+                record.rerun_of.partition("/")[2]
+                for record in records
+                if record.rerun_of.partition("/")[0] == project
+            }
     return found
 
 

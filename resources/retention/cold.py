@@ -1,9 +1,12 @@
-"""The cold tier: blobs of runs that ended long ago go to another root, or to another storage class of the same bucket.
+"""The cold tier: blobs of runs that ended long ago go to another root, or to another storage class of the
+same bucket.
 
-What moves are blobs: checkpoints, artifacts and media, which are nearly all of a store's bytes. Records, points and rollups stay: they are
-read by name, in parts and by SQL, and are small. A blob moves when every run that names it is old enough and is not protected (a champion,
-a staging version, a report's winner, an open sweep), and neither the registry nor a report names it. It is read all the same, slower
-(:mod:`halving.store.cold`). A change of the policy brings nothing back by itself; what is put again is in its first place again.
+What moves are blobs: checkpoints, artifacts and media, which are nearly all of a store's bytes. Records,
+points and rollups stay: they are read by name, in parts and by SQL, and are small. A blob moves when every
+run that names it is old enough and is not protected (a champion, a staging version, a report's winner, an
+open sweep), and neither the registry nor a report names it. It is read all the same, slower
+(:mod:`halving.store.cold`). A change of the policy brings nothing back by itself; what is put again is in its
+first place again.
 """
 
 from collections.abc import Iterable
@@ -69,7 +72,9 @@ def move_to_cold(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> list[Gone]:
-    """Move what is old enough, by the policy of each project. May be killed anywhere and repeated, and done by several at once.
+    """Move what is old enough, by the policy of each project.
+
+    May be killed anywhere and repeated, and done by several at once.
 
     Args:
         project: only what is its alone (default: all).
@@ -83,7 +88,8 @@ def move_to_cold(
         InvalidInput: the cold tier's root is not accepted, or the store has no storage classes.
         StoreError: one of both places refused, or a blob is damaged; nothing is lost.
     """
-    moment, given = now or datetime.now(UTC), policy.cold
+    moment = now or datetime.now(UTC)
+    given = policy.cold
     if given.root is None and given.storage_class is None:
         return []
     check_cold(store, given)
@@ -109,7 +115,8 @@ def move_to_cold(
 
 
 def check_cold(store: Store, cold: Cold) -> None:
-    """Refuse a cold tier that nothing could be moved to, and colder places that are not there, before anything is deleted.
+    """Refuse a cold tier that nothing could be moved to, and colder places that are not there, before
+    anything is deleted.
 
     Raises:
         InvalidInput: its root is not accepted, or the store has no storage classes.
@@ -129,10 +136,15 @@ def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: d
     Args:
         days: of each project, after a run's end; None: never.
     """
-    kept, chosen = protected(store, catalog), Chosen()
+    kept = protected(store, catalog)
+    chosen = Chosen()
     for project, limit in days.items():
         for run, records in named_by_runs(store, project, remember=False):
-            is_cold = limit is not None and _is_old(records, now - timedelta(days=limit)) and (project, run) not in kept.runs
+            is_cold = (
+                limit is not None
+                and _is_old(records, now - timedelta(days=limit))
+                and (project, run) not in kept.runs
+            )
             is_cold = is_cold and not any(record.problem for record in records)
             chosen.add(project, records, is_cold=is_cold)
     chosen.warm.update(bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept.blobs)
@@ -142,4 +154,6 @@ def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: d
 
 def _is_old(records: list[Record], before: datetime) -> bool:
     """Whether nothing was recorded since then; that somebody tagged or archived the run does not count."""
-    return all(record.written < before.timestamp() for record in records if not record.name.startswith(_AMENDED))
+    return all(
+        record.written < before.timestamp() for record in records if not record.name.startswith(_AMENDED)
+    )

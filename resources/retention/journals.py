@@ -1,4 +1,8 @@
-"""Journals that killed processes left on this machine: what is in them is brought into the store, and then they go. No point is lost."""
+"""Journals that killed processes left on this machine: what is in them is brought into the store, and then
+they go.
+
+No point is lost.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,8 +15,11 @@ from halving.journal import directory
 from halving.query.liveness import is_held
 
 
-def recover_old_journals(store: Store, project: str, days: float | None, now: datetime, *, dry_run: bool = False) -> Iterator[int]:
-    """The bytes of each journal of a project that no process holds and that nobody has written to for ``days``, once it is in the store.
+def recover_old_journals(
+    store: Store, project: str, days: float | None, now: datetime, *, dry_run: bool = False
+) -> Iterator[int]:
+    """The bytes of each journal of a project that no process holds and that nobody has written to for
+    ``days``, once it is in the store.
 
     One that the store does not take stays.
     """

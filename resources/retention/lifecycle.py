@@ -1,7 +1,9 @@
-"""Runs that are tagged, archived, deleted and restored: one notion of it for commands, the API, the page and MLflow's clients.
+"""Runs that are tagged, archived, deleted and restored: one notion of it for commands, the API, the page and
+MLflow's clients.
 
-The truth is in the run's folder (:mod:`halving.records.amendments`), so that the catalog may be made again from the store at any time. A
-change is written there first, in a transaction of the catalog that holds the row of a tracked run and brings the index up to date.
+The truth is in the run's folder (:mod:`halving.records.amendments`), so that the catalog may be made again
+from the store at any time. A change is written there first, in a transaction of the catalog that holds the
+row of a tracked run and brings the index up to date.
 """
 
 import re
@@ -26,20 +28,26 @@ _LONGEST_NAME = 250
 _UNKNOWN = re.compile("[\0\ud800-\udfff]")  # what databases and JSON in UTF-8 do not take
 
 
-def set_lifecycle(session: Session, store: Store, project: str, run: str, lifecycle: Lifecycle, *, actor: str) -> bool:
-    """Archive, delete or restore (make active) a run, within a transaction that writes; whether anything changed.
+def set_lifecycle(
+    session: Session, store: Store, project: str, run: str, lifecycle: Lifecycle, *, actor: str
+) -> bool:
+    """Archive, delete or restore (make active) a run, within a transaction that writes; whether anything
+    changed.
 
     A deleted run lies in the trash until the policy's days are over (:mod:`resources.retention.trash`).
 
     Raises:
         NotFound: there is no such run.
-        InvalidInput: it is to be deleted, and is running, or a champion, a staging version, a report or an open sweep reaches it; or it is
-            being removed.
+        InvalidInput: it is to be deleted, and is running, or a champion, a staging version, a report or an
+            open sweep reaches it; or it is being removed.
     """
     tracked = locked(session, project, run)
     info = read_run(store, project, run)
     if info.lifecycle == REMOVED:
-        raise InvalidInput(f"run {project}/{run} is not accepted: its days in the trash are over, and its files are being removed")
+        raise InvalidInput(
+            f"run {project}/{run} is not accepted: its days in the trash are over, and its files are being "
+            "removed"
+        )
     if info.lifecycle == lifecycle and (tracked is None or tracked.row.stage == lifecycle):
         return False
     if lifecycle == DELETED:
@@ -52,8 +60,12 @@ def set_lifecycle(session: Session, store: Store, project: str, run: str, lifecy
     return True
 
 
-def set_lifecycle_of_some(session: Session, store: Store, experiment: ExperimentRow, lifecycle: Lifecycle, *, actor: str) -> bool:
-    """Delete or restore some runs of an experiment, which is deleted or restored, in a transaction that writes; whether there were any."""
+def set_lifecycle_of_some(
+    session: Session, store: Store, experiment: ExperimentRow, lifecycle: Lifecycle, *, actor: str
+) -> bool:
+    """Delete or restore some runs of an experiment, which is deleted or restored, in a transaction that
+    writes; whether there were any.
+    """
     changed = tracking.set_stage_of_some(session, store, experiment, lifecycle, actor)
     if changed:
         _index(session, experiment.project, changed, lifecycle)
@@ -68,8 +80,11 @@ def _check_deletable(session: Session, store: Store, info: RunInfo, tracked: Tra
         raise InvalidInput(f"run {name} is not deleted: it {reason}")
 
 
-def set_tags(session: Session, store: Store, project: str, run: str, tags: Mapping[str, str | None], *, actor: str) -> dict[str, str]:
-    """Set a run's tags, and take away those whose value is None, within a transaction that writes; all that it has then.
+def set_tags(
+    session: Session, store: Store, project: str, run: str, tags: Mapping[str, str | None], *, actor: str
+) -> dict[str, str]:
+    """Set a run's tags, and take away those whose value is None, within a transaction that writes; all that
+    it has then.
 
     Raises:
         NotFound: there is no such run.
@@ -81,14 +96,20 @@ def set_tags(session: Session, store: Store, project: str, run: str, tags: Mappi
     info = read_run(store, project, run)
     if tracked is not None:
         known = tracking.of_items(tracked.row.tags)
-        tracking.log(store, tracked, tags=[(name, value) for name, value in tags.items() if value is not None])
+        tracking.log(
+            store, tracked, tags=[(name, value) for name, value in tags.items() if value is not None]
+        )
         for name in [name for name, value in tags.items() if value is None and name in known]:
             tracking.delete_tag(store, tracked, name)
     else:
 
         def change(before: Amendment) -> Amendment:
             after = {**before.get("tags", info.tags), **tags}
-            return {**before, "tags": {name: value for name, value in after.items() if value is not None}, "tagged_by": actor}
+            return {
+                **before,
+                "tags": {name: value for name, value in after.items() if value is not None},
+                "tagged_by": actor,
+            }
 
         amend(store, _folder(project, run), change)
     _index(session, project, [run], info.lifecycle)
@@ -96,7 +117,9 @@ def set_tags(session: Session, store: Store, project: str, run: str, tags: Mappi
 
 
 def locked(session: Session, project: str, run: str) -> Tracked | None:
-    """The run's row, if a client tracks it over HTTP, as it is while nobody else changes it; None: it has none."""
+    """The run's row, if a client tracks it over HTTP, as it is while nobody else changes it; None: it has
+    none.
+    """
     row = session.scalar(
         select(TrackedRunRow)
         .join(ExperimentRow, ExperimentRow.id == TrackedRunRow.experiment)
@@ -114,16 +137,23 @@ def _restaged(before: Amendment, info: RunInfo, lifecycle: Lifecycle, actor: str
 def _index(session: Session, project: str, runs: Collection[str], lifecycle: str) -> None:
     """Show it at once; the next look at the runs reads the rest."""
     count_revision(session)
-    changed = update(RunRow).where(RunRow.project == project, RunRow.run.in_(runs)).values(lifecycle=lifecycle, look_again=0.0)
+    changed = (
+        update(RunRow)
+        .where(RunRow.project == project, RunRow.run.in_(runs))
+        .values(lifecycle=lifecycle, look_again=0.0)
+    )
     session.execute(changed, execution_options={"synchronize_session": False})
 
 
 def _check_tag(name: str, value: str | None) -> None:
-    for what, given in (("name", name), ("value", value)):  # of a notebook; those of commands and requests are texts already
+    for what, given in (("name", name), ("value", value)):
+        # of a notebook; those of commands and requests are texts already
         if not isinstance(given, str) and (given is not None or what == "name"):
             raise InvalidInput(f"tag {name!r} is not accepted: its {what} is {given!r}; give a text")
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InvalidInput(f"tag {name[:50]!r} is not accepted: give a name of 1 to {_LONGEST_NAME} characters")
+        raise InvalidInput(
+            f"tag {name[:50]!r} is not accepted: give a name of 1 to {_LONGEST_NAME} characters"
+        )
     if value is not None and (len(value) > LONGEST_TAG or _UNKNOWN.search(value)):
         accepted = f"give at most {LONGEST_TAG} characters, none of them NUL or half of a surrogate pair"
         raise InvalidInput(f"tag {name} of {len(value)} characters is not accepted: {accepted}")

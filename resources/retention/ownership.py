@@ -1,7 +1,8 @@
-"""That a catalog is a store's own: it has every sweep, and every version of a model, that the store has something of.
+"""That a catalog is a store's own: it has every sweep, and every version of a model, that the store has
+something of.
 
-With another one, or with one that was just made, nobody would know that a sweep is open or that a version is of a run: what only the right
-catalog names would be deleted.
+With another one, or with one that was just made, nobody would know that a sweep is open or that a version is
+of a run: what only the right catalog names would be deleted.
 """
 
 import re
@@ -18,7 +19,9 @@ from halving.store.store import Store
 from resources.catalog import Catalog, ModelVersionRow, RegistryEventRow, SweepRow, masked
 
 LOST = "retention/lost-sweeps.txt"
-"""In the store: the ids of sweeps that no catalog has any more, one a line; what is of them is kept as what people began one by one."""
+"""In the store: the ids of sweeps that no catalog has any more, one a line; what is of them is kept as what
+people began one by one.
+"""
 
 _TRIAL = re.compile(r"(.+)\.\d{4,}")
 _VERSION = re.compile(r"models/.+/\d+\.\d+\.\d+\.json")
@@ -26,9 +29,11 @@ _SHOWN = 3
 
 
 def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> None:
-    """Refuse a catalog that lacks sweeps of which the store has runs or reports, or versions that the store says of its models.
+    """Refuse a catalog that lacks sweeps of which the store has runs or reports, or versions that the store
+    says of its models.
 
-    Of runs only those are opened that are named as trials of a sweep that the catalog lacks, one of each such sweep.
+    Of runs only those are opened that are named as trials of a sweep that the catalog lacks, one of each such
+    sweep.
 
     Args:
         called: what the message calls it (default: its URL).
@@ -50,14 +55,19 @@ def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> N
         problems.append(f"no sweep {_some(unknown)}, of which the store {store.root} has a report")
     if unknown := sorted(searched - reported):
         problems.append(f"no sweep {_some(unknown)}, of which the store {store.root} has runs")
-    mend = f"If these sweeps are gone for good, name them, one a line, in {store.address(LOST)}" if problems else ""
+    mend = (
+        f"If these sweeps are gone for good, name them, one a line, in {store.address(LOST)}"
+        if problems
+        else ""
+    )
     if unknown := sorted(published - versions):
         problems.append(f"no version of a model for {_some(unknown)} of the store {store.root}")
         mend += f"{'; i' if mend else 'I'}f such a version is gone for good, delete its file"
     if problems:
         name = called or f"the catalog {masked(catalog.url)}"
         raise InvalidInput(
-            f"{name} is not accepted: it has {'; it has '.join(problems)}; what these need would be deleted. Set HALVING_CATALOG "
+            f"{name} is not accepted: it has {'; it has '.join(problems)}; what these need would be "
+            "deleted. Set HALVING_CATALOG "
             f"to the store's catalog. {mend}"
         )
 
@@ -73,7 +83,8 @@ def _trials(store: Store) -> Mapping[str, list[tuple[str, str]]]:
 
 def _is_of_sweep(store: Store, sweep: str, runs: Iterable[tuple[str, str]]) -> bool:
     """Whether runs that are named like a sweep's trials are that: the first that has a record says it."""
-    said = re.compile(rb'"sweep":\s*"' + re.escape(sweep.encode()) + rb'"')  # also in a record that is damaged
+    # also in a record that is damaged
+    said = re.compile(rb'"sweep":\s*"' + re.escape(sweep.encode()) + rb'"')
     for project, run in sorted(runs):
         try:
             record = store.read(f"runs/project={project}/{run}/record.json")
@@ -85,9 +96,15 @@ def _is_of_sweep(store: Store, sweep: str, runs: Iterable[tuple[str, str]]) -> b
 
 
 def _versions(session: Session) -> set[str]:
-    """The names of the files of all versions that the catalog has or had; those that it had may not be deleted yet."""
+    """The names of the files of all versions that the catalog has or had; those that it had may not be
+    deleted yet.
+    """
     rows = session.execute(select(ModelVersionRow.model, ModelVersionRow.version)).all()
-    events = select(RegistryEventRow.model, RegistryEventRow.version).where(RegistryEventRow.version.is_not(None)).distinct()
+    events = (
+        select(RegistryEventRow.model, RegistryEventRow.version)
+        .where(RegistryEventRow.version.is_not(None))
+        .distinct()
+    )
     return {published_name(model, str(version)) for model, version in [*rows, *session.execute(events)]}
 
 

@@ -1,6 +1,7 @@
 """The policy of what is kept for how long: the model of ``retention.yaml``, checked. Pure.
 
-A policy says all: what it does not name is kept for ever. ``projects`` has what is otherwise in some projects, field by field.
+A policy says all: what it does not name is kept for ever. ``projects`` has what is otherwise in some
+projects, field by field.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,9 @@ MOST_DAYS = 36_500
 
 def _days(value: float | None) -> float | None:
     if value is not None and not 0 <= value <= MOST_DAYS:
-        raise ValueError(f"give a number of days from 0 to {MOST_DAYS:,}, or leave it out to keep it for ever")
+        raise ValueError(
+            f"give a number of days from 0 to {MOST_DAYS:,}, or leave it out to keep it for ever"
+        )
     return value
 
 
@@ -43,69 +46,110 @@ class Points(Strict):
     """Metric points, since they were logged last. Of a run that is protected all stay."""
 
     full: Kept = Field(default=Kept(), description="Full resolution; rollups stay.")
-    system: Kept = Field(default=Kept(), description="Full resolution of system metrics; at most as long as full.")
+    system: Kept = Field(
+        default=Kept(), description="Full resolution of system metrics; at most as long as full."
+    )
     rollup: Kept = Field(default=Kept(), description="Rollups; at least as long as full.")
 
 
 class Checkpoints(Strict):
     """Checkpoints of trials of sweeps that have ended, and superseded ones of other runs.
 
-    What is always kept: the newest checkpoint of a run that is no trial, and what :mod:`resources.retention.protection` names.
+    What is always kept: the newest checkpoint of a run that is no trial, and what
+    :mod:`resources.retention.protection` names.
     """
 
-    top_k: int = Field(default=3, ge=0, description="How many of the best trials of a sweep keep their newest and best checkpoint.")
-    top_k_days: Days = Field(default=None, description="Days after a sweep's end to keep those of the best trials (default: for ever).")
+    top_k: int = Field(
+        default=3,
+        ge=0,
+        description="How many of the best trials of a sweep keep their newest and best checkpoint.",
+    )
+    top_k_days: Days = Field(
+        default=None,
+        description="Days after a sweep's end to keep those of the best trials (default: for ever).",
+    )
     days: Days = Field(
-        default=None, description="Days after a sweep's end to keep the other ones, also each trial's last (default: for ever)."
+        default=None,
+        description=(
+            "Days after a sweep's end to keep the other ones, also each trial's last (default: for ever)."
+        ),
     )
 
 
 class Artifacts(Kept):
     """Files that runs logged: of a search's many trials, and of runs that people began one by one."""
 
-    trials: Kept = Field(default=Kept(), description="Those of trials, after the sweep's end; at most as long as those of all runs.")
+    trials: Kept = Field(
+        default=Kept(),
+        description="Those of trials, after the sweep's end; at most as long as those of all runs.",
+    )
 
 
 class ColdDays(Strict):
     """From when on data lies in the cold tier."""
 
-    days: Days = Field(default=None, description="Days after a run's end from which on its data lies there (default: never).")
+    days: Days = Field(
+        default=None, description="Days after a run's end from which on its data lies there (default: never)."
+    )
 
 
 class Cold(ColdDays):
-    """The cold tier: another root, or another storage class of the same bucket; readable all the same, slower."""
+    """The cold tier: another root, or another storage class of the same bucket; readable all the same,
+    slower.
+    """
 
-    root: str | None = Field(default=None, min_length=1, description="Another store's root: a folder, or s3://bucket/prefix.")
+    root: str | None = Field(
+        default=None, min_length=1, description="Another store's root: a folder, or s3://bucket/prefix."
+    )
     storage_class: str | None = Field(
-        default=None, min_length=1, description="Of S3, for example GLACIER_IR; set by a tag and lifecycle rules."
+        default=None,
+        min_length=1,
+        description="Of S3, for example GLACIER_IR; set by a tag and lifecycle rules.",
     )
 
 
 class ProjectPolicy(Strict):
-    """What is kept of a project's runs; days count from a run's end, or where it is a trial from its sweep's."""
+    """What is kept of a project's runs; days count from a run's end, or where it is a trial from its
+    sweep's.
+    """
 
     points: Points = Field(default=Points(), description="Metric points.")
     checkpoints: Checkpoints = Field(default=Checkpoints(), description="Checkpoints.")
     media: Kept = Field(default=Kept(), description="Images, texts and other media that runs logged.")
-    artifacts: Artifacts = Field(default=Artifacts(), description="Files that runs logged; never those of a model's version.")
-    journals: Kept = Field(default=Kept(), description="Journals of killed processes on this machine; they go into the store, not away.")
+    artifacts: Artifacts = Field(
+        default=Artifacts(), description="Files that runs logged; never those of a model's version."
+    )
+    journals: Kept = Field(
+        default=Kept(),
+        description="Journals of killed processes on this machine; they go into the store, not away.",
+    )
     trash: Kept = Field(default=Kept(), description="Deleted runs, which can be restored until then.")
     cold: ColdDays = Field(default=ColdDays(), description="The cold tier.")
-    dagster: Kept = Field(default=Kept(), description="Dagster's events, runs and partitions, after the sweep's end; and runs of upkeep.")
+    dagster: Kept = Field(
+        default=Kept(),
+        description="Dagster's events, runs and partitions, after the sweep's end; and runs of upkeep.",
+    )
 
 
 class Policy(ProjectPolicy):
     """A whole policy, as in the file."""
 
-    automatic: bool = Field(default=False, description="Carry it out where runs end, at most once a day; on a machine's own disk.")
+    automatic: bool = Field(
+        default=False, description="Carry it out where runs end, at most once a day; on a machine's own disk."
+    )
     grace_days: float = Field(
         default=7.0,
         ge=SHORTEST_GRACE,
         le=MOST_DAYS,
-        description="Days after a blob was last put in which it stays, though nothing names it: a run may be about to record it.",
+        description=(
+            "Days after a blob was last put in which it stays, though nothing names it: a run may be about "
+            "to record it."
+        ),
     )
     cold: Cold = Field(default=Cold(), description="The cold tier.")
-    projects: dict[Name, ProjectPolicy] = Field(default={}, description="What is otherwise in some projects, by their names.")
+    projects: dict[Name, ProjectPolicy] = Field(
+        default={}, description="What is otherwise in some projects, by their names."
+    )
 
     def with_names(self, renamed: Iterable[Sequence[str]]) -> Self:
         """The same, where each name that a project has or had means that project.
@@ -121,7 +165,8 @@ class Policy(ProjectPolicy):
             named = [name for name in names if name in self.projects]
             if len(named) > 1:
                 raise InvalidInput(
-                    f"projects.{named[1]} of the retention policy is not accepted beside projects.{named[0]}: both are the project "
+                    f"projects.{named[1]} of the retention policy is not accepted beside "
+                    f"projects.{named[0]}: both are the project "
                     f"{names[0]!r}; give one of them"
                 )
             projects |= {name: self.projects[named[0]] for name in names if named}
@@ -130,7 +175,11 @@ class Policy(ProjectPolicy):
     def of(self, project: str) -> ProjectPolicy:
         """What is kept in a project: the policy, with what ``projects`` says otherwise."""
         own = self.projects[project].model_dump(exclude_unset=True) if project in self.projects else {}
-        common = self.model_dump(exclude_unset=True, include={*ProjectPolicy.model_fields}, exclude={"cold": {"root", "storage_class"}})
+        common = self.model_dump(
+            exclude_unset=True,
+            include={*ProjectPolicy.model_fields},
+            exclude={"cold": {"root", "storage_class"}},
+        )
         return ProjectPolicy.model_validate(_merged(common, own))
 
 
@@ -150,15 +199,19 @@ def parse_policy(data: Any, source: str) -> Policy:
         raise _refusal(source, problems_of_model(error, Policy)) from None
     problems = _contradictions(policy, policy.cold)
     for project in policy.projects:
-        problems += [f"projects.{project}.{problem}" for problem in _contradictions(policy.of(project), policy.cold)]
+        problems += [
+            f"projects.{project}.{problem}" for problem in _contradictions(policy.of(project), policy.cold)
+        ]
     if policy.cold.storage_class is not None and policy.cold.storage_class not in READ_AT_ONCE:
         problems.append(
-            f"cold.storage_class = {policy.cold.storage_class!r} is not accepted: give one of {', '.join(READ_AT_ONCE)}, which are read at "
+            f"cold.storage_class = {policy.cold.storage_class!r} is not accepted: give one of "
+            f"{', '.join(READ_AT_ONCE)}, which are read at "
             "once; of others an object must be restored first, for hours"
         )
     if policy.cold.root is not None and not is_absolute(policy.cold.root):
         problems.append(
-            f"cold.root = {policy.cold.root!r} is not accepted: give a folder's absolute path, or an address such as s3://bucket/prefix"
+            f"cold.root = {policy.cold.root!r} is not accepted: give a folder's absolute path, or an "
+            "address such as s3://bucket/prefix"
         )
     if policy.cold.root is not None and policy.cold.storage_class is not None:
         problems.append("cold.root is not accepted beside cold.storage_class: give one of them")
@@ -169,29 +222,55 @@ def parse_policy(data: Any, source: str) -> Policy:
 
 def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
     problems = []
-    full, system, rollup = policy.points.full.days, policy.points.system.days, policy.points.rollup.days
+    full = policy.points.full.days
+    system = policy.points.system.days
+    rollup = policy.points.rollup.days
     if full is not None and system is not None and system > full:
-        problems.append(f"points.system.days = {system:g} is not accepted: give at most points.full.days, which is {full:g}")
+        problems.append(
+            f"points.system.days = {system:g} is not accepted: give at most points.full.days, which is "
+            f"{full:g}"
+        )
     if rollup is not None and (full is None or rollup < full):
         named = "which is for ever" if full is None else f"which is {full:g}"
-        problems.append(f"points.rollup.days = {rollup:g} is not accepted: rollups stay as long as points.full.days at least, {named}")
-    most, trials = policy.artifacts.days, policy.artifacts.trials.days
+        problems.append(
+            f"points.rollup.days = {rollup:g} is not accepted: rollups stay as long as points.full.days at "
+            f"least, {named}"
+        )
+    most = policy.artifacts.days
+    trials = policy.artifacts.trials.days
     if most is not None and trials is not None and trials > most:
-        problems.append(f"artifacts.trials.days = {trials:g} is not accepted: give at most artifacts.days, which is {most:g}")
-    best, rest = policy.checkpoints.top_k_days, policy.checkpoints.days
+        problems.append(
+            f"artifacts.trials.days = {trials:g} is not accepted: give at most artifacts.days, which is "
+            f"{most:g}"
+        )
+    best = policy.checkpoints.top_k_days
+    rest = policy.checkpoints.days
     if best is not None and (rest is None or best < rest):
         named = "which is for ever" if rest is None else f"which is {rest:g}"
-        problems.append(f"checkpoints.top_k_days = {best:g} is not accepted: they stay as long as checkpoints.days at least, {named}")
+        problems.append(
+            f"checkpoints.top_k_days = {best:g} is not accepted: they stay as long as checkpoints.days at "
+            f"least, {named}"
+        )
     if policy.cold.days is not None and cold.root is None and cold.storage_class is None:
-        problems.append(f"cold.days = {policy.cold.days:g} is not accepted without a place: give cold.root or cold.storage_class")
+        problems.append(
+            f"cold.days = {policy.cold.days:g} is not accepted without a place: give cold.root or "
+            "cold.storage_class"
+        )
     return problems
 
 
 def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The fields of both, at any depth; where both have one, the second's."""
-    both = {name: _merged(common[name], own[name]) for name in common.keys() & own.keys() if isinstance(common[name], dict)}
+    both = {
+        name: _merged(common[name], own[name])
+        for name in common.keys() & own.keys()
+        if isinstance(common[name], dict)
+    }
     return {**common, **own, **both}
 
 
 def _refusal(source: str, problems: list[str]) -> InvalidInput:
-    return InvalidInput(f"the retention policy {source} is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    return InvalidInput(
+        f"the retention policy {source} is not accepted:\n"
+        + "\n".join(f"  - {problem}" for problem in problems)
+    )

@@ -1,4 +1,6 @@
-"""Where the policy is: the file that ``HALVING_RETENTION`` names, else ``retention.yaml`` in the store's root, else the shipped default."""
+"""Where the policy is: the file that ``HALVING_RETENTION`` names, else ``retention.yaml`` in the store's
+root, else the shipped default.
+"""
 
 import os
 from dataclasses import dataclass
@@ -41,7 +43,9 @@ def load_policy(store: Store) -> PolicyFile:
         try:
             return _read(Path(path).read_bytes(), path)
         except OSError as error:
-            raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error.strerror}; give the path of a YAML file") from None
+            raise InvalidInput(
+                f"{VARIABLE} = {path!r} is not accepted: {error.strerror}; give the path of a YAML file"
+            ) from None
     try:
         return _read(store.read(NAME), store.address(NAME))
     except NotFound:

@@ -26,12 +26,18 @@ def known_names(store: Store, catalog: Catalog, project: str) -> list[str]:
 def closest_project(store: Store, catalog: Catalog, project: str) -> str | None:
     """The project that was perhaps meant by a name that none has."""
     with catalog.read() as session:
-        names = {*projects(store), *session.scalars(select(SweepRow.project).distinct()), *session.scalars(select(ProjectRow.name))}
+        names = {
+            *projects(store),
+            *session.scalars(select(SweepRow.project).distinct()),
+            *session.scalars(select(ProjectRow.name)),
+        }
     return next(iter(difflib.get_close_matches(project, names, n=1)), None)
 
 
 def is_known(store: Store, catalog: Catalog, project: str) -> bool:
-    """Whether the store has runs, or the catalog a sweep or settings, of a project, by any name that it has or had."""
+    """Whether the store has runs, or the catalog a sweep or settings, of a project, by any name that it has
+    or had.
+    """
     with catalog.read() as session:
         names = names_of(session, project)
         sweep = session.scalar(select(SweepRow.id).where(SweepRow.project.in_(names)).limit(1))

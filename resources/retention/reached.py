@@ -1,4 +1,6 @@
-"""Why a run stays: the version, the report or the sweep that reaches it, by the same rules by which retention protects runs."""
+"""Why a run stays: the version, the report or the sweep that reaches it, by the same rules by which retention
+protects runs.
+"""
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -9,15 +11,16 @@ from resources.catalog.trial_key import trial_key
 from resources.retention.protection import going_on_from, reported_by
 from resources.scheduling.sweeps import OPEN
 
-# An archived version may become champion again. A sweep's has its checkpoint, which stays; the files of a client's are its run's artifacts.
+# An archived version may become champion again. A sweep's has its checkpoint, which stays; the files of a
+# client's are its run's artifacts.
 _NEEDS_RUN = or_(ModelVersionRow.stage != "archived", ModelVersionRow.checkpoint.is_(None))
 
 
 def reached_by(session: Session, store: Store, project: str, run: str) -> str | None:
     """What reaches a run, as the end of a sentence that begins with its name; None: nothing does.
 
-    It asks for this run alone (:func:`resources.retention.protection.protected` gives all): the sweep in its id, versions of it,
-    and what goes on from it.
+    It asks for this run alone (:func:`resources.retention.protection.protected` gives all): the sweep in its
+    id, versions of it, and what goes on from it.
 
     Raises:
         NotFound: a report's content is gone from the store, so what it reaches is unknown.
@@ -29,7 +32,10 @@ def reached_by(session: Session, store: Store, project: str, run: str) -> str | 
         .limit(1)
     )
     if version is not None:
-        return f"is what model {version.model} {version.version} was made of, which is {version.stage}: {_free(version)}"
+        return (
+            f"is what model {version.model} {version.version} was made of, which is {version.stage}: "
+            f"{_free(version)}"
+        )
     sweep = _sweep_of(session, run)
     if sweep is not None and sweep.status in OPEN:
         return f"is a trial of the sweep {sweep.id}, which is {sweep.status}: wait for its end, or stop it"
@@ -42,13 +48,18 @@ def reached_by(session: Session, store: Store, project: str, run: str) -> str | 
 
 
 def needed_runs(session: Session, project: str) -> str | None:
-    """Why the runs of an experiment's project cannot all be deleted, as the end of a sentence; None: they can."""
+    """Why the runs of an experiment's project cannot all be deleted, as the end of a sentence; None: they
+    can.
+    """
     named = ModelVersionRow.run.is_not(None), _NEEDS_RUN
     query = select(ModelVersionRow).where(ModelVersionRow.project == project, *named)
     version = session.scalar(query.order_by(ModelVersionRow.stage == "archived").limit(1))
     if version is None:
         return None
-    return f"its run {version.run} is what model {version.model} {version.version} was made of, which is {version.stage}: {_free(version)}"
+    return (
+        f"its run {version.run} is what model {version.model} {version.version} was made of, which is "
+        f"{version.stage}: {_free(version)}"
+    )
 
 
 def _free(version: ModelVersionRow) -> str:
@@ -64,6 +75,10 @@ def _sweep_of(session: Session, run: str) -> SweepRow | None:
     if not number.isdecimal() or len(number) > 9:
         return None
     row = session.get(SweepRow, sweep)
-    if row is None or session.get(TrialRow, (sweep, int(number))) is None or trial_key(sweep, int(number)) != run:
+    if (
+        row is None
+        or session.get(TrialRow, (sweep, int(number))) is None
+        or trial_key(sweep, int(number)) != run
+    ):
         return None
     return row

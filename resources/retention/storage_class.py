@@ -1,6 +1,8 @@
-"""Another storage class of the same bucket: objects get a tag, by which lifecycle rules (``deploy/s3-lifecycle.json``) move them.
+"""Another storage class of the same bucket: objects get a tag, by which lifecycle rules
+(``deploy/s3-lifecycle.json``) move them.
 
-A policy accepts only classes that are read at once. An object that is put again has no tag, and is of the first class again.
+A policy accepts only classes that are read at once. An object that is put again has no tag, and is of the
+first class again.
 """
 
 from collections.abc import Collection, Iterator
@@ -22,11 +24,18 @@ def check_storage_class(store: Store) -> None:
         InvalidInput: it is not on S3.
     """
     if not store.root.startswith("s3://"):
-        raise InvalidInput(f"cold.storage_class is not accepted for the store {store.root}, which is not on S3: give cold.root")
+        raise InvalidInput(
+            f"cold.storage_class is not accepted for the store {store.root}, which is not on S3: give "
+            "cold.root"
+        )
 
 
-def tag_blobs(store: Store, blobs: Collection[Movable], storage_class: str, *, dry_run: bool = False) -> Iterator[Movable]:
-    """Tag blobs that are of the first class still; gives those. Tagging one again, until the rules have moved it, changes nothing.
+def tag_blobs(
+    store: Store, blobs: Collection[Movable], storage_class: str, *, dry_run: bool = False
+) -> Iterator[Movable]:
+    """Tag blobs that are of the first class still; gives those.
+
+    Tagging one again, until the rules have moved it, changes nothing.
 
     Raises:
         StoreError: the store refused.
@@ -36,10 +45,13 @@ def tag_blobs(store: Store, blobs: Collection[Movable], storage_class: str, *, d
     wanted = {blob_name(blob.digest): blob for blob in blobs}
     if not wanted:
         return
-    client, (bucket, _, prefix) = s3_client(store), store.path("").partition("/")
+    client = s3_client(store)
+    (bucket, _, prefix) = store.path("").partition("/")
     try:
         for folder in sorted({name.removeprefix(BLOBS)[:2] for name in wanted}):
-            pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}{BLOBS}{folder}/")
+            pages = client.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=f"{prefix}{BLOBS}{folder}/"
+            )
             for found in (found for page in pages for found in page.get("Contents", ())):
                 blob = wanted.get(found["Key"].removeprefix(prefix))
                 if blob is None or found.get("StorageClass", _FIRST) != _FIRST:

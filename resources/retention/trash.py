@@ -1,8 +1,10 @@
-"""The trash: runs that were deleted more than the policy's days ago are removed, with all that is theirs alone.
+"""The trash: runs that were deleted more than the policy's days ago are removed, with all that is theirs
+alone.
 
-A run's own files are its records, its points and its place in the catalog. The blobs that it names are shared by content: those that no
-other record names are collected by retention afterwards, with its grace time. Who is killed while a run is removed has left its mark
-(``removed``) and the rest for the next one; the run's record and then the mark go last.
+A run's own files are its records, its points and its place in the catalog. The blobs that it names are shared
+by content: those that no other record names are collected by retention afterwards, with its grace time. Who
+is killed while a run is removed has left its mark (``removed``) and the rest for the next one; the run's
+record and then the mark go last.
 """
 
 import contextlib
@@ -20,7 +22,17 @@ from halving.errors import Damaged, NotFound
 from halving.maintenance.orphan_files import UNFINISHED_AGE
 from halving.metrics.manifest import run_folder
 from halving.query.runs import RUNNING, RunInfo, in_threads, list_names, read_run
-from halving.records.amendments import ACTIVE, ARCHIVED, DELETED, PREFIX, REMOVED, Amendment, amend, newest_amendment, staged
+from halving.records.amendments import (
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    PREFIX,
+    REMOVED,
+    Amendment,
+    amend,
+    newest_amendment,
+    staged,
+)
 from halving.store.store import Store
 from resources.analysis.run_index.write import delete_runs
 from resources.catalog import Catalog, LoggedModelRow, RunRow, TrackedArtifactRow, TrackedRunRow
@@ -62,16 +74,18 @@ def remove_deleted(
     now: datetime | None = None,
     problems: list[str] | None = None,
 ) -> Iterator[Trashed]:
-    """Remove the runs that were deleted longer ago than their project's policy says, and give what became of each, one after the other.
+    """Remove the runs that were deleted longer ago than their project's policy says, and give what became of
+    each, one after the other.
 
-    It may be killed anywhere and repeated, and done by several at once. A run stays that a champion, a staging version, a report or an open
-    sweep reaches by now, and one that runs.
+    It may be killed anywhere and repeated, and done by several at once. A run stays that a champion, a
+    staging version, a report or an open sweep reaches by now, and one that runs.
 
     Args:
         project: only its runs (default: all).
         dry_run: only give what would be removed.
         now: the moment to count from.
-        problems: takes what is wrong with runs of which a file is damaged, which stay; without it the first one is raised.
+        problems: takes what is wrong with runs of which a file is damaged, which stay; without it the first
+            one is raised.
 
     Raises:
         StoreError: the store cannot be read or written.
@@ -92,7 +106,10 @@ def remove_deleted(
         except Damaged as error:
             if problems is None:
                 raise
-            problems.append(f"{error}; if run {run} of project {name} is in the trash, it stays there until that file is mended or deleted")
+            problems.append(
+                f"{error}; if run {run} of project {name} is in the trash, it stays there until that file "
+                "is mended or deleted"
+            )
             continue
         if trashed is not None:
             yield trashed
@@ -104,13 +121,21 @@ def count_removed(runs: Iterable[Trashed]) -> list[Gone]:
     for run in runs:
         if run.became != "stays":
             sizes.setdefault(run.project, []).append(run.bytes)
-    return [Gone(project, "deleted runs", len(removed), sum(removed)) for project, removed in sorted(sizes.items())]
+    return [
+        Gone(project, "deleted runs", len(removed), sum(removed))
+        for project, removed in sorted(sizes.items())
+    ]
 
 
 def _candidates(store: Store, catalog: Catalog, project: str | None) -> Iterator[tuple[str, str]]:
-    """Runs that may be in the trash: what the index has as such, and what it does not know; the run's own files decide."""
+    """Runs that may be in the trash: what the index has as such, and what it does not know; the run's own
+    files decide.
+    """
     with catalog.read() as session:
-        known = {(row.project, row.run): row.lifecycle for row in session.execute(select(RunRow.project, RunRow.run, RunRow.lifecycle))}
+        known = {
+            (row.project, row.run): row.lifecycle
+            for row in session.execute(select(RunRow.project, RunRow.run, RunRow.lifecycle))
+        }
     try:
         listed = list_names(store, project)
     except NotFound:  # the project has no runs any more
@@ -128,13 +153,16 @@ def _expired(store: Store, project: str, run: str, names: list[str], before: dat
     if amended.get("lifecycle") not in (DELETED, REMOVED):
         return None
     since = str(amended["since"])
-    if amended["lifecycle"] == DELETED and ("record.json" not in names or datetime.fromisoformat(since) > before):
+    if amended["lifecycle"] == DELETED and (
+        "record.json" not in names or datetime.fromisoformat(since) > before
+    ):
         return None
     return Trashed(project, run, since, sum(size for _, size, _ in _files(store, project, run)), "stays")
 
 
 def _removed(store: Store, catalog: Catalog, trashed: Trashed, *, dry_run: bool) -> Trashed:
-    project, run = trashed.project, trashed.run
+    project = trashed.project
+    run = trashed.run
     if dry_run:
         with catalog.read() as session:
             reason = _needed(session, store, project, run)
@@ -180,7 +208,9 @@ def _needed(session: Session, store: Store, project: str, run: str) -> str | Non
 
 
 def _delete_files(store: Store, project: str, run: str) -> None:
-    """All files of a run, the record that makes it one at the end, and behind it the mark that it is being removed."""
+    """All files of a run, the record that makes it one at the end, and behind it the mark that it is being
+    removed.
+    """
     folder = _folder(project, run)
     store.delete_below(run_folder(project, run))
     names = [name[len(folder) + 1 :] for name, _, _ in store.files(folder)]
@@ -195,7 +225,8 @@ def _delete_files(store: Store, project: str, run: str) -> None:
 
 
 def _delete_left_folder(store: Store, folder: str, now: datetime) -> None:
-    """Delete the folders of a run whose removal was killed when it had no file any more; not one that a run has just made, to begin there.
+    """Delete the folders of a run whose removal was killed when it had no file any more; not one that a run
+    has just made, to begin there.
 
     Without it the run would be listed for ever, as one of which nothing can be read.
     """
@@ -207,7 +238,9 @@ def _delete_left_folder(store: Store, folder: str, now: datetime) -> None:
 
 
 def _delete_empty_folder(store: Store, folder: str) -> None:
-    """Delete a folder if it has no file, with the folders in it: a run of the same id may have begun there."""
+    """Delete a folder if it has no file, with the folders in it: a run of the same id may have begun
+    there.
+    """
     if any(store.files(folder)):
         return
     if store.folder is None:

@@ -1,4 +1,6 @@
-"""The checkpoint of another run that a training is to go on from, and retention, which may be about to delete it."""
+"""The checkpoint of another run that a training is to go on from, and retention, which may be about to delete
+it.
+"""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,9 +12,11 @@ from resources.sweep_spec import SweepSpec
 
 
 def hold_source(session: Session, spec: SweepSpec) -> None:
-    """Hold the row of the trial that a spec goes on from until the transaction that writes the spec down ends.
+    """Hold the row of the trial that a spec goes on from until the transaction that writes the spec down
+    ends.
 
-    Retention, which holds it while it decides about the trial's checkpoints, then sees the spec; or it was first.
+    Retention, which holds it while it decides about the trial's checkpoints, then sees the spec; or it was
+    first.
 
     Raises:
         InvalidInput: retention has deleted the checkpoint.
@@ -27,12 +31,21 @@ def hold_source(session: Session, spec: SweepSpec) -> None:
     trial = session.get(TrialRow, (sweep, number), with_for_update=True, populate_existing=True)
     if trial is None or trial.checkpoints_left is None:
         return
-    query = select(RungResultRow).where(RungResultRow.sweep == sweep, RungResultRow.trial == number).order_by(RungResultRow.rung.desc())
+    query = (
+        select(RungResultRow)
+        .where(RungResultRow.sweep == sweep, RungResultRow.trial == number)
+        .order_by(RungResultRow.rung.desc())
+    )
     result = session.scalar(query.limit(1))
     kept = {trial.checkpoint, *((result.checkpoint, result.best_checkpoint) if result else ())}
     if trial.checkpoints_left == "none" or source.checkpoint not in kept:
-        left = "none of its checkpoints is" if trial.checkpoints_left == "none" else "only its newest and best checkpoint are"
+        left = (
+            "none of its checkpoints is"
+            if trial.checkpoints_left == "none"
+            else "only its newest and best checkpoint are"
+        )
         raise InvalidInput(
-            f"restored_from = {source.run!r}, epoch {source.epoch}, is not accepted: its sweep ended long ago, and by the retention policy "
+            f"restored_from = {source.run!r}, epoch {source.epoch}, is not accepted: its sweep ended long "
+            "ago, and by the retention policy "
             f"{left} kept; go on from another one, or train its params again"
         )

@@ -1,4 +1,6 @@
-"""The lease to form a gang, in the catalog: one gang of all sweeps has it at a time (:mod:`resources.scheduling.forming_line`)."""
+"""The lease to form a gang, in the catalog: one gang of all sweeps has it at a time
+(:mod:`resources.scheduling.forming_line`).
+"""
 
 import time
 from dataclasses import asdict
@@ -23,7 +25,9 @@ class FormingLease:
     """
 
     def __init__(self, catalog: Catalog, gang: str, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._catalog, self._gang, self._patience = catalog, gang, patience
+        self._catalog = catalog
+        self._gang = gang
+        self._patience = patience
         self._looked = float("-inf")
         self._forms = self._in_line = False
 
@@ -47,7 +51,8 @@ class FormingLease:
         Raises:
             sqlalchemy.exc.DBAPIError: the database is unavailable; then its place expires.
         """
-        self._forms, self._looked = False, float("-inf")
+        self._forms = False
+        self._looked = float("-inf")
         if self._in_line:
             retry_transient(self._leave, _RETRY_SECONDS)
             self._in_line = False
@@ -64,7 +69,12 @@ class FormingLease:
 
     def _renew(self) -> bool:
         with self._catalog.write(exclusive=True) as session:
-            columns = (FormingGangRow.gang, FormingGangRow.since, FormingGangRow.forms_since, FormingGangRow.until)
+            columns = (
+                FormingGangRow.gang,
+                FormingGangRow.since,
+                FormingGangRow.forms_since,
+                FormingGangRow.until,
+            )
             line = [Place(*row) for row in session.execute(select(*columns))]
             now = self._catalog.now()
             if any(place.until > latest_end(now) for place in line):

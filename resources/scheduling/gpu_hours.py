@@ -1,4 +1,6 @@
-"""Sweeps and their project's hours of GPUs: what one is expected to take, and a pause while the project has none left."""
+"""Sweeps and their project's hours of GPUs: what one is expected to take, and a pause while the project has
+none left.
+"""
 
 import logging
 import time
@@ -45,8 +47,10 @@ class Forecast:
 
     Attributes:
         project: as it is called now; as the spec has it where no GPU is asked for or there is no catalog.
-        quota: the project's hours of this month; None where they are not limited, or where the sweep asks for none.
-        others: GPU-hours that the project's unfinished sweeps are still expected to take, another one of the same spec among them.
+        quota: the project's hours of this month; None where they are not limited, or where the sweep asks for
+            none.
+        others: GPU-hours that the project's unfinished sweeps are still expected to take, another one of the
+            same spec among them.
     """
 
     project: str
@@ -55,20 +59,28 @@ class Forecast:
     others: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """``project``, ``expected``, ``how``, and the month's ``quota``, what is ``left`` of it and what ``others`` of it are expected to
-        take, all None where there is no quota."""
-        quota, left, others = (self.quota.quota, self.quota.left, self.others) if self.quota else (None, None, None)
+        """``project``, ``expected``, ``how``, and the month's ``quota``, what is ``left`` of it and what
+        ``others`` of it are expected to take, all None where there is no quota.
+        """
+        quota, left, others = (
+            (self.quota.quota, self.quota.left, self.others) if self.quota else (None, None, None)
+        )
         of_sweep = {"project": self.project, "expected": self.estimate.gpu_hours, "how": self.estimate.how}
         return {**of_sweep, "quota": quota, "left": left, "others": others}
 
     def __str__(self) -> str:
-        hours, how = self.estimate.gpu_hours, self.estimate.how
-        about = f"project {self.project}: {'unknown' if hours is None else f'about {hours:.4g}' if hours else 'no'} GPU-hours ({how})"
+        hours = self.estimate.gpu_hours
+        how = self.estimate.how
+        about = (
+            f"project {self.project}: "
+            f"{'unknown' if hours is None else f'about {hours:.4g}' if hours else 'no'} GPU-hours ({how})"
+        )
         return f"{about}; it has {self._left(self.quota)}" if self.quota else about
 
     def refusal(self, spec: SweepSpec) -> str | None:
         """Why a launch of the spec is refused; None where there is enough."""
-        quota, expected = self.quota, self.estimate.gpu_hours
+        quota = self.quota
+        expected = self.estimate.gpu_hours
         if quota is None:
             return None
         left = f"project {self.project} has {self._left(quota)}"
@@ -77,20 +89,25 @@ class Forecast:
         if expected is None or expected <= quota.left - self.others:
             return None
         return (
-            f"max_trials = {max_trials(spec)} is not accepted: the sweep would take about {expected:.4g} GPU-hours "
+            f"max_trials = {max_trials(spec)} is not accepted: the sweep would take about {expected:.4g} "
+            "GPU-hours "
             f"({self.estimate.how}), and {left}: give fewer trials, epochs or GPUs; {quota.remedy()}"
         )
 
     def _left(self, quota: GpuHours) -> str:
         left = f"{quota.left:.4g} of its {quota.quota:g} GPU-hours left this month"
-        return left + (f", of which its unfinished sweeps are expected to take {self.others:.4g}" if self.others else "")
+        return left + (
+            f", of which its unfinished sweeps are expected to take {self.others:.4g}" if self.others else ""
+        )
 
 
 def gpu_epochs(spec: SweepSpec, trials: int | None = None) -> float:
-    """Epochs times GPUs that a sweep of so many trials (default: of as many as its spec says) is expected to train.
+    """Epochs times GPUs that a sweep of so many trials (default: of as many as its spec says) is expected to
+    train.
 
-    With halving by η one trial in η^k gets beyond rung k (what is expected of a large search; a small one promotes a little less). The
-    median rule is taken to stop nothing, so that the estimate is at most too high. An audit and the final training are in it.
+    With halving by η one trial in η^k gets beyond rung k (what is expected of a large search; a small one
+    promotes a little less). The median rule is taken to stop nothing, so that the estimate is at most too
+    high. An audit and the final training are in it.
     """
     rules = rules_of(spec)
     factor = rules.early_stopping.reduction_factor if isinstance(rules.early_stopping, Halving) else 1
@@ -108,7 +125,8 @@ def gpu_epochs(spec: SweepSpec, trials: int | None = None) -> float:
 
 
 def estimate_of(session: Session, spec: SweepSpec, trials: int | None = None) -> Estimate:
-    """What a sweep is expected to take, by how long an epoch took in the newest sweep of the same name that has results.
+    """What a sweep is expected to take, by how long an epoch took in the newest sweep of the same name that
+    has results.
 
     Args:
         trials: how many it may start, where that is not what its spec says.
@@ -116,32 +134,53 @@ def estimate_of(session: Session, spec: SweepSpec, trials: int | None = None) ->
     epochs = gpu_epochs(spec, trials)
     if not epochs:
         return _without_results(spec)
-    reached = select(RungResultRow.sweep).where(RungResultRow.sweep == SweepRow.id, RungResultRow.value.is_not(None)).exists()
-    earlier = session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name, reached).order_by(SweepRow.created_at.desc()).limit(1))
+    reached = (
+        select(RungResultRow.sweep)
+        .where(RungResultRow.sweep == SweepRow.id, RungResultRow.value.is_not(None))
+        .exists()
+    )
+    earlier = session.scalar(
+        select(SweepRow.id)
+        .where(SweepRow.name == spec.name, reached)
+        .order_by(SweepRow.created_at.desc())
+        .limit(1)
+    )
     if earlier is None:
         return _without_results(spec)
     of_trial = (
-        select(func.sum(RungResultRow.seconds).label("seconds"), func.max(RungResultRow.epochs).label("epochs"))
+        select(
+            func.sum(RungResultRow.seconds).label("seconds"), func.max(RungResultRow.epochs).label("epochs")
+        )
         .where(RungResultRow.sweep == earlier, RungResultRow.value.is_not(None))
         .group_by(RungResultRow.trial)
         .subquery()
     )
-    seconds, trained = session.execute(select(func.sum(of_trial.c.seconds), func.sum(of_trial.c.epochs))).one()
+    seconds, trained = session.execute(
+        select(func.sum(of_trial.c.seconds), func.sum(of_trial.c.epochs))
+    ).one()
     an_epoch = seconds / max(1, trained)
     return Estimate(
         an_epoch * epochs / 3600,
-        f"{epochs:.4g} epochs times GPUs, as early stopping leaves them, at {an_epoch:.3g} s an epoch as in {earlier}",
+        (
+            f"{epochs:.4g} epochs times GPUs, as early stopping leaves them, at {an_epoch:.3g} s an epoch as "
+            f"in {earlier}"
+        ),
     )
 
 
 def expected_of_open(session: Session, projects: Iterable[str], now: float) -> float:
-    """The GPU-hours that the unfinished sweeps of projects are still expected to take; of which nothing is known, none."""
-    chosen = select(SweepRow).where(SweepRow.project.in_(list(projects)), SweepRow.status.in_(OPEN), SweepRow.control != Control.STOP)
+    """The GPU-hours that the unfinished sweeps of projects are still expected to take; of which nothing is
+    known, none.
+    """
+    chosen = select(SweepRow).where(
+        SweepRow.project.in_(list(projects)), SweepRow.status.in_(OPEN), SweepRow.control != Control.STOP
+    )
     expected = 0.0
     for row in session.scalars(chosen):
         try:
             spec = stored_spec(row.spec)
-        except InvalidInput:  # another version's: that sweep cannot go on, and is no reason to refuse this one
+        except InvalidInput:
+            # another version's: that sweep cannot go on, and is no reason to refuse this one
             continue
         hours = estimate_of(session, spec, row.max_trials).gpu_hours
         if hours:
@@ -150,8 +189,8 @@ def expected_of_open(session: Session, projects: Iterable[str], now: float) -> f
 
 
 def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, goes_on: bool = False) -> Forecast:
-    """Check that a sweep fits into what its project has left of its GPU-hours this month beside the project's unfinished sweeps; give
-    what it is expected to take.
+    """Check that a sweep fits into what its project has left of its GPU-hours this month beside the project's
+    unfinished sweeps; give what it is expected to take.
 
     One that goes on is not refused: it is paused when there are none left.
 
@@ -165,7 +204,8 @@ def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, goes_on: bool =
     if catalog is None or not spec.resources.largest.gpus:
         return Forecast(spec.project, _without_results(spec))
     with catalog.read() as session:
-        estimate, now = estimate_of(session, spec), catalog.now()
+        estimate = estimate_of(session, spec)
+        now = catalog.now()
         quota = gpu_hours_of(session, spec.project, now)
         if quota is None:
             return Forecast(names_of(session, spec.project)[0], estimate)
@@ -182,19 +222,24 @@ def _without_results(spec: SweepSpec) -> Estimate:
 
 
 class GpuHoursWatch:
-    """Pauses a sweep while its project has no hours left, and lets it go on by itself when the quota is raised or a month begins.
+    """Pauses a sweep while its project has no hours left, and lets it go on by itself when the quota is
+    raised or a month begins.
 
-    The user's ``control`` stays as it is. A sweep that was paused goes on only with another quota or in another month: what its trials
-    are found to have used once they have ended may be a little less than what was expected while they ran.
+    The user's ``control`` stays as it is. A sweep that was paused goes on only with another quota or in
+    another month: what its trials are found to have used once they have ended may be a little less than what
+    was expected while they ran.
     """
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
-        self._catalog, self._sweep = catalog, sweep
-        self._project, self._needed = spec.project, spec.resources.largest.gpus > 0
+        self._catalog = catalog
+        self._sweep = sweep
+        self._project = spec.project
+        self._needed = spec.resources.largest.gpus > 0
         self._not_before = float("-inf")  # by this process's clock
 
     def look_if_due(self, looked_at: float | None = None) -> None:
-        """Look, unless one of the sweep's processes has just done so; nothing is raised where the database is unavailable.
+        """Look, unless one of the sweep's processes has just done so; nothing is raised where the database is
+        unavailable.
 
         Args:
             looked_at: when one did, in seconds since the epoch, where the caller has just read that.
@@ -218,11 +263,20 @@ class GpuHoursWatch:
         if reason != paused:
             with self._catalog.write() as session:
                 self._catalog.sweep(session, self._sweep, lock=True).out_of_gpu_hours = reason
-            _log.warning("sweep %s %s", self._sweep, f"is paused: {reason}" if reason else "goes on: its project has GPU-hours again")
+            _log.warning(
+                "sweep %s %s",
+                self._sweep,
+                f"is paused: {reason}" if reason else "goes on: its project has GPU-hours again",
+            )
         return reason
 
     def _take_turn(self) -> None:
         now = self._catalog.now()
-        of = {"of_sweep": self._sweep, "now": now, "before": now - LOOK_SECONDS, "latest": now + AHEAD_SECONDS}
+        of = {
+            "of_sweep": self._sweep,
+            "now": now,
+            "before": now - LOOK_SECONDS,
+            "latest": now + AHEAD_SECONDS,
+        }
         if self._catalog.at_once(statements.TURN_TO_LOOK_AT_GPU_HOURS, of):
             self.look()

@@ -1,7 +1,10 @@
-"""Intents: sweeps that somebody asked for while no process of Dagster was there to open them. A sensor makes them Dagster's runs.
+"""Intents: sweeps that somebody asked for while no process of Dagster was there to open them.
 
-An intent names the sweep that it will become, so that whoever asks knows its id at once. What becomes of an intent is decided by
-:func:`next_step`, a pure function of the intent and of its run, as often as a tick looks at it.
+A sensor makes them Dagster's runs.
+
+An intent names the sweep that it will become, so that whoever asks knows its id at once. What becomes of an
+intent is decided by :func:`next_step`, a pure function of the intent and of its run, as often as a tick looks
+at it.
 """
 
 from collections.abc import Callable, Collection
@@ -19,7 +22,11 @@ from resources.scheduling import sweeps
 from resources.scheduling.checkpoint_sources import hold_source
 from resources.sweep_spec import SweepSpec
 
-WAITING, LAUNCHED, DONE, FAILED, CANCELED = "waiting", "launched", "done", "failed", "canceled"
+WAITING = "waiting"
+LAUNCHED = "launched"
+DONE = "done"
+FAILED = "failed"
+CANCELED = "canceled"
 OPEN = (WAITING, LAUNCHED)
 """Statuses of an intent that is not settled yet."""
 
@@ -62,7 +69,9 @@ class Became:
     error: str | None = None
 
 
-def next_step(status: str, known_run: str | None, launched: Launched | None, *, opened: bool) -> Launch | Became | None:
+def next_step(
+    status: str, known_run: str | None, launched: Launched | None, *, opened: bool
+) -> Launch | Became | None:
     """What is to be done about an intent; None if nothing is.
 
     Args:
@@ -88,17 +97,27 @@ def waits_for(intent: IntentRow, now: datetime) -> str | None:
         if now - intent.created_at < _SOON:
             return "for Dagster's sensor launch_requested, which looks every few seconds"
         return (
-            f"Dagster has not picked it up since {intent.created_at:%Y-%m-%d %H:%M} UTC: is its daemon running, "
+            f"Dagster has not picked it up since {intent.created_at:%Y-%m-%d %H:%M} UTC: is its daemon "
+            "running, "
             "and the sensor launch_requested on?"
         )
     return f"for Dagster's run {intent.run}, which opens its sweep" if intent.status == LAUNCHED else None
 
 
-def add(session: Session, spec: SweepSpec, *, kind: Kind, driver: Driver, actor: str, projects: Collection[str] | None = None) -> IntentRow:
+def add(
+    session: Session,
+    spec: SweepSpec,
+    *,
+    kind: Kind,
+    driver: Driver,
+    actor: str,
+    projects: Collection[str] | None = None,
+) -> IntentRow:
     """Add an intent in a transaction of the caller's.
 
     Args:
-        projects: the only ones whose sweeps it may learn from, also when ``warm_start`` is resolved later; None is all.
+        projects: the only ones whose sweeps it may learn from, also when ``warm_start`` is resolved later;
+            None is all.
 
     Raises:
         InvalidInput: retention has deleted the checkpoint that it is to go on from.
@@ -146,7 +165,9 @@ def project_of(intent: IntentRow) -> str:
     return str(spec.get("project", spec["name"]))  # an intent from before sweeps had projects names none
 
 
-def not_open(catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50) -> list[IntentRow]:
+def not_open(
+    catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50
+) -> list[IntentRow]:
     """The newest intents whose sweep is not open yet, or never will be.
 
     Args:
@@ -156,16 +177,27 @@ def not_open(catalog: Catalog, *, projects: Collection[str] | None = None, limit
     query = select(IntentRow).outerjoin(SweepRow, SweepRow.id == IntentRow.sweep).where(SweepRow.id.is_(None))
     if projects is not None:
         spec = IntentRow.payload["spec"]
-        query = query.where(func.coalesce(spec["project"].as_string(), spec["name"].as_string()).in_(projects))
+        query = query.where(
+            func.coalesce(spec["project"].as_string(), spec["name"].as_string()).in_(projects)
+        )
     with catalog.read() as session:
-        return list(session.scalars(query.order_by(IntentRow.created_at.desc(), IntentRow.sweep).limit(limit)))
+        return list(
+            session.scalars(query.order_by(IntentRow.created_at.desc(), IntentRow.sweep).limit(limit))
+        )
 
 
 def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
     """Intents that are waiting or launched, oldest first, each with whether its sweep is open already."""
     with catalog.read() as session:
-        query = select(IntentRow, SweepRow.id).outerjoin(SweepRow, SweepRow.id == IntentRow.sweep).where(IntentRow.status.in_(OPEN))
-        return [(row, sweep is not None) for row, sweep in session.execute(query.order_by(IntentRow.created_at, IntentRow.id))]
+        query = (
+            select(IntentRow, SweepRow.id)
+            .outerjoin(SweepRow, SweepRow.id == IntentRow.sweep)
+            .where(IntentRow.status.in_(OPEN))
+        )
+        return [
+            (row, sweep is not None)
+            for row, sweep in session.execute(query.order_by(IntentRow.created_at, IntentRow.id))
+        ]
 
 
 def become(catalog: Catalog, intent: str, became: Became, within: Session | None = None) -> bool:
@@ -174,7 +206,9 @@ def become(catalog: Catalog, intent: str, became: Became, within: Session | None
         row = _get(session, intent, lock=True)
         if row.status not in OPEN:
             return False
-        row.status, row.run, row.error = became.status, became.run, became.error
+        row.status = became.status
+        row.run = became.run
+        row.error = became.error
         return True
 
 
@@ -192,7 +226,8 @@ def begin(catalog: Catalog, intent: str, run: str) -> IntentRow:
 
 
 def carry_out(catalog: Catalog, intent: str, run: str, open_it: Callable[[Session], SweepRow]) -> SweepRow:
-    """Open an intent's sweep in the transaction that settles the intent: a cancel finds neither done, or both.
+    """Open an intent's sweep in the transaction that settles the intent: a cancel finds neither done, or
+    both.
 
     Args:
         open_it: opens the sweep, or finds it open, within that transaction.
@@ -211,7 +246,9 @@ def carry_out(catalog: Catalog, intent: str, run: str, open_it: Callable[[Sessio
 
 def cancel(catalog: Catalog, intent: str, actor: str, within: Session) -> bool:
     """Settle an intent before its sweep is opened; False if that is too late."""
-    return become(catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"), within)
+    return become(
+        catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"), within
+    )
 
 
 def withdraw(catalog: Catalog, sweep: str, actor: str, within: Session) -> IntentRow | None:
@@ -233,7 +270,9 @@ class NotOpen(HalvingError, RuntimeError):
     """The sweep was asked for, and is not open."""
 
 
-def stop_sweep(catalog: Catalog, sweep: str, actor: str, within: Session | None = None) -> SweepRow | IntentRow:
+def stop_sweep(
+    catalog: Catalog, sweep: str, actor: str, within: Session | None = None
+) -> SweepRow | IntentRow:
     """End a sweep's search now; of one that is not open yet, cancel the intent, so that it is never opened.
 
     Args:

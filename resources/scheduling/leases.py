@@ -1,7 +1,8 @@
 """Leases that run out: doubted first, then revoked, with the reason why the worker ended where it is known.
 
-A lease is renewed by heartbeats. When the database was unavailable all leases have expired at once, those of living workers
-too. So an expired lease is only doubted, and its worker is lost if no heartbeat comes for :data:`DOUBT_SECONDS` more.
+A lease is renewed by heartbeats. When the database was unavailable all leases have expired at once, those of
+living workers too. So an expired lease is only doubted, and its worker is lost if no heartbeat comes for
+:data:`DOUBT_SECONDS` more.
 """
 
 import logging
@@ -30,8 +31,8 @@ class Leases:
     Args:
         catalog: where the sweep is.
         transactions: the sweep's.
-        clock: seconds since the epoch, the same for all processes that look at a lease. A worker whose clock is slow has a
-            lease that looks expired, but it keeps renewing it, so it is never lost.
+        clock: seconds since the epoch, the same for all processes that look at a lease. A worker whose clock
+            is slow has a lease that looks expired, but it keeps renewing it, so it is never lost.
         termination_lookup: gives the reason why a worker ended.
         longest: seconds of the longest lease that there is.
     """
@@ -44,12 +45,17 @@ class Leases:
         termination_lookup: TerminationLookup | None,
         longest: float = LEASE_SECONDS,
     ) -> None:
-        self._catalog, self._transactions, self._clock, self._termination_lookup = catalog, transactions, clock, termination_lookup
+        self._catalog = catalog
+        self._transactions = transactions
+        self._clock = clock
+        self._termination_lookup = termination_lookup
         self._longest = longest
         self._looked_at = float("-inf")
 
     def next_end(self, seconds: float | None = None) -> float:
-        """When a lease that begins now will end, in seconds since the epoch; after :data:`LEASE_SECONDS` if no others are given."""
+        """When a lease that begins now will end, in seconds since the epoch; after :data:`LEASE_SECONDS` if
+        no others are given.
+        """
         return self._clock() + (LEASE_SECONDS if seconds is None else seconds)
 
     def look_if_due(self) -> dict[str, float] | None:
@@ -61,7 +67,9 @@ class Leases:
         return self._times(now)
 
     def requeue_lost(self) -> list[Assignment]:
-        """Doubt the leases that have expired since the last look; queue again, or give up, the trials doubted for long enough."""
+        """Doubt the leases that have expired since the last look; queue again, or give up, the trials doubted
+        for long enough.
+        """
         now = self._clock()
         given: dict[str, Any] = {"of_sweep": self._transactions.sweep, **self._times(now)}
         overdue = self._catalog.at_once(statements.OVERDUE, given)
@@ -75,7 +83,11 @@ class Leases:
         latest = until + AHEAD_SECONDS
         if any(row.doubted_until is None or row.doubted_until > latest for row in overdue):
             self._catalog.at_once(statements.DOUBT, {**given, "until": until, "latest_doubt": latest})
-        lost = {(row.number, row.attempt): self._termination_of(row.worker) for row in overdue if _is_lost(row, now)}
+        lost = {
+            (row.number, row.attempt): self._termination_of(row.worker)
+            for row in overdue
+            if _is_lost(row, now)
+        }
         self._looked_at = now
         if not lost:
             return []
@@ -83,10 +95,14 @@ class Leases:
             return self._requeue(connection, given, lost)
 
     def _times(self, now: float) -> dict[str, float]:
-        """Between which ends of leases one is held: beyond the latest it was given before the clock was set back."""
+        """Between which ends of leases one is held: beyond the latest it was given before the clock was set
+        back.
+        """
         return {"now": now, "latest": now + self._longest + AHEAD_SECONDS}
 
-    def _requeue(self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Termination | None]) -> list[Assignment]:
+    def _requeue(
+        self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Termination | None]
+    ) -> list[Assignment]:
         assignments = []
         for row in connection.execute(statements.OVERDUE_LOCKED, given).all():
             if (row.number, row.attempt) not in lost or not _is_lost(row, given["now"]):
@@ -97,13 +113,16 @@ class Leases:
             error += f"; {termination.reason}" if termination else ""
             crashed = termination is not None and termination.own_fault
             untold = self._transactions.untold_seconds(connection, row.number)
-            self._transactions.decide(Crashed(row.number) if crashed else Preempted(row.number), error=error, untold=untold)
+            self._transactions.decide(
+                Crashed(row.number) if crashed else Preempted(row.number), error=error, untold=untold
+            )
         return assignments
 
     def _termination_of(self, worker: str) -> Termination | None:
         try:
             return self._termination_lookup(worker) if self._termination_lookup else None
-        except Exception as error:  # noqa: BLE001  # whatever a cluster's API may raise: the trial is queued without a reason
+        except Exception as error:  # noqa: BLE001
+            # whatever a cluster's API may raise: the trial is queued without a reason
             _log.warning("cannot find out why worker %s ended: %s", worker, error)
             return None
 

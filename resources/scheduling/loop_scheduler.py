@@ -1,4 +1,6 @@
-"""A sweep's scheduler for external loops, which ask for one trial at a time, over a network that may lose answers."""
+"""A sweep's scheduler for external loops, which ask for one trial at a time, over a network that may lose
+answers.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -34,14 +36,17 @@ class LoopScheduler(Scheduler):
     longest_lease: ClassVar[float] = LONGEST_LEASE_SECONDS
 
     def ask(self, worker: str, lease_seconds: float, *, again: bool) -> Lent | Wait | Finish | None:
-        """Hand out the next trial to a worker that works on one only; with ``again`` it may have asked before.
+        """Hand out the next trial to a worker that works on one only; with ``again`` it may have asked
+        before.
 
-        It then gets the same attempt, as far as that has come by now, and its lease is renewed unless it is over. It never waits: None if
-        params must be chosen first, which is up to :meth:`suggest_ahead`.
+        It then gets the same attempt, as far as that has come by now, and its lease is renewed unless it is
+        over. It never waits: None if params must be chosen first, which is up to :meth:`suggest_ahead`.
         """
         suggester = self._turns.suggester
         unsure: list[Assignment] = []  # of all tries: the answer to a COMMIT may have been lost
-        given = self._retrying(lambda: self._next_work(worker, suggester, unsure, lease_seconds=lease_seconds, again=again))
+        given = self._retrying(
+            lambda: self._next_work(worker, suggester, unsure, lease_seconds=lease_seconds, again=again)
+        )
         assert not isinstance(given, Assignment) or isinstance(given, Lent)
         return given
 
@@ -57,7 +62,10 @@ class LoopScheduler(Scheduler):
         """
         with self._transactions.reading():
             if not 0 <= trial < len(self._transactions.cache.known):
-                raise NotFound(f"no trial {trial} in sweep {self.id}: it has {len(self._transactions.cache.known)}, from 0")
+                raise NotFound(
+                    f"no trial {trial} in sweep {self.id}: it has {len(self._transactions.cache.known)}, "
+                    "from 0"
+                )
             current = self._transactions.assignment(trial)
         if attempt is None:
             return current
@@ -71,7 +79,9 @@ class LoopScheduler(Scheduler):
             return self._transactions.cache.known[trial].checkpoint or None
 
     def held_back(self) -> str | None:
-        """Why no trial is handed out, whatever there is to do, as of the last transaction; None where nothing holds the sweep back."""
+        """Why no trial is handed out, whatever there is to do, as of the last transaction; None where nothing
+        holds the sweep back.
+        """
         with self._transactions.lock:
             cache = self._transactions.cache
             if cache.out_of_gpu_hours is not None:
@@ -81,10 +91,15 @@ class LoopScheduler(Scheduler):
     def may_be_over(self) -> bool:
         """Whether nothing was left to do as of the last transaction; also where that is not known."""
         with self._transactions.lock:
-            return not self._transactions.cache.is_read or isinstance(decide(self._transactions.state, Idle())[0], Finish)
+            return not self._transactions.cache.is_read or isinstance(
+                decide(self._transactions.state, Idle())[0], Finish
+            )
 
     def end_if_over(self) -> bool:
-        """End the search if nothing is left to do; whether it has ended. Only needed where nobody asks for work any more."""
+        """End the search if nothing is left to do; whether it has ended.
+
+        Only needed where nobody asks for work any more.
+        """
         return self._retrying(self._end_if_over)
 
     def _hand_out(
@@ -98,7 +113,11 @@ class LoopScheduler(Scheduler):
         again: bool = False,
     ) -> Lent | Wait | Finish | None:
         lease_until = self._leases.next_end(lease_seconds)
-        if again and (known := connection.execute(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}).first()):
+        if again and (
+            known := connection.execute(
+                statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}
+            ).first()
+        ):
             return self._lend_again(known, lease_until)
         given = super()._hand_out(connection, worker, suggester, unsure, lease_seconds=lease_seconds)
         return Lent(**vars(given), lease_until=lease_until) if isinstance(given, Assignment) else given

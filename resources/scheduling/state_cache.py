@@ -30,13 +30,16 @@ class Known:
 class StateCache:
     """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
 
-    ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks for a place,
-    ``waits`` that it was held back when it last asked, and ``out_of_gpu_hours`` why it is paused if its project's hours are used up.
+    ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks
+    for a place, ``waits`` that it was held back when it last asked, and ``out_of_gpu_hours`` why it is paused
+    if its project's hours are used up.
     """
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
-        self.sweep, self._spec = sweep, spec
-        self.rules, self._max_trials = rules_of(spec), max_trials(spec)
+        self.sweep = sweep
+        self._spec = spec
+        self.rules = rules_of(spec)
+        self._max_trials = max_trials(spec)
         self.forget()
 
     def forget(self) -> None:
@@ -58,10 +61,11 @@ class StateCache:
     def refresh(self, connection: Connection, *, lock: bool, look_at: dict[str, float] | None = None) -> None:
         """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
 
-        With ``look_at``, the times of :data:`resources.catalog.statements.OVERDUE`, ``overdue`` is then whether a running trial's lease had
-        run out by then.
+        With ``look_at``, the times of :data:`resources.catalog.statements.OVERDUE`, ``overdue`` is then
+        whether a running trial's lease had run out by then.
         """
-        sweep, since = {"of_sweep": self.sweep}, {"of_sweep": self.sweep, "since": self.revision}
+        sweep = {"of_sweep": self.sweep}
+        since = {"of_sweep": self.sweep, "since": self.revision}
         asked: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
         asked += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
         look: list[Asked] = [(statements.OVERDUE, {**sweep, **look_at})] if look_at is not None else []
@@ -70,8 +74,10 @@ class StateCache:
         (row,) = next(answers)
         self.state.control = Control(row.control)
         self.state.max_trials = row.max_trials or self._max_trials
-        self.status, self.sampler_attrs = row.status, row.sampler_attrs or {}
-        self.shared, self.asks = row.projects > 0, row.asked_at is not None or row.waiting is not None
+        self.status = row.status
+        self.sampler_attrs = row.sampler_attrs or {}
+        self.shared = row.projects > 0
+        self.asks = row.asked_at is not None or row.waiting is not None
         self.waits = row.waiting is not None
         self.out_of_gpu_hours = row.out_of_gpu_hours
         if row.revision == self.revision:
@@ -80,7 +86,15 @@ class StateCache:
         for trial in next(answers):
             earlier = self.state.trial(trial.number).results if trial.number < len(self.known) else ()
             results = (*earlier, *new_results.get(trial.number, ()))
-            state = TrialState(trial.number, Status(trial.status), results, trial.failures, trial.preemptions, trial.audited, trial.final)
+            state = TrialState(
+                trial.number,
+                Status(trial.status),
+                results,
+                trial.failures,
+                trial.preemptions,
+                trial.audited,
+                trial.final,
+            )
             self.put(state, Known(trial.params, trial.sampler_attrs or {}, trial.attempt, trial.checkpoint))
         self.revision = row.revision
 
@@ -93,6 +107,10 @@ class StateCache:
         found: dict[int, list[Result | None]] = defaultdict(list)
         others = self._spec.objectives[1:]
         for row in rows:
-            result = None if row.value is None else Result((row.value, *(row.metrics[other.metric] for other in others)), row.violation)
+            result = (
+                None
+                if row.value is None
+                else Result((row.value, *(row.metrics[other.metric] for other in others)), row.violation)
+            )
             found[row.trial].append(result)
         return found

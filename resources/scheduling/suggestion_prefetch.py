@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 class Prefetch:
     """Chooses the next trials' params in a thread while this worker's trial trains.
 
-    It keeps as many ready as trials are started during one suggestion (Little's law), and one more. A longer queue would
-    only mean params that were chosen without the newest results.
+    It keeps as many ready as trials are started during one suggestion (Little's law), and one more. A longer
+    queue would only mean params that were chosen without the newest results.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -70,7 +70,8 @@ class Prefetch:
             began = time.monotonic()
             try:
                 added = self._scheduler.suggest_ahead(self._length())
-            except Exception as error:  # noqa: BLE001  # a worker chooses itself when it needs a trial, and raises what lasts; a loop is told
+            except Exception as error:  # noqa: BLE001
+                # a worker chooses itself when it needs a trial, and raises what lasts; a loop is told
                 _log.exception("could not choose the next trials' params ahead of time")
                 self.failure = error
                 continue
@@ -85,7 +86,9 @@ class Prefetch:
 
 
 class LoopPrefetch(Prefetch):
-    """The same for external loops: as many are kept ready as are given out during one suggestion, and one more."""
+    """The same for external loops: as many are kept ready as are given out during one suggestion, and one
+    more.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)

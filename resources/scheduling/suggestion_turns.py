@@ -1,4 +1,6 @@
-"""Choosing params ahead of time: one process after another, each outside of any transaction, because a sampler may take long."""
+"""Choosing params ahead of time: one process after another, each outside of any transaction, because a
+sampler may take long.
+"""
 
 import threading
 from collections.abc import Callable
@@ -34,8 +36,12 @@ class SuggestionTurns:
         clock: Callable[[], float],
         retry_seconds: float,
     ) -> None:
-        self._catalog, self._transactions, self._leases, self._spec = catalog, transactions, leases, spec
-        self._clock, self._retry_seconds = clock, retry_seconds
+        self._catalog = catalog
+        self._transactions = transactions
+        self._leases = leases
+        self._spec = spec
+        self._clock = clock
+        self._retry_seconds = retry_seconds
         self._lock = threading.Lock()
 
     @cached_property
@@ -44,12 +50,17 @@ class SuggestionTurns:
         return self._retrying(self._read_suggester)
 
     def take(self, wanted: int) -> int:
-        """Choose params until ``wanted`` trials wait to be started, as far as it is this process's turn; give how many were added."""
+        """Choose params until ``wanted`` trials wait to be started, as far as it is this process's turn; give
+        how many were added.
+        """
         added = 0
         if self.suggester.needs_history:
             load_optuna()
         with self._lock:
-            while self.suggester.takes_long and (number := self._retrying(partial(self._begin, wanted))) is not None:
+            while (
+                self.suggester.takes_long
+                and (number := self._retrying(partial(self._begin, wanted))) is not None
+            ):
                 suggestion = None
                 try:
                     suggestion = self.suggester.suggest(number)
@@ -65,11 +76,16 @@ class SuggestionTurns:
     def _begin(self, wanted: int) -> int | None:
         """The number of the next trial, if this process is to choose its params.
 
-        One process at a time does, for at most the time of a lease: others would find the same point, with cores that training needs.
+        One process at a time does, for at most the time of a lease: others would find the same point, with
+        cores that training needs.
         """
         with self._transactions.deciding() as connection:
             state = self._transactions.state
-            if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
+            if (
+                len(state.suggested) >= wanted
+                or len(state.trials) >= state.max_trials
+                or state.control is not Control.RUN
+            ):
                 return None
             if not self._take_turn(connection):
                 return None

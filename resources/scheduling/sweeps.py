@@ -38,18 +38,21 @@ def open_sweep(
     sources: list[str] | None = None,
     within: Session | None = None,
 ) -> SweepRow:
-    """Register a launch of ``spec``, or give the unfinished sweep of the same spec, project, snapshot and driver to resume.
+    """Register a launch of ``spec``, or give the unfinished sweep of the same spec, project, snapshot and
+    driver to resume.
 
-    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep. A project may be given by any
-    name that it has or had. A sweep that is resumed has the priority of ``spec`` from then on. With the id ``sweep`` it is that sweep,
-    whatever others there are: a new one, or the one that was opened with this id before, which stays as it is.
+    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep.
+    A project may be given by any name that it has or had. A sweep that is resumed has the priority of
+    ``spec`` from then on. With the id ``sweep`` it is that sweep, whatever others there are: a new one, or
+    the one that was opened with this id before, which stays as it is.
 
     Args:
-        sources: what ``warm_start_sources`` gives for the spec. Whoever opens it within a transaction of their own asks before that begins:
-            reading the earlier sweeps may take a while.
+        sources: what ``warm_start_sources`` gives for the spec. Whoever opens it within a transaction of
+            their own asks before that begins: reading the earlier sweeps may take a while.
 
     Raises:
-        InvalidInput: ``warm_start`` names a sweep that nothing can be learned from, or retention has deleted what it is restored from.
+        InvalidInput: ``warm_start`` names a sweep that nothing can be learned from, or retention has deleted
+            what it is restored from.
         AlreadyExists: the id ``sweep`` is that of a sweep of another spec.
     """
     # Before the transaction; they have ended, so they do not change.
@@ -87,7 +90,9 @@ def open_sweep(
         return row
 
 
-def has_unfinished(catalog: Catalog | None, spec: SweepSpec, driver: str, snapshot: str | None = None) -> bool:
+def has_unfinished(
+    catalog: Catalog | None, spec: SweepSpec, driver: str, snapshot: str | None = None
+) -> bool:
     """Whether a launch of a spec goes on with an unfinished sweep; without a catalog there is none.
 
     Args:
@@ -100,15 +105,24 @@ def has_unfinished(catalog: Catalog | None, spec: SweepSpec, driver: str, snapsh
 
 
 def unfinished_sweep(session: Session, spec: SweepSpec, snapshot: str | None, driver: str) -> SweepRow | None:
-    """The sweep that a launch of a spec on a snapshot goes on with: the newest of them that has not ended; None if there is none.
+    """The sweep that a launch of a spec on a snapshot goes on with: the newest of them that has not ended;
+    None if there is none.
 
-    An earlier version, which had fewer fields or other defaults, may have worked out another digest of the spec.
+    An earlier version, which had fewer fields or other defaults, may have worked out another digest of the
+    spec.
     """
-    of_launch = (SweepRow.name == spec.name, SweepRow.driver == driver, SweepRow.project.in_(names_of(session, spec.project)))
+    of_launch = (
+        SweepRow.name == spec.name,
+        SweepRow.driver == driver,
+        SweepRow.project.in_(names_of(session, spec.project)),
+    )
     query = select(SweepRow).where(*of_launch, SweepRow.status.in_(OPEN))
     if snapshot is not None:
         query = query.where(SweepRow.snapshot == snapshot)
-    return next((row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)), None)
+    return next(
+        (row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)),
+        None,
+    )
 
 
 def _with_priority(row: SweepRow, priority: int) -> SweepRow:
@@ -168,14 +182,24 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int, within: Session 
     """
     with catalog.write(within=within) as session:
         row = _searching(catalog, session, sweep)
-        if session.scalar(select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.final.is_not(None)).limit(1)) is not None:
+        if (
+            session.scalar(
+                select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.final.is_not(None)).limit(1)
+            )
+            is not None
+        ):
             raise _ended(sweep, "in its final training")
         spec = stored_spec(row.spec)
         now = row.max_trials or planned_trials(spec)
         if isinstance(spec.strategy.chosen, GridSearch):
-            raise InvalidInput(f"sweep {sweep} is a grid of {now} points and tries them all: launch another with more points")
+            raise InvalidInput(
+                f"sweep {sweep} is a grid of {now} points and tries them all: launch another with more points"
+            )
         if not now < max_trials <= MOST_TRIALS:
-            raise InvalidInput(f"max_trials = {max_trials} is not accepted: give more than the {now} of now, at most {MOST_TRIALS}")
+            raise InvalidInput(
+                f"max_trials = {max_trials} is not accepted: give more than the {now} of now, at most "
+                f"{MOST_TRIALS}"
+            )
         row.max_trials = max_trials
         return row
 
@@ -196,12 +220,15 @@ def _searching(catalog: Catalog, session: Session, sweep: str) -> SweepRow:
 
 def _ended(sweep: str, now: str) -> SweepEnded:
     return SweepEnded(
-        f"sweep {sweep} is {now}: its search is over. To search on, launch a spec with more max_trials and warm_start: [{sweep}]"
+        f"sweep {sweep} is {now}: its search is over. To search on, launch a spec with more max_trials and "
+        f"warm_start: [{sweep}]"
     )
 
 
 def _free_id(session: Session, spec: SweepSpec, identity: str) -> str:
-    """The sweep's name and the first hex digits of its identity's hash: 4, or more where another sweep has those."""
+    """The sweep's name and the first hex digits of its identity's hash: 4, or more where another sweep has
+    those.
+    """
     digits = sha256(identity.encode()).hexdigest()
     for length in range(4, 64):
         candidate = f"{spec.name}-{digits[:length]}"

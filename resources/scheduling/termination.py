@@ -10,7 +10,8 @@ class Termination:
 
     Attributes:
         reason: in the words of the system that saw it.
-        own_fault: whether the trial caused it and would cause it again (it ran out of memory); else its machine was reclaimed.
+        own_fault: whether the trial caused it and would cause it again (it ran out of memory); else its
+            machine was reclaimed.
     """
 
     reason: str

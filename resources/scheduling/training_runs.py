@@ -22,7 +22,16 @@ from resources.search.rules import max_trials
 from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 
 # What a search has and one trial has not, or what must not happen by itself.
-_OF_A_SEARCH = ("warm_start", "start_from", "constraints", "auto_promote", "concurrency", "max_failed_trials", "training", "final")
+_OF_A_SEARCH = (
+    "warm_start",
+    "start_from",
+    "constraints",
+    "auto_promote",
+    "concurrency",
+    "max_failed_trials",
+    "training",
+    "final",
+)
 _MOST = 2**31  # a database keeps 32 bits of a trial's number
 
 
@@ -30,17 +39,22 @@ class NotOnItsOwn(HalvingError, RuntimeError):
     """The run is a trial of a larger sweep, which decides about it."""
 
 
-def spec_of(snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs: int, **given: Any) -> SweepSpec:
+def spec_of(
+    snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs: int, **given: Any
+) -> SweepSpec:
     """The spec of a training run on a snapshot.
 
     Args:
-        given: other fields of the spec as they are (trainable, objective, resources…); those that are None are left out.
+        given: other fields of the spec as they are (trainable, objective, resources…); those that are None
+            are left out.
 
     Raises:
         InvalidInput: a field is not accepted.
     """
     if not params:
-        raise InvalidInput("params = {} is not accepted: give at least one, such as the seed of the model's weights")
+        raise InvalidInput(
+            "params = {} is not accepted: give at least one, such as the seed of the model's weights"
+        )
     return parse_spec(
         {
             "name": project,
@@ -52,8 +66,11 @@ def spec_of(snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs:
     )
 
 
-def spec_of_restored(catalog: Catalog, store: Store, project: str, run: str, epoch: int, epochs: int | None) -> SweepSpec:
-    """The spec of a training run that goes on from a trial's checkpoint, with the same params on the same data.
+def spec_of_restored(
+    catalog: Catalog, store: Store, project: str, run: str, epoch: int, epochs: int | None
+) -> SweepSpec:
+    """The spec of a training run that goes on from a trial's checkpoint, with the same params on the same
+    data.
 
     Args:
         epochs: to train in all (default: as many as the trial's sweep).
@@ -68,18 +85,26 @@ def spec_of_restored(catalog: Catalog, store: Store, project: str, run: str, epo
     saved = [one for one in RunRecords(store, project, run).checkpoints() if store.has_blob(one.digest)]
     of_epoch = [one for one in saved if one.epoch == epoch]
     if not of_epoch:
-        raise NotFound(f"run {project}/{run} has no checkpoint of epoch {epoch}; it has {sorted({one.epoch for one in saved})}")
+        raise NotFound(
+            f"run {project}/{run} has no checkpoint of epoch {epoch}; it has "
+            f"{sorted({one.epoch for one in saved})}"
+        )
     spec = stored_spec(sweep.spec)
     total = epochs or spec.budgets[-1]
     if total <= epoch:
-        raise InvalidInput(f"epochs = {total} is not accepted: the checkpoint is of epoch {epoch}; give more epochs than that, in all")
+        raise InvalidInput(
+            f"epochs = {total} is not accepted: the checkpoint is of epoch {epoch}; give more epochs than "
+            "that, in all"
+        )
     kept = {name: value for name, value in sweep.spec.items() if name not in _OF_A_SEARCH}
     if len(spec.resources.by_rung) > 1:  # the run has one rung, and is given what the trial would have been
         given = spec.resources.at(total)
         elastic = {"min_nodes": spec.fewest_nodes(total)} if spec.elastic and given.nodes > 1 else None
         kept |= {"resources": given.model_dump(mode="json"), "elastic": elastic}
     restored = {"project": project, "run": run, "epoch": epoch, "checkpoint": of_epoch[-1].digest}
-    return parse_spec({**kept, "snapshot": snapshot.digest, **_one_trial(trial.params, total), "restored_from": restored})
+    return parse_spec(
+        {**kept, "snapshot": snapshot.digest, **_one_trial(trial.params, total), "restored_from": restored}
+    )
 
 
 def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Session) -> None:
@@ -93,12 +118,20 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
     sweep = session.get(SweepRow, sweep_id, with_for_update=True)
     intent = session.scalar(select(IntentRow.payload).where(IntentRow.sweep == sweep_id)) or {}
     asked: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
-    exists = run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
+    exists = (
+        run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
+    )
     if asked.get("project", asked.get("name")) != project or not exists:
         raise no_training_run(project, run)
     if ((sweep and sweep.max_trials) or max_trials(stored_spec(asked))) > 1:
-        raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, or let it go on")
-    if intents.withdraw(catalog, sweep_id, actor, session) is None and catalog.sweep(session, sweep_id, lock=True).status == "searching":
+        raise NotOnItsOwn(
+            f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, "
+            "or let it go on"
+        )
+    if (
+        intents.withdraw(catalog, sweep_id, actor, session) is None
+        and catalog.sweep(session, sweep_id, lock=True).status == "searching"
+    ):
         stop_sweep(catalog, sweep_id, session)
 
 
@@ -121,7 +154,9 @@ def sweep_of_run(run: str) -> str:
 
 
 def no_training_run(project: str, run: str) -> NotFound:
-    """What is raised for a run that the catalog does not have; it names nothing else, as whoever asks may know this project alone."""
+    """What is raised for a run that the catalog does not have; it names nothing else, as whoever asks may
+    know this project alone.
+    """
     return NotFound(f"no training run {run!r} in project {project!r} of the catalog")
 
 

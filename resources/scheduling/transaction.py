@@ -1,7 +1,8 @@
-"""The transactions of one sweep: while one is open nobody else decides about the sweep; and what a decision writes.
+"""The transactions of one sweep: while one is open nobody else decides about the sweep; and what a decision
+writes.
 
-Everything that a transaction writes is sent at its end, in the order in which it was decided, so that the sweep is locked as
-briefly as possible.
+Everything that a transaction writes is sent at its end, in the order in which it was decided, so that the
+sweep is locked as briefly as possible.
 """
 
 import threading
@@ -19,12 +20,27 @@ from resources.catalog.held import held_by, untold_seconds
 from resources.catalog.pipelined import Asked, together
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import Known, StateCache
-from resources.search.decide import Complete, Continue, Decision, Fail, Halved, Pause, Preempted, Requeue, Resized, Retry, Stop, decide
+from resources.search.decide import (
+    Complete,
+    Continue,
+    Decision,
+    Fail,
+    Halved,
+    Pause,
+    Preempted,
+    Requeue,
+    Resized,
+    Retry,
+    Stop,
+    decide,
+)
 from resources.search.state import SearchState, Status, TrialState
 from resources.search.suggest import Suggestion
 from resources.sweep_spec import SweepSpec
 
-_DECIDED: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Continue, Pause, Stop, Complete, Retry, Requeue, Fail)}
+_DECIDED: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind for kind in (Continue, Pause, Stop, Complete, Retry, Requeue, Fail)
+}
 # Outcomes of attempts, where the decision alone would not say.
 _OUTCOMES: dict[type[Any], str] = {Preempted: "preempted", Resized: "resized", Halved: "halved"}
 
@@ -36,7 +52,10 @@ class SweepTransactions:
     """Transactions about one sweep in the catalog, with a cache of it in memory; threads may share it."""
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
-        self._catalog, self.sweep, self._seed, self._resources = catalog, sweep, spec.seed, spec.resources
+        self._catalog = catalog
+        self.sweep = sweep
+        self._seed = spec.seed
+        self._resources = spec.resources
         self._gpus = dict[int, int]()
         self.cache = StateCache(sweep, spec)
         self.lock = threading.RLock()
@@ -50,21 +69,26 @@ class SweepTransactions:
 
     @contextmanager
     def deciding(self, look_at: dict[str, float] | None = None) -> Iterator[Connection]:
-        """A transaction in which nobody else decides about this sweep; after an error the cache is read again.
+        """A transaction in which nobody else decides about this sweep; after an error the cache is read
+        again.
 
-        With ``look_at``, of :meth:`resources.scheduling.leases.Leases.look_if_due`, the cache's ``overdue`` is then whether a lease had run
-        out by then.
+        With ``look_at``, of :meth:`resources.scheduling.leases.Leases.look_if_due`, the cache's ``overdue``
+        is then whether a lease had run out by then.
         """
         with self.lock:
-            self._writes, self._changed = [], False
+            self._writes = []
+            self._changed = False
             try:
                 with self._catalog.transaction() as connection:
                     self.cache.refresh(connection, lock=True, look_at=look_at)
                     yield connection
                     if self._changed:
                         self.cache.revision += 1
-                        self.note(statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.cache.revision})
-                    list(together(connection, self._writes, last=True))  # exhausted: on SQLite the rest would not be executed
+                        self.note(
+                            statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.cache.revision}
+                        )
+                    # exhausted: on SQLite the rest would not be executed
+                    list(together(connection, self._writes, last=True))
             except Superseded:  # raised before anything is written
                 raise
             except BaseException:
@@ -89,11 +113,16 @@ class SweepTransactions:
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether this attempt is the trial's current one, and has not ended."""
-        return self.status(assignment.trial) is Status.RUNNING and self.cache.known[assignment.trial].attempt == assignment.attempt
+        return (
+            self.status(assignment.trial) is Status.RUNNING
+            and self.cache.known[assignment.trial].attempt == assignment.attempt
+        )
 
     def assignment(self, number: int) -> Assignment:
         """The trial's current attempt, with what is needed to run it up to its next rung."""
-        known, ladder, trial = self.cache.known[number], self.state.ladder(number), self.state.trial(number)
+        known = self.cache.known[number]
+        ladder = self.state.ladder(number)
+        trial = self.state.trial(number)
         # A seed of the final training depends on the spec alone, not on how many trials the search had.
         seeded = f"{self._seed} {number}" if trial.final is None else f"{self._seed} final {trial.final}"
         return Assignment(
@@ -133,14 +162,24 @@ class SweepTransactions:
         """Add a trial with these params and begin its first attempt."""
         return self._start(TrialState(len(self.cache.known), Status.RUNNING), suggestion, worker, lease_until)
 
-    def start_final(self, trial: TrialState, winner: int, worker: str | None, lease_until: float | None) -> Assignment:
-        """Add a trial of the final training, with the params of the trial ``winner``, and begin its first attempt."""
+    def start_final(
+        self, trial: TrialState, winner: int, worker: str | None, lease_until: float | None
+    ) -> Assignment:
+        """Add a trial of the final training, with the params of the trial ``winner``, and begin its first
+        attempt.
+        """
         return self._start(trial, Suggestion(self.cache.known[winner].params), worker, lease_until)
 
     def hand_out(self, trial: TrialState, worker: str | None, lease_until: float | None) -> Assignment:
         """Begin the next attempt at a trial that there is."""
         attempt = self.cache.known[trial.number].attempt + 1
-        handed = {"status": trial.status, "audited": trial.audited, "attempt": attempt, "worker": worker, "lease_until": lease_until}
+        handed = {
+            "status": trial.status,
+            "audited": trial.audited,
+            "attempt": attempt,
+            "worker": worker,
+            "lease_until": lease_until,
+        }
         self._write(statements.HAND_OUT, trial, {**handed, "gpus": self.gpus_of(trial)})
         return self._begin(trial, worker)
 
@@ -158,7 +197,8 @@ class SweepTransactions:
 
         Args:
             seconds: for which it has trained since its last report.
-            untold: for which the attempt has held its resources where no worker says it; :meth:`untold_seconds`.
+            untold: for which the attempt has held its resources where no worker says it;
+                :meth:`untold_seconds`.
         """
         known = self.cache.known[event.trial]
         rung = len(self.state.trial(event.trial).results)
@@ -172,7 +212,8 @@ class SweepTransactions:
             "preemptions": trial.preemptions,
             "error": error,
             "more_seconds": seconds,
-            "checkpoint": (report.checkpoint or None) if report else checkpoint,  # external loops may have none
+            # external loops may have none
+            "checkpoint": (report.checkpoint or None) if report else checkpoint,
         }
         goes_on = trial.status is Status.RUNNING
         self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
@@ -181,7 +222,8 @@ class SweepTransactions:
             ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": known.attempt}
             held = max(0.0, seconds) + untold
             self.note(
-                statements.CLOSE_ATTEMPT, {**ended, "ended_at": self._now(), "outcome": outcome, "error": error, "more_seconds": held}
+                statements.CLOSE_ATTEMPT,
+                {**ended, "ended_at": self._now(), "outcome": outcome, "error": error, "more_seconds": held},
             )
         if len(trial.results) > rung:
             self.note(statements.ADD_RESULT, self._rung_result(trial, rung, word, report, seconds))
@@ -191,20 +233,34 @@ class SweepTransactions:
         """Give an attempt that was handed out without a worker to one."""
         given = {"of_sweep": self.sweep, "of_trial": assignment.trial}
         self.note(statements.CLAIM, {**given, "worker": worker, "lease_until": lease_until})
-        self.note(statements.CLAIM_ATTEMPT, {**given, "of_attempt": assignment.attempt, "worker": worker, "held_since": self._now()})
+        self.note(
+            statements.CLAIM_ATTEMPT,
+            {**given, "of_attempt": assignment.attempt, "worker": worker, "held_since": self._now()},
+        )
 
     def untold_seconds(self, connection: Connection, trial: int) -> float:
-        """For how long the current attempt at a trial has held its resources beyond what its worker has told."""
+        """For how long the current attempt at a trial has held its resources beyond what its worker has
+        told.
+        """
         of = {"of_sweep": self.sweep, "of_trial": trial, "of_attempt": self.cache.known[trial].attempt}
         return untold_seconds(connection, of, self._catalog.now())
 
     def stop(self, trial: TrialState) -> None:
         """End a queued trial: the search was stopped before it could go on."""
-        stays = {"audited": trial.audited, "attempt": self.cache.known[trial.number].attempt, "worker": None, "lease_until": None}
+        stays = {
+            "audited": trial.audited,
+            "attempt": self.cache.known[trial.number].attempt,
+            "worker": None,
+            "lease_until": None,
+        }
         self._write(statements.HAND_OUT, trial, {"status": trial.status, "gpus": 0, **stays})
 
-    def recorded(self, connection: Connection, assignment: Assignment, report: RungMessage | None, error: str | None) -> Decision | None:
-        """What was decided when this attempt reported the same before: the answer to that COMMIT may have been lost."""
+    def recorded(
+        self, connection: Connection, assignment: Assignment, report: RungMessage | None, error: str | None
+    ) -> Decision | None:
+        """What was decided when this attempt reported the same before: the answer to that COMMIT may have
+        been lost.
+        """
         given = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         if report:
             word = connection.scalar(statements.DECISION, {**given, "of_epochs": report.epoch})
@@ -214,30 +270,53 @@ class SweepTransactions:
             word = "fail" if self.status(assignment.trial) is Status.FAILED else "requeue"
         return _DECIDED[word](assignment.trial) if word else None
 
-    def _start(self, trial: TrialState, suggestion: Suggestion, worker: str | None, lease_until: float | None) -> Assignment:
+    def _start(
+        self, trial: TrialState, suggestion: Suggestion, worker: str | None, lease_until: float | None
+    ) -> Assignment:
         self._add(trial, suggestion, {"attempt": 1, "worker": worker, "lease_until": lease_until})
         return self._begin(trial, worker)
 
     def _add(self, trial: TrialState, suggestion: Suggestion, values: dict[str, Any]) -> None:
         given = {"sweep": self.sweep, "number": trial.number, "status": trial.status, "final": trial.final}
-        given |= {"failures": 0, "preemptions": 0, "seconds": 0.0, "gpus": self.gpus_of(trial), "asked_back": False}
-        attrs = {"params": suggestion.params, "sampler_attrs": suggestion.trial_attrs or None, "revision": self.cache.revision + 1}
+        given |= {
+            "failures": 0,
+            "preemptions": 0,
+            "seconds": 0.0,
+            "gpus": self.gpus_of(trial),
+            "asked_back": False,
+        }
+        attrs = {
+            "params": suggestion.params,
+            "sampler_attrs": suggestion.trial_attrs or None,
+            "revision": self.cache.revision + 1,
+        }
         self.note(statements.ADD_TRIAL, {**given, **attrs, **values})
         if suggestion.sweep_attrs:
-            self.note(statements.SET_SAMPLER_ATTRS, {"of_sweep": self.sweep, "sampler_attrs": suggestion.sweep_attrs})
+            self.note(
+                statements.SET_SAMPLER_ATTRS,
+                {"of_sweep": self.sweep, "sampler_attrs": suggestion.sweep_attrs},
+            )
             self.cache.sampler_attrs = suggestion.sweep_attrs
         self.cache.put(trial, Known(suggestion.params, suggestion.trial_attrs, values["attempt"], None))
         self._changed = True
 
     def _begin(self, trial: TrialState, worker: str | None) -> Assignment:
         given = self.assignment(trial.number)
-        begun = {"sweep": self.sweep, "trial": given.trial, "attempt": given.attempt, "rung": given.rung, "worker": worker}
+        begun = {
+            "sweep": self.sweep,
+            "trial": given.trial,
+            "attempt": given.attempt,
+            "rung": given.rung,
+            "worker": worker,
+        }
         now = self._now()
         times = {"started_at": now, "held_since": now if worker else None}
         self.note(statements.ADD_ATTEMPT, {**begun, **times, **held_by(self._resources, given.granted)})
         return given
 
-    def _rung_result(self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float) -> dict[str, Any]:
+    def _rung_result(
+        self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float
+    ) -> dict[str, Any]:
         result = trial.results[rung]
         return {
             "sweep": self.sweep,
@@ -258,13 +337,19 @@ class SweepTransactions:
         }
 
     def _now(self) -> datetime:
-        """By the database's clock: time in training is between two of these, which two machines may have written."""
+        """By the database's clock: time in training is between two of these, which two machines may have
+        written.
+        """
         return datetime.fromtimestamp(self._catalog.now(), UTC)
 
     def _write(self, statement: Any, trial: TrialState, values: dict[str, Any]) -> None:
         """Have a trial's new state written, and put it into the cache."""
-        self.note(statement, {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.cache.revision + 1, **values})
+        self.note(
+            statement,
+            {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.cache.revision + 1, **values},
+        )
         known = self.cache.known[trial.number]
-        attempt, checkpoint = values.get("attempt", known.attempt), values.get("checkpoint") or known.checkpoint
+        attempt = values.get("attempt", known.attempt)
+        checkpoint = values.get("checkpoint") or known.checkpoint
         self.cache.put(trial, Known(known.params, known.sampler_attrs, attempt, checkpoint))
         self._changed = True

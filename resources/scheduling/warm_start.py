@@ -1,7 +1,8 @@
 """What a sweep learns from earlier ones: their finished trials, mapped to its own space.
 
-A trial counts if its params are a point of the new space. Parameters that the new space does not have are left out and
-constants must agree; a value that is out of range or off a step, or a broken constraint, drops the trial.
+A trial counts if its params are a point of the new space. Parameters that the new space does not have are
+left out and constants must agree; a value that is out of range or off a step, or a broken constraint, drops
+the trial.
 """
 
 from collections.abc import Collection
@@ -24,32 +25,48 @@ _ENDED = ("evaluating", "finished", "rejected", "held", "failed")
 _AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
 
 
-def warm_start_sources(catalog: Catalog, spec: SweepSpec, projects: Collection[str] | None = None) -> list[str]:
+def warm_start_sources(
+    catalog: Catalog, spec: SweepSpec, projects: Collection[str] | None = None
+) -> list[str]:
     """Ids of the sweeps to learn from: those named, or for ``auto`` the newest ones that fit.
 
     Args:
         projects: the only ones whose sweeps are known to whoever launches it; None is all.
 
     Raises:
-        InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says which, why, and what to do.
+        InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says
+            which, why, and what to do.
     """
     with catalog.read() as session:
         known = [] if projects is None else [SweepRow.project.in_(all_names_of(session, projects))]
         if spec.warm_start == "auto":
-            query = select(SweepRow).where(SweepRow.status.in_(_ENDED), *known).order_by(SweepRow.created_at.desc())
-            fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)
+            query = (
+                select(SweepRow)
+                .where(SweepRow.status.in_(_ENDED), *known)
+                .order_by(SweepRow.created_at.desc())
+            )
+            fitting = (
+                row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None
+            )
             return list(islice(fitting, _AUTO_SWEEPS))
         for sweep in spec.warm_start or []:
             row = session.scalar(select(SweepRow).where(SweepRow.id == sweep, *known))
             misfit = _misfit(catalog, session, row, spec) if row else f"no sweep {sweep!r} in the catalog"
             if misfit:
-                raise InvalidInput(f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take whatever fits")
+                raise InvalidInput(
+                    f"warm_start = {sweep!r} is not accepted: {misfit}; leave it out, or give auto to take "
+                    "whatever fits"
+                )
         return list(spec.warm_start or [])
 
 
 def earlier_trials(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> list[Earlier]:
     """The trials that a sweep starts from, the same in every process that asks: its sources have ended."""
-    return [trial for source in row.warm_start or [] for trial in _mapped(catalog, session, catalog.sweep(session, source), spec)[0]]
+    return [
+        trial
+        for source in row.warm_start or []
+        for trial in _mapped(catalog, session, catalog.sweep(session, source), spec)[0]
+    ]
 
 
 def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> str | None:
@@ -76,15 +93,19 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
     return f"none of its trials fits ({problems[0]})" if problems else "it has no trial with a result"
 
 
-def _mapped(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> tuple[list[Earlier], list[str]]:
+def _mapped(
+    catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec
+) -> tuple[list[Earlier], list[str]]:
     """A sweep's trials in the new space, each with its last result; and why other trials were dropped."""
     last: dict[int, RungResultRow] = {}
     results = select(RungResultRow).where(RungResultRow.sweep == row.id, RungResultRow.value.is_not(None))
     for result in session.scalars(results.order_by(RungResultRow.trial, RungResultRow.rung)):
         last[result.trial] = result
-    mapped, problems = [], []
+    mapped = []
+    problems = []
     for trial in catalog.trials(session, row.id):
-        if trial.number not in last or trial.final is not None:  # what the final training reports it was trained on
+        if trial.number not in last or trial.final is not None:
+            # what the final training reports it was trained on
             continue
         params = _projected(trial.params, spec)
         if found := problems_of(spec, params):
@@ -92,7 +113,11 @@ def _mapped(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
             continue
         result = last[trial.number]
         metrics: dict[str, Any] = result.metrics or {spec.objective.metric: result.value}
-        if missing := [name for name in [*(objective.metric for objective in spec.objectives), *spec.bounds] if name not in metrics]:
+        if missing := [
+            name
+            for name in [*(objective.metric for objective in spec.objectives), *spec.bounds]
+            if name not in metrics
+        ]:
             problems.append(f"{missing[0]} was not recorded at its rungs")
             continue
         values = tuple(metrics[objective.metric] for objective in spec.objectives)
@@ -101,7 +126,9 @@ def _mapped(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
 
 
 def _projected(params: dict[str, Any], spec: SweepSpec) -> dict[str, Any]:
-    """The params that the new space has, its constants filled in where the earlier sweep did not name them."""
+    """The params that the new space has, its constants filled in where the earlier sweep did not name
+    them.
+    """
     projected: dict[str, Any] = {}
     for name in order(spec.space):
         parameter = spec.space[name]

@@ -1,7 +1,10 @@
-"""Was pruning right? Pruned trials that are trained to the end all the same show it, and how well early rungs predict the last.
+"""Was pruning right?
 
-The search's own trials cannot show it, because a trial that was stopped has no result at the end. The audit (``audit: ε`` in
-a spec) trains a random share of the pruned trials to the end, so that its findings hold for all that were pruned.
+Pruned trials that are trained to the end all the same show it, and how well early rungs predict the last.
+
+The search's own trials cannot show it, because a trial that was stopped has no result at the end. The audit
+(``audit: ε`` in a spec) trains a random share of the pruned trials to the end, so that its findings hold for
+all that were pruned.
 """
 
 import statistics
@@ -22,10 +25,15 @@ ENOUGH_PAIRS = 8
 """Trials with a result at a rung and at the last rung that a correlation needs."""
 
 TOO_MANY_PRUNED = 0.25
-"""The largest false-prune rate that is accepted. It is 0 if pruning is always right, and 0.5 if it is a coin toss."""
+"""The largest false-prune rate that is accepted.
+
+It is 0 if pruning is always right, and 0.5 if it is a coin toss.
+"""
 
 CORRELATED = 0.7
-"""The smallest rank correlation with which a rung predicts the last: about half of the variance in rank is shared then."""
+"""The smallest rank correlation with which a rung predicts the last: about half of the variance in rank is
+shared then.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,8 @@ class RungAudit:
         audited: those of them that were trained to the end.
         wrong: audited trials that beat the median of the trials that the search kept.
         pairs: trials with a result here and at the last rung, audited ones included.
-        correlation: Spearman's rank correlation of the two results; None if there are too few pairs, or all results are equal.
+        correlation: Spearman's rank correlation of the two results; None if there are too few pairs, or all
+            results are equal.
     """
 
     epochs: int
@@ -61,7 +70,8 @@ class Audit:
         missed_winners: audited trials that beat the best of the kept ones.
         best_kept, best_audited: the best objective among each; None if there is none.
         false_prune_rate: ``wrong / audited``; None if there is too little data.
-        raise_to: what ``min_budget`` should be; None if it should stay as it is, or if there is too little data.
+        raise_to: what ``min_budget`` should be; None if it should stay as it is, or if there is too little
+            data.
         verdict: the same in a sentence or two.
     """
 
@@ -84,11 +94,18 @@ def audit_of(state: SearchState) -> Audit | None:
     if rules.early_stopping is None:
         return None
     last = rules.ladders[0][-1]
-    kept = [trial for trial in state.trials if trial.audited is None and _value_at(state, trial, last) is not None]
-    checked = [trial for trial in state.trials if trial.audited is not None and trial.status in (Status.COMPLETED, Status.FAILED)]
+    kept = [
+        trial for trial in state.trials if trial.audited is None and _value_at(state, trial, last) is not None
+    ]
+    checked = [
+        trial
+        for trial in state.trials
+        if trial.audited is not None and trial.status in (Status.COMPLETED, Status.FAILED)
+    ]
     bar = statistics.median(_loss(state, trial.results[-1]) for trial in kept) if kept else float("-inf")
     best_kept, best_audited = (
-        min((trial.results[-1] for trial in trials), key=lambda result: _loss(state, result), default=None) for trials in (kept, checked)
+        min((trial.results[-1] for trial in trials), key=lambda result: _loss(state, result), default=None)
+        for trials in (kept, checked)
     )
     wrong = [trial for trial in checked if _loss(state, trial.results[-1]) < bar]
     enough = len(checked) >= ENOUGH_AUDITED and len(kept) >= ENOUGH_KEPT
@@ -111,9 +128,12 @@ def audit_of(state: SearchState) -> Audit | None:
     return replace(found, verdict=_verdict(found, last))
 
 
-def _rungs(state: SearchState, checked: Sequence[TrialState], wrong: Sequence[TrialState], last: int) -> list[RungAudit]:
+def _rungs(
+    state: SearchState, checked: Sequence[TrialState], wrong: Sequence[TrialState], last: int
+) -> list[RungAudit]:
     where_pruned, where_checked, where_wrong = (
-        Counter(state.rules.ladder(trial.number)[len(trial.counted) - 1] for trial in trials) for trials in (pruned(state), checked, wrong)
+        Counter(state.rules.ladder(trial.number)[len(trial.counted) - 1] for trial in trials)
+        for trials in (pruned(state), checked, wrong)
     )
     pairs: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for trial in state.trials:
@@ -124,7 +144,14 @@ def _rungs(state: SearchState, checked: Sequence[TrialState], wrong: Sequence[Tr
                     pairs[epochs].append((result.value, end))
     below = sorted({epochs for ladder in state.rules.ladders for epochs in ladder[:-1]})
     return [
-        RungAudit(epochs, where_pruned[epochs], where_checked[epochs], where_wrong[epochs], len(pairs[epochs]), _spearman(pairs[epochs]))
+        RungAudit(
+            epochs,
+            where_pruned[epochs],
+            where_checked[epochs],
+            where_wrong[epochs],
+            len(pairs[epochs]),
+            _spearman(pairs[epochs]),
+        )
         for epochs in below
         if pairs[epochs] or where_pruned[epochs]
     ]
@@ -138,7 +165,9 @@ def _value_at(state: SearchState, trial: TrialState, epochs: int) -> float | Non
 
 
 def _loss(state: SearchState, result: Result | None) -> float:
-    """A result on a scale where smaller is better; infinite where it is out of bounds, or where the trial failed."""
+    """A result on a scale where smaller is better; infinite where it is out of bounds, or where the trial
+    failed.
+    """
     if result is None or result.violation > 0:
         return float("inf")
     return -result.value if state.rules.maximize[0] else result.value
@@ -154,32 +183,50 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _raise_to(rungs: Sequence[RungAudit], last: int) -> int:
-    """The first rung above the lowest that pruned wrongly which predicts the last rung; if none does, the last rung itself."""
+    """The first rung above the lowest that pruned wrongly which predicts the last rung; if none does, the
+    last rung itself.
+    """
     lowest_wrong = min(rung.epochs for rung in rungs if rung.wrong)
     above = [rung for rung in rungs if rung.epochs > lowest_wrong]
     if above and all(rung.correlation is None for rung in above):
         return above[0].epochs  # nothing is known about them: go up by one
-    return next((rung.epochs for rung in above if rung.correlation is not None and rung.correlation >= CORRELATED), last)
+    return next(
+        (rung.epochs for rung in above if rung.correlation is not None and rung.correlation >= CORRELATED),
+        last,
+    )
 
 
 def _verdict(found: Audit, last: int) -> str:
     if not found.share and not found.audited:
         return (
-            "Not audited: nothing shows whether trials were pruned wrongly. Give the strategy audit: 0.1 and one in ten pruned trials "
+            "Not audited: nothing shows whether trials were pruned wrongly. Give the strategy audit: 0.1 "
+            "and one in ten pruned trials "
             "is trained to the end."
         )
     if found.false_prune_rate is None:
         return (
-            f"Too little data for a verdict: {found.audited} audited trials and {found.kept} that the search trained to the end, "
+            f"Too little data for a verdict: {found.audited} audited trials and {found.kept} that the "
+            "search trained to the end, "
             f"and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
         )
     rate = f"{found.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
     if found.missed_winners:
-        rate += f", and {found.missed_winners} beat the best of them ({found.best_audited:.4g} against {found.best_kept:.4g})"
+        rate += (
+            f", and {found.missed_winners} beat the best of them ({found.best_audited:.4g} against "
+            f"{found.best_kept:.4g})"
+        )
     if found.raise_to is None:
         return f"{rate}: up to {TOO_MANY_PRUNED:.0%} is accepted. Leave min_budget where it is."
     if found.raise_to == last:
-        return f"{rate}: no earlier rung predicts the last one. Train every trial to the end (strategy random or tpe, budget: {last})."
+        return (
+            f"{rate}: no earlier rung predicts the last one. Train every trial to the end (strategy random "
+            f"or tpe, budget: {last})."
+        )
     if all(rung.correlation is None for rung in found.rungs if rung.epochs >= found.raise_to):
-        return f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the next rung, and audit again."
-    return f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the first rung above whose ranks agree with the last one's."
+        return (
+            f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the next rung, and audit again."
+        )
+    return (
+        f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the first rung above whose ranks "
+        "agree with the last one's."
+    )

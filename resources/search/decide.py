@@ -1,12 +1,14 @@
-"""Successive halving by promotion, as a deterministic state machine: state and event in, decision and changed trial out.
+"""Successive halving by promotion, as a deterministic state machine: state and event in, decision and changed
+trial out.
 
-The algorithm is ASHA in its promotion form (Li et al., "A System for Massively Parallel Hyperparameter Tuning",
-MLSys 2020, Algorithm 2): a trial at rung k may go on when it is in the top 1/η of all results at rung k so far.
-Two things differ from the paper. A promotable trial that is still running goes on in place, without a relaunch. And a
-failed trial counts as the worst result of its rung, so that no rung waits for it. Random, grid and model-based search
-are the same machine with a single rung, Hyperband is one with several ladders, and the median rule stops trials for
-good where halving pauses them. When the search has no more to do the final training begins: the winner's params with several seeds.
-Nothing here knows a clock, randomness, a database or Dagster.
+The algorithm is ASHA in its promotion form (Li et al., "A System for Massively Parallel Hyperparameter
+Tuning", MLSys 2020, Algorithm 2): a trial at rung k may go on when it is in the top 1/η of all results at
+rung k so far. Two things differ from the paper. A promotable trial that is still running goes on in place,
+without a relaunch. And a failed trial counts as the worst result of its rung, so that no rung waits for it.
+Random, grid and model-based search are the same machine with a single rung, Hyperband is one with several
+ladders, and the median rule stops trials for good where halving pauses them. When the search has no more to
+do the final training begins: the winner's params with several seeds. Nothing here knows a clock, randomness,
+a database or Dagster.
 """
 
 import math
@@ -15,7 +17,17 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from resources.search.pareto import front
-from resources.search.state import Control, Halving, MedianStop, Place, Result, Rung, SearchState, Status, TrialState
+from resources.search.state import (
+    Control,
+    Halving,
+    MedianStop,
+    Place,
+    Result,
+    Rung,
+    SearchState,
+    Status,
+    TrialState,
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,9 @@ class Failed(_OfTrial):
 
 
 class Released(_OfTrial):
-    """A worker gives a trial back with its checkpoint, because the worker is shut down, or the sweep is paused or stopped."""
+    """A worker gives a trial back with its checkpoint, because the worker is shut down, or the sweep is
+    paused or stopped.
+    """
 
 
 class Resized(Released):
@@ -60,7 +74,9 @@ class Resized(Released):
 
 
 class Halved(Released):
-    """A micro-batch of a trial was too large for a rank's memory: the trial goes on with half of it, which it does once."""
+    """A micro-batch of a trial was too large for a rank's memory: the trial goes on with half of it, which it
+    does once.
+    """
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,9 @@ class Finish:
     """The search is over."""
 
 
-Decision = Start | StartFinal | Resume | Continue | Pause | Stop | Complete | Retry | Requeue | Fail | Wait | Finish
+Decision = (
+    Start | StartFinal | Resume | Continue | Pause | Stop | Complete | Retry | Requeue | Fail | Wait | Finish
+)
 
 
 def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
@@ -150,7 +168,9 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
             return _tried_again(crashed, Retry(trial.number), crashed.failures <= state.rules.max_retries)
         case Preempted():
             preempted = replace(trial, preemptions=trial.preemptions + 1)
-            return _tried_again(preempted, Requeue(trial.number), preempted.preemptions <= state.rules.max_preemptions)
+            return _tried_again(
+                preempted, Requeue(trial.number), preempted.preemptions <= state.rules.max_preemptions
+            )
         case Failed():
             return Fail(trial.number), _close(trial, Status.FAILED, None)
         case Released():
@@ -160,8 +180,9 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
 def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
     """Trials with a result, best first, each with the index of the highest rung at which it has one.
 
-    Feasible trials come first. Then epochs count before the objective: a result after 27 epochs says more than a
-    better one after 1. With several objectives the trials that no other dominates come first, by the first objective.
+    Feasible trials come first. Then epochs count before the objective: a result after 27 epochs says more
+    than a better one after 1. With several objectives the trials that no other dominates come first, by the
+    first objective.
     """
     places = {}
     for trial in state.trials:
@@ -180,17 +201,27 @@ def ranking(state: SearchState) -> list[tuple[TrialState, int]]:
 
 
 def pareto_front(state: SearchState) -> list[int]:
-    """Numbers of the completed, feasible trials that no other trial dominates: is as good in every objective and better in one."""
+    """Numbers of the completed, feasible trials that no other trial dominates: is as good in every objective
+    and better in one.
+    """
     done = [
         (trial.number, trial.results[-1])
         for trial in state.trials
-        if trial.status is Status.COMPLETED and trial.results and trial.results[-1] is not None and trial.results[-1].violation == 0
+        if trial.status is Status.COMPLETED
+        and trial.results
+        and trial.results[-1] is not None
+        and trial.results[-1].violation == 0
     ]
-    return [done[index][0] for index in front([result.values for _, result in done if result], state.rules.maximize)]
+    return [
+        done[index][0]
+        for index in front([result.values for _, result in done if result], state.rules.maximize)
+    ]
 
 
 def winner_of(state: SearchState) -> TrialState | None:
-    """The trial whose params the final training takes: the first of the ranking, unless it is out of bounds; None if there is none."""
+    """The trial whose params the final training takes: the first of the ranking, unless it is out of bounds;
+    None if there is none.
+    """
     best = next(iter(ranking(state)), None)
     if best is None:
         return None
@@ -208,7 +239,8 @@ def pruned(state: SearchState) -> list[TrialState]:
     return [
         trial
         for trial in state.trials
-        if trial.audited is not None or (trial.status is by_results and trial.results and trial.results[-1] is not None)
+        if trial.audited is not None
+        or (trial.status is by_results and trial.results and trial.results[-1] is not None)
     ]
 
 
@@ -229,7 +261,8 @@ def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Dec
 
 def _may_go_on(state: SearchState, number: int, rung: int, result: Result) -> bool:
     """Whether a new result is good enough among the results at its rung, itself included."""
-    others, place = state.rung(number, rung).results, state.place(number, result)
+    others = state.rung(number, rung).results
+    place = state.place(number, result)
     better = bisect_left(others, place)
     match state.rules.early_stopping:
         case Halving(reduction_factor):
@@ -247,8 +280,10 @@ def _tried_again(trial: TrialState, decision: Retry | Requeue, allowed: bool) ->
 
 
 def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
-    """First queued trials, then promotable ones, then new ones; the highest rung first. Pruned trials are audited when there is nothing
-    else to search, and the final training is at the very end."""
+    """First queued trials, then promotable ones, then new ones; the highest rung first.
+
+    Pruned trials are audited when there is nothing else to search, and the final training is at the very end.
+    """
     if state.control is Control.STOP:
         return (Wait() if state.running else Finish()), None
     if state.control is Control.PAUSE:
@@ -271,7 +306,8 @@ def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
 
 def _next_final(state: SearchState) -> tuple[Decision, TrialState | None]:
     """The next seed of the final training, once no trial of the search can change the winner any more."""
-    final, begun = state.rules.final, len(state.finals)
+    final = state.rules.final
+    begun = len(state.finals)
     if final and begun < final.seeds and not state.searching and (winner := winner_of(state)) is not None:
         number = len(state.trials) + begun
         return StartFinal(number, winner.number), TrialState(number, Status.RUNNING, final=begun)
@@ -302,7 +338,9 @@ def _next_audit(state: SearchState) -> TrialState | None:
         return None
     if state.audit_order is None:  # computed once, as idle workers ask many times
         population = [trial.number for trial in pruned(state)]
-        state.audit_order = sorted(population, key=lambda number: blake2b(str(number).encode(), digest_size=8).digest())
+        state.audit_order = sorted(
+            population, key=lambda number: blake2b(str(number).encode(), digest_size=8).digest()
+        )
     chosen = state.audit_order[: math.ceil(state.rules.audit * len(state.audit_order))]
     return next((state.trials[number] for number in chosen if state.trials[number].audited is None), None)
 

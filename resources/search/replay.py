@@ -1,8 +1,8 @@
 """A finished sweep under another strategy: the same trials in the same order, with their recorded curves.
 
-Nothing is trained: at each rung a trial reports its curve's value there. Where a curve ends before a rung that the strategy
-asks for, how it would have gone on is unknown: the trial ends there with its last known result, and the missing epochs are
-counted, as a measure of how far the replay can be trusted.
+Nothing is trained: at each rung a trial reports its curve's value there. Where a curve ends before a rung
+that the strategy asks for, how it would have gone on is unknown: the trial ends there with its last known
+result, and the missing epochs are counted, as a measure of how far the replay can be trusted.
 """
 
 import math
@@ -76,12 +76,20 @@ class Replayed:
 
 
 def curve_of(
-    spec: SweepSpec, points: Points, ended: Literal["stopped", "returned", "failed"], seconds_per_epoch: float = 1.0
+    spec: SweepSpec,
+    points: Points,
+    ended: Literal["stopped", "returned", "failed"],
+    seconds_per_epoch: float = 1.0,
 ) -> TrialCurve:
     """A trial's curve from its points; an objective that is no finite number ends it as failed there."""
     needed = {objective.metric for objective in spec.objectives} | set(spec.bounds)
     epochs = max(points[metric][-1][0] if points.get(metric) else 0 for metric in needed)
-    diverged = [epoch for objective in spec.objectives for epoch, value in points.get(objective.metric, ()) if not math.isfinite(value)]
+    diverged = [
+        epoch
+        for objective in spec.objectives
+        for epoch, value in points.get(objective.metric, ())
+        if not math.isfinite(value)
+    ]
     if diverged and min(diverged) <= epochs:
         return TrialCurve(points, min(diverged) - 1, "failed", seconds_per_epoch)
     return TrialCurve(points, epochs, ended, seconds_per_epoch)
@@ -126,7 +134,8 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
         epoch_seconds=lambda params: curves[params["trial"]].seconds_per_epoch,
         suggest=lambda number: {"trial": number},
     )
-    # The simulation trains every leg to its end, but a trial that failed or returned has no epochs after its end.
+    # The simulation trains every leg to its end, but a trial that failed or returned has no epochs after its
+    # end.
     beyond = {trial: epochs for trial, epochs in short.items() if curves[trial].ended != "stopped"}
     unknown = [epochs for trial, epochs in short.items() if trial not in beyond]
     ranked = ranking(found.state)
@@ -135,20 +144,26 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
     return Replayed(
         strategy=spec.strategy.model_dump(exclude_none=True, exclude_unset=False),
         trials=len(found.state.trials),
-        completed=sum(trial.status is Status.COMPLETED and trial.number not in short for trial in found.state.trials),
+        completed=sum(
+            trial.status is Status.COMPLETED and trial.number not in short for trial in found.state.trials
+        ),
         epochs=found.epochs - sum(beyond.values()),
         unknown_epochs=sum(unknown),
         unknown_trials=len(unknown),
         seconds=found.seconds,
-        worker_seconds=found.busy_seconds - sum(epochs * curves[trial].seconds_per_epoch for trial, epochs in beyond.items()),
+        worker_seconds=found.busy_seconds
+        - sum(epochs * curves[trial].seconds_per_epoch for trial, epochs in beyond.items()),
         winner=winner,
-        winner_epochs=min(spec.ladders[found.state.rules.bracket(winner)][rung], curves[winner].epochs) if winner is not None else 0,
+        winner_epochs=min(spec.ladders[found.state.rules.bracket(winner)][rung], curves[winner].epochs)
+        if winner is not None
+        else 0,
         winner_objective=result.value if result else None,
     )
 
 
 def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
-    """The sweep's spec under another strategy, for a replay of so many trials: of the search alone, without the final training.
+    """The sweep's spec under another strategy, for a replay of so many trials: of the search alone, without
+    the final training.
 
     Args:
         spec: as the sweep ran.
@@ -199,7 +214,12 @@ def _named(strategy: Any) -> tuple[str, dict[str, Any]]:
     if name not in names:
         raise InvalidInput(f"strategy = {name!r} is not accepted{did_you_mean(name, names)}: {accepted}")
     if settings is not None and not isinstance(settings, Mapping):
-        raise InvalidInput(f"strategy.{name} = {settings!r} is not accepted: give its settings by name, as {{min_budget: 3}}")
+        raise InvalidInput(
+            f"strategy.{name} = {settings!r} is not accepted: give its settings by name, as {{min_budget: 3}}"
+        )
     if name == "grid":
-        raise InvalidInput("strategy = 'grid' cannot be replayed: a grid has points of its own; replay random, which trains every trial")
+        raise InvalidInput(
+            "strategy = 'grid' cannot be replayed: a grid has points of its own; replay random, which "
+            "trains every trial"
+        )
     return name, dict(settings or {})

@@ -31,7 +31,9 @@ def seeds_of(spec: SweepSpec) -> int:
 
 
 def violation(spec: SweepSpec, values: dict[str, float]) -> float:
-    """How far metrics are out of their bounds: the sum of the excesses, each divided by the bound it exceeds (by 1 if that is 0)."""
+    """How far metrics are out of their bounds: the sum of the excesses, each divided by the bound it exceeds
+    (by 1 if that is 0).
+    """
     excess = 0.0
     for metric, bounds in spec.bounds.items():
         value = values[metric]

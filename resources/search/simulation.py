@@ -1,7 +1,8 @@
 """A whole search in virtual time: the decisions and suggestions of a real sweep, with simulated workers.
 
-Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It is for replaying a finished
-sweep under another strategy, for comparing strategies, and for running searches of ten thousand trials in seconds.
+Workers may differ in speed, be lost and be replaced; trials may crash, fail or end early. It is for replaying
+a finished sweep under another strategy, for comparing strategies, and for running searches of ten thousand
+trials in seconds.
 """
 
 import heapq
@@ -11,7 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.search.decide import Continue, Crashed, Event, Failed, Finish, Idle, Preempted, Reached, Returned, StartFinal, Wait, decide
+from resources.search.decide import (
+    Continue,
+    Crashed,
+    Event,
+    Failed,
+    Finish,
+    Idle,
+    Preempted,
+    Reached,
+    Returned,
+    StartFinal,
+    Wait,
+    decide,
+)
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Result, SearchState
 from resources.search.suggest import Params, Suggester, Tried
@@ -28,10 +42,12 @@ class SimulatedWorkers:
     Attributes:
         count: how many run at a time.
         speeds: each worker's speed is drawn evenly between these two; an epoch takes 1 / speed of its time.
-        mean_life: virtual seconds until a worker is lost, on average (exponentially distributed); None: never.
+        mean_life: virtual seconds until a worker is lost, on average (exponentially distributed); None:
+            never.
         replaced_after: virtual seconds until a lost worker is replaced.
         lease: virtual seconds until it is noticed that a worker is lost.
-        crash, fail, early: probabilities that training up to a rung ends in a crash, in a final failure, or in an early return.
+        crash, fail, early: probabilities that training up to a rung ends in a crash, in a final failure, or
+            in an early return.
     """
 
     count: int
@@ -122,13 +138,17 @@ class _Run:
         max_epochs: int | None,
         suggest: Callable[[int], Params] | None,
     ) -> None:
-        self._evaluate, self._workers, self._epoch_seconds, self._max_epochs = evaluate, workers, epoch_seconds, max_epochs
+        self._evaluate = evaluate
+        self._workers = workers
+        self._epoch_seconds = epoch_seconds
+        self._max_epochs = max_epochs
         self._rng = random.Random(seed)
         self._state = SearchState(rules_of(spec), max_trials(spec))
         self._suggester = Suggester(spec)
         self._suggest = suggest or self._sampled
         self._found = Simulation(self._state)
-        self._now, self._serial = 0.0, 0
+        self._now = 0.0
+        self._serial = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._waiting: dict[int, float] = {}  # idle worker to the moment it began to wait
         self._speed: dict[int, float] = {}
@@ -183,7 +203,9 @@ class _Run:
     def _begin_leg(self, worker: int, trial: int) -> None:
         rung = len(self._state.trial(trial).results)
         per_epoch = self._epoch_seconds(self._found.params[trial]) / self._speed[worker]
-        leg = _Leg(worker, trial, self._now, self._trained.get(trial, 0), self._state.ladder(trial)[rung], per_epoch)
+        leg = _Leg(
+            worker, trial, self._now, self._trained.get(trial, 0), self._state.ladder(trial)[rung], per_epoch
+        )
         self._legs[worker] = leg
         self._at(leg.began + (leg.to_epoch - leg.from_epoch) * per_epoch, lambda: self._end_leg(leg))
 
@@ -201,17 +223,25 @@ class _Run:
             self._waiting[leg.worker] = self._now
 
     def _outcome(self, leg: _Leg) -> Event:
-        chance, workers = self._rng.random(), self._workers
+        chance = self._rng.random()
+        workers = self._workers
         if chance < workers.crash:
             return Crashed(leg.trial)
         if chance < workers.crash + workers.fail:
             return Failed(leg.trial)
-        results = (self._evaluate(leg.trial, self._found.params[leg.trial], epoch) for epoch in range(leg.to_epoch, -1, -1))
+        results = (
+            self._evaluate(leg.trial, self._found.params[leg.trial], epoch)
+            for epoch in range(leg.to_epoch, -1, -1)
+        )
         result = next(results)
         if result is None:  # the curve ends before the rung: its last result counts there
             last = next((known for known in results if known is not None), None)
             return Returned(leg.trial, last) if last is not None else Failed(leg.trial)
-        return Returned(leg.trial, result) if chance < workers.crash + workers.fail + workers.early else Reached(leg.trial, result)
+        return (
+            Returned(leg.trial, result)
+            if chance < workers.crash + workers.fail + workers.early
+            else Reached(leg.trial, result)
+        )
 
     def _account(self, leg: _Leg, epoch: int) -> None:
         """Count a leg that was trained up to this epoch, which has a checkpoint."""
@@ -225,15 +255,22 @@ class _Run:
         self._speed[worker] = self._rng.uniform(*self._workers.speeds)
         self._waiting[worker] = self._now
         if self._workers.mean_life is not None:
-            self._at(self._now + self._rng.expovariate(1 / self._workers.mean_life), lambda: self._lose(worker))
+            self._at(
+                self._now + self._rng.expovariate(1 / self._workers.mean_life), lambda: self._lose(worker)
+            )
 
     def _lose(self, worker: int) -> None:
-        """A worker vanishes: this is noticed when its trial's lease runs out, and another worker comes later."""
+        """A worker vanishes: this is noticed when its trial's lease runs out, and another worker comes
+        later.
+        """
         self._found.lost_workers += 1
         if (leg := self._legs.pop(worker, None)) is not None:
-            self._account(leg, min(leg.from_epoch + int((self._now - leg.began) / leg.epoch_seconds), leg.to_epoch))
+            self._account(
+                leg, min(leg.from_epoch + int((self._now - leg.began) / leg.epoch_seconds), leg.to_epoch)
+            )
             self._at(self._now + self._workers.lease, lambda: self._miss(leg))
-            self._legs[-1 - leg.trial] = leg  # under a key that no worker has: the trial still counts as running
+            # under a key that no worker has: the trial still counts as running
+            self._legs[-1 - leg.trial] = leg
         self._stop_waiting(worker)
         self._at(self._now + self._workers.replaced_after, lambda: self._join(worker))
 

@@ -7,9 +7,12 @@ _Item = TypeVar("_Item")
 
 
 def spread(items: Sequence[_Item], limit: int) -> list[_Item]:
-    """At most ``limit`` of the items: a quarter are the first ones, the others are taken evenly from the rest."""
+    """At most ``limit`` of the items: a quarter are the first ones, the others are taken evenly from the
+    rest.
+    """
     if len(items) <= limit:
         return list(items)
     first = limit // 4
-    rest, wanted = items[first:], limit - first
+    rest = items[first:]
+    wanted = limit - first
     return [*items[:first], *(rest[index * len(rest) // wanted] for index in range(wanted))]

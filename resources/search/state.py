@@ -1,7 +1,7 @@
 """A sweep as the search sees it: its rules, its trials, and the results at every rung in order.
 
-:class:`SearchState` keeps what decisions need (which trials are best at a rung, paused there, or queued) in sorted lists,
-so that a decision among ten thousand trials costs O(log n).
+:class:`SearchState` keeps what decisions need (which trials are best at a rung, paused there, or queued) in
+sorted lists, so that a decision among ten thousand trials costs O(log n).
 """
 
 from bisect import bisect_left, insort
@@ -30,7 +30,9 @@ class Control(StrEnum):
     PAUSE = "pause"  # hand out no trials; running ones are given back with a checkpoint
     STOP = "stop"  # end the search with the results so far
     YIELD = (
-        "yield"  # of one trial alone: a more important sweep wants its place, or its project's GPU-hours are used up; it is given back at
+        # of one trial alone: a more important sweep wants its place, or its project's GPU-hours are used up;
+        # it is given back at
+        "yield"
     )
     # the end of its epoch, however long that takes
 
@@ -46,9 +48,9 @@ class Halving:
 class MedianStop:
     """A trial worse than a quantile of the others' results at the same epoch stops.
 
-    After Golovin et al., KDD 2017, section 3.2.2, with two differences. The paper compares a trial's best value so far with
-    the running averages of completed trials; here both are the objective's summary, and every trial counts that has a
-    result at the epoch.
+    After Golovin et al., KDD 2017, section 3.2.2, with two differences. The paper compares a trial's best
+    value so far with the running averages of completed trials; here both are the objective's summary, and
+    every trial counts that has a result at the epoch.
 
     Attributes:
         min_trials: results at the epoch below which no trial is stopped.
@@ -77,7 +79,8 @@ class Rules:
     """The rules of a sweep's search.
 
     Attributes:
-        ladders: epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the same epoch.
+        ladders: epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the
+            same epoch.
         weights: in what proportion new trials are distributed among the ladders.
         maximize: for each objective, whether larger is better; trials are ranked by the first.
         early_stopping: how trials are stopped before the last rung; None if there is only one rung.
@@ -131,8 +134,9 @@ class Result:
 class TrialState:
     """One trial: ``results[k]`` is what it reported at rung k, None where it failed there.
 
-    ``audited`` is None, or how many results the trial had when it was pruned: later results are the audit's, and do not
-    count in any decision. ``final`` is None for the search's trials; those of the final training have the number of their seed, from 0.
+    ``audited`` is None, or how many results the trial had when it was pruned: later results are the audit's,
+    and do not count in any decision. ``final`` is None for the search's trials; those of the final training
+    have the number of their seed, from 0.
     """
 
     number: int
@@ -150,21 +154,27 @@ class TrialState:
 
 
 Place = tuple[int, float, int]
-"""A result's place at its rung: first feasible results by objective, then infeasible ones by violation, then failures; ties by number."""
+"""A result's place at its rung: first feasible results by objective, then infeasible ones by violation, then
+failures; ties by number.
+"""
 
 
 @dataclass
 class Rung:
-    """The results at one rung of one bracket, best first, and the results of the trials that are paused there."""
+    """The results at one rung of one bracket, best first, and the results of the trials that are paused
+    there.
+    """
 
     results: list[Place] = field(default_factory=list)
     paused: list[Place] = field(default_factory=list)
 
 
 class SearchState:
-    """A sweep between two events. Its trials are numbered from 0 without a gap, and are in that order: first those of the search, then
-    those of the final training, which begins when the search has no more to do. The latter are in ``finals`` alone, so that no ranking,
-    no rung and no sampler ever sees them.
+    """A sweep between two events.
+
+    Its trials are numbered from 0 without a gap, and are in that order: first those of the search, then those
+    of the final training, which begins when the search has no more to do. The latter are in ``finals`` alone,
+    so that no ranking, no rung and no sampler ever sees them.
 
     Args:
         rules: of the search.
@@ -173,20 +183,28 @@ class SearchState:
         control: what the sweep's user wants it to do.
     """
 
-    def __init__(self, rules: Rules, max_trials: int, trials: Iterable[TrialState] = (), control: Control = Control.RUN) -> None:
-        self.rules, self.max_trials, self.control = rules, max_trials, control
+    def __init__(
+        self, rules: Rules, max_trials: int, trials: Iterable[TrialState] = (), control: Control = Control.RUN
+    ) -> None:
+        self.rules = rules
+        self.max_trials = max_trials
+        self.control = control
         self.trials: list[TrialState] = []
         self.finals: list[TrialState] = []
-        self.queued: list[tuple[int, int]] = []  # (minus its number of results, number): the trial with the most results comes first
+        # (minus its number of results, number): the trial with the most results comes first
+        self.queued: list[tuple[int, int]] = []
         self.suggested: list[int] = []
         self.running = self.audits_running = 0
-        self.audit_order: list[int] | None = None  # pruned trials in the order in which they are audited; None until computed
+        # pruned trials in the order in which they are audited; None until computed
+        self.audit_order: list[int] | None = None
         self.rungs = [[Rung() for _ in ladder] for ladder in rules.ladders]  # of every bracket
         # Every rung that trials can be paused at, those with the most epochs first.
         self.rungs_from_the_top = [
             self.rungs[bracket][rung]
             for _, bracket, rung in sorted(
-                (-epochs, bracket, rung) for bracket, ladder in enumerate(rules.ladders) for rung, epochs in enumerate(ladder[:-1])
+                (-epochs, bracket, rung)
+                for bracket, ladder in enumerate(rules.ladders)
+                for rung, epochs in enumerate(ladder[:-1])
             )
         ]
         for trial in trials:
@@ -198,7 +216,9 @@ class SearchState:
         return self.trials[number] if number < searched else self.finals[number - searched]
 
     def ladder(self, number: int) -> tuple[int, ...]:
-        """Epochs at each rung of a trial, of the search or of the final training; the latter has one rung, at its end."""
+        """Epochs at each rung of a trial, of the search or of the final training; the latter has one rung, at
+        its end.
+        """
         final = self.rules.final
         return (final.epochs,) if final and number >= len(self.trials) else self.rules.ladder(number)
 
@@ -221,11 +241,16 @@ class SearchState:
 
     def put(self, trial: TrialState) -> None:
         """Replace a trial by its new state, or append a new one."""
-        among, index = (self.trials, trial.number) if trial.final is None else (self.finals, trial.number - len(self.trials))
+        among, index = (
+            (self.trials, trial.number)
+            if trial.final is None
+            else (self.finals, trial.number - len(self.trials))
+        )
         if index == len(among):
             among.append(trial)
         else:
-            before, among[index] = among[index], trial
+            before = among[index]
+            among[index] = trial
             for ordered, entry in self._entries(before):
                 _remove(ordered, entry)
             self._count_running(before, -1)
@@ -245,7 +270,10 @@ class SearchState:
             case Status.SUGGESTED:
                 yield self.suggested, trial.number
             case Status.PAUSED:
-                yield self.rung(trial.number, len(trial.results) - 1).paused, self.place(trial.number, trial.results[-1])
+                yield (
+                    self.rung(trial.number, len(trial.results) - 1).paused,
+                    self.place(trial.number, trial.results[-1]),
+                )
 
     def _count_running(self, trial: TrialState, change: int) -> None:
         if trial.status is Status.RUNNING:
@@ -261,7 +289,9 @@ def _remove(ordered: list, item: object) -> None:
 
 
 def _bracket_cycle(weights: tuple[int, ...]) -> tuple[int, ...]:
-    """Brackets in the order in which trials enter them: interleaved, the one that lacks most of its share first."""
+    """Brackets in the order in which trials enter them: interleaved, the one that lacks most of its share
+    first.
+    """
     cycle: list[int] = []
     given = [0] * len(weights)
     for turn in range(1, sum(weights) + 1):

@@ -1,8 +1,8 @@
 """A sweep as Optuna sees it: a storage in memory whose trials are replaced as the sweep goes on.
 
-Optuna's own storages never change a finished trial. To a sampler a paused trial is finished (pruned, with its results), but
-it may be promoted a minute later. So the sweep has a storage of its own. It also shows no more trials than a sampler can
-handle in good time (:data:`HISTORY`).
+Optuna's own storages never change a finished trial. To a sampler a paused trial is finished (pruned, with its
+results), but it may be promoted a minute later. So the sweep has a storage of its own. It also shows no more
+trials than a sampler can handle in good time (:data:`HISTORY`).
 """
 
 import copy
@@ -20,10 +20,12 @@ from optuna.trial import FrozenTrial, TrialState
 from resources.search.spread import spread
 
 HISTORY = {"tpe": 500, "gp": 200}
-"""Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the rest.
+"""Finished trials that a sampler sees at most: a quarter of them the best, the others spread evenly over the
+rest.
 
-TPE builds its good model from at most the 25 best trials, however long the history is (Optuna's ``default_gamma``), and its
-bad model from a density, for which a sample suffices. A Gaussian process takes time with the cube of its history.
+TPE builds its good model from at most the 25 best trials, however long the history is (Optuna's
+``default_gamma``), and its bad model from a density, for which a sample suffices. A Gaussian process takes
+time with the cube of its history.
 """
 
 IN_FLIGHT = {"gp": 64}
@@ -34,7 +36,9 @@ _NAME = "sweep"
 
 
 class SweepStorage(BaseStorage):
-    """One study. A trial's id is its number in the sweep; trials of earlier sweeps have larger numbers than all of these.
+    """One study.
+
+    A trial's id is its number in the sweep; trials of earlier sweeps have larger numbers than all of these.
 
     Args:
         maximize: for each objective, whether larger is better.
@@ -42,16 +46,21 @@ class SweepStorage(BaseStorage):
         in_flight: how many running trials are shown at most; None: all.
     """
 
-    def __init__(self, maximize: Sequence[bool], limit: int | None = None, in_flight: int | None = None) -> None:
-        self._directions = [StudyDirection.MAXIMIZE if larger else StudyDirection.MINIMIZE for larger in maximize]
-        self._limit, self._in_flight = limit, in_flight
+    def __init__(
+        self, maximize: Sequence[bool], limit: int | None = None, in_flight: int | None = None
+    ) -> None:
+        self._directions = [
+            StudyDirection.MAXIMIZE if larger else StudyDirection.MINIMIZE for larger in maximize
+        ]
+        self._limit = limit
+        self._in_flight = in_flight
         self._trials: dict[int, FrozenTrial] = {}
         self._finished: list[tuple[Any, int]] = []  # (how good, id), best first
         self._order: dict[int, Any] = {}
         self._shown: list[FrozenTrial] | None = None
         self.attrs: dict[str, Any] = {}
         self.next_number = 0
-        """The number of the trial that is asked for next; it does not follow from the trials, as not all of them may be shown."""
+        """The next trial's number. It does not follow from the trials, as the study may hold only some."""
 
     def put(self, trial: FrozenTrial, number: int, order: Any) -> None:
         """Show this trial under this number from now on; ``order`` sorts finished trials, the best first."""
@@ -87,11 +96,16 @@ class SweepStorage(BaseStorage):
         for number in [known for known in self._trials if first <= known < end]:
             self.take_out(number)
 
-    def get_all_trials(self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
         if self._shown is None:
             unfinished = sorted(number for number in self._trials if number not in self._order)
             finished = [number for _, number in self._finished]
-            kept = spread(finished, self._limit or len(finished)) + unfinished[-(self._in_flight or len(unfinished)) :]
+            kept = (
+                spread(finished, self._limit or len(finished))
+                + unfinished[-(self._in_flight or len(unfinished)) :]
+            )
             self._shown = [self._trials[number] for number in sorted(kept)]
         trials = self._shown if states is None else [trial for trial in self._shown if trial.state in states]
         return copy.deepcopy(trials) if deepcopy else trials
@@ -107,12 +121,16 @@ class SweepStorage(BaseStorage):
         self.put(trial, self.next_number, order=None)
         return self.next_number
 
-    def set_trial_param(self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution) -> None:
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+    ) -> None:
         trial = self._trials[trial_id]
         trial.params[param_name] = distribution.to_external_repr(param_value_internal)
         trial.distributions[param_name] = distribution
 
-    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
         trial = self._trials[trial_id]
         if state == TrialState.RUNNING and trial.state != TrialState.WAITING:
             return False
@@ -146,9 +164,13 @@ class SweepStorage(BaseStorage):
         return _NAME
 
     def _refuse(self, *args: Any, **given: Any) -> Any:
-        raise NotImplementedError("a sweep is one study without user attributes, whose trials report to the sweep")
+        raise NotImplementedError(
+            "a sweep is one study without user attributes, whose trials report to the sweep"
+        )
 
-    get_all_studies = create_new_study = delete_study = set_study_user_attr = set_trial_intermediate_value = _refuse
+    get_all_studies = create_new_study = delete_study = set_study_user_attr = set_trial_intermediate_value = (
+        _refuse
+    )
 
 
 FIRST_EARLIER = 1_000_000
@@ -159,11 +181,15 @@ _FIRST_REFUSED = 2_000_000
 
 def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None" = None) -> "optuna.Study":
     """Optuna's study of a sweep: to ask ``sampler`` for params, or to draw figures."""
-    return optuna.load_study(study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner())
+    return optuna.load_study(
+        study_name=_NAME, storage=storage, sampler=sampler, pruner=optuna.pruners.NopPruner()
+    )
 
 
 def new_trial(state: TrialState, *, violation: float | None = None, **given: Any) -> FrozenTrial:
-    """A trial as Optuna keeps it. Its own constructor needs every field, and its helper checks each one again.
+    """A trial as Optuna keeps it.
+
+    Its own constructor needs every field, and its helper checks each one again.
 
     Args:
         state: it is in, to Optuna.
@@ -172,8 +198,12 @@ def new_trial(state: TrialState, *, violation: float | None = None, **given: Any
     """
     began = datetime.now(UTC)
     fields: dict[str, Any] = {"number": -1, "trial_id": -1, "value": None, "datetime_start": began}
-    fields |= {name: {} for name in ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")}
-    trial = FrozenTrial(state=state, datetime_complete=began if state.is_finished() else None, **{**fields, **given})
+    fields |= {
+        name: {} for name in ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")
+    }
+    trial = FrozenTrial(
+        state=state, datetime_complete=began if state.is_finished() else None, **{**fields, **given}
+    )
     if violation is not None:
         trial.set_constraint("bounds", violation)
     return trial

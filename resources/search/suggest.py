@@ -1,9 +1,10 @@
-"""Hyperparameters for new trials: the points to try first, then a random point, the next of a grid, or one of Optuna's samplers.
+"""Hyperparameters for new trials: the points to try first, then a random point, the next of a grid, or one of
+Optuna's samplers.
 
-A suggestion depends only on the spec's seed, the trial's number and the results so far, so that the same results in the same
-order give the same search again. Trials that are running, queued or suggested are shown to the sampler as running, so that
-parallel suggestions differ: TPE counts them as bad (a constant liar), the Gaussian process integrates over their possible
-results (qLogEI).
+A suggestion depends only on the spec's seed, the trial's number and the results so far, so that the same
+results in the same order give the same search again. Trials that are running, queued or suggested are shown
+to the sampler as running, so that parallel suggestions differ: TPE counts them as bad (a constant liar), the
+Gaussian process integrates over their possible results (qLogEI).
 """
 
 import inspect
@@ -21,7 +22,16 @@ from resources.search.rules import rules_of
 from resources.search.state import Result, Status, TrialState
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.functions import import_sampler
-from resources.sweep_spec.points import Params, Space, active, grid_point, nearest_step, order, sample, satisfies
+from resources.sweep_spec.points import (
+    Params,
+    Space,
+    active,
+    grid_point,
+    nearest_step,
+    order,
+    sample,
+    satisfies,
+)
 from resources.sweep_spec.space import FloatRange, IntRange, Parameter, choice_name, is_same
 from resources.sweep_spec.strategy import STARTUP_TRIALS, Bohb, GridSearch
 
@@ -70,17 +80,24 @@ class Suggester:
     """
 
     def __init__(self, spec: SweepSpec, earlier: Sequence[Earlier] = ()) -> None:
-        self._spec, self._rules = spec, rules_of(spec)
+        self._spec = spec
+        self._rules = rules_of(spec)
         self._sampler_name, self._options = spec.sampler
-        self.needs_history = not isinstance(spec.strategy.chosen, GridSearch) and self._sampler_name != "random"
+        self.needs_history = (
+            not isinstance(spec.strategy.chosen, GridSearch) and self._sampler_name != "random"
+        )
         """Whether what is suggested depends on results."""
         self.takes_long = self.needs_history or bool(spec.constraints)
         """Whether it is chosen ahead of time, outside of any transaction."""
-        self._by_rung = isinstance(spec.strategy.chosen, Bohb) or (self._sampler_name == "gp" and len(spec.budgets) > 1)
+        self._by_rung = isinstance(spec.strategy.chosen, Bohb) or (
+            self._sampler_name == "gp" and len(spec.budgets) > 1
+        )
         self._earlier = earlier
         self._seen: list[TrialState] = []
         self._rungs = sorted({epochs for ladder in self._rules.ladders for epochs in ladder})
-        self._at_epochs: Counter[int] = Counter(rung for trial in earlier if (rung := self._rung_of(trial)) is not None)
+        self._at_epochs: Counter[int] = Counter(
+            rung for trial in earlier if (rung := self._rung_of(trial)) is not None
+        )
         self._level: int | None = None
         self._complete_only = self._sampler_name == "gp" or len(spec.objectives) > 1
         self._failed: dict[int, Tried] = {}
@@ -94,13 +111,19 @@ class Suggester:
         storage = self._shown()
         storage.attrs = dict(sweep_attrs)
         storage.drop_from(len(trials))  # suggestions that were not used: another worker was faster
-        changed = [tried for tried in trials if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state]
+        changed = [
+            tried
+            for tried in trials
+            if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state
+        ]
         for tried in changed:
             if tried.state.number < len(self._seen):
                 self._at_epochs.subtract(self._reached(self._seen[tried.state.number]).keys())
             self._at_epochs.update(self._reached(tried.state).keys())
         if self._by_rung and (level := self._highest_populated()) != self._level:
-            self._level, self._worst, changed = level, None, list(trials)
+            self._level = level
+            self._worst = None
+            changed = list(trials)
             self._show_earlier()
         for tried in changed:
             self._show(tried)
@@ -137,7 +160,8 @@ class Suggester:
             if satisfies(self._spec, params):
                 return params
         raise InvalidInput(
-            f"constraints = {list(self._spec.constraints)} leave hardly a point of the space: none of {_RANDOM_TRIES} at random satisfies "
+            f"constraints = {list(self._spec.constraints)} leave hardly a point of the space: none of "
+            f"{_RANDOM_TRIES} at random satisfies "
             "them; narrow the ranges to where they hold"
         )
 
@@ -146,15 +170,20 @@ class Suggester:
         return self._spec.start_from[number] if number < len(self._spec.start_from) else {}
 
     def _ask(self, number: int, attempt: int) -> Suggestion | None:
-        """One suggestion, or None if it breaks a constraint. Until the next :meth:`learn` it counts as in flight.
+        """One suggestion, or None if it breaks a constraint.
 
-        So does a refused one until another is found: otherwise a sampler that maximises would find the same point again.
+        Until the next :meth:`learn` it counts as in flight.
+
+        So does a refused one until another is found: otherwise a sampler that maximises would find the same
+        point again.
         """
         from resources.search.study import study_on
 
         storage = self._shown()
         storage.next_number = number
-        sampler = _make_sampler(self._sampler_name, self._options, self._spec, self._seed(number, attempt), self._enough)
+        sampler = _make_sampler(
+            self._sampler_name, self._options, self._spec, self._seed(number, attempt), self._enough
+        )
         study = study_on(storage, sampler)
         first = self._start_from(number)
         if first:
@@ -164,17 +193,32 @@ class Suggester:
         for name in order(self._spec.space):
             parameter = self._spec.space[name]
             if active(self._spec.space, name, params):
-                suggested = parameter.value if parameter.is_fixed else _value(asked, name, parameter, self._distributions[name])
-                params[name] = first.get(name, suggested)  # Optuna's whole numbers go through doubles, the spec's own are exact
-        attrs = {} if self._sampler_name in _STATELESS else _plain(storage.get_trial(asked._trial_id).system_attrs)
+                suggested = (
+                    parameter.value
+                    if parameter.is_fixed
+                    else _value(asked, name, parameter, self._distributions[name])
+                )
+                # Optuna's whole numbers go through doubles, the spec's own are exact
+                params[name] = first.get(name, suggested)
+        attrs = (
+            {}
+            if self._sampler_name in _STATELESS
+            else _plain(storage.get_trial(asked._trial_id).system_attrs)
+        )
         if not satisfies(self._spec, params):
             storage.refuse(number, attempt)
             return None
-        return Suggestion({name: params[name] for name in self._spec.space if name in params}, attrs, dict(storage.attrs))
+        return Suggestion(
+            {name: params[name] for name in self._spec.space if name in params}, attrs, dict(storage.attrs)
+        )
 
     @cached_property
     def _distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
-        return {name: distribution_of(parameter) for name, parameter in self._spec.space.items() if not parameter.is_fixed}
+        return {
+            name: distribution_of(parameter)
+            for name, parameter in self._spec.space.items()
+            if not parameter.is_fixed
+        }
 
     def _seed(self, number: int, attempt: int) -> int:
         return (self._spec.seed * 1_000_003 + number + attempt * 7_919_317) % 2**32
@@ -184,25 +228,34 @@ class Suggester:
             load_optuna()
             from resources.search.study import HISTORY, IN_FLIGHT, SweepStorage
 
-            self._storage = SweepStorage(self._rules.maximize, HISTORY.get(self._sampler_name), IN_FLIGHT.get(self._sampler_name))
+            self._storage = SweepStorage(
+                self._rules.maximize, HISTORY.get(self._sampler_name), IN_FLIGHT.get(self._sampler_name)
+            )
             self._show_earlier()
         return self._storage
 
     @property
     def _enough(self) -> int:
-        """Finished trials that a model needs: N_min + 2 = d + 3 on a rung (BOHB, section 3.2), else Optuna's default."""
+        """Finished trials that a model needs: N_min + 2 = d + 3 on a rung (BOHB, section 3.2), else Optuna's
+        default.
+        """
         return len(self._spec.space) + 3 if self._by_rung else STARTUP_TRIALS
 
     def _highest_populated(self) -> int | None:
         """The most epochs at which enough trials for a model have results; None if there are none."""
-        return max((epochs for epochs, count in self._at_epochs.items() if count >= self._enough), default=None)
+        return max(
+            (epochs for epochs, count in self._at_epochs.items() if count >= self._enough), default=None
+        )
 
     def _rung_of(self, trial: Earlier) -> int | None:
-        """The highest rung of this sweep that an earlier trial was trained to; None if it was trained for less than the lowest."""
+        """The highest rung of this sweep that an earlier trial was trained to; None if it was trained for
+        less than the lowest.
+        """
         return max((epochs for epochs in self._rungs if epochs <= trial.epochs), default=None)
 
     def _show(self, tried: Tried) -> None:
-        trial, reached = tried.state, self._reached(tried.state)
+        trial = tried.state
+        reached = self._reached(tried.state)
         in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
         if trial.status is Status.FAILED:  # whatever its results were: it gets no more
             self._failed[trial.number] = tried
@@ -217,24 +270,43 @@ class Suggester:
         if self._by_rung and self._complete_only:
             # Trained for less than the level: it has no result there.
             return self._shown().take_out(trial.number)
-        # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those below the level
-        # show it where not to search. A model of only the level's few trials would not know where the search has been.
-        return self._put_result(trial.number, tried, epochs, result, complete=trial.status is Status.COMPLETED and not self._by_rung)
+        # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those
+        # below the level
+        # show it where not to search. A model of only the level's few trials would not know where the search
+        # has been.
+        return self._put_result(
+            trial.number,
+            tried,
+            epochs,
+            result,
+            complete=trial.status is Status.COMPLETED and not self._by_rung,
+        )
 
     def _reached(self, trial: TrialState) -> dict[int, Result]:
         """The results of a trial by their epochs."""
         ladder = self._rules.ladder(trial.number)
-        return {epochs: result for epochs, result in zip(ladder, trial.results, strict=False) if result is not None}
+        return {
+            epochs: result
+            for epochs, result in zip(ladder, trial.results, strict=False)
+            if result is not None
+        }
 
-    def _put_result(self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool) -> None:
+    def _put_result(
+        self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool
+    ) -> None:
         signs = [-1.0 if larger else 1.0 for larger in self._rules.maximize]
         known = self._worst or list(result.values)
-        self._worst = [sign * max(sign * old, sign * new) for sign, old, new in zip(signs, known, result.values, strict=True)]
+        self._worst = [
+            sign * max(sign * old, sign * new)
+            for sign, old, new in zip(signs, known, result.values, strict=True)
+        ]
         order = (result.violation > 0, result.violation, -epochs, signs[0] * result.value)
         if complete:
             self._put(number, tried, "COMPLETE", order, result.violation, values=result.values)
         else:
-            self._put(number, tried, "PRUNED", order, result.violation, intermediate_values={epochs: result.value})
+            self._put(
+                number, tried, "PRUNED", order, result.violation, intermediate_values={epochs: result.value}
+            )
 
     def _put_failed(self, number: int, tried: Tried) -> None:
         """Show a failed trial as pruned before its first epoch, which to TPE is the worst.
@@ -250,9 +322,17 @@ class Suggester:
             self._put(number, tried, "COMPLETE", last, 0.0, values=self._worst)
 
     def _put(
-        self, number: int, tried: Tried | Earlier, state: str, order: Any = None, violation: float | None = None, **results: Any
+        self,
+        number: int,
+        tried: Tried | Earlier,
+        state: str,
+        order: Any = None,
+        violation: float | None = None,
+        **results: Any,
     ) -> None:
-        """Show a trial under this number, in this state of Optuna's; ``order`` is its place among the finished ones."""
+        """Show a trial under this number, in this state of Optuna's; ``order`` is its place among the
+        finished ones.
+        """
         from resources.search.study import new_trial
 
         params = searched(self._spec.space, tried.params)
@@ -274,9 +354,14 @@ class Suggester:
             if self._by_rung and self._complete_only and rung != self._level:
                 self._shown().take_out(FIRST_EARLIER + index)
                 continue
-            # With the epochs it was trained for: a trial that was paused early there must not count for more than one paused late here.
-            whole = rung == (self._level if self._by_rung else self._rungs[-1]) or len(self._rules.maximize) > 1
-            self._put_result(FIRST_EARLIER + index, trial, min(trial.epochs, self._rungs[-1]), trial.result, complete=whole)
+            # With the epochs it was trained for: a trial that was paused early there must not count for more
+            # than one paused late here.
+            whole = (
+                rung == (self._level if self._by_rung else self._rungs[-1]) or len(self._rules.maximize) > 1
+            )
+            self._put_result(
+                FIRST_EARLIER + index, trial, min(trial.epochs, self._rungs[-1]), trial.result, complete=whole
+            )
 
 
 @cache
@@ -293,14 +378,19 @@ def load_optuna() -> Any:
 _STATELESS = ("tpe", "gp")
 
 
-def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int, startup: int) -> "optuna.samplers.BaseSampler":
+def _make_sampler(
+    name: str, options: dict[str, Any], spec: SweepSpec, seed: int, startup: int
+) -> "optuna.samplers.BaseSampler":
     samplers = load_optuna().samplers
     conditional = any(parameter.when for parameter in spec.space.values())
     match name:
         case "tpe":
-            # multivariate: parameters interact; group: those of a branch are learned from the trials that have them.
+            # multivariate: parameters interact; group: those of a branch are learned from the trials that
+            # have them.
             together = {} if len(spec.objectives) > 1 else {"multivariate": True, "group": conditional}
-            return samplers.TPESampler(**{"constant_liar": True, "n_startup_trials": startup, **together, "seed": seed, **options})
+            return samplers.TPESampler(
+                **{"constant_liar": True, "n_startup_trials": startup, **together, "seed": seed, **options}
+            )
         case "gp":
             return samplers.GPSampler(**{"n_startup_trials": startup, "seed": seed, **options})
     kind = import_sampler(name)
@@ -313,13 +403,18 @@ def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int
 
 
 def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
-    """A parameter's range or choices as a distribution of Optuna's, which knows lists and mappings by their names."""
-    distributions, given = load_optuna().distributions, parameter.chosen
+    """A parameter's range or choices as a distribution of Optuna's, which knows lists and mappings by their
+    names.
+    """
+    distributions = load_optuna().distributions
+    given = parameter.chosen
     if isinstance(given, FloatRange):
         return distributions.FloatDistribution(given.low, given.high, log=given.log, step=given.step)
     if isinstance(given, IntRange):
         # Optuna has no steps on a logarithmic scale: the nearest is taken of what it suggests.
-        return distributions.IntDistribution(given.low, given.high, log=given.log, step=1 if given.log else given.step)
+        return distributions.IntDistribution(
+            given.low, given.high, log=given.log, step=1 if given.log else given.step
+        )
     return distributions.CategoricalDistribution([choice_name(choice) for choice in given])
 
 
@@ -335,10 +430,15 @@ def _known_as(parameter: Parameter, value: Any) -> Any:
 
 def _value(asked: "optuna.Trial", name: str, parameter: Parameter, distribution: Any) -> Any:
     if parameter.float_ is not None:
-        return asked.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+        return asked.suggest_float(
+            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+        )
     if parameter.int_ is not None:
-        drawn = asked.suggest_int(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-        return nearest_step(parameter.int_, drawn)  # within the range, too: 2**63 - 1 becomes 2**63 in a double
+        drawn = asked.suggest_int(
+            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+        )
+        # within the range, too: 2**63 - 1 becomes 2**63 in a double
+        return nearest_step(parameter.int_, drawn)
     chosen = asked.suggest_categorical(name, distribution.choices)
     return (parameter.choices or [])[distribution.choices.index(chosen)]
 

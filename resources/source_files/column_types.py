@@ -18,7 +18,8 @@ _FAMILIES: dict[str, list[Callable[[pa.DataType], bool]]] = {
 
 
 def united_type(one: pa.DataType, other: pa.DataType, *, optional: bool = False) -> pa.DataType:
-    """The type that holds the values of both; of whole numbers and fractions a double, whose values are looked at as they are read.
+    """The type that holds the values of both; of whole numbers and fractions a double, whose values are
+    looked at as they are read.
 
     Raises:
         Unlike: there is none that would not make something else of them.
@@ -29,11 +30,19 @@ def united_type(one: pa.DataType, other: pa.DataType, *, optional: bool = False)
         return other
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         return _united_struct(one, other, optional)
-    if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
+    if (
+        pa.types.is_fixed_size_list(one)
+        and pa.types.is_fixed_size_list(other)
+        and one.list_size == other.list_size
+    ):
         return pa.list_(united_type(one.value_type, other.value_type, optional=optional), one.list_size)
     if is_list(one) and is_list(other):
         item = united_type(one.value_type, other.value_type, optional=optional)
-        return pa.large_list(item) if pa.types.is_large_list(one) or pa.types.is_large_list(other) else pa.list_(item)
+        return (
+            pa.large_list(item)
+            if pa.types.is_large_list(one) or pa.types.is_large_list(other)
+            else pa.list_(item)
+        )
     if isinstance(one, pa.BaseExtensionType) or isinstance(other, pa.BaseExtensionType):
         return united_type(_storage(one), _storage(other), optional=optional)
     if pa.types.is_decimal(one) and pa.types.is_decimal(other):
@@ -67,15 +76,19 @@ def _united_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Of one family alone: across them Arrow makes binary of text, and double of decimals."""
     if pa.types.is_timestamp(one) and one.tz != other.tz:
-        return _unified(pa.timestamp(one.unit, "UTC"), pa.timestamp(other.unit, "UTC"))  # the same moments, in the one zone of all
+        # the same moments, in the one zone of all
+        return _unified(pa.timestamp(one.unit, "UTC"), pa.timestamp(other.unit, "UTC"))
     if pa.uint64() in (one, other) and pa.types.is_integer(one):
-        return pa.uint64()  # of which Arrow makes int64; but ids of 20 digits are more likely than numbers below zero beside it
+        # of which Arrow makes int64; but ids of 20 digits are more likely than numbers below zero beside it
+        return pa.uint64()
     both = [pa.schema([("x", kind)]) for kind in (one, other)]
     return pa.unify_schemas(both, promote_options="permissive").field("x").type
 
 
 def _family(kind: pa.DataType) -> Any:
-    """What is equal of types of which one can hold the values of another; None of a type that goes with no other."""
+    """What is equal of types of which one can hold the values of another; None of a type that goes with no
+    other.
+    """
     if pa.types.is_timestamp(kind):
         return "timestamp", kind.tz is not None
     for name, is_members in _FAMILIES.items():
@@ -98,7 +111,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def canonical_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a snapshot holds such values in: plain, and of a decimal int64 where it has no fractions, else double.
+    """The type that a snapshot holds such values in: plain, and of a decimal int64 where it has no fractions,
+    else double.
 
     Raises:
         Unlike: it cannot hold them, or they are all null and no type is known.
@@ -130,7 +144,9 @@ def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
     if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
         return pa.large_list(_with_leaves(kind.value_type, change))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _with_leaves(field.type, change)) for field in fields_of(kind)])
+        return pa.struct(
+            [pa.field(field.name, _with_leaves(field.type, change)) for field in fields_of(kind)]
+        )
     return change(kind)
 
 
@@ -139,6 +155,11 @@ def _canonical_leaf(kind: pa.DataType) -> pa.DataType:
         return canonical_type(_storage(kind))
     if pa.types.is_decimal(kind):
         return pa.int64() if kind.scale <= 0 else pa.float64()
-    if pa.types.is_union(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind) or pa.types.is_map(kind):
+    if (
+        pa.types.is_union(kind)
+        or pa.types.is_interval(kind)
+        or pa.types.is_null(kind)
+        or pa.types.is_map(kind)
+    ):
         raise Unlike(str(kind))
     return kind

@@ -1,4 +1,6 @@
-"""What columns files say they have, before a row is read; their union; and rows brought to it, each value as it was or refused."""
+"""What columns files say they have, before a row is read; their union; and rows brought to it, each value as
+it was or refused.
+"""
 
 import re
 from collections import Counter
@@ -14,7 +16,10 @@ from resources.source_files.column_types import plain_type, united_type
 from resources.source_files.texts import wider
 
 _LEFTOVER_INDEX = re.compile(r"__index_level_\d+__")
-_SAME = "give files of the same columns, or sql with read_csv or read_parquet('…', union_by_name = true), which fills with null"
+_SAME = (
+    "give files of the same columns, or sql with read_csv or read_parquet('…', union_by_name = true), "
+    "which fills with null"
+)
 _WAYS = "write it with one type, or give sql with a cast"
 
 
@@ -23,8 +28,10 @@ class Columns:
     """The columns of one file.
 
     Attributes:
-        types: as :func:`plain_type` gives them; null where the file holds no value from which a type could be told.
-        large: names of those with whole numbers beyond 2**53, as far as a text format knows. Of Parquet the rows tell.
+        types: as :func:`plain_type` gives them; null where the file holds no value from which a type could be
+            told.
+        large: names of those with whole numbers beyond 2**53, as far as a text format knows. Of Parquet the
+            rows tell.
         optional: whether a column, or a field of a struct, that is not there is null, as a key of JSON is.
         texts: names of those that can be read as the texts that are written there, as all of a CSV file can.
     """
@@ -36,9 +43,11 @@ class Columns:
 
 
 def is_leftover_index(name: str) -> bool:
-    """Whether a column is the index of a pandas frame that was filtered or sorted: where its rows stood before, which says nothing of them.
+    """Whether a column is the index of a pandas frame that was filtered or sorted: where its rows stood
+    before, which says nothing of them.
 
-    The name alone tells. The metadata that names such columns, too, is lost where another tool has written the rows.
+    The name alone tells. The metadata that names such columns, too, is lost where another tool has written
+    the rows.
     """
     return _LEFTOVER_INDEX.fullmatch(name) is not None
 
@@ -50,7 +59,8 @@ def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
-    """Unite the columns of files, each with its name as people know it; columns are in the order in which they are first there.
+    """Unite the columns of files, each with its name as people know it; columns are in the order in which
+    they are first there.
 
     Of texts alone the union is the type that they have within one file, where numbers beside words are texts.
 
@@ -78,10 +88,14 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
         if missing and not columns.optional:
             also = f" (and has {more} more)" if more else ""
             raise InvalidInput(
-                f"{field} is not accepted: {shown} has no column {missing[0]!r}, which {shown_of_column[missing[0]]} has{also}; {_SAME}"
+                f"{field} is not accepted: {shown} has no column {missing[0]!r}, which "
+                f"{shown_of_column[missing[0]]} has{also}; {_SAME}"
             )
         if more and shown_of_all is not None:
-            raise InvalidInput(f"{field} is not accepted: {shown_of_all} has no column {more[0]!r}, which {shown} has; {_SAME}")
+            raise InvalidInput(
+                f"{field} is not accepted: {shown_of_all} has no column {more[0]!r}, which {shown} has; "
+                f"{_SAME}"
+            )
         for name in columns.large:
             shown_of_large.setdefault(name, shown)
         for column in map(columns.types.field, names):
@@ -95,7 +109,9 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
                 unlike[column.name] = {shown_of_type[column.name]: before, shown: column.type}
                 after = wider(before, kind) or pa.string()
             if column.name in unlike and column.name in shown_of_no_texts:
-                both = " and ".join(f"{type_there} in {name}" for name, type_there in unlike[column.name].items())
+                both = " and ".join(
+                    f"{type_there} in {name}" for name, type_there in unlike[column.name].items()
+                )
                 raise InvalidInput(f"{field} is not accepted: the column {column.name!r} is {both}; {ways}")
             shown_of_column.setdefault(column.name, shown)
             if after != before or column.name not in types:
@@ -107,8 +123,10 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
     for name, shown in shown_of_large.items():
         if pa.types.is_floating(types[name]):
             raise InvalidInput(
-                f"{field} is not accepted: the column {name!r} has whole numbers beyond 2**53 in {shown} and fractions in "
-                f"{shown_of_type[name]}, and no double is both; write whole numbers as texts, or give sql with a cast"
+                f"{field} is not accepted: the column {name!r} has whole numbers beyond 2**53 in {shown} "
+                "and fractions in "
+                f"{shown_of_type[name]}, and no double is both; write whole numbers as texts, or give sql "
+                "with a cast"
             )
     return pa.schema(list(types.items()))
 
@@ -116,11 +134,20 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
 def _refuse_double_names(field: str, shown: str, names: list[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
-            raise InvalidInput(f"{field} is not accepted: {shown} has {count} columns of the name {name!r}; give each its own")
+            raise InvalidInput(
+                f"{field} is not accepted: {shown} has {count} columns of the name {name!r}; give each its "
+                "own"
+            )
 
 
 def as_united(
-    rows: pa.RecordBatch, wanted: pa.Schema, constants: Mapping[str, pa.Scalar], shown: str, *, field: str, optional: bool = False
+    rows: pa.RecordBatch,
+    wanted: pa.Schema,
+    constants: Mapping[str, pa.Scalar],
+    shown: str,
+    *,
+    field: str,
+    optional: bool = False,
 ) -> pa.RecordBatch:
     """Bring rows of a file to the united columns: in their order, with their types.
 
@@ -135,7 +162,10 @@ def as_united(
     names = {name for name in rows.schema.names if not is_leftover_index(name)}
     missing = set(wanted.names) - names - set(constants)
     if names - set(wanted.names) or (missing and not optional):
-        raise InvalidInput(f"{field} is not accepted: {shown} has the columns {rows.schema.names}, and before it had {wanted.names}")
+        raise InvalidInput(
+            f"{field} is not accepted: {shown} has the columns {rows.schema.names}, and before it had "
+            f"{wanted.names}"
+        )
     columns = []
     for column in wanted:
         values = rows.column(column.name) if column.name in names else pa.nulls(rows.num_rows, column.type)
@@ -143,11 +173,14 @@ def as_united(
         try:
             values = cast_exactly(values, column.type)
             if is_of_path:
-                values = pc.fill_null(values, cast_exactly(pa.repeat(constants[column.name], 1), column.type)[0])
+                values = pc.fill_null(
+                    values, cast_exactly(pa.repeat(constants[column.name], 1), column.type)[0]
+                )
             columns.append(values)
         except (Unlike, pa.ArrowException) as error:
             raise InvalidInput(
-                f"{field} is not accepted: the column {column.name!r} of {shown} does not become {column.type}, which it is "
+                f"{field} is not accepted: the column {column.name!r} of {shown} does not become "
+                f"{column.type}, which it is "
                 f"with the other files: {error}; {_WAYS}"
             ) from None
     return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -1,4 +1,6 @@
-"""Links on this machine's disk: a file that is reached in two ways has its rows once, and a link to a folder above it has an end."""
+"""Links on this machine's disk: a file that is reached in two ways has its rows once, and a link to a folder
+above it has an end.
+"""
 
 import contextlib
 import os
@@ -16,8 +18,9 @@ _AT_ONCE = 4_096  # folders that are remembered; paths come sorted
 def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
     """Find the paths that lead by a link to a file that is there without one, too.
 
-    Links to a file elsewhere are files each: a store of contents, as DVC's, keeps equal files once, and links to it from each place. So is
-    a link to a file beside which its folders say other values (``country=fr`` beside ``country=de``).
+    Links to a file elsewhere are files each: a store of contents, as DVC's, keeps equal files once, and links
+    to it from each place. So is a link to a file beside which its folders say other values (``country=fr``
+    beside ``country=de``).
 
     Args:
         base: the folder that all of them are below.
@@ -47,7 +50,8 @@ def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
     return {
         path
         for path, target in targets.items()
-        if target in values_of_files and (_values_of(base, path) == values_of_files[target] or is_behind_link(path.rpartition("/")[0]))
+        if target in values_of_files
+        and (_values_of(base, path) == values_of_files[target] or is_behind_link(path.rpartition("/")[0]))
     }
 
 

@@ -1,4 +1,6 @@
-"""The files that a path or a pattern names, on this machine or an object store, and whether they are still what they were."""
+"""The files that a path or a pattern names, on this machine or an object store, and whether they are still
+what they were.
+"""
 
 import contextlib
 import os
@@ -17,7 +19,16 @@ from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
 from halving.store.filesystem import open_filesystem
 from resources.source_files.links import find_doubles, leads_back
-from resources.source_files.patterns import DELTA_LOG, above_partitions, check_stars, divided, fits, is_data, may_be, names_below
+from resources.source_files.patterns import (
+    DELTA_LOG,
+    above_partitions,
+    check_stars,
+    divided,
+    fits,
+    is_data,
+    may_be,
+    names_below,
+)
 
 if TYPE_CHECKING:
     from pyarrow import dataset, fs
@@ -52,7 +63,9 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class _Listing:
-    """Files of one filesystem below a base: of each its path, size and time, and what stands before the path when people are shown it."""
+    """Files of one filesystem below a base: of each its path, size and time, and what stands before the path
+    when people are shown it.
+    """
 
     filesystem: "fs.FileSystem"
     prefix: str
@@ -60,7 +73,9 @@ class _Listing:
     table: pa.Table
 
     def shown(self) -> pa.ChunkedArray:
-        return pc.binary_join_element_wise(pa.scalar(self.prefix, pa.large_string()), self.table["path"], pa.scalar("", pa.large_string()))
+        return pc.binary_join_element_wise(
+            pa.scalar(self.prefix, pa.large_string()), self.table["path"], pa.scalar("", pa.large_string())
+        )
 
     def identities(self) -> pa.ChunkedArray:
         """As :attr:`SourceFile.identity` of each."""
@@ -69,7 +84,10 @@ class _Listing:
 
 
 class SourceFiles(Sequence[SourceFile]):
-    """The files that one or several patterns name, each once. They are kept as Arrow has them: a million take about 100 MB."""
+    """The files that one or several patterns name, each once.
+
+    They are kept as Arrow has them: a million take about 100 MB.
+    """
 
     def __init__(self, listings: Sequence[_Listing]) -> None:
         self.listings = [listing for listing in listings if listing.table.num_rows]
@@ -81,8 +99,12 @@ class SourceFiles(Sequence[SourceFile]):
     def __iter__(self) -> Iterator[SourceFile]:
         for listing in self.listings:
             for batch in listing.table.to_batches(_AT_ONCE):
-                for path, size, written in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield SourceFile(listing.filesystem, path, listing.prefix + path, size, written, listing.base)
+                for path, size, written in zip(
+                    *(column.to_pylist() for column in batch.columns), strict=True
+                ):
+                    yield SourceFile(
+                        listing.filesystem, path, listing.prefix + path, size, written, listing.base
+                    )
 
     @overload
     def __getitem__(self, number: int) -> SourceFile: ...
@@ -91,23 +113,31 @@ class SourceFiles(Sequence[SourceFile]):
     def __getitem__(self, number: int | slice) -> SourceFile | list[SourceFile]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
-        number = range(len(self))[number]  # which counts from the end where it is negative, and raises IndexError
+        # which counts from the end where it is negative, and raises IndexError
+        number = range(len(self))[number]
         of_listing = bisect_right(self._starts, number) - 1
         listing = self.listings[of_listing]
-        path, size, written = (column[number - self._starts[of_listing]].as_py() for column in listing.table.columns)
+        path, size, written = (
+            column[number - self._starts[of_listing]].as_py() for column in listing.table.columns
+        )
         return SourceFile(listing.filesystem, path, listing.prefix + path, size, written, listing.base)
 
     def matching(self, is_match: Callable[[str], bool]) -> "SourceFiles":
         """Those of whose paths something is true."""
         listings = []
         for listing in self.listings:
-            mask = pa.array((is_match(path) for chunk in listing.table["path"].chunks for path in _texts(chunk)), pa.bool_())
+            mask = pa.array(
+                (is_match(path) for chunk in listing.table["path"].chunks for path in _texts(chunk)),
+                pa.bool_(),
+            )
             listings.append(replace(listing, table=listing.table.filter(mask)))
         return SourceFiles(listings)
 
 
 def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool = False) -> SourceFiles:
-    """Find the files that a path or a pattern names, sorted by path. A path that exists is that path, before it is a pattern.
+    """Find the files that a path or a pattern names, sorted by path.
+
+    A path that exists is that path, before it is a pattern.
 
     ``*`` stays within a folder, and the segment ``**`` does not; a folder's path names all files below it.
 
@@ -136,8 +166,12 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
         return hidden or is_data(name) or any(may_be(name, segment) for segment in wanted)
 
     logs: list[str] = []
-    listed = list_files(field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1, logs=logs)
-    files = _without_doubles(listed.matching(lambda name: fits(names_below(base, name), wanted, hidden)), base)
+    listed = list_files(
+        field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1, logs=logs
+    )
+    files = _without_doubles(
+        listed.matching(lambda name: fits(names_below(base, name), wanted, hidden)), base
+    )
     if not files:
         why = "" if hidden else _not_data(lambda: find_files(field, pattern, hidden=True))
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name{why}")
@@ -153,7 +187,9 @@ def _without_doubles(files: SourceFiles, base: str) -> SourceFiles:
     listings = [listing for listing in files.listings if isinstance(listing.filesystem, fs.LocalFileSystem)]
 
     def paths() -> Iterator[str]:
-        return (path for listing in listings for chunk in listing.table["path"].chunks for path in _texts(chunk))
+        return (
+            path for listing in listings for chunk in listing.table["path"].chunks for path in _texts(chunk)
+        )
 
     doubles = find_doubles(base, paths)
     return files.matching(lambda path: path not in doubles) if doubles else files
@@ -175,7 +211,8 @@ def _refuse_delta(field: str, pattern: str, files: SourceFiles, logs: Sequence[s
         if files.matching(partial(_is_of_table, log)):
             table = log.rpartition("/")[0]
             raise InvalidInput(
-                f"{field} = {pattern!r} is not accepted: {table} is a Delta table, whose files hold rows that were deleted, too; "
+                f"{field} = {pattern!r} is not accepted: {table} is a Delta table, whose files hold rows "
+                "that were deleted, too; "
                 "give delta: … and version: …"
             )
 
@@ -195,13 +232,15 @@ def _not_data(find: Callable[[], SourceFiles]) -> str:
 
 
 def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
-    """Find the files that several patterns name, in the order of the patterns; one that two of them match, or lead to, is there once.
+    """Find the files that several patterns name, in the order of the patterns; one that two of them match, or
+    lead to, is there once.
 
     Raises:
         InvalidInput, StoreError: as :func:`find_files`.
     """
     files = _each_once([find_files(field, pattern) for pattern in patterns])
-    bases = [listing.base for listing in files.listings if listing.base.startswith("/")]  # those on this machine's disk
+    # those on this machine's disk
+    bases = [listing.base for listing in files.listings if listing.base.startswith("/")]
     return _without_doubles(files, os.path.commonpath(bases)) if len(patterns) > 1 and bases else files
 
 
@@ -239,11 +278,17 @@ def list_files(
             return _files_of(filesystem, place, base, infos())
         except (FileNotFoundError, NotADirectoryError) as error:
             is_there = filesystem.get_file_info(base).type == fs.FileType.Directory
-            why = f"a folder went away while it was listed: {error}" if is_there else f"there is no folder {base}"
+            why = (
+                f"a folder went away while it was listed: {error}"
+                if is_there
+                else f"there is no folder {base}"
+            )
             raise InvalidInput(f"{field} = {place!r} is not accepted: {why}") from None
         except UnicodeDecodeError as error:
             name = bytes(error.object).rpartition(b"/")[2]
-            raise InvalidInput(f"{field} = {place!r} is not accepted: the name {name!r} is not UTF-8; rename it") from None
+            raise InvalidInput(
+                f"{field} = {place!r} is not accepted: the name {name!r} is not UTF-8; rename it"
+            ) from None
 
 
 def open_place(field: str, place: str) -> "tuple[fs.FileSystem, str]":
@@ -262,9 +307,11 @@ def open_place(field: str, place: str) -> "tuple[fs.FileSystem, str]":
 
 
 def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
-    """Note the files that paths and patterns name by now; the function that is returned refuses any change since.
+    """Note the files that paths and patterns name by now; the function that is returned refuses any change
+    since.
 
-    A path or pattern that names none, or what only its reader reaches, is left alone: whoever reads it says so. So are folders.
+    A path or pattern that names none, or what only its reader reaches, is left alone: whoever reads it says
+    so. So are folders.
     """
 
     def find() -> SourceFiles:
@@ -278,7 +325,9 @@ def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
 
 
 def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[], None]:
-    """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any change since."""
+    """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any
+    change since.
+    """
 
     def find() -> SourceFiles:
         return _files_of(files.filesystem, "", "", files.filesystem.get_file_info(files.files))
@@ -287,14 +336,17 @@ def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[]
 
 
 def refuse_changes(field: str, before: SourceFiles, find: Callable[[], SourceFiles]) -> Callable[[], None]:
-    """The function that looks again, and refuses what was changed, deleted or added since; it raises :class:`InvalidInput`."""
+    """The function that looks again, and refuses what was changed, deleted or added since; it raises
+    :class:`InvalidInput`.
+    """
 
     def check() -> None:
         now = find()
         if [listing.table for listing in now.listings] == [listing.table for listing in before.listings]:
             return
         raise InvalidInput(
-            f"{field} is not accepted: {_what_changed(before, now)} while it was read, so the rows may be of two states; read it again "
+            f"{field} is not accepted: {_what_changed(before, now)} while it was read, so the rows may be "
+            "of two states; read it again "
             "when nothing writes there, or write new files under new names elsewhere first"
         )
 
@@ -325,11 +377,13 @@ def _joined(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     return pa.chunked_array([chunk for array in arrays for chunk in array.chunks], pa.large_string())
 
 
-def _infos(filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool], recursive: bool) -> "Iterator[fs.FileInfo]":
+def _infos(
+    filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool], recursive: bool
+) -> "Iterator[fs.FileInfo]":
     """What there is in a folder, with what is below it if recursive.
 
-    This machine's disk is asked for a folder at a time, so that the answers are small, and not for folders that are no data; an object
-    store, where each question takes long, at once.
+    This machine's disk is asked for a folder at a time, so that the answers are small, and not for folders
+    that are no data; an object store, where each question takes long, at once.
     """
     from pyarrow import fs
 
@@ -344,7 +398,9 @@ def _infos(filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool
             yield info
 
 
-def _files_of(filesystem: "fs.FileSystem", place: str, base: str, infos: "Iterable[fs.FileInfo]") -> SourceFiles:
+def _files_of(
+    filesystem: "fs.FileSystem", place: str, base: str, infos: "Iterable[fs.FileInfo]"
+) -> SourceFiles:
     """Those of what a filesystem has that are files, sorted by path."""
     scheme, mark, _ = place.partition("://")
     facts = ((info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file)

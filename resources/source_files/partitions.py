@@ -1,4 +1,6 @@
-"""Columns that files have by the names of their folders alone, as Hive and Spark write them: ``country=de/day=2024-01-02/part.parquet``."""
+"""Columns that files have by the names of their folders alone, as Hive and Spark write them:
+``country=de/day=2024-01-02/part.parquet``.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +32,9 @@ class Partitions:
 
     def of(self, file: SourceFile) -> dict[str, Any]:
         """The value of each of these columns in a file."""
-        return {name: self.values[name][text] for name, text in _texts_of(file).items() if name in self.values}
+        return {
+            name: self.values[name][text] for name, text in _texts_of(file).items() if name in self.values
+        }
 
     def scalars_of(self, file: SourceFile) -> dict[str, pa.Scalar]:
         """The same as Arrow has it, with its type."""
@@ -81,7 +85,8 @@ def find_partitions(field: str, files: Iterable[SourceFile], *, ways: str = _WAY
             texts = {name: {} for name in texts_of_file}
         if set(texts_of_file) != set(texts):
             raise InvalidInput(
-                f"{field} is not accepted: {first.shown} is in folders of {_listed(texts)}, and {file.shown} in those of "
+                f"{field} is not accepted: {first.shown} is in folders of {_listed(texts)}, and "
+                f"{file.shown} in those of "
                 f"{_listed(texts_of_file)}; {ways}"
             )
         for name, text in texts_of_file.items():
@@ -98,7 +103,8 @@ def _refuse_double_names(field: str, file: SourceFile) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidInput(
-                f"{field} is not accepted: {file.shown} is in {names.count(name)} folders of {name}=…; give each its own name"
+                f"{field} is not accepted: {file.shown} is in {names.count(name)} folders of {name}=…; "
+                "give each its own name"
             )
 
 
@@ -119,7 +125,11 @@ def _typed(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:
     kind = types_of_texts(pa.record_batch({"": plain})).field(0).type
     if written and pa.types.is_null(kind):  # NA is a country where no other value says that it is none
         kind = pa.string()
-    values = plain if pa.types.is_string(kind) else values_of_texts(pa.record_batch({"": plain}), pa.schema([("", kind)])).column(0)
+    values = (
+        plain
+        if pa.types.is_string(kind)
+        else values_of_texts(pa.record_batch({"": plain}), pa.schema([("", kind)])).column(0)
+    )
     if len(values.unique()) < len(values):  # 1.1 and 1.10 are two releases, and true and 1 two of something
         kind = pa.string()
         values = plain

@@ -1,4 +1,6 @@
-"""Which files a path or a pattern names: what is there as it is written, before a mark stands for anything, and what is no data."""
+"""Which files a path or a pattern names: what is there as it is written, before a mark stands for anything,
+and what is no data.
+"""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +20,8 @@ _OF_WRITERS = frozenset({"_SUCCESS", "_temporary"})
 
 
 def divided(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
-    """Divide a path into what is there as it is written, and the segments of the pattern below it; a path without a mark has none.
+    """Divide a path into what is there as it is written, and the segments of the pattern below it; a path
+    without a mark has none.
 
     ``exports [final]/*.csv`` is the pattern ``*.csv`` in that folder, where there is one.
     """
@@ -28,7 +31,10 @@ def divided(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
     for place, name in enumerate(names):
         if _MARKS.isdisjoint(name):
             continue
-        if name == "**" or filesystem.get_file_info("/".join(names[: place + 1])).type == fs.FileType.NotFound:
+        if (
+            name == "**"
+            or filesystem.get_file_info("/".join(names[: place + 1])).type == fs.FileType.NotFound
+        ):
             return "/".join(names[:place]) or "/", names[place:]
     return path, []
 
@@ -42,7 +48,9 @@ def check_stars(field: str, pattern: str, wanted: Sequence[str]) -> None:
     for segment in wanted:
         if "**" in segment and segment != "**":
             instead = pattern.replace(segment, f"**/{re.sub(r'[*]+', '*', segment)}")
-            raise InvalidInput(f"{field} = {pattern!r} is not accepted: '**' stands for folders: write {instead}")
+            raise InvalidInput(
+                f"{field} = {pattern!r} is not accepted: '**' stands for folders: write {instead}"
+            )
 
 
 def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> bool:
@@ -50,7 +58,8 @@ def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> b
 
     Args:
         names: of the file's folders and its own.
-        wanted: the pattern's segments; ``**`` is any number of folders, or all files below where it is the last.
+        wanted: the pattern's segments; ``**`` is any number of folders, or all files below where it is the
+            last.
         hidden: whether names that are no data count like others.
     """
     if not wanted:
@@ -58,22 +67,34 @@ def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> b
     if not names:
         return list(wanted) == ["**"]
     if wanted[0] == "**":
-        return fits(names, wanted[1:], hidden) or ((hidden or is_data(names[0])) and fits(names[1:], wanted, hidden))
-    return (hidden or may_be(names[0], wanted[0])) and _is_named(names[0], wanted[0]) and fits(names[1:], wanted[1:], hidden)
+        return fits(names, wanted[1:], hidden) or (
+            (hidden or is_data(names[0])) and fits(names[1:], wanted, hidden)
+        )
+    return (
+        (hidden or may_be(names[0], wanted[0]))
+        and _is_named(names[0], wanted[0])
+        and fits(names[1:], wanted[1:], hidden)
+    )
 
 
 def is_data(name: str) -> bool:
-    """Whether a file or folder of this name holds rows: what begins with ``_`` or ``.`` is of a tool, but for a partition's folder."""
+    """Whether a file or folder of this name holds rows: what begins with ``_`` or ``.`` is of a tool, but for
+    a partition's folder.
+    """
     return name[:1] != "." and (name[:1] != "_" or "=" in name) and name not in _OF_SYSTEMS
 
 
 def is_file_of_a_folder(name: str) -> bool:
-    """The same where each file is a row: cameras write ``_DSC0001.JPG``, and classes may be called ``_background_noise_``."""
+    """The same where each file is a row: cameras write ``_DSC0001.JPG``, and classes may be called
+    ``_background_noise_``.
+    """
     return name[:1] != "." and name not in _OF_SYSTEMS and name not in _OF_WRITERS
 
 
 def may_be(name: str, segment: str) -> bool:
-    """Whether a segment of a pattern may stand for a name: for what is no data only one that begins as it does, as in a shell."""
+    """Whether a segment of a pattern may stand for a name: for what is no data only one that begins as it
+    does, as in a shell.
+    """
     return is_data(name) or name == segment or (name[:1] in ("_", ".") and segment[:1] == name[:1])
 
 

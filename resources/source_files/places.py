@@ -1,4 +1,6 @@
-"""The places outside of the store that specs may name which come over HTTP: those that the administrator lists, and nothing else."""
+"""The places outside of the store that specs may name which come over HTTP: those that the administrator
+lists, and nothing else.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -21,7 +23,8 @@ _AT_ONCE = 65_536  # paths that are Python's at a time
 class Places:
     """Folders, files, addresses and Iceberg's catalogs (``iceberg:NAME``), each with all that is below it.
 
-    The textual checks ask no disk, so that a server can make them that has not the code location's; whoever reads makes the others, too.
+    The textual checks ask no disk, so that a server can make them that has not the code location's; whoever
+    reads makes the others, too.
     """
 
     entries: tuple[str, ...] = ()
@@ -50,7 +53,8 @@ class Places:
             raise self.refusal(field, name, f"{_CATALOG}{name} is not listed")
 
     def check_files(self, field: str, place: str, files: SourceFiles) -> None:
-        """Refuse files of this machine's disk that are elsewhere than their paths say, because a link leads there.
+        """Refuse files of this machine's disk that are elsewhere than their paths say, because a link leads
+        there.
 
         Raises:
             InvalidInput: as :meth:`check`; it names the link, and nothing that is behind it.
@@ -81,7 +85,8 @@ class Places:
     def refusal(self, field: str, value: str, reason: str) -> InvalidInput:
         """The error for what is not accepted over HTTP, with what is."""
         return InvalidInput(
-            f"{field} = {value!r:.200} is not accepted over HTTP: {reason}; give a snapshot, a function of the code location, "
+            f"{field} = {value!r:.200} is not accepted over HTTP: {reason}; give a snapshot, a function of "
+            "the code location, "
             f"or a place that {VARIABLE} lists: {', '.join(self.entries) or 'none is listed'}"
         )
 
@@ -117,7 +122,8 @@ def listed_places(variables: Mapping[str, str] | None = None) -> Places:
         is_place = (entry.startswith("/") or "://" in entry) and ".." not in _names(entry) and not is_file
         if not (is_catalog or is_place):
             raise InvalidInput(
-                f"{VARIABLE} = {value!r} is not accepted: {entry!r} is neither an absolute path, nor an address (s3://bucket/folder), "
+                f"{VARIABLE} = {value!r} is not accepted: {entry!r} is neither an absolute path, nor an "
+                "address (s3://bucket/folder), "
                 f"nor {_CATALOG}CATALOG; write commas between them"
             )
     return Places(entries)

@@ -7,14 +7,17 @@ from pyarrow import csv
 LEADING_ZERO = r"^\s*[+-]?0[0-9xX]"
 """Texts that Arrow reads as whole numbers and that are none: zip codes, and 0xFF…, of which it makes -1."""
 
-_LONG = r"^\s*[+-]?[0-9]{16,}\s*$"  # a double holds the whole numbers of 15 digits, and not all that are longer
+# a double holds the whole numbers of 15 digits, and not all that are longer
+_LONG = r"^\s*[+-]?[0-9]{16,}\s*$"
 
 
 def types_of_texts(texts: pa.RecordBatch) -> pa.Schema:
-    """Say of which type each column of texts is, as Arrow's reader of CSV has it for all of them, but never a number that is another.
+    """Say of which type each column of texts is, as Arrow's reader of CSV has it for all of them, but never a
+    number that is another.
 
-    ``007`` is a text, as zip codes are, and so is ``0x1F``. Whole numbers beyond int64 are uint64 where they fit, and else texts, as they
-    are where a fraction makes the column double, which would round them. A column without values has the type null.
+    ``007`` is a text, as zip codes are, and so is ``0x1F``. Whole numbers beyond int64 are uint64 where they
+    fit, and else texts, as they are where a fraction makes the column double, which would round them. A
+    column without values has the type null.
     """
     types = values_of_texts(texts).schema
     for place, field in enumerate(types):
@@ -33,7 +36,10 @@ def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     kinds = {first, second}
     if kinds <= {pa.int64(), pa.uint64(), pa.float64()}:
         return pa.float64() if pa.float64() in kinds else pa.uint64()
-    for order in ([pa.date32(), pa.timestamp("s"), pa.timestamp("ns")], [pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")]):
+    for order in (
+        [pa.date32(), pa.timestamp("s"), pa.timestamp("ns")],
+        [pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")],
+    ):
         if kinds <= set(order):
             return max(first, second, key=order.index)
     return None
@@ -48,7 +54,10 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
         pyarrow.ArrowInvalid: a text is no value of its column's type.
     """
     names = [str(place) for place in range(texts.num_columns)]  # two columns may have one name
-    kinds = [types.field(name).type if types is not None and name in types.names else None for name in texts.schema.names]
+    kinds = [
+        types.field(name).type if types is not None and name in types.names else None
+        for name in texts.schema.names
+    ]
     sink = pa.BufferOutputStream()
     csv.write_csv(texts.rename_columns(names), sink, csv.WriteOptions(include_header=False))
     content = sink.getvalue()
@@ -58,7 +67,9 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
         content,
         csv.ReadOptions(use_threads=False, block_size=content.size + 1, column_names=names),
         csv.ParseOptions(newlines_in_values=True),
-        csv.ConvertOptions(column_types={name: kind for name, kind in zip(names, kinds, strict=True) if kind is not None}),
+        csv.ConvertOptions(
+            column_types={name: kind for name, kind in zip(names, kinds, strict=True) if kind is not None}
+        ),
     )
     return values.rename_columns(texts.schema.names)
 

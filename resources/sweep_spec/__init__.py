@@ -1,4 +1,5 @@
-"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad, checked before anything runs.
+"""The sweep spec: what a user writes in ``sweeps/*.yaml`` or in Dagster's launchpad, checked before anything
+runs.
 
 It knows fields and their limits; it must not know the catalog, nor how a sweep is run.
 """

@@ -26,7 +26,8 @@ from halving.identifiers import NAME_RULE, check_name
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
-# What a spec may ask for, so that one request cannot take down the process that reads it. All are far above real use.
+# What a spec may ask for, so that one request cannot take down the process that reads it. All are far above
+# real use.
 MOST = 2**31 - 1
 """The largest count: the catalog keeps epochs and trials as 32-bit integers."""
 MOST_PARAMETERS = 1_000
@@ -57,7 +58,10 @@ class OneOf(Strict):
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1:
-            raise ValueError(f"give exactly one of {listed(field_names(type(self)))}; got {listed(sorted(self.model_fields_set))}")
+            raise ValueError(
+                f"give exactly one of {listed(field_names(type(self)))}; got "
+                f"{listed(sorted(self.model_fields_set))}"
+            )
         return self
 
     @property
@@ -145,7 +149,10 @@ def _without_flags(value: Any, annotation: Any, name: str = "") -> Any:
     if isinstance(value, bool):
         if (int in kinds or float in kinds) and not (bool in kinds or Any in kinds):
             shown = f"{name} = {value}: " if name else ""
-            raise ValueError(f"{shown}true and false are no numbers; give a {'number' if float in kinds else 'whole number'}")
+            raise ValueError(
+                f"{shown}true and false are no numbers; give a "
+                f"{'number' if float in kinds else 'whole number'}"
+            )
         return value
     for kind in kinds:
         if get_origin(kind) is dict and isinstance(value, dict):
@@ -168,14 +175,19 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _choice(given: Any) -> Any:
-    """Check a value that a hyperparameter may have, whole, before anything reads it: aliases of YAML may make a short text endless."""
+    """Check a value that a hyperparameter may have, whole, before anything reads it: aliases of YAML may make
+    a short text endless.
+    """
     for place, (value, depth) in enumerate(_values_inside(given)):
         if depth > _DEEPEST:
             raise ValueError(f"it has lists or mappings more than {_DEEPEST} deep in one another")
         if place > LONGEST_TEXT:
             raise ValueError(f"it has more than {LONGEST_TEXT} values; give fewer")
         _check_value(value)
-    if isinstance(given, list | dict) and (length := len(json.dumps(given, ensure_ascii=False))) > LONGEST_TEXT:
+    if (
+        isinstance(given, list | dict)
+        and (length := len(json.dumps(given, ensure_ascii=False))) > LONGEST_TEXT
+    ):
         raise ValueError(f"it has {length} characters as JSON; give at most {LONGEST_TEXT}")
     return given
 
@@ -196,7 +208,11 @@ def _check_value(given: Any) -> None:
         raise ValueError("give a whole number from -2**63 to 2**63 - 1, or a text in quotes")
     if isinstance(given, dict) and (wrong := [name for name in given if not isinstance(name, str)]):
         raise ValueError(f"the name {wrong[0]!r:.80} in a mapping is no text; write it in quotes")
-    if not (given is None or isinstance(given, str | int | list | dict) or (isinstance(given, float) and math.isfinite(given))):
+    if not (
+        given is None
+        or isinstance(given, str | int | list | dict)
+        or (isinstance(given, float) and math.isfinite(given))
+    ):
         raise ValueError("give a text, a finite number, true, false, null, or a list or mapping of them")
 
 

@@ -16,13 +16,21 @@ from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
 
 _TEXT = re.compile(r"""(["']).*?\1""", re.DOTALL)  # in quotes
-# Texts that YAML 1.2 reads as numbers and YAML 1.1 does not: Dagster's launchpad and command line read a spec by 1.1.
+# Texts that YAML 1.2 reads as numbers and YAML 1.1 does not: Dagster's launchpad and command line read a spec
+# by 1.1.
 _LIKE_A_NUMBER = re.compile(r"[-+]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+|[-+]\.[0-9]+")
 
 
 def contradictions(spec: SweepSpec) -> list[str]:
     """What is wrong between fields: for each problem the field's path, its value and the remedy."""
-    found = [*_objectives(spec), *_warm_start(spec), *_restored_from(spec), *_evaluation(spec), *_final(spec), *_gates(spec)]
+    found = [
+        *_objectives(spec),
+        *_warm_start(spec),
+        *_restored_from(spec),
+        *_evaluation(spec),
+        *_final(spec),
+        *_gates(spec),
+    ]
     found += [*_rungs_of_resources(spec), *_nodes(spec)]
     # A text that should have been a number breaks other rules as well, whose remedies would mislead.
     of_space = [*_texts_like_numbers(spec)] or [*_conditions(spec), *_constraints(spec)]
@@ -35,12 +43,17 @@ def _objectives(spec: SweepSpec) -> Iterator[str]:
     metrics = [objective.metric for objective in spec.objectives]
     for index, metric in enumerate(metrics[1:]):
         if metric in metrics[: index + 1]:
-            yield _refused(f"other_objectives.{index}.metric", metric, "it is an objective already; give each metric once")
+            yield _refused(
+                f"other_objectives.{index}.metric",
+                metric,
+                "it is an objective already; give each metric once",
+            )
     if len(metrics) > 1 and isinstance(spec.strategy.chosen, EarlyStopping):
         yield _refused(
             "other_objectives",
             metrics[1:],
-            f"strategy.{spec.strategy.name} stops trials by one objective; give one of random, grid, tpe, gp, nsga2, optuna, "
+            f"strategy.{spec.strategy.name} stops trials by one objective; give one of random, grid, tpe, "
+            "gp, nsga2, optuna, "
             "or state the other objectives as bounds",
         )
 
@@ -48,16 +61,27 @@ def _objectives(spec: SweepSpec) -> Iterator[str]:
 def _warm_start(spec: SweepSpec) -> Iterator[str]:
     if spec.warm_start is None:
         return
-    name, strategy = spec.strategy.name, spec.strategy.chosen
+    name = spec.strategy.name
+    strategy = spec.strategy.chosen
     if isinstance(strategy, GridSearch):
-        yield _refused("warm_start", spec.warm_start, "strategy.grid tries every point, whatever earlier sweeps found; leave it out")
+        yield _refused(
+            "warm_start",
+            spec.warm_start,
+            "strategy.grid tries every point, whatever earlier sweeps found; leave it out",
+        )
     elif isinstance(strategy, Nsga2Search):
         yield _refused(
-            "warm_start", spec.warm_start, "strategy.nsga2 learns from its own generations alone; leave it out, or give start_from"
+            "warm_start",
+            spec.warm_start,
+            "strategy.nsga2 learns from its own generations alone; leave it out, or give start_from",
         )
     elif spec.sampler[0] == "random":
         field = f"strategy.{name}" if name == "random" else f"strategy.{name}.sampler = 'random'"
-        yield _refused("warm_start", spec.warm_start, f"{field} does not learn from trials; give sampler tpe or gp, or leave it out")
+        yield _refused(
+            "warm_start",
+            spec.warm_start,
+            f"{field} does not learn from trials; give sampler tpe or gp, or leave it out",
+        )
 
 
 def _restored_from(spec: SweepSpec) -> Iterator[str]:
@@ -75,12 +99,17 @@ def _final(spec: SweepSpec) -> Iterator[str]:
         return
     on = spec.final.on
     if spec.judged_by is None:
-        remedy = "the median seed is chosen by its test metrics; give a predictor or an evaluator, or leave final out"
+        remedy = (
+            "the median seed is chosen by its test metrics; give a predictor or an evaluator, or leave "
+            "final out"
+        )
         yield _refused("final.seeds", spec.final.seeds, remedy)
     if TEST in on:
         yield _refused("final.on", on, f"what is trained on cannot be judged on; leave {TEST} out")
     elif TRAIN not in on:
-        yield _refused("final.on", on, f"it is the trainings' train split; give {TRAIN}, and others beside it")
+        yield _refused(
+            "final.on", on, f"it is the trainings' train split; give {TRAIN}, and others beside it"
+        )
     if len(set(on)) < len(on):
         yield _refused("final.on", on, "give each split once")
     # The splits that a column names are known when the snapshot is taken.
@@ -90,12 +119,18 @@ def _final(spec: SweepSpec) -> Iterator[str]:
         yield _refused(
             "final.epochs",
             spec.final_epochs,
-            f"each training goes on from epoch {spec.restored_from.epoch} of restored_from; give more than that",
+            (
+                f"each training goes on from epoch {spec.restored_from.epoch} of restored_from; give more "
+                "than "
+                "that"
+            ),
         )
 
 
 def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
-    """What is given by rung must begin at the first rung and name rungs that there are: a misspelled one would never be reached."""
+    """What is given by rung must begin at the first rung and name rungs that there are: a misspelled one
+    would never be reached.
+    """
     rungs = sorted({budget for ladder in spec.ladders for budget in ladder})
     for field in ("processes", "gpus", "nodes"):
         counts = getattr(spec.resources, field)
@@ -104,9 +139,17 @@ def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
         first = min(counts)
         for budget in counts:
             if budget not in rungs and budget != first:
-                yield _refused(f"resources.{field}", counts, f"there is no rung of {budget} epochs; the rungs are {listed(rungs)}")
+                yield _refused(
+                    f"resources.{field}",
+                    counts,
+                    f"there is no rung of {budget} epochs; the rungs are {listed(rungs)}",
+                )
         if first not in (1, rungs[0]):
-            remedy = f"it says nothing of the first rung; begin with 1 or {rungs[0]}" if rungs[0] != 1 else "begin with 1, the first rung"
+            remedy = (
+                f"it says nothing of the first rung; begin with 1 or {rungs[0]}"
+                if rungs[0] != 1
+                else "begin with 1, the first rung"
+            )
             yield _refused(f"resources.{field}", counts, remedy)
 
 
@@ -116,15 +159,24 @@ def _nodes(spec: SweepSpec) -> Iterator[str]:
         yield _refused(
             "resources.nodes",
             spec.resources.nodes,
-            "a trial has many nodes only in pods of its own, made from an image; give image (with HALVING_CLUSTER set), or ask for more "
+            "a trial has many nodes only in pods of its own, made from an image; give image (with "
+            "HALVING_CLUSTER set), or ask for more "
             "processes or gpus on one node",
         )
     if spec.elastic is None:
         return
     if most == 1:
-        yield _refused("elastic", spec.elastic.model_dump(), "a trial on one node cannot shrink; give resources.nodes, or leave it out")
+        yield _refused(
+            "elastic",
+            spec.elastic.model_dump(),
+            "a trial on one node cannot shrink; give resources.nodes, or leave it out",
+        )
     elif spec.elastic.min_nodes > most:
-        yield _refused("elastic.min_nodes", spec.elastic.min_nodes, f"resources.nodes is {most} at the most; give a number up to that")
+        yield _refused(
+            "elastic.min_nodes",
+            spec.elastic.min_nodes,
+            f"resources.nodes is {most} at the most; give a number up to that",
+        )
 
 
 def _gates(spec: SweepSpec) -> Iterator[str]:
@@ -134,38 +186,62 @@ def _gates(spec: SweepSpec) -> Iterator[str]:
         if gate.name == "slices" and not spec.slices:
             yield _refused(path, "slices", "the spec has no slices; give some, for example slices: [age]")
         if gate.name == "integration_tests" and spec.evaluator is not None:
-            yield _refused(path, gate.name, "only a predictor can be exported, and the spec has an evaluator; leave it out")
+            yield _refused(
+                path,
+                gate.name,
+                "only a predictor can be exported, and the spec has an evaluator; leave it out",
+            )
         measured = gate.name == "latency" or (gate.name == "size" and gate.chosen.memory_mib is not None)
         if measured and spec.evaluator is not None:
-            yield _refused(path, gate.name, "the cost of serving is measured of a predictor, and the spec has an evaluator; leave it out")
+            yield _refused(
+                path,
+                gate.name,
+                "the cost of serving is measured of a predictor, and the spec has an evaluator; leave it out",
+            )
         elif measured and not spec.serving.seconds:
-            yield _refused(path, gate.name, "serving.seconds = 0 measures nothing; give some seconds, or leave it out")
+            yield _refused(
+                path, gate.name, "serving.seconds = 0 measures nothing; give some seconds, or leave it out"
+            )
 
 
 def _evaluation(spec: SweepSpec) -> Iterator[str]:
     if spec.predictor is not None and spec.evaluator is not None:
-        yield _refused("evaluator", spec.evaluator, f"predictor = {spec.predictor!r} judges the winner already; give one of the two")
+        yield _refused(
+            "evaluator",
+            spec.evaluator,
+            f"predictor = {spec.predictor!r} judges the winner already; give one of the two",
+        )
     for name, given in (("metrics", spec.metrics), ("slices", spec.slices)):
         for index, value in enumerate(given):
             if value in given[:index]:
                 yield _refused(f"{name}.{index}", value, "it is given already; give each once")
     if spec.evaluator is not None:
         if spec.metrics:
-            yield _refused("metrics", spec.metrics, "the evaluator gives its own; leave it out, or give a predictor")
+            yield _refused(
+                "metrics", spec.metrics, "the evaluator gives its own; leave it out, or give a predictor"
+            )
         return
     accepted = spec.metrics or [*CLASS_METRICS, *NUMBER_METRICS]
     for field, metric in spec.gate_metrics.items():
         if metric not in accepted:
             where = "add it to metrics, or " if metric in KNOWN else ""
-            yield _refused(field, metric, f"it is not among the metrics{did_you_mean(metric, accepted)}; {where}give one of {accepted}")
+            yield _refused(
+                field,
+                metric,
+                f"it is not among the metrics{did_you_mean(metric, accepted)}; {where}give one of {accepted}",
+            )
 
 
 def _texts_like_numbers(spec: SweepSpec) -> Iterator[str]:
     """A number that reached the spec as a text would be trained with as one.
 
-    Stored specs of earlier versions may have such texts, and stay readable: so this is no check of the fields.
+    Stored specs of earlier versions may have such texts, and stay readable: so this is no check of the
+    fields.
     """
-    given: dict[str, Any] = {"start_from": spec.start_from, f"strategy.{spec.strategy.name}.options": spec.sampler[1]}
+    given: dict[str, Any] = {
+        "start_from": spec.start_from,
+        f"strategy.{spec.strategy.name}.options": spec.sampler[1],
+    }
     for name, parameter in spec.space.items():
         given |= {
             f"space.{name}.categorical": parameter.categorical,
@@ -178,7 +254,9 @@ def _texts_like_numbers(spec: SweepSpec) -> Iterator[str]:
                 number = repr(float(text))
                 # YAML 1.1 reads an exponent as a number's only where the number has a point.
                 spelled = number if "." in number else number.replace("e", ".0e")
-                yield _refused(path, text, f"it is a text that is written like a number; write the number as {spelled}")
+                yield _refused(
+                    path, text, f"it is a text that is written like a number; write the number as {spelled}"
+                )
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -204,7 +282,11 @@ def _conditions(spec: SweepSpec) -> Iterator[str]:
                 continue
             choices = spec.space[parent].choices
             if choices is None:
-                yield _refused(path, wanted, f"{parent} is a range; only a categorical or a constant can open another parameter")
+                yield _refused(
+                    path,
+                    wanted,
+                    f"{parent} is a range; only a categorical or a constant can open another parameter",
+                )
                 continue
             for choice in wanted:
                 if choice not in choices:
@@ -228,11 +310,17 @@ def _constraints(spec: SweepSpec) -> Iterator[str]:
         for name in sorted(names - set(spec.space)):
             hint = did_you_mean(name, spec.space)
             way = _way_to_write(expression, spec)
-            yield _refused(path, expression, f"there is no parameter {name!r}{hint}; there are {', '.join(spec.space)}{way}")
+            yield _refused(
+                path,
+                expression,
+                f"there is no parameter {name!r}{hint}; there are {', '.join(spec.space)}{way}",
+            )
 
 
 def _way_to_write(expression: str, spec: SweepSpec) -> str:
-    """How the parameters are written whose names are no words and stand in an expression as they are, where there are any."""
+    """How the parameters are written whose names are no words and stand in an expression as they are, where
+    there are any.
+    """
     bare = _TEXT.sub("", expression)
     names = [name for name in spec.space if name in bare and not is_word(name)]
     return f"; write {listed(quoted(name) for name in names)}" if names else ""
@@ -242,7 +330,11 @@ def _points(spec: SweepSpec) -> list[str]:
     try:
         if not feasible(spec):
             return [
-                _refused("constraints", spec.constraints, "no point of 1,000 random ones meets them all; loosen one, or widen the space")
+                _refused(
+                    "constraints",
+                    spec.constraints,
+                    "no point of 1,000 random ones meets them all; loosen one, or widen the space",
+                )
             ]
         return _grid(spec) if isinstance(spec.strategy.chosen, GridSearch) else list(_starting_points(spec))
     except InvalidInput as error:
@@ -252,7 +344,9 @@ def _points(spec: SweepSpec) -> list[str]:
 def _grid(spec: SweepSpec) -> list[str]:
     problems = []
     if spec.start_from:
-        problems.append(_refused("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out"))
+        problems.append(
+            _refused("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out")
+        )
     for name, parameter in spec.space.items():
         try:
             axis(parameter, spec.strategy.chosen.points)
@@ -262,7 +356,9 @@ def _grid(spec: SweepSpec) -> list[str]:
     try:
         if not problems and (size := grid_size(spec)) > spec.max_trials:
             few = "raise max_trials, or give fewer points or parameters"
-            problems.append(f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {few}")
+            problems.append(
+                f"strategy.grid has {size} combinations, more than max_trials = {spec.max_trials}: {few}"
+            )
     except InvalidInput as error:
         problems.append(f"strategy.grid is not accepted: {error}")
     return problems
@@ -270,13 +366,20 @@ def _grid(spec: SweepSpec) -> list[str]:
 
 def _starting_points(spec: SweepSpec) -> Iterator[str]:
     if len(spec.start_from) > spec.max_trials:
-        yield f"start_from has {len(spec.start_from)} points, more than max_trials = {spec.max_trials}: raise max_trials, or give fewer"
+        yield (
+            f"start_from has {len(spec.start_from)} points, more than max_trials = {spec.max_trials}: "
+            "raise max_trials, or give fewer"
+        )
     for index, params in enumerate(spec.start_from):
         path = f"start_from.{index}"
         problems = problems_of(spec, params, partial=True)
         yield from (f"{path} is not accepted: {problem}" for problem in problems)
         if not problems and not feasible(spec, params):
-            yield _refused(path, params, "no values of the parameters it leaves out meet the constraints; give them too, or change it")
+            yield _refused(
+                path,
+                params,
+                "no values of the parameters it leaves out meet the constraints; give them too, or change it",
+            )
 
 
 def _refused(path: str, value: Any, remedy: str) -> str:

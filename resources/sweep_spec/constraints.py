@@ -1,6 +1,8 @@
-"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``, parsed once and evaluated safely.
+"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``, parsed once and
+evaluated safely.
 
-A name that is no word of letters, digits and ``_`` is written ``params["batch-size"]``; a column's in a slice ``columns["capital gain"]``.
+A name that is no word of letters, digits and ``_`` is written ``params["batch-size"]``; a column's in a slice
+``columns["capital gain"]``.
 """
 
 import ast
@@ -29,14 +31,28 @@ _OPERATORS = {
     )
     for operator in operators
 }
-# simpleeval refuses a node only when it comes to evaluate it, so what follows an `and` or `or` could be refused in the middle of a search.
-# It also evaluates what is no comparison of hyperparameters: attributes, subscripts, f-strings. Hence a list of our own, checked first.
-_ACCEPTED = (*_OPERATORS, ast.boolop, ast.expr_context, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
+# simpleeval refuses a node only when it comes to evaluate it, so what follows an `and` or `or` could be
+# refused in the middle of a search.
+# It also evaluates what is no comparison of hyperparameters: attributes, subscripts, f-strings. Hence a list
+# of our own, checked first.
+_ACCEPTED = (
+    *_OPERATORS,
+    ast.boolop,
+    ast.expr_context,
+    ast.BoolOp,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.Compare,
+    ast.Call,
+    ast.Name,
+    ast.Constant,
+)
 _LONGEST = 1_000  # characters
 _DEEPEST = 50  # operations inside one another: each is a call inside a call, also where it is evaluated
 _OF_NAMES = ("params", "columns")
 _GRAMMAR = (
-    f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}; "
+    "give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and "
+    f"{', '.join(_FUNCTIONS)}; "
     'write a name that is no word as params["the-name"]'
 )
 
@@ -57,7 +73,8 @@ class Constraint:
         """The hyperparameters that it compares."""
 
     def holds(self, params: Mapping[str, Any]) -> bool:
-        """Whether params meet it; where one of its names has no value (an inactive conditional parameter), they meet it.
+        """Whether params meet it; where one of its names has no value (an inactive conditional parameter),
+        they meet it.
 
         A point where the expression has no value, such as the logarithm of 0, does not meet it.
 
@@ -67,13 +84,16 @@ class Constraint:
         if any(name not in params for name in self.names):
             return True
         try:
-            return bool(simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS, dict(params)).eval(self.expression, self._tree))
+            return bool(
+                simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS, dict(params)).eval(self.expression, self._tree)
+            )
         except (ArithmeticError, ValueError):
             return False
         except (TypeError, simpleeval.InvalidExpression) as error:
             compared = listed(f"{name} = {params[name]!r}" for name in sorted(self.names))
             raise InvalidInput(
-                f"constraint {self.expression!r} has no answer for {compared}: {error}; compare numbers with numbers, texts with texts"
+                f"constraint {self.expression!r} has no answer for {compared}: {error}; compare numbers "
+                "with numbers, texts with texts"
             ) from None
 
 
@@ -93,12 +113,17 @@ def quoted(name: str) -> str:
 
 
 def is_word(name: str) -> bool:
-    """Whether a name can be written in an expression as it is. (Python takes some letters for others: ``µ``, the sign, for ``μ``.)"""
+    """Whether a name can be written in an expression as it is.
+
+    (Python takes some letters for others: ``µ``, the sign, for ``μ``.)
+    """
     return name.isidentifier() and not keyword.iskeyword(name) and unicodedata.is_normalized("NFKC", name)
 
 
 class _QuotedNames(ast.NodeTransformer):
-    """Makes ``params["batch-size"]`` a name, as ``batch_size`` is one; a function is called by its word alone."""
+    """Makes ``params["batch-size"]`` a name, as ``batch_size`` is one; a function is called by its word
+    alone.
+    """
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         name = node.slice
@@ -116,13 +141,17 @@ class _QuotedNames(ast.NodeTransformer):
 def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
     """The expression as a tree, and the hyperparameters that it names."""
     if len(expression) > _LONGEST:
-        raise InvalidInput(f"it has {len(expression)} characters; give at most {_LONGEST}, or several constraints")
+        raise InvalidInput(
+            f"it has {len(expression)} characters; give at most {_LONGEST}, or several constraints"
+        )
     try:
         tree = parse_python(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
     if not _is_flat(tree, _DEEPEST):
-        raise InvalidInput(f"its operations are more than {_DEEPEST} deep inside one another; give several constraints")
+        raise InvalidInput(
+            f"its operations are more than {_DEEPEST} deep inside one another; give several constraints"
+        )
     tree = _QuotedNames().visit(tree)
     called = set()
     for node in ast.walk(tree):
@@ -130,7 +159,9 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
             _check_call(node)
             called.add(node.func)
         elif not isinstance(node, _ACCEPTED):
-            raise InvalidInput(f"{ast.unparse(node) or 'this kind of expression'} is not accepted in it; {_GRAMMAR}")
+            raise InvalidInput(
+                f"{ast.unparse(node) or 'this kind of expression'} is not accepted in it; {_GRAMMAR}"
+            )
     if not _compares(tree):
         raise InvalidInput(f"it compares nothing; {_GRAMMAR}")
     names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called)
@@ -151,10 +182,13 @@ def _check_call(node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
         hint = did_you_mean(ast.unparse(node.func), _FUNCTIONS)
         raise InvalidInput(f"{ast.unparse(node)!r} is no call of {listed(_FUNCTIONS)}{hint}; {_GRAMMAR}")
-    name, count = node.func.id, len(node.args)
+    name = node.func.id
+    count = len(node.args)
     if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):
         given = f"{count} {'argument' if count == 1 else 'arguments'}"
-        raise InvalidInput(f"{ast.unparse(node)!r} has {given}; {name} takes {'one' if name in _OF_ONE else 'two or more'}")
+        raise InvalidInput(
+            f"{ast.unparse(node)!r} has {given}; {name} takes {'one' if name in _OF_ONE else 'two or more'}"
+        )
 
 
 def _compares(node: ast.AST) -> bool:

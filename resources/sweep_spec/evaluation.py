@@ -1,4 +1,6 @@
-"""How a winner is judged: the metrics, the slices, what its predictor may use, and how its cost of serving is measured."""
+"""How a winner is judged: the metrics, the slices, what its predictor may use, and how its cost of serving is
+measured.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated
@@ -8,7 +10,13 @@ from pydantic import AfterValidator, Field
 from halving.errors import InvalidInput
 from resources.sweep_spec.base import Strict, listed
 from resources.sweep_spec.constraints import constraint
-from resources.sweep_spec.metrics import CLASS_METRICS, CLASS_SCORERS, NUMBER_METRICS, NUMBER_SCORERS, check_metric
+from resources.sweep_spec.metrics import (
+    CLASS_METRICS,
+    CLASS_SCORERS,
+    NUMBER_METRICS,
+    NUMBER_SCORERS,
+    check_metric,
+)
 from resources.sweep_spec.requirements import Memory
 
 ScorerName = Annotated[str, AfterValidator(check_metric)]
@@ -19,8 +27,14 @@ def _slice(given: str) -> str:
         try:
             constraint(given)
         except InvalidInput as error:
-            said = str(error).replace("hyperparameter", "column").replace('params["the-name"]', 'columns["the name"]')
-            raise ValueError(f"give a column, or a comparison of columns such as 'age >= 65': {said}") from None
+            said = (
+                str(error)
+                .replace("hyperparameter", "column")
+                .replace('params["the-name"]', 'columns["the name"]')
+            )
+            raise ValueError(
+                f"give a column, or a comparison of columns such as 'age >= 65': {said}"
+            ) from None
     return given
 
 
@@ -37,19 +51,30 @@ class EvaluationLimits(Strict):
 
     seconds: float = Field(default=3600.0, gt=0, description="Seconds that it may take on the whole split.")
     memory: Memory | None = Field(
-        default=None, description="Memory that it may take, for example 4Gi (default: 90 % of what is available when it starts)."
+        default=None,
+        description=(
+            "Memory that it may take, for example 4Gi (default: 90 % of what is available when it starts)."
+        ),
     )
 
 
 class Serving(Strict):
-    """How the cost of serving is measured: calls of the predictor with one row and with a batch, after it has warmed up."""
+    """How the cost of serving is measured: calls of the predictor with one row and with a batch, after it has
+    warmed up.
+    """
 
-    seconds: float = Field(default=0.25, ge=0, le=3600, description="Seconds of calls with one row, and again with a batch; 0: none.")
+    seconds: float = Field(
+        default=0.25,
+        ge=0,
+        le=3600,
+        description="Seconds of calls with one row, and again with a batch; 0: none.",
+    )
     batch: int = Field(default=256, ge=2, le=1_000_000, description="Rows of a batch.")
 
 
 def judged_as_number(target_type: str, metrics: Iterable[str], gate_metrics: Mapping[str, str]) -> bool:
-    """Whether the target is a number to come close to, and not a class: floats are, and integers that a metric for numbers is named for.
+    """Whether the target is a number to come close to, and not a class: floats are, and integers that a
+    metric for numbers is named for.
 
     Args:
         target_type: Arrow's name of its type.
@@ -74,5 +99,8 @@ def judged_as_number(target_type: str, metrics: Iterable[str], gate_metrics: Map
     accepted = list(metrics) or usual
     for field, metric in gate_metrics.items():
         if metric not in accepted:
-            raise InvalidInput(f"{field} = {metric!r} is not accepted: it is not among the metrics; give one of {listed(accepted)}")
+            raise InvalidInput(
+                f"{field} = {metric!r} is not accepted: it is not among the metrics; give one of "
+                f"{listed(accepted)}"
+            )
     return number

@@ -1,4 +1,6 @@
-"""The spec's ``final``: the winner's params trained again from scratch, with several seeds, on all rows that may be trained on."""
+"""The spec's ``final``: the winner's params trained again from scratch, with several seeds, on all rows that
+may be trained on.
+"""
 
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -17,19 +19,35 @@ class Final(Strict):
     """The final training: what it costs is ``seeds`` whole trainings, beside the search's."""
 
     seeds: int = Field(
-        default=3, ge=1, le=_MOST_SEEDS, description="How many trainings, each with another seed; the median one may be promoted."
+        default=3,
+        ge=1,
+        le=_MOST_SEEDS,
+        description="How many trainings, each with another seed; the median one may be promoted.",
     )
     on: Annotated[list[Name], Field(min_length=1, max_length=_MOST_SPLITS)] = Field(
         default=[TRAIN, VALIDATION],
-        description="Splits of the dataset that together are the trainings' train split; never test. What is trained on says nothing as a "
+        description="Splits of the dataset that together are the trainings' train split; never test. What is "
+        "trained on says nothing as a "
         "validation split any more, so the last checkpoint counts.",
     )
-    epochs: int | None = Field(default=None, ge=1, le=MOST, description="Epochs of each training (default: the search's largest budget).")
+    epochs: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST,
+        description="Epochs of each training (default: the search's largest budget).",
+    )
 
     def unknown_split(self, splits: Collection[str]) -> str | None:
         """What is wrong with ``on`` for a dataset with these splits; None if it has them all."""
         unknown = [split for split in self.on if split not in splits]
-        return f"the dataset has no split {unknown[0]!r}{did_you_mean(unknown[0], splits)}; it has {listed(splits)}" if unknown else None
+        return (
+            (
+                f"the dataset has no split {unknown[0]!r}{did_you_mean(unknown[0], splits)}; it has "
+                f"{listed(splits)}"
+            )
+            if unknown
+            else None
+        )
 
     def check_splits(self, splits: Collection[str]) -> None:
         """Check against a snapshot, which may have splits that a spec does not know beforehand.
@@ -40,7 +58,10 @@ class Final(Strict):
         Raises:
             InvalidInput: it lacks one of ``on``.
         """
-        known = [*splits, *({TRAIN, VALIDATION} - set(splits) if any(name.startswith("fold-") for name in splits) else ())]
+        known = [
+            *splits,
+            *({TRAIN, VALIDATION} - set(splits) if any(name.startswith("fold-") for name in splits) else ()),
+        ]
         if problem := self.unknown_split(known):
             raise InvalidInput(f"final.on = {self.on} is not accepted: {problem}")
 
@@ -50,7 +71,11 @@ _ON_IN_YAML = (True, "true", "True")
 
 def _named(given: Any) -> Any:
     """With the key ``on``, which YAML 1.1 takes for true where it is not quoted, and JSON then for a text."""
-    return {"on" if key in _ON_IN_YAML else key: value for key, value in given.items()} if isinstance(given, dict) else given
+    return (
+        {"on" if key in _ON_IN_YAML else key: value for key, value in given.items()}
+        if isinstance(given, dict)
+        else given
+    )
 
 
 FinalTraining = Annotated[Final, BeforeValidator(_named)] | None

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
-    """Import the trainable, the predictor, the exporter, the data source and the sampler, and try the sampler's options.
+    """Import the trainable, the predictor, the exporter, the data source and the sampler, and try the
+    sampler's options.
 
     A trainable in an image of its own is not imported here; its first trial looks for it, in that image.
 
@@ -33,7 +34,8 @@ def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
 
 
 def functions_of(spec: SweepSpec, *, trains: bool = True) -> Iterator[tuple[str, str]]:
-    """The fields of a spec that name functions of yours, each with its ``module:function``, as far as they will be called.
+    """The fields of a spec that name functions of yours, each with its ``module:function``, as far as they
+    will be called.
 
     Args:
         trains: as for :func:`check_functions`.
@@ -71,12 +73,16 @@ def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optun
     path = SAMPLERS.get(sampler, sampler)
     found = import_function(field, path)
     if not (isinstance(found, type) and issubclass(found, optuna.samplers.BaseSampler)):
-        raise InvalidInput(f"{field} = {sampler!r} is not accepted: it is no optuna.samplers.BaseSampler; give the class of one")
+        raise InvalidInput(
+            f"{field} = {sampler!r} is not accepted: it is no optuna.samplers.BaseSampler; give the class "
+            "of one"
+        )
     return found
 
 
 def check_sampler(spec: SweepSpec) -> None:
-    """Build the sampler and let it suggest a few trials of a toy problem, with as many objectives as the sweep has.
+    """Build the sampler and let it suggest a few trials of a toy problem, with as many objectives as the
+    sweep has.
 
     Raises:
         InvalidInput: there is no such sampler, or it does not take its options.
@@ -91,14 +97,17 @@ def check_sampler(spec: SweepSpec) -> None:
     except ImportError as error:
         package = (error.name or str(error)).partition(".")[0]
         raise InvalidInput(
-            f"{field}.sampler = {name!r} is not accepted: it needs the package {package!r}, which is not installed; "
+            f"{field}.sampler = {name!r} is not accepted: it needs the package {package!r}, which is not "
+            "installed; "
             f"install it (pip install {package}) wherever trials are suggested"
         ) from None
-    except Exception as error:  # noqa: BLE001  # an option is handed to code of others, which may raise anything
+    except Exception as error:  # noqa: BLE001
+        # an option is handed to code of others, which may raise anything
         accepted = sorted(set(inspect.signature(kind).parameters) - {"seed"})
         aims = f"{len(spec.objectives)} objectives" if len(spec.objectives) > 1 else "one objective"
         raise InvalidInput(
-            f"{field}.options = {options} is not accepted by {name!r} with {aims}: {error}; its options are {accepted}"
+            f"{field}.options = {options} is not accepted by {name!r} with {aims}: {error}; its options "
+            f"are {accepted}"
         ) from None
 
 
@@ -113,7 +122,9 @@ def _try(kind: Any, options: dict[str, Any], spec: SweepSpec) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental options
         seed = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
-        study = optuna.create_study(directions=[objective.direction for objective in spec.objectives], sampler=kind(**seed, **options))
+        study = optuna.create_study(
+            directions=[objective.direction for objective in spec.objectives], sampler=kind(**seed, **options)
+        )
         distributions: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.FloatDistribution(0, 1) for name in ("x", "y")
         }

@@ -4,20 +4,38 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import LONGEST_TEXT, MOST_VALUES, Bounds, FunctionPath, Metric, OneOf, Strict, field_names, listed
+from resources.sweep_spec.base import (
+    LONGEST_TEXT,
+    MOST_VALUES,
+    Bounds,
+    FunctionPath,
+    Metric,
+    OneOf,
+    Strict,
+    field_names,
+    listed,
+)
 from resources.sweep_spec.requirements import Memory
 
 KINDS = {
     "finite_metrics": "Every test metric is a finite number.",
     "lineage": "The winner's run record, code, checkpoint and snapshot are all there.",
-    "leakage": "The test split has no rows or groups that were trained on, nothing trained on is later, and no feature is the target.",
-    "bounds": "The metrics are within their bounds: the test metrics of the gates, and the reported ones of the search.",
+    "leakage": (
+        "The test split has no rows or groups that were trained on, nothing trained on is later, and no "
+        "feature is the target."
+    ),
+    "bounds": (
+        "The metrics are within their bounds: the test metrics of the gates, and the reported ones of the "
+        "search."
+    ),
     "non_inferior": "The winner is not worse than the champion by more than the margin, on the same rows.",
     "improvement": "The winner is better than the champion, on the same rows.",
     "slices": "In no slice of the test split is the winner worse than the champion by more than the margin.",
     "latency": "The predictor answers fast enough.",
     "size": "The checkpoint, and the memory that the predictor takes, are small enough.",
-    "integration_tests": "The exported winner passes the tests that the spec names, in a process of their own.",
+    "integration_tests": (
+        "The exported winner passes the tests that the spec names, in a process of their own."
+    ),
 }
 """The kinds of gates, each the name of a blocking check of the evaluation report, and what they say."""
 
@@ -40,7 +58,9 @@ class Leakage(Strict):
     ignore: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] | None = Field(
         default=None,
         max_length=MOST_VALUES,
-        description="Columns that only name a row, such as an id: two rows that differ in nothing else are copies.",
+        description=(
+            "Columns that only name a row, such as an id: two rows that differ in nothing else are copies."
+        ),
     )
 
 
@@ -52,16 +72,21 @@ class MetricBounds(Bounds):
 
 class _Compared(Strict):
     metric: Metric | None = Field(
-        default=None, description="The test metric to compare, one of the spec's metrics (default: the first of them)."
+        default=None,
+        description="The test metric to compare, one of the spec's metrics (default: the first of them).",
     )
 
 
 class NonInferior(_Compared):
     """Worse than the champion by less than a margin."""
 
-    margin: float | None = Field(default=None, gt=0, description="How much worse it may be, in the metric's unit.")
+    margin: float | None = Field(
+        default=None, gt=0, description="How much worse it may be, in the metric's unit."
+    )
     margin_percent: float | None = Field(
-        default=None, gt=0, description="How much worse it may be, in percent of the champion's metric (default: 0.5)."
+        default=None,
+        gt=0,
+        description="How much worse it may be, in percent of the champion's metric (default: 0.5).",
     )
 
     @model_validator(mode="after")
@@ -75,10 +100,17 @@ class NonInferior(_Compared):
 
 
 class SliceGate(NonInferior):
-    """In each slice worse than the champion by less than a margin. Slices of few rows are shown, and not judged."""
+    """In each slice worse than the champion by less than a margin.
+
+    Slices of few rows are shown, and not judged.
+    """
 
     margin_percent: float | None = Field(
-        default=None, gt=0, description="How much worse it may be in a slice, in percent of the champion's metric there (default: 5)."
+        default=None,
+        gt=0,
+        description=(
+            "How much worse it may be in a slice, in percent of the champion's metric there (default: 5)."
+        ),
     )
 
     @property
@@ -89,9 +121,15 @@ class SliceGate(NonInferior):
 class Improvement(_Compared):
     """Better than the champion."""
 
-    effect: float | None = Field(default=None, gt=0, description="The least gain that is worth having, in the metric's unit.")
+    effect: float | None = Field(
+        default=None, gt=0, description="The least gain that is worth having, in the metric's unit."
+    )
     effect_percent: float | None = Field(
-        default=None, gt=0, description="The least gain that is worth having, in percent of the champion's metric (default: 0.5)."
+        default=None,
+        gt=0,
+        description=(
+            "The least gain that is worth having, in percent of the champion's metric (default: 0.5)."
+        ),
     )
 
     @model_validator(mode="after")
@@ -107,9 +145,13 @@ class Improvement(_Compared):
 class Latency(Strict):
     """How long the predictor may take, warm, as the report measures it."""
 
-    p50_ms: float | None = Field(default=None, gt=0, description="Milliseconds of half of the calls, at most.")
+    p50_ms: float | None = Field(
+        default=None, gt=0, description="Milliseconds of half of the calls, at most."
+    )
     p99_ms: float | None = Field(default=None, gt=0, description="Milliseconds of 99 of 100 calls, at most.")
-    batch: bool = Field(default=False, description="Of calls with a batch of rows (serving.batch), and not with one row.")
+    batch: bool = Field(
+        default=False, description="Of calls with a batch of rows (serving.batch), and not with one row."
+    )
 
     @model_validator(mode="after")
     def _some_limit(self) -> Self:
@@ -120,7 +162,9 @@ class Size(Strict):
     """How large the model may be."""
 
     checkpoint_mib: float | None = Field(default=None, gt=0, description="MiB of the checkpoint, at most.")
-    memory_mib: float | None = Field(default=None, gt=0, description="MiB of memory that the predictor's process takes, at most.")
+    memory_mib: float | None = Field(
+        default=None, gt=0, description="MiB of memory that the predictor's process takes, at most."
+    )
 
     @model_validator(mode="after")
     def _some_limit(self) -> Self:
@@ -131,12 +175,18 @@ class IntegrationTests(Strict):
     """Tests of the winner as it would be exported."""
 
     function: FunctionPath = Field(
-        description="module:function, called as test(folder) with the folder of the exported model, for halving.load_model(folder); "
+        description="module:function, called as test(folder) with the folder of the exported model, for "
+        "halving.load_model(folder); "
         "what it raises fails the gate."
     )
-    seconds: float = Field(default=300.0, gt=0, le=86_400, description="Seconds after which it is ended, and has failed.")
+    seconds: float = Field(
+        default=300.0, gt=0, le=86_400, description="Seconds after which it is ended, and has failed."
+    )
     memory: Memory | None = Field(
-        default=None, description="Memory that it may take, for example 4Gi (default: 90 % of what is available when it starts)."
+        default=None,
+        description=(
+            "Memory that it may take, for example 4Gi (default: 90 % of what is available when it starts)."
+        ),
     )
 
 
@@ -156,7 +206,9 @@ class Gate(OneOf):
 
 
 def _written_as_a_name(given: Any) -> Any:
-    """``lineage`` for ``{lineage: {}}``, ``lineage:`` as well, and ``integration_tests: module:function`` without a name."""
+    """``lineage`` for ``{lineage: {}}``, ``lineage:`` as well, and ``integration_tests: module:function``
+    without a name.
+    """
     if isinstance(given, str):
         return {given: {}}
     if isinstance(given, dict):
@@ -183,7 +235,10 @@ def default_gates() -> list[Gate]:
 
 def _one_of(model: Model, one: str, other: str) -> Model:
     if getattr(model, one) is not None and getattr(model, other) is not None:
-        raise ValueError(f"{one} = {getattr(model, one):g} and {other} = {getattr(model, other):g} are two ways to say it; give one")
+        raise ValueError(
+            f"{one} = {getattr(model, one):g} and {other} = {getattr(model, other):g} are two ways to say "
+            "it; give one"
+        )
     return model
 
 

@@ -1,7 +1,9 @@
-"""Warnings about settings that will work badly, before GPU time is spent; none of them keeps the sweep from running.
+"""Warnings about settings that will work badly, before GPU time is spent; none of them keeps the sweep from
+running.
 
-Early stopping assumes that trials rank at a rung as they would at the end. Most of these warnings are about settings
-that make the two rankings differ: learning-rate schedules that do not fit the rungs, and rungs that too few trials reach.
+Early stopping assumes that trials rank at a rung as they would at the end. Most of these warnings are about
+settings that make the two rankings differ: learning-rate schedules that do not fit the rungs, and rungs that
+too few trials reach.
 """
 
 from collections.abc import Iterator
@@ -34,14 +36,19 @@ def lint(spec: SweepSpec) -> list[str]:
 
 def _predictor(spec: SweepSpec) -> Iterator[str]:
     if spec.judged_by is None and spec.max_trials > 1:
-        yield "predictor is left out: the winner is neither evaluated on the test split nor promoted; give one if it is to be"
+        yield (
+            "predictor is left out: the winner is neither evaluated on the test split nor promoted; give "
+            "one if it is to be"
+        )
 
 
 def _cores(spec: SweepSpec) -> Iterator[str]:
-    processes, cpus = spec.resources.largest.processes, spec.resources.cpus
+    processes = spec.resources.largest.processes
+    cpus = spec.resources.cpus
     if processes > max(1, cpus):
         yield (
-            f"resources.cpus = {cpus:g}: the {processes} processes of a trial share so many cores of a node, and each has its own work "
+            f"resources.cpus = {cpus:g}: the {processes} processes of a trial share so many cores of a "
+            "node, and each has its own work "
             f"beside the GPU's; give cpus = {processes} or more"
         )
 
@@ -49,36 +56,48 @@ def _cores(spec: SweepSpec) -> Iterator[str]:
 def _elastic(spec: SweepSpec) -> Iterator[str]:
     if spec.elastic and spec.resources.queue:
         yield (
-            f"elastic.min_nodes = {spec.elastic.min_nodes}: no effect with resources.queue = {spec.resources.queue!r}, because a Kueue "
+            f"elastic.min_nodes = {spec.elastic.min_nodes}: no effect with resources.queue = "
+            f"{spec.resources.queue!r}, because a Kueue "
             "admits all pods of a trial together, or none; leave out one of the two"
         )
 
 
 def _warmup(spec: SweepSpec) -> Iterator[str]:
-    field, epochs = "training.warmup_epochs", spec.training.warmup_epochs
+    field = "training.warmup_epochs"
+    epochs = spec.training.warmup_epochs
     if epochs is None:
-        searched = {name: _numbers(parameter)[-1] for name, parameter in spec.space.items() if name in _WARMUPS and _numbers(parameter)}
+        searched = {
+            name: _numbers(parameter)[-1]
+            for name, parameter in spec.space.items()
+            if name in _WARMUPS and _numbers(parameter)
+        }
         if not searched:
             return
-        field, epochs = max(((f"space.{name}", most) for name, most in searched.items()), key=lambda found: found[1])
+        field, epochs = max(
+            ((f"space.{name}", most) for name, most in searched.items()), key=lambda found: found[1]
+        )
     first = min(ladder[0] for ladder in spec.ladders)
     if first <= epochs:
         budget = "min_budget" if isinstance(spec.strategy.chosen, EarlyStopping) else "budget"
         yield (
-            f"{field} = {epochs:g}: the first rung, at {first} epochs, ends inside the learning-rate warm-up, where trials with a low "
-            f"learning rate look best; give strategy.{spec.strategy.name}.{budget} above {epochs:g}, or a shorter warm-up"
+            f"{field} = {epochs:g}: the first rung, at {first} epochs, ends inside the learning-rate "
+            "warm-up, where trials with a low "
+            f"learning rate look best; give strategy.{spec.strategy.name}.{budget} above {epochs:g}, or a "
+            "shorter warm-up"
         )
 
 
 def _schedule(spec: SweepSpec) -> Iterator[str]:
     if spec.training.lr_schedule in ("step", "constant"):
         return
-    last, rungs = spec.budgets[-1], listed(spec.budgets)
+    last = spec.budgets[-1]
+    rungs = listed(spec.budgets)
     named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
     searched = [name for name, parameter in named.items() if not parameter.is_fixed]
     for name in searched if len(spec.budgets) > 1 else []:
         yield (
-            f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial whose learning rate falls sooner "
+            f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial "
+            "whose learning rate falls sooner "
             "looks better there than at its end; make it constant, or anneal over run.max_epochs"
         )
     fixed = {f"space.{name}": parameter.value for name, parameter in named.items() if parameter.is_fixed}
@@ -88,19 +107,23 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
     for field, epochs in lengths.items():
         if epochs < last:
             yield (
-                f"{field} = {epochs:g}: the learning rate reaches its end before the last rung, at {last} epochs, and the epochs after "
+                f"{field} = {epochs:g}: the learning rate reaches its end before the last rung, at {last} "
+                "epochs, and the epochs after "
                 f"{epochs:g} teach little; give {last}, or anneal over run.max_epochs"
             )
         elif epochs > last:
             yield (
-                f"{field} = {epochs:g}: no trial reaches the end of its schedule, because the last rung is at {last} epochs: no result "
+                f"{field} = {epochs:g}: no trial reaches the end of its schedule, because the last rung is "
+                f"at {last} epochs: no result "
                 f"is that of a finished training; give {last}, or anneal over run.max_epochs"
             )
-        # The winner's params keep a constant; what training.schedule_epochs says of the search may follow run.max_epochs in the final one.
+        # The winner's params keep a constant; what training.schedule_epochs says of the search may follow
+        # run.max_epochs in the final one.
         if spec.final and field.startswith("space.") and epochs == last != spec.final_epochs:
             when = "has reached its end before" if epochs < spec.final_epochs else "does not reach its end"
             yield (
-                f"final.epochs = {spec.final_epochs}: the learning rate, which falls over {field} = {epochs:g}, {when} in the final "
+                f"final.epochs = {spec.final_epochs}: the learning rate, which falls over {field} = "
+                f"{epochs:g}, {when} in the final "
                 "training; leave epochs out, or anneal over run.max_epochs"
             )
     if not searched and not lengths and len(spec.budgets) > 1:
@@ -109,12 +132,17 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
 
 def _unknown_length(spec: SweepSpec) -> Iterator[str]:
     named = {"training.lr_schedule": [spec.training.lr_schedule]}
-    named |= {f"space.{name}": parameter.choices or [] for name, parameter in spec.space.items() if name.lower() in _SCHEDULES}
+    named |= {
+        f"space.{name}": parameter.choices or []
+        for name, parameter in spec.space.items()
+        if name.lower() in _SCHEDULES
+    }
     for field, choices in named.items():
         for schedule in choices:
             if schedule in _ANNEALING:
                 yield (
-                    f"{field} = {schedule!r} of unknown length: results at the rungs {listed(spec.budgets)} are comparable only if all "
+                    f"{field} = {schedule!r} of unknown length: results at the rungs "
+                    f"{listed(spec.budgets)} are comparable only if all "
                     "trials anneal over the same epochs; anneal over run.max_epochs (the last rung), and "
                     f"state training.schedule_epochs = {spec.budgets[-1]}"
                 )
@@ -124,10 +152,15 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
     strategy = spec.strategy.chosen
     if not isinstance(strategy, SuccessiveHalving):
         return
-    path, count = f"strategy.{spec.strategy.name}", len(spec.budgets)
+    path = f"strategy.{spec.strategy.name}"
+    count = len(spec.budgets)
     if not 3 <= strategy.reduction_factor <= 5:
-        effect = "weak trials get far" if strategy.reduction_factor < 3 else "one noisy result ends most trials"
-        yield f"{path}.reduction_factor = {strategy.reduction_factor}: {effect}; 3 to 5 has been found to work"
+        effect = (
+            "weak trials get far" if strategy.reduction_factor < 3 else "one noisy result ends most trials"
+        )
+        yield (
+            f"{path}.reduction_factor = {strategy.reduction_factor}: {effect}; 3 to 5 has been found to work"
+        )
     budgets = f"{path}.min_budget = {strategy.min_budget} with max_budget = {strategy.max_budget}"
     if count < 3:
         yield (
@@ -136,7 +169,8 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
         )
     if count > 5:
         yield (
-            f"{budgets}: with {count} rungs, at {listed(spec.budgets)} epochs, the first ones decide by very little training; "
+            f"{budgets}: with {count} rungs, at {listed(spec.budgets)} epochs, the first ones decide by "
+            "very little training; "
             "give a higher min_budget or reduction_factor, for 3 to 5 rungs"
         )
 
@@ -144,11 +178,14 @@ def _rungs(spec: SweepSpec) -> Iterator[str]:
 def _reach(spec: SweepSpec) -> Iterator[str]:
     short = [number for number, ladder in enumerate(spec.ladders) if spec.reachable(number) < len(ladder)]
     if short:
-        ladder, enough = spec.ladders[short[0]], max(_enough(spec, number) for number in short)
+        ladder = spec.ladders[short[0]]
+        enough = max(_enough(spec, number) for number in short)
         bracket = f" of bracket {short[0] + 1}" if len(spec.ladders) > 1 else ""
         yield (
-            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {listed(ladder)} epochs, of which about "
-            f"{spec.reachable(short[0])} will be reached; give max_trials = {enough} or more, or a higher min_budget"
+            f"max_trials = {spec.max_trials}: few for the rungs{bracket} at {listed(ladder)} epochs, of "
+            "which about "
+            f"{spec.reachable(short[0])} will be reached; give max_trials = {enough} or more, or a higher "
+            "min_budget"
         )
 
 
@@ -166,18 +203,21 @@ def _sampler(spec: SweepSpec) -> Iterator[str]:
         startup = options.get("n_startup_trials", STARTUP_TRIALS)
         if isinstance(startup, int) and spec.max_trials <= startup and spec.warm_start is None:
             yield (
-                f"max_trials = {spec.max_trials}: the first {startup} trials of {path} ({name}) are random, so this is a random search; "
+                f"max_trials = {spec.max_trials}: the first {startup} trials of {path} ({name}) are "
+                "random, so this is a random search; "
                 f"give more than {startup}, or sampler random"
             )
     if name == "gp" and spec.max_trials > _GP_TRIALS:
         yield (
-            f"max_trials = {spec.max_trials}: a Gaussian process takes time that grows with the cube of the trials; "
+            f"max_trials = {spec.max_trials}: a Gaussian process takes time that grows with the cube of "
+            "the trials; "
             f"give {path} at most {_GP_TRIALS:,}, or tpe"
         )
     strategy = spec.strategy.chosen
     if isinstance(strategy, Nsga2Search) and spec.max_trials <= strategy.population_size:
         yield (
-            f"{path}.population_size = {strategy.population_size} with max_trials = {spec.max_trials}: the first generation is random and "
+            f"{path}.population_size = {strategy.population_size} with max_trials = {spec.max_trials}: the "
+            "first generation is random and "
             "no other follows; give a smaller population or more trials"
         )
 
@@ -186,4 +226,8 @@ def _numbers(parameter: Parameter) -> list[float]:
     """The numbers that a parameter may be, in rising order; of a range its two ends."""
     if parameter.range is not None:
         return [parameter.range.low, parameter.range.high]
-    return sorted(value for value in parameter.choices or [] if isinstance(value, int | float) and not isinstance(value, bool))
+    return sorted(
+        value
+        for value in parameter.choices or []
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )

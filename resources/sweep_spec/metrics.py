@@ -1,12 +1,13 @@
 """The metrics that an evaluation computes: scikit-learn's scorers by name, and the short names mae and rmse.
 
-They are listed here and not asked of scikit-learn, which takes half a second to import; a test holds the list against it. Scorers of
-clusterings and of several labels a row are left out: a row has one target.
+They are listed here and not asked of scikit-learn, which takes half a second to import; a test holds the list
+against it. Scorers of clusterings and of several labels a row are left out: a row has one target.
 """
 
 from resources.sweep_spec.base import did_you_mean, listed
 
-CLASS_METRICS, NUMBER_METRICS = ["accuracy", "f1_macro"], ["r2", "mae", "rmse"]
+CLASS_METRICS = ["accuracy", "f1_macro"]
+NUMBER_METRICS = ["r2", "mae", "rmse"]
 """What is computed where a spec names no metrics."""
 
 PROBABILITY_SCORERS = frozenset(
@@ -51,7 +52,15 @@ CLASS_SCORERS = PROBABILITY_SCORERS | {
 }
 
 TWO_CLASS_SCORERS = frozenset(
-    {"f1", "jaccard", "neg_negative_likelihood_ratio", "positive_likelihood_ratio", "precision", "recall", "roc_auc"}
+    {
+        "f1",
+        "jaccard",
+        "neg_negative_likelihood_ratio",
+        "positive_likelihood_ratio",
+        "precision",
+        "recall",
+        "roc_auc",
+    }
 )
 """Scorers that need exactly two classes; the greater one is the positive one."""
 
@@ -81,7 +90,9 @@ KNOWN = CLASS_SCORERS | NUMBER_SCORERS
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether a higher value of a metric is better: of all scorers, whose sign scikit-learn has turned so, but not of mae and rmse."""
+    """Whether a higher value of a metric is better: of all scorers, whose sign scikit-learn has turned so,
+    but not of mae and rmse.
+    """
     return metric not in SHORT_NAMES
 
 
@@ -93,6 +104,7 @@ def check_metric(metric: str) -> str:
     """
     if metric not in KNOWN:
         raise ValueError(
-            f"scikit-learn has no such scorer for a table{did_you_mean(metric, sorted(KNOWN))}; there are {listed(sorted(KNOWN))}"
+            f"scikit-learn has no such scorer for a table{did_you_mean(metric, sorted(KNOWN))}; there are "
+            f"{listed(sorted(KNOWN))}"
         )
     return metric

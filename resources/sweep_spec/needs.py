@@ -1,4 +1,6 @@
-"""What a sweep would need at its largest, in words and numbers: of each trial, and of all that run at a time."""
+"""What a sweep would need at its largest, in words and numbers: of each trial, and of all that run at a
+time.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +13,8 @@ class LargestNeed:
     """What is needed at once where every trial is at the rung that needs the most of it.
 
     Attributes:
-        trials: how many run at a time; None: as many as there is room for, and all other numbers are one trial's.
+        trials: how many run at a time; None: as many as there is room for, and all other numbers are one
+            trial's.
         gpus, processes, nodes, cpus: of all these trials.
         memory: in bytes; None where the spec does not say.
     """
@@ -26,8 +29,10 @@ class LargestNeed:
 
 def largest_need(spec: SweepSpec) -> LargestNeed:
     """What a sweep needs at its largest."""
-    attempts, trials = spec.resources.by_rung.values(), spec.concurrency or 1
-    nodes, memory = max(attempt.nodes for attempt in attempts), spec.resources.memory
+    attempts = spec.resources.by_rung.values()
+    trials = spec.concurrency or 1
+    nodes = max(attempt.nodes for attempt in attempts)
+    memory = spec.resources.memory
     return LargestNeed(
         trials=spec.concurrency or None,
         gpus=trials * max(attempt.all_gpus for attempt in attempts),
@@ -40,17 +45,26 @@ def largest_need(spec: SweepSpec) -> LargestNeed:
 
 def needs_in_words(spec: SweepSpec) -> list[str]:
     """What each trial is given, by rung, and what the sweep needs at its largest: a line each."""
-    said = [f"{f'from the rung of {budget} epochs on ' if at else ''}{_of(one)}" for at, (budget, one) in enumerate(_changes(spec))]
+    said = [
+        f"{f'from the rung of {budget} epochs on ' if at else ''}{_of(one)}"
+        for at, (budget, one) in enumerate(_changes(spec))
+    ]
     if spec.elastic and not spec.resources.queue:  # a Kueue admits all pods of a gang, or none
         said[-1] += f", {spec.elastic.min_nodes} of which suffice to go on"
     most = largest_need(spec)
     counts = [(most.gpus, "GPU"), (most.processes, "process"), (most.nodes, "node")]
-    numbers = [f"{count} {name}{_s(count, name)}" for count, name in counts if count and (name != "node" or spec.image)]
+    numbers = [
+        f"{count} {name}{_s(count, name)}"
+        for count, name in counts
+        if count and (name != "node" or spec.image)
+    ]
     numbers.append(f"{most.cpus:g} core{_s(most.cpus)}")
     if most.memory is not None:
         numbers.append(f"{most.memory / 2**30:.4g}Gi of memory")
     at_a_time = (
-        f"{most.trials} trial{_s(most.trials)} at a time" if most.trials else "each trial, of which as many run as there is room for"
+        f"{most.trials} trial{_s(most.trials)} at a time"
+        if most.trials
+        else "each trial, of which as many run as there is room for"
     )
     return [f"a trial has {'; '.join(said)}", f"at its largest: {', '.join(numbers)} for {at_a_time}"]
 

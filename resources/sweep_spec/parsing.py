@@ -1,4 +1,6 @@
-"""Read a spec and report what is wrong with it: every wrong field by its path, with its value and what is accepted."""
+"""Read a spec and report what is wrong with it: every wrong field by its path, with its value and what is
+accepted.
+"""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -34,7 +36,8 @@ def parse_spec(data: Any, *, trains: bool = True) -> SweepSpec:
 
 
 def stored_spec(data: Any) -> SweepSpec:
-    """A spec that was checked when its sweep was launched: read without checking its fields against each other again.
+    """A spec that was checked when its sweep was launched: read without checking its fields against each
+    other again.
 
     Raises:
         InvalidInput: it is of another version, which had other fields.
@@ -54,16 +57,23 @@ def load_spec(path: str | Path) -> SweepSpec:
     try:
         data = read_yaml(Path(path).read_bytes())
     except OSError as error:
-        raise InvalidInput(f"sweep file {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file") from None
+        raise InvalidInput(
+            f"sweep file {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file"
+        ) from None
     except yaml.YAMLError as error:
         raise InvalidInput(f"sweep file {str(path)!r} is not YAML: {error}") from None
     return parse_spec(data)
 
 
 def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """The problems of data that did not fit a model: every wrong field by its path, with its value and what is accepted."""
-    # A default that follows from another field is not there where that field is wrong, which is told of already.
-    return [_problem(detail, model) for detail in error.errors() if detail["type"] != "default_factory_not_called"]
+    """The problems of data that did not fit a model: every wrong field by its path, with its value and what
+    is accepted.
+    """
+    # A default that follows from another field is not there where that field is wrong, which is told of
+    # already.
+    return [
+        _problem(detail, model) for detail in error.errors() if detail["type"] != "default_factory_not_called"
+    ]
 
 
 def model_inside(annotation: Any) -> type[BaseModel] | None:
@@ -76,9 +86,12 @@ def model_inside(annotation: Any) -> type[BaseModel] | None:
 
 def asked_for(detail: Any) -> str:
     """What one of pydantic's errors asks for, without the names of Python's types."""
-    kind, limits = detail["type"], detail.get("ctx", {})
+    kind = detail["type"]
+    limits = detail.get("ctx", {})
     if kind in ("too_short", "too_long"):
-        bound, count = ("least", limits["min_length"]) if kind == "too_short" else ("most", limits["max_length"])
+        bound, count = (
+            ("least", limits["min_length"]) if kind == "too_short" else ("most", limits["max_length"])
+        )
         return f"give at {bound} {count} {'item' if count == 1 else 'items'}"
     if kind in ("list_type", "tuple_type"):
         return "give a list"
@@ -88,7 +101,9 @@ def asked_for(detail: Any) -> str:
 
 
 def _refusal(problems: list[str]) -> InvalidInput:
-    return InvalidInput("the sweep spec is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems))
+    return InvalidInput(
+        "the sweep spec is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems)
+    )
 
 
 def _problem(detail: Any, model: type[BaseModel]) -> str:

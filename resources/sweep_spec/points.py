@@ -1,7 +1,8 @@
-"""Points of a search space: which parameters exist at a point, whether it is in the space, and the points of a grid.
+"""Points of a search space: which parameters exist at a point, whether it is in the space, and the points of
+a grid.
 
-Pure functions over a spec: suggestions of every origin (a sampler, a grid, a user's starting points, an earlier sweep)
-are checked by the same rules.
+Pure functions over a spec: suggestions of every origin (a sampler, a grid, a user's starting points, an
+earlier sweep) are checked by the same rules.
 """
 
 import math
@@ -35,16 +36,25 @@ def order(space: Space) -> tuple[str, ...]:
     """
     placed: dict[str, None] = {}
     while len(placed) < len(space):
-        ready = [name for name in space if name not in placed and all(parent in placed for parent in space[name].when)]
+        ready = [
+            name
+            for name in space
+            if name not in placed and all(parent in placed for parent in space[name].when)
+        ]
         if not ready:
             circle = [name for name in space if name not in placed]
-            raise InvalidInput(f"the when of {circle} form a circle, or name something that is no parameter; let one of them exist always")
+            raise InvalidInput(
+                f"the when of {circle} form a circle, or name something that is no parameter; let one of "
+                "them exist always"
+            )
         placed.update(dict.fromkeys(ready))
     return tuple(placed)
 
 
 def active(space: Space, name: str, params: Mapping[str, Any]) -> bool:
-    """Whether a parameter exists at a point: its parents have the right values in ``params``, where inactive ones have none."""
+    """Whether a parameter exists at a point: its parents have the right values in ``params``, where inactive
+    ones have none.
+    """
     return all(parent in params and params[parent] in choices for parent, choices in space[name].when.items())
 
 
@@ -59,19 +69,28 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
     Args:
         spec: the sweep.
         params: hyperparameter name to value.
-        partial: whether parameters may be missing, to be sampled later; the parents of a given parameter must then be given too.
+        partial: whether parameters may be missing, to be sampled later; the parents of a given parameter must
+            then be given too.
     """
     if partial:
-        fixed = {name: parameter.value for name, parameter in spec.space.items() if parameter.is_fixed and not parameter.when}
+        fixed = {
+            name: parameter.value
+            for name, parameter in spec.space.items()
+            if parameter.is_fixed and not parameter.when
+        }
         params = {**fixed, **params}
     problems = [
-        f"{name} = {value!r}: there is no such parameter{did_you_mean(name, spec.space)}; there are {', '.join(spec.space)}"
+        (
+            f"{name} = {value!r}: there is no such parameter{did_you_mean(name, spec.space)}; there are "
+            f"{', '.join(spec.space)}"
+        )
         for name, value in params.items()
         if name not in spec.space
     ]
     existing: Params = {}
     for name in order(spec.space):
-        parameter, exists = spec.space[name], active(spec.space, name, existing)
+        parameter = spec.space[name]
+        exists = active(spec.space, name, existing)
         if exists and name in params:
             existing[name] = params[name]
         if name not in params:
@@ -80,7 +99,8 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
         elif not exists:
             given = {parent: params[parent] for parent in parameter.when if parent in params}
             problems.append(
-                f"{name} = {params[name]!r}: it exists only when {dict(parameter.when)}, and given is {given}; leave it out or change those"
+                f"{name} = {params[name]!r}: it exists only when {dict(parameter.when)}, and given is "
+                f"{given}; leave it out or change those"
             )
         elif not _contains(parameter, params[name]):
             problems.append(f"{name} = {params[name]!r}: give {_accepted(parameter)}")
@@ -93,7 +113,8 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
 
 
 def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None) -> Params:
-    """A random point with the ``fixed`` values; the others are uniform, or uniform in the logarithm where a range says so.
+    """A random point with the ``fixed`` values; the others are uniform, or uniform in the logarithm where a
+    range says so.
 
     Constraints are not checked.
     """
@@ -108,11 +129,14 @@ def sample(space: Space, random: Random, fixed: Mapping[str, Any] | None = None)
 def feasible(spec: SweepSpec, fixed: Mapping[str, Any] | None = None) -> bool:
     """Whether any of 1,000 random points meets the constraints; they are the same points at every call."""
     random = Random(0)
-    return not spec.constraints or any(satisfies(spec, sample(spec.space, random, fixed)) for _ in range(_DRAWS))
+    return not spec.constraints or any(
+        satisfies(spec, sample(spec.space, random, fixed)) for _ in range(_DRAWS)
+    )
 
 
 def axis(parameter: Parameter, points: int | None) -> list[Any]:
-    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a range that has no steps of its own.
+    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a range that has
+    no steps of its own.
 
     Raises:
         InvalidInput: it is a float range without a step and ``points`` is None, or it has too many steps.
@@ -122,16 +146,21 @@ def axis(parameter: Parameter, points: int | None) -> list[Any]:
         return list(given)
     if given.step is None:
         if points is None:
-            raise InvalidInput("a float range has no grid of its own; give it a step, or strategy.grid.points")
+            raise InvalidInput(
+                "a float range has no grid of its own; give it a step, or strategy.grid.points"
+            )
         return _spaced(given, points)
     count = _count(given)
-    # Steps of their own say which values there are; on a logarithmic scale they only say where values may lie.
+    # Steps of their own say which values there are; on a logarithmic scale they only say where values may
+    # lie.
     takes_points = isinstance(given, IntRange) and (given.log or given.step == 1)
     if isinstance(given, IntRange) and takes_points and points is not None and count > points:
         return list(dict.fromkeys(nearest_step(given, round(value)) for value in _spaced(given, points)))
     if count > GRID_LIMIT:
         remedy = "give it a step, or strategy.grid.points" if takes_points else "give a larger step"
-        raise InvalidInput(f"{count:,} values from {given.low} to {given.high} are too many for a grid; {remedy}")
+        raise InvalidInput(
+            f"{count:,} values from {given.low} to {given.high} are too many for a grid; {remedy}"
+        )
     return [_value(given, index) for index in range(count)]
 
 
@@ -143,8 +172,10 @@ def nearest_step(given: IntRange, value: int) -> int:
 
 def _spaced(given: FloatRange | IntRange, points: int) -> list[Any]:
     """So many values of a range, evenly or evenly in the logarithm, both ends included."""
-    if isinstance(given, IntRange) and not given.log:  # without division by a double, which is not exact beyond 2**53
-        width, gaps = given.high - given.low, points - 1
+    if isinstance(given, IntRange) and not given.log:
+        # without division by a double, which is not exact beyond 2**53
+        width = given.high - given.low
+        gaps = points - 1
         return [given.low + (width * index + gaps // 2) // gaps for index in range(points)]
     shares = [index / (points - 1) for index in range(points)]
     if given.log:
@@ -167,8 +198,8 @@ def grid_size(spec: SweepSpec) -> int:
 def grid_point(spec: SweepSpec, number: int) -> Params:
     """The point with this number; the last parameter changes fastest.
 
-    Points that a constraint excludes are left out; where a conditional parameter does not exist, there is one point and not
-    one for each of its values.
+    Points that a constraint excludes are left out; where a conditional parameter does not exist, there is one
+    point and not one for each of its values.
 
     Raises:
         IndexError: the grid has fewer points.
@@ -179,7 +210,10 @@ def grid_point(spec: SweepSpec, number: int) -> Params:
 
 def _grid(spec: SweepSpec) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
     points = getattr(spec.strategy.chosen, "points", None)
-    space = tuple((name, parameter.model_dump_json(by_alias=True, exclude_none=True)) for name, parameter in spec.space.items())
+    space = tuple(
+        (name, parameter.model_dump_json(by_alias=True, exclude_none=True))
+        for name, parameter in spec.space.items()
+    )
     return _grid_of(space, tuple(spec.constraints), points)
 
 
@@ -192,12 +226,17 @@ def _grid_of(
     found = []
     for visited, params in enumerate(_combinations(parameters, points)):
         if visited == _VISITS:
-            raise InvalidInput(f"a grid of more than {_VISITS:,} combinations before its constraints; give fewer points or parameters")
+            raise InvalidInput(
+                f"a grid of more than {_VISITS:,} combinations before its constraints; give fewer points "
+                "or parameters"
+            )
         if all(constraint(expression).holds(params) for expression in constraints):
             names = tuple(name for name in parameters if name in params)
             found.append((names, tuple(params[name] for name in names)))
         if len(found) > GRID_LIMIT:
-            raise InvalidInput(f"a grid of more than {GRID_LIMIT:,} combinations; give fewer points or parameters")
+            raise InvalidInput(
+                f"a grid of more than {GRID_LIMIT:,} combinations; give fewer points or parameters"
+            )
     return tuple(found)
 
 
@@ -221,17 +260,24 @@ def _draw(parameter: Parameter, random: Random) -> Any:
     given = parameter.chosen
     if isinstance(given, list):
         return random.choice(given)
-    if isinstance(given, IntRange) and given.log:  # every number has its share of the logarithm, the first and the last too
+    if isinstance(given, IntRange) and given.log:
+        # every number has its share of the logarithm, the first and the last too
         drawn = random.uniform(math.log(given.low - 0.5), math.log(given.high + 0.5))
         return nearest_step(given, round(math.exp(drawn)))
     if given.step is not None:
         return _value(given, random.randrange(_count(given)))
-    value = math.exp(random.uniform(math.log(given.low), math.log(given.high))) if given.log else random.uniform(given.low, given.high)
+    value = (
+        math.exp(random.uniform(math.log(given.low), math.log(given.high)))
+        if given.log
+        else random.uniform(given.low, given.high)
+    )
     return min(max(value, given.low), given.high)
 
 
 def _count(given: FloatRange | IntRange) -> int:
-    """How many values a range with a step has, in exact fractions: in binary 0.3 is not three steps of 0.1."""
+    """How many values a range with a step has, in exact fractions: in binary 0.3 is not three steps of
+    0.1.
+    """
     return int((Fraction(str(given.high)) - Fraction(str(given.low))) / Fraction(str(given.step))) + 1
 
 

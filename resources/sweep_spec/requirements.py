@@ -1,4 +1,6 @@
-"""What one trial needs (nodes, processes, cores, memory, GPUs), by rung where it says so, and what kind of pod a cluster gives it."""
+"""What one trial needs (nodes, processes, cores, memory, GPUs), by rung where it says so, and what kind of
+pod a cluster gives it.
+"""
 
 import re
 from decimal import Decimal
@@ -9,9 +11,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from resources.sweep_spec.base import MOST, Strict, must
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
-_UNITS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_UNITS = {
+    None: 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")  # a DNS subdomain, RFC 1123
+# a DNS subdomain, RFC 1123
+NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _IMAGE = re.compile(r"[a-z0-9][\w.:/@-]*", re.ASCII)
 
 
@@ -29,21 +42,41 @@ def quantity_bytes(quantity: str) -> int:
 
 def _memory(given: str) -> str:
     if quantity_bytes(given) < 2**20:
-        raise ValueError(f"{given} is {quantity_bytes(given)} bytes, less than 1Mi; give for example 512Mi or 32Gi")
+        raise ValueError(
+            f"{given} is {quantity_bytes(given)} bytes, less than 1Mi; give for example 512Mi or 32Gi"
+        )
     if quantity_bytes(given) > 2**50:
         raise ValueError(f"{given} is more than 1024Ti; give for example 512Mi or 32Gi")
     return given
 
 
 # YAML reads 512 without quotes as a number.
-Memory = Annotated[str, BeforeValidator(lambda given: str(given) if isinstance(given, int) else given), AfterValidator(_memory)]
-Label = Annotated[str, must(LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")]
-Name = Annotated[str, must(NAME.fullmatch, "give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253")]
+Memory = Annotated[
+    str,
+    BeforeValidator(lambda given: str(given) if isinstance(given, int) else given),
+    AfterValidator(_memory),
+]
+Label = Annotated[
+    str, must(LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")
+]
+Name = Annotated[
+    str,
+    must(
+        NAME.fullmatch,
+        "give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253",
+    ),
+]
 # It becomes a label's value.
 Queue = Annotated[Name, must(lambda given: len(given) <= 63, "give a queue's name of at most 63 characters")]
 Image = Annotated[
     str,
-    must(_IMAGE.fullmatch, "give an image's name as container runtimes accept it, for example registry.example/team/train@sha256:…"),
+    must(
+        _IMAGE.fullmatch,
+        (
+            "give an image's name as container runtimes accept it, for example "
+            "registry.example/team/train@sha256:…"
+        ),
+    ),
 ]
 
 
@@ -51,7 +84,9 @@ _MOST = 100_000  # nodes of one trial, and processes and GPUs of a node
 
 
 def _counts(least: int) -> BeforeValidator:
-    """The check of a number, or of one for each rung: ``{budget: number}``, sorted, because JSON keeps no order of numbers."""
+    """The check of a number, or of one for each rung: ``{budget: number}``, sorted, because JSON keeps no
+    order of numbers.
+    """
     remedy = f"give a whole number from {least} to {_MOST}, or one for each rung, for example {{1: 1, 9: 8}}"
 
     def check(given: Any) -> Any:
@@ -64,7 +99,9 @@ def _counts(least: int) -> BeforeValidator:
             budget = _whole(written, 1, MOST, f"the rung {written!r:.80} is not a number of epochs; {remedy}")
             if budget in counts:
                 raise ValueError(f"the rung of {budget} is given twice; {remedy}")
-            counts[budget] = _whole(number, least, _MOST, f"{number!r:.80} at the rung of {budget} is no such number; {remedy}")
+            counts[budget] = _whole(
+                number, least, _MOST, f"{number!r:.80} at the rung of {budget} is no such number; {remedy}"
+            )
         return dict(sorted(counts.items()))
 
     return BeforeValidator(check)
@@ -89,34 +126,60 @@ class Needs(Strict):
     """What does not differ between a trial's attempts."""
 
     cpus: float = Field(
-        default=1, ge=0.001, le=100_000, description="CPU cores for each trial, of many nodes for each node; fractions are possible."
+        default=1,
+        ge=0.001,
+        le=100_000,
+        description="CPU cores for each trial, of many nodes for each node; fractions are possible.",
     )
-    gpu_type: Label | None = Field(default=None, description="Cluster: type of GPU, a name under gpu_types in the cluster's settings.")
+    gpu_type: Label | None = Field(
+        default=None, description="Cluster: type of GPU, a name under gpu_types in the cluster's settings."
+    )
     memory: Memory | None = Field(
         default=None,
-        description="Memory for each trial, of many nodes for each node, for example 32Gi; on a cluster a trial that uses more is killed.",
+        description=(
+            "Memory for each trial, of many nodes for each node, for example 32Gi; on a cluster a trial "
+            "that uses more is killed."
+        ),
     )
-    spot: bool = Field(default=False, description="Cluster: run on nodes that may be reclaimed at any time; trials resume elsewhere.")
-    priority_class: Name | None = Field(default=None, description="Cluster: priority class of the trials' pods.")
-    queue: Queue | None = Field(default=None, description="Cluster: the Kueue queue that admits the trials' pods.")
-    grace_seconds: float = Field(default=30.0, ge=0, description="Seconds from SIGTERM to SIGKILL, in which a trial saves a checkpoint.")
+    spot: bool = Field(
+        default=False,
+        description="Cluster: run on nodes that may be reclaimed at any time; trials resume elsewhere.",
+    )
+    priority_class: Name | None = Field(
+        default=None, description="Cluster: priority class of the trials' pods."
+    )
+    queue: Queue | None = Field(
+        default=None, description="Cluster: the Kueue queue that admits the trials' pods."
+    )
+    grace_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        description="Seconds from SIGTERM to SIGKILL, in which a trial saves a checkpoint.",
+    )
     start_timeout_seconds: float = Field(
         default=1800.0,
         gt=0,
-        description="Cluster: seconds that a trial's pod may take to start; after that the attempt counts as crashed.",
+        description=(
+            "Cluster: seconds that a trial's pod may take to start; after that the attempt counts as crashed."
+        ),
     )
     collective_timeout_seconds: float | None = Field(
         default=None,  # so that a spec that does not name it has the digest that it always had
         ge=1,
         le=86_400,
-        description="Seconds for which a rank of a trial in several processes waits in a collective for the others (default: 600).",
+        description=(
+            "Seconds for which a rank of a trial in several processes waits in a collective for the others "
+            "(default: 600)."
+        ),
     )
 
 
 class AttemptResources(Needs):
-    """What one attempt at a trial is given: what :class:`Resources` says for its rung, and what the run's record keeps.
+    """What one attempt at a trial is given: what :class:`Resources` says for its rung, and what the run's
+    record keeps.
 
-    A record from before there were gangs has no ``processes``: such a trial was one process, whatever its GPUs.
+    A record from before there were gangs has no ``processes``: such a trial was one process, whatever its
+    GPUs.
     """
 
     processes: int = Field(default=1, ge=1, le=_MOST, description="Processes (ranks) on each node.")
@@ -140,35 +203,50 @@ class AttemptResources(Needs):
 
 
 class Resources(Needs):
-    """What one trial needs. On one machine it limits how many run at a time; on a cluster it defines the trial's pods.
+    """What one trial needs.
 
-    ``processes``, ``gpus`` and ``nodes`` may be a number for each rung: ``{1: 1, 9: 8}`` is 8 for an attempt that trains towards
-    the rung of 9 epochs or a later one.
+    On one machine it limits how many run at a time; on a cluster it defines the trial's pods.
+
+    ``processes``, ``gpus`` and ``nodes`` may be a number for each rung: ``{1: 1, 9: 8}`` is 8 for an attempt
+    that trains towards the rung of 9 epochs or a later one.
     """
 
     processes: Positive | None = Field(
         default=None,
-        description="Processes (ranks) of each trial on each node (default: one for each GPU, at least one); by rung as gpus.",
+        description=(
+            "Processes (ranks) of each trial on each node (default: one for each GPU, at least one); by "
+            "rung as gpus."
+        ),
     )
     gpus: Natural = Field(
         default=0,
-        description="GPUs for each trial on each node, which are not shared; or by rung, {1: 1, 9: 8}: 8 from the rung of 9 epochs on.",
+        description=(
+            "GPUs for each trial on each node, which are not shared; or by rung, {1: 1, 9: 8}: 8 from the "
+            "rung of 9 epochs on."
+        ),
     )
     nodes: Positive = Field(
-        default=1, description="Nodes for each trial, each with a pod of its own; more than 1 need an image; by rung as gpus."
+        default=1,
+        description=(
+            "Nodes for each trial, each with a pod of its own; more than 1 need an image; by rung as gpus."
+        ),
     )
 
     @model_validator(mode="after")
     def _together(self) -> Self:
         attempts = self.by_rung
         if self.gpu_type and not any(attempt.gpus for attempt in attempts.values()):
-            raise ValueError(f"gpu_type = {self.gpu_type!r} needs gpus of 1 or more; this trial asks for none")
+            raise ValueError(
+                f"gpu_type = {self.gpu_type!r} needs gpus of 1 or more; this trial asks for none"
+            )
         for budget, attempt in attempts.items():
             if attempt.gpus % attempt.processes:
                 at = f" from the rung of {budget} on" if len(attempts) > 1 else ""
                 raise ValueError(
-                    f"processes = {attempt.processes} is not accepted with gpus = {attempt.gpus}{at}: each process has GPUs of its own, "
-                    f"and all have as many; give a number that divides {attempt.gpus}, or leave processes out, for one on each GPU"
+                    f"processes = {attempt.processes} is not accepted with gpus = {attempt.gpus}{at}: each "
+                    "process has GPUs of its own, "
+                    f"and all have as many; give a number that divides {attempt.gpus}, or leave processes "
+                    "out, for one on each GPU"
                 )
         return self
 
@@ -177,18 +255,25 @@ class Resources(Needs):
         gpus = _from_rung(self.gpus, budget)
         processes = max(1, gpus) if self.processes is None else _from_rung(self.processes, budget)
         shared = {name: getattr(self, name) for name in Needs.model_fields}
-        return AttemptResources(**shared, gpus=gpus, processes=processes, nodes=_from_rung(self.nodes, budget))
+        return AttemptResources(
+            **shared, gpus=gpus, processes=processes, nodes=_from_rung(self.nodes, budget)
+        )
 
     @property
     def largest(self) -> AttemptResources:
         """The most that any attempt is given, of each."""
         attempts = self.by_rung.values()
-        most = {name: max(getattr(attempt, name) for attempt in attempts) for name in ("processes", "gpus", "nodes")}
+        most = {
+            name: max(getattr(attempt, name) for attempt in attempts)
+            for name in ("processes", "gpus", "nodes")
+        }
         return next(iter(attempts)).model_copy(update=most)
 
     @property
     def by_rung(self) -> dict[int, AttemptResources]:
-        """What attempts are given, by the budget from which on they are, rising from 1; one entry where all are given the same."""
+        """What attempts are given, by the budget from which on they are, rising from 1; one entry where all
+        are given the same.
+        """
         counts = (self.processes, self.gpus, self.nodes)
         budgets = {1, *(budget for count in counts if isinstance(count, dict) for budget in count)}
         return {budget: self.at(budget) for budget in sorted(budgets)}
@@ -198,7 +283,10 @@ class Elastic(Strict):
     """How far a gang of many nodes may shrink."""
 
     min_nodes: int = Field(
-        default=1, ge=1, le=_MOST, description="A trial goes on with so many nodes while others are lost or not to be had."
+        default=1,
+        ge=1,
+        le=_MOST,
+        description="A trial goes on with so many nodes while others are lost or not to be had.",
     )
 
 

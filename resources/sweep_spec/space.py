@@ -1,4 +1,6 @@
-"""The search space: ranges, choices and constants, and which parameters exist only with certain choices of others."""
+"""The search space: ranges, choices and constants, and which parameters exist only with certain choices of
+others.
+"""
 
 import json
 import re
@@ -32,12 +34,16 @@ class _Range(Strict):
     low: _Double = Field(description="Smallest value.")
     high: _Double = Field(description="Largest value.")
     log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
-    step: _Double | None = Field(default=None, gt=0, description="Distance between the values; without it any number in the range.")
+    step: _Double | None = Field(
+        default=None, gt=0, description="Distance between the values; without it any number in the range."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.low >= self.high:
-            raise ValueError(f"low = {self.low} must be below high = {self.high}; for a single value give constant")
+            raise ValueError(
+                f"low = {self.low} must be below high = {self.high}; for a single value give constant"
+            )
         if self.log and self.low <= 0:
             raise ValueError(f"low = {self.low} must be above 0 when log is true")
         if self.step == type(self).model_fields["step"].default:
@@ -45,10 +51,15 @@ class _Range(Strict):
         if self.log and isinstance(self, FloatRange):
             raise ValueError(f"step = {self.step} cannot go with log = true; leave one of them out")
         # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
-        low, width, step = Fraction(str(self.low)), Fraction(str(self.high)) - Fraction(str(self.low)), Fraction(str(self.step))
+        low = Fraction(str(self.low))
+        width = Fraction(str(self.high)) - Fraction(str(self.low))
+        step = Fraction(str(self.step))
         number = type(self.low)
         if step > width:
-            raise ValueError(f"step = {self.step} is larger than the range from {self.low} to {self.high}; give at most {number(width)}")
+            raise ValueError(
+                f"step = {self.step} is larger than the range from {self.low} to {self.high}; give at most "
+                f"{number(width)}"
+            )
         if width % step:
             below = low + width // step * step
             raise ValueError(
@@ -67,7 +78,9 @@ class IntRange(_Range):
 
     low: int = Field(ge=-(2**63), lt=2**63, description="Smallest value.")
     high: int = Field(ge=-(2**63), lt=2**63, description="Largest value.")
-    step: int = Field(default=1, ge=1, description="Distance between the values; with log the nearest of them is taken.")
+    step: int = Field(
+        default=1, ge=1, description="Distance between the values; with log the nearest of them is taken."
+    )
 
 
 def _as_list(given: Any) -> Any:
@@ -83,7 +96,9 @@ _NAME_START = 30  # characters of a longer name; its hash follows
 
 
 def choice_name(value: Any) -> Any:
-    """The name of a value in tables and for samplers, short and unique: lists and mappings as JSON, all else as it is."""
+    """The name of a value in tables and for samplers, short and unique: lists and mappings as JSON, all else
+    as it is.
+    """
     if not isinstance(value, list | dict):
         return value
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -104,7 +119,11 @@ def is_same(value: Any, choice: Any) -> bool:
             return False
         return all(is_same(*pair) for pair in zip(value, choice, strict=True))
     if isinstance(choice, dict):
-        return isinstance(value, dict) and value.keys() == choice.keys() and all(is_same(value[name], choice[name]) for name in choice)
+        return (
+            isinstance(value, dict)
+            and value.keys() == choice.keys()
+            and all(is_same(value[name], choice[name]) for name in choice)
+        )
     return bool(value == choice) and isinstance(value, bool) == isinstance(choice, bool)
 
 
@@ -120,12 +139,19 @@ class Parameter(Strict):
         default=None,
         min_length=1,
         max_length=MOST_VALUES,
-        description="One of these values: texts, numbers, true, false, null, lists or mappings; the trial gets it as it is.",
+        description=(
+            "One of these values: texts, numbers, true, false, null, lists or mappings; the trial gets it "
+            "as it is."
+        ),
     )
-    constant: Choice | None = Field(default=None, description="Always this value, which may be null, a list or a mapping, too.")
+    constant: Choice | None = Field(
+        default=None, description="Always this value, which may be null, a list or a mapping, too."
+    )
     when: dict[str, Choices] = Field(
         default={},
-        description="The parameter exists only where others have this value, or one of these values: {optimizer: sgd}. A value that is a "
+        description="The parameter exists only where others have this value, or one of these values: "
+        "{optimizer: "
+        "sgd}. A value that is a "
         "list stands in one: {layers: [[64, 64]]}.",
     )
 

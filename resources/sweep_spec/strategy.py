@@ -13,13 +13,17 @@ SAMPLERS = {
     "gp": "optuna.samplers:GPSampler",
     "nsga2": "optuna.samplers:NSGAIISampler",
 }
-"""The import paths of the samplers that have names. For ``random`` the class only defines the options: the points are drawn by
-:func:`resources.sweep_spec.points.sample`, which takes a twentieth of the time."""
+"""The import paths of the samplers that have names.
+
+For ``random`` the class only defines the options: the points are drawn by
+:func:`resources.sweep_spec.points.sample`, which takes a twentieth of the time.
+"""
 
 _SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
 _MOST_RUNGS = 1_000  # each is a row of every trial that passes it, and a name in what people are shown
-_LARGEST_OPTION = 10_000  # a sampler may keep so many numbers for each of a study's trials: candidates, a population
+# a sampler may keep so many numbers for each of a study's trials: candidates, a population
+_LARGEST_OPTION = 10_000
 _LONGEST_OPTION = 200
 _MOST_VALUES = 100
 _MOST_POINTS = 90_000  # as many as a study may have trials
@@ -28,34 +32,52 @@ _MOST_POINTS = 90_000  # as many as a study may have trials
 def _sampler(value: str) -> str:
     if value in _NAMED or is_import_path(value):
         return value
-    raise ValueError(f"give 'random', 'tpe', 'gp' or module:Class, for example optuna.samplers:CmaEsSampler{did_you_mean(value, _NAMED)}")
+    raise ValueError(
+        "give 'random', 'tpe', 'gp' or module:Class, for example "
+        f"optuna.samplers:CmaEsSampler{did_you_mean(value, _NAMED)}"
+    )
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     if "seed" in given:
-        raise ValueError(f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it out here")
+        raise ValueError(
+            f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it "
+            "out here"
+        )
     for name, value in given.items():
         if not _is_small(value):
             raise ValueError(
-                f"{name:.80} = {value!r:.80} is not accepted: give numbers from -{_LARGEST_OPTION} to {_LARGEST_OPTION}, texts of at "
-                f"most {_LONGEST_OPTION} characters, true, false, null, or lists of them whose product has at most {_MOST_POINTS} points"
+                f"{name:.80} = {value!r:.80} is not accepted: give numbers from -{_LARGEST_OPTION} to "
+                f"{_LARGEST_OPTION}, texts of at "
+                f"most {_LONGEST_OPTION} characters, true, false, null, or lists of them whose product has "
+                f"at most {_MOST_POINTS} points"
             )
     return given
 
 
 def _is_small(value: Any, depth: int = 3) -> bool:
-    """Whether an option is plain and of a size that no sampler stumbles over. Lists by name may be a grid, which is built as a whole."""
+    """Whether an option is plain and of a size that no sampler stumbles over.
+
+    Lists by name may be a grid, which is built as a whole.
+    """
     if isinstance(value, dict | list):
         inside = list(value.values()) if isinstance(value, dict) else value
         points = math.prod(len(one) for one in inside if isinstance(one, list) and one)
-        return depth > 0 and len(inside) <= _MOST_VALUES and points <= _MOST_POINTS and all(_is_small(one, depth - 1) for one in inside)
+        return (
+            depth > 0
+            and len(inside) <= _MOST_VALUES
+            and points <= _MOST_POINTS
+            and all(_is_small(one, depth - 1) for one in inside)
+        )
     if isinstance(value, str):
         return len(value) <= _LONGEST_OPTION
     return value is None or (isinstance(value, int | float) and -_LARGEST_OPTION <= value <= _LARGEST_OPTION)
 
 
 Sampler = Annotated[str, AfterValidator(_sampler)]
-SamplerPath = Annotated[str, must(is_import_path, "give module:Class, for example optuna.samplers:CmaEsSampler")]
+SamplerPath = Annotated[
+    str, must(is_import_path, "give module:Class, for example optuna.samplers:CmaEsSampler")
+]
 Options = Annotated[dict[str, Any], AfterValidator(_options)]
 
 
@@ -103,7 +125,9 @@ class GridSearch(FullBudget):
         default=None,
         ge=2,
         le=90_000,
-        description="Values on the grid for each range without a step, and for each int range with log: evenly, ends included. An int "
+        description="Values on the grid for each range without a step, and for each int range with log: "
+        "evenly, "
+        "ends included. An int "
         "range with no more values has all of them.",
     )
 
@@ -144,29 +168,38 @@ class _AnySampler(SearchStrategy):
 class OptunaSearch(_AnySampler, FullBudget):
     """Any Optuna sampler, by its import path."""
 
-    sampler: SamplerPath = Field(description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler.")
+    sampler: SamplerPath = Field(
+        description="module:Class of an Optuna sampler, for example optuna.samplers:CmaEsSampler."
+    )
 
 
 class EarlyStopping(SearchStrategy):
     """Weak trials stop before the end."""
 
-    min_budget: int = Field(default=1, ge=1, le=MOST, description="Epochs to the first rung; no trial stops before it.")
+    min_budget: int = Field(
+        default=1, ge=1, le=MOST, description="Epochs to the first rung; no trial stops before it."
+    )
     max_budget: int = Field(default=27, ge=1, le=MOST, description="Epochs to the last rung.")
     audit: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="Share of the pruned trials that run to the end anyway, to measure how often pruning was wrong.",
+        description=(
+            "Share of the pruned trials that run to the end anyway, to measure how often pruning was wrong."
+        ),
     )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_budget > self.max_budget:
-            raise ValueError(f"min_budget = {self.min_budget} must not be above max_budget = {self.max_budget}")
+            raise ValueError(
+                f"min_budget = {self.min_budget} must not be above max_budget = {self.max_budget}"
+            )
         self._check_rungs()
         if self.audit and len(self.ladders[0]) == 1:
             raise ValueError(
-                f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = {self.max_budget} none are: "
+                f"audit = {self.audit} needs trials that are pruned, and with one rung at max_budget = "
+                f"{self.max_budget} none are: "
                 "give a min_budget below it, or leave audit out"
             )
         return self
@@ -179,7 +212,10 @@ class SuccessiveHalving(EarlyStopping):
     """At each rung one trial in ``reduction_factor`` is promoted: the best."""
 
     reduction_factor: int = Field(
-        default=3, ge=2, le=MOST, description="Of the trials at a rung, one in this many is promoted to the next."
+        default=3,
+        ge=2,
+        le=MOST,
+        description="Of the trials at a rung, one in this many is promoted to the next.",
     )
 
 
@@ -216,7 +252,9 @@ class Brackets(SuccessiveHalving):
 
 
 class Hyperband(_AnySampler, Brackets):
-    """Successive halving with several first rungs at once, for when it is unknown how early trials may be stopped."""
+    """Successive halving with several first rungs at once, for when it is unknown how early trials may be
+    stopped.
+    """
 
     sampler: Sampler = Field(default="random", description=_SAMPLER)
 
@@ -228,22 +266,32 @@ class Bohb(Brackets):
 
 
 class MedianStopping(_AnySampler, EarlyStopping):
-    """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD 2017, section 3.2.2)."""
+    """A trial stops when it is worse than the median of the others at the same epoch (Golovin et al., KDD
+    2017, section 3.2.2).
+    """
 
     interval: int = Field(default=1, ge=1, le=MOST, description="Epochs between two checks.")
     min_trials: int = Field(
-        default=5, ge=1, le=MOST, description="Other trials that must have a result at an epoch before a trial stops there."
+        default=5,
+        ge=1,
+        le=MOST,
+        description="Other trials that must have a result at an epoch before a trial stops there.",
     )
     quantile: float = Field(
-        default=0.5, gt=0, lt=1, description="A trial stops when more than this share of the others is better; 0.5 is the median."
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="A trial stops when more than this share of the others is better; 0.5 is the median.",
     )
 
     def _check_rungs(self) -> None:
         width = self.max_budget - self.min_budget
         if -(-width // self.interval) + 1 > _MOST_RUNGS:
             raise ValueError(
-                f"interval = {self.interval} makes {-(-width // self.interval) + 1} checks from min_budget = {self.min_budget} to "
-                f"max_budget = {self.max_budget}, more than {_MOST_RUNGS}: give an interval of at least {-(-width // (_MOST_RUNGS - 1))}"
+                f"interval = {self.interval} makes {-(-width // self.interval) + 1} checks from min_budget "
+                f"= {self.min_budget} to "
+                f"max_budget = {self.max_budget}, more than {_MOST_RUNGS}: give an interval of at least "
+                f"{-(-width // (_MOST_RUNGS - 1))}"
             )
 
     @property
@@ -257,14 +305,26 @@ class Strategy(OneOf):
 
     grid: GridSearch | None = Field(default=None, description="Every combination on a grid.")
     random: RandomSearch | None = Field(default=None, description="Independent random trials.")
-    tpe: TpeSearch | None = Field(default=None, description="Tree-structured Parzen estimators; each trial trains to the end.")
+    tpe: TpeSearch | None = Field(
+        default=None, description="Tree-structured Parzen estimators; each trial trains to the end."
+    )
     gp: GpSearch | None = Field(default=None, description="Gaussian process; each trial trains to the end.")
-    nsga2: Nsga2Search | None = Field(default=None, description="Genetic search, for several objectives; each trial trains to the end.")
-    optuna: OptunaSearch | None = Field(default=None, description="Any Optuna sampler; each trial trains to the end.")
-    asha: Asha | None = Field(default=None, description="Stop weak trials early, promote the best at each rung.")
-    hyperband: Hyperband | None = Field(default=None, description="Successive halving in brackets with different first rungs.")
+    nsga2: Nsga2Search | None = Field(
+        default=None, description="Genetic search, for several objectives; each trial trains to the end."
+    )
+    optuna: OptunaSearch | None = Field(
+        default=None, description="Any Optuna sampler; each trial trains to the end."
+    )
+    asha: Asha | None = Field(
+        default=None, description="Stop weak trials early, promote the best at each rung."
+    )
+    hyperband: Hyperband | None = Field(
+        default=None, description="Successive halving in brackets with different first rungs."
+    )
     bohb: Bohb | None = Field(default=None, description="Hyperband's brackets with suggestions by TPE.")
-    median: MedianStopping | None = Field(default=None, description="Stop trials that are worse than the median of the others.")
+    median: MedianStopping | None = Field(
+        default=None, description="Stop trials that are worse than the median of the others."
+    )
 
 
 STARTUP_TRIALS = 10

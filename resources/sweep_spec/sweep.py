@@ -37,9 +37,14 @@ class Objective(Strict):
     direction: Literal["maximize", "minimize"] = Field(description="Which way is better.")
     summary: Literal["end", "best", "average"] = Field(
         default="end",
-        description="Which value counts at a rung: that of its last epoch, the best so far, or the mean of the last epochs.",
+        description=(
+            "Which value counts at a rung: that of its last epoch, the best so far, or the mean of the "
+            "last epochs."
+        ),
     )
-    window: int | None = Field(default=None, ge=1, le=MOST, description="Epochs over which average is taken (default: 5).")
+    window: int | None = Field(
+        default=None, ge=1, le=MOST, description="Epochs over which average is taken (default: 5)."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -51,7 +56,10 @@ class Objective(Strict):
     @model_validator(mode="after")
     def _window_of_average(self) -> Self:
         if self.window is not None and self.summary != "average":
-            raise ValueError(f"window = {self.window} needs summary = 'average', not {self.summary!r}; leave it out, or give average")
+            raise ValueError(
+                f"window = {self.window} needs summary = 'average', not {self.summary!r}; leave it out, or "
+                "give average"
+            )
         return self
 
     @property
@@ -69,11 +77,19 @@ class Restored(Strict):
 
 
 class Training(Strict):
-    """The trainable's learning-rate schedule, by which the rungs are checked; training itself does not read it."""
+    """The trainable's learning-rate schedule, by which the rungs are checked; training itself does not read
+    it.
+    """
 
-    warmup_epochs: float | None = Field(default=None, ge=0, description="Epochs over which the learning rate rises.")
-    lr_schedule: Literal["cosine", "linear", "step", "constant"] | None = Field(default=None, description="How the learning rate falls.")
-    schedule_epochs: float | None = Field(default=None, gt=0, description="Epochs after which the schedule is at its end.")
+    warmup_epochs: float | None = Field(
+        default=None, ge=0, description="Epochs over which the learning rate rises."
+    )
+    lr_schedule: Literal["cosine", "linear", "step", "constant"] | None = Field(
+        default=None, description="How the learning rate falls."
+    )
+    schedule_epochs: float | None = Field(
+        default=None, gt=0, description="Epochs after which the schedule is at its end."
+    )
 
 
 class Approval(Strict):
@@ -81,7 +97,9 @@ class Approval(Strict):
 
     required: bool = Field(default=False, description="Whether a version waits for approval.")
     by: list[Annotated[str, Field(min_length=1, max_length=250)]] = Field(
-        default=[], max_length=MOST_VALUES, description="Names of who may approve: of tokens, or of users (default: everybody)."
+        default=[],
+        max_length=MOST_VALUES,
+        description="Names of who may approve: of tokens, or of users (default: everybody).",
     )
     at_least: int = Field(default=1, ge=1, le=MOST_VALUES, description="How many of them must approve.")
 
@@ -89,7 +107,10 @@ class Approval(Strict):
     def _can_be_met(self) -> Self:
         names = set(self.by)
         if self.by and self.at_least > len(names):
-            raise ValueError(f"at_least = {self.at_least} can never be met: by names {len(names)}; name more, or ask for fewer")
+            raise ValueError(
+                f"at_least = {self.at_least} can never be met: by names {len(names)}; name more, or ask "
+                "for fewer"
+            )
         if not self.required and (self.by or self.at_least != 1):
             raise ValueError("by and at_least mean nothing without required: true; set it, or leave them out")
         return self
@@ -118,55 +139,87 @@ WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_sweep
 
 
 class SweepSpec(Strict):
-    """One sweep: what is trained on which data, what is optimised, how it is searched, and what it may use."""
+    """One sweep: what is trained on which data, what is optimised, how it is searched, and what it may
+    use.
+    """
 
-    name: Name = Field(description="The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME.")
+    name: Name = Field(
+        description=(
+            "The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME."
+        )
+    )
     project: Name = Field(
         default_factory=lambda fields: fields["name"],
         description="The project whose share it uses, and whose runs its trials are (default: name).",
     )
     priority: int = Field(
-        default=0, ge=-MOST_VALUES, le=MOST_VALUES, description="Among the sweeps of its project those with a higher one come first."
+        default=0,
+        ge=-MOST_VALUES,
+        le=MOST_VALUES,
+        description="Among the sweeps of its project those with a higher one come first.",
     )
     trainable: FunctionPath | None = Field(
         default=None,
-        description="module:function, called as train(run) for every trial. Required, except where external loops train (driver api).",
+        description=(
+            "module:function, called as train(run) for every trial. Required, except where external loops "
+            "train (driver api)."
+        ),
     )
     predictor: FunctionPath | None = Field(
         default=None,
-        description="module:function, called as predict(run, table) for the winner; returns a prediction for each row, or "
-        "probabilities of its classes. Without a predictor or an evaluator the sweep ends with its search: nothing is evaluated or "
+        description="module:function, called as predict(run, table) for the winner; returns a prediction "
+        "for each "
+        "row, or "
+        "probabilities of its classes. Without a predictor or an evaluator the sweep ends with its search: "
+        "nothing is evaluated or "
         "promoted.",
     )
     evaluator: FunctionPath | None = Field(
         default=None,
-        description="module:function, called as evaluate(run, split) for the winner in place of a predictor; returns a halving.Evaluation: "
+        description="module:function, called as evaluate(run, split) for the winner in place of a predictor; "
+        "returns a halving.Evaluation: "
         "metrics, scores of each row, figures. For what is no table.",
     )
     metrics: list[ScorerName] = Field(
         default=[],
         max_length=50,
-        description="Names of scikit-learn's scorers that the winner is judged by (default: accuracy and f1_macro, or r2, mae and rmse).",
+        description=(
+            "Names of scikit-learn's scorers that the winner is judged by (default: accuracy and f1_macro, "
+            "or r2, mae and rmse)."
+        ),
     )
     slices: list[Slice] = Field(
         default=[],
         max_length=50,
-        description="Groups of test rows that are judged apart: columns, each value a group, and conditions such as age >= 65.",
+        description=(
+            "Groups of test rows that are judged apart: columns, each value a group, and conditions such "
+            "as age >= 65."
+        ),
     )
     evaluation_limits: EvaluationLimits = Field(
-        default=EvaluationLimits(), description="What the predictor or the evaluator may use before it is ended."
+        default=EvaluationLimits(),
+        description="What the predictor or the evaluator may use before it is ended.",
     )
-    serving: Serving = Field(default=Serving(), description="How the predictor's cost of serving is measured.")
+    serving: Serving = Field(
+        default=Serving(), description="How the predictor's cost of serving is measured."
+    )
     exporter: FunctionPath | None = Field(
         default=None,
-        description="module:function, called as export(run) by halving models export; returns an ONNX model whose inputs are the columns "
+        description="module:function, called as export(run) by halving models export; returns an ONNX "
+        "model whose "
+        "inputs are the columns "
         "and whose first output is what the predictor returns.",
     )
     dataset: DatasetSource = Field(description="The data to snapshot.")
     snapshot: Digest | None = Field(
-        default=None, description="Digest of the dataset's snapshot to run on (default: a new one is taken of dataset.source)."
+        default=None,
+        description=(
+            "Digest of the dataset's snapshot to run on (default: a new one is taken of dataset.source)."
+        ),
     )
-    restored_from: Restored | None = Field(default=None, description="The checkpoint that every trial starts from (default: none).")
+    restored_from: Restored | None = Field(
+        default=None, description="The checkpoint that every trial starts from (default: none)."
+    )
     objective: Objective = Field(description="What to optimise.")
     other_objectives: list[Objective] = Field(
         default=[],
@@ -176,7 +229,10 @@ class SweepSpec(Strict):
     bounds: dict[Metric, Bounds] = Field(
         default={},
         max_length=MOST_VALUES,
-        description="Reported metrics that must be in bounds at every rung (objectives: their summary); others rank last.",
+        description=(
+            "Reported metrics that must be in bounds at every rung (objectives: their summary); others "
+            "rank last."
+        ),
     )
     divergence: dict[Metric, Bounds] = Field(
         default={},
@@ -184,59 +240,105 @@ class SweepSpec(Strict):
         description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite.",
     )
     space: dict[Annotated[str, Field(max_length=250)], Parameter] = Field(
-        min_length=1, max_length=MOST_PARAMETERS, description="The hyperparameters by name, each with its range, choices or constant."
+        min_length=1,
+        max_length=MOST_PARAMETERS,
+        description="The hyperparameters by name, each with its range, choices or constant.",
     )
     constraints: list[str] = Field(
         default=[],
         max_length=MOST_VALUES,
-        description="Comparisons of hyperparameters that every trial must meet, for example hidden * batch_size <= 8192.",
+        description=(
+            "Comparisons of hyperparameters that every trial must meet, for example hidden * batch_size <= "
+            "8192."
+        ),
     )
-    strategy: Strategy = Field(default=Strategy(asha=Asha()), description="How trials are chosen and stopped.")
+    strategy: Strategy = Field(
+        default=Strategy(asha=Asha()), description="How trials are chosen and stopped."
+    )
     warm_start: WarmStart = Field(
-        default=None, description="Ids of earlier sweeps to learn from; auto: all that fit this space and objective."
+        default=None,
+        description="Ids of earlier sweeps to learn from; auto: all that fit this space and objective.",
     )
     start_from: list[dict[str, Choice]] = Field(
-        default=[], max_length=MOST_VALUES, description="Hyperparameters to try first, in this order; those left out are sampled."
+        default=[],
+        max_length=MOST_VALUES,
+        description="Hyperparameters to try first, in this order; those left out are sampled.",
     )
-    training: Training = Field(default=Training(), description="The learning-rate schedule; the rungs are checked against it.")
-    max_trials: int = Field(default=27, ge=1, le=90_000, description="Most trials to start; a grid may have fewer points, not more.")
+    training: Training = Field(
+        default=Training(), description="The learning-rate schedule; the rungs are checked against it."
+    )
+    max_trials: int = Field(
+        default=27,
+        ge=1,
+        le=90_000,
+        description="Most trials to start; a grid may have fewer points, not more.",
+    )
     concurrency: int = Field(
-        default=0, ge=0, le=MOST, description="Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
+        default=0,
+        ge=0,
+        le=MOST,
+        description=(
+            "Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
+        ),
     )
     resources: Resources = Field(default=Resources(), description="What one trial needs.")
     elastic: Elastic | None = Field(
-        default=None, description="Let trials of many nodes go on with fewer (default: a trial waits until it has all of its nodes)."
+        default=None,
+        description=(
+            "Let trials of many nodes go on with fewer (default: a trial waits until it has all of its "
+            "nodes)."
+        ),
     )
     image: Image | None = Field(
         default=None,
-        description="Cluster: image that trials run in, with the trainable and the halving SDK in it (default: the code location's image).",
+        description=(
+            "Cluster: image that trials run in, with the trainable and the halving SDK in it (default: the "
+            "code location's image)."
+        ),
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the sampler and of the trials.")
     deterministic: Annotated[bool | None, AfterValidator(lambda given: given or None)] = Field(
         default=None,
-        description="Let trials compute the same from the same seed, as far as their libraries can, so that a rerun gives equal weights.",
+        description=(
+            "Let trials compute the same from the same seed, as far as their libraries can, so that a "
+            "rerun gives equal weights."
+        ),
     )
-    max_retries: int = Field(default=2, ge=0, le=MOST, description="How many times a crashed trial is resumed from its checkpoint.")
+    max_retries: int = Field(
+        default=2, ge=0, le=MOST, description="How many times a crashed trial is resumed from its checkpoint."
+    )
     max_preemptions: int = Field(
         default=10,
         ge=0,
         le=MOST,
-        description="How many times a trial is resumed after its worker was lost, which does not count as a crash.",
+        description=(
+            "How many times a trial is resumed after its worker was lost, which does not count as a crash."
+        ),
     )
-    max_failed_trials: int = Field(default=0, ge=0, le=MOST, description="With at most so many failed trials the job still succeeds.")
+    max_failed_trials: int = Field(
+        default=0, ge=0, le=MOST, description="With at most so many failed trials the job still succeeds."
+    )
     final: FinalTraining = Field(
         default=None,
-        description="Train the winner's params again from scratch with several seeds when the search is over, and promote the median one "
+        description="Train the winner's params again from scratch with several seeds when the search is "
+        "over, and "
+        "promote the median one "
         "(default: the winner's own checkpoint is what may be promoted).",
     )
     gates: Gates = Field(
         default_factory=default_gates,
-        description="What the winner must show to be promoted (default: finite_metrics, lineage, leakage, non_inferior by 0.5 %).",
+        description=(
+            "What the winner must show to be promoted (default: finite_metrics, lineage, leakage, "
+            "non_inferior by 0.5 %)."
+        ),
     )
     approval: Approval | None = Field(
-        default=None, description="Who must approve the new version before it becomes the champion (default: nobody)."
+        default=None,
+        description="Who must approve the new version before it becomes the champion (default: nobody).",
     )
-    auto_promote: bool = Field(default=False, description="Make the new version champion at once; otherwise it waits as staging.")
+    auto_promote: bool = Field(
+        default=False, description="Make the new version champion at once; otherwise it waits as staging."
+    )
 
     @property
     def judged_by(self) -> str | None:
@@ -246,7 +348,10 @@ class SweepSpec(Strict):
     @property
     def gate_metrics(self) -> dict[str, str]:
         """The test metrics that gates name, by the path of the field."""
-        named = ((f"gates.{place}.{gate.name}.metric", getattr(gate.chosen, "metric", None)) for place, gate in enumerate(self.gates))
+        named = (
+            (f"gates.{place}.{gate.name}.metric", getattr(gate.chosen, "metric", None))
+            for place, gate in enumerate(self.gates)
+        )
         return {path: metric for path, metric in named if metric is not None}
 
     @property
@@ -257,15 +362,18 @@ class SweepSpec(Strict):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the spec with all its defaults, without its place among other sweeps: its project, which may be renamed, and its
-        priority, which may be changed while it runs."""
+        """SHA-256 of the spec with all its defaults, without its place among other sweeps: its project, which
+        may be renamed, and its priority, which may be changed while it runs.
+        """
         return "sha256:" + sha256(self._as_json(without={"project", "priority"}).encode()).hexdigest()
 
     def canonical_json(self) -> str:
         return self._as_json(without=set())
 
     def _as_json(self, without: set[str]) -> str:
-        return json.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without), sort_keys=True)
+        return json.dumps(
+            self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without), sort_keys=True
+        )
 
     @property
     def trained_by(self) -> str:
@@ -285,7 +393,10 @@ class SweepSpec(Strict):
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
-        """Epochs at each rung, rising; one ladder for each bracket, the longest first. All end at the same epoch."""
+        """Epochs at each rung, rising; one ladder for each bracket, the longest first.
+
+        All end at the same epoch.
+        """
         return self.strategy.chosen.ladders
 
     @property
@@ -318,7 +429,9 @@ class SweepSpec(Strict):
 
     @property
     def sampler(self) -> tuple[str, dict[str, Any]]:
-        """The sampler that suggests new trials (random, tpe, gp, nsga2 or an import path), and its options."""
+        """The sampler that suggests new trials (random, tpe, gp, nsga2 or an import path), and its
+        options.
+        """
         return self.strategy.chosen.suggester
 
     @property
@@ -328,7 +441,9 @@ class SweepSpec(Strict):
         return chosen.audit if isinstance(chosen, EarlyStopping) else 0.0
 
     def reachable(self, ladder: int) -> int:
-        """How many rungs of a ladder are reached with its share of ``max_trials``: each promotion takes ``reduction_factor`` results."""
+        """How many rungs of a ladder are reached with its share of ``max_trials``: each promotion takes
+        ``reduction_factor`` results.
+        """
         strategy = self.strategy.chosen
         factor = getattr(strategy, "reduction_factor", 1)
         trials = max(1, self.max_trials * strategy.weights[ladder] // sum(strategy.weights))

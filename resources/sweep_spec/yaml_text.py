@@ -1,4 +1,6 @@
-"""The plain data in YAML 1.2: what people write is the number, the text or the truth value that it looks like."""
+"""The plain data in YAML 1.2: what people write is the number, the text or the truth value that it looks
+like.
+"""
 
 import re
 from typing import Any
@@ -6,9 +8,9 @@ from typing import Any
 import yaml
 
 _TAG = "tag:yaml.org,2002:"
-# The core schema of YAML 1.2.2, section 10.3.2: with it `1e-3` is a number, and `no`, `1:30` and `2026-03-01` are texts.
-# Underscores between digits are YAML 1.1's: nobody who writes 1_000 wishes for a text.
-# Each expression stands beside the characters that such a value may begin with; an empty value is null.
+# The core schema of YAML 1.2.2, section 10.3.2: with it `1e-3` is a number, and `no`, `1:30` and `2026-03-01`
+# are texts. Underscores between digits are YAML 1.1's: nobody who writes 1_000 wishes for a text. Each
+# expression stands beside the characters that such a value may begin with; an empty value is null.
 _CORE = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -25,7 +27,9 @@ _WHOLE = re.compile(r"([-+]?[0-9_]{16,400})\.0*")  # that may be no double
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the values of YAML 1.2, and refuses what is given twice, of which YAML would keep the second alone and say nothing."""
+    """Reads the values of YAML 1.2, and refuses what is given twice, of which YAML would keep the second
+    alone and say nothing.
+    """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # none of YAML 1.1's
 
@@ -34,7 +38,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice; give it once", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value} is given twice; give it once", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -44,7 +50,9 @@ def _whole_number(loader: _Loader, node: Any) -> int:
     try:
         return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
     except ValueError:  # the tag !!int before something else, or more digits than Python reads
-        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no whole number that can be read", node.start_mark) from None
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{text:.80} is no whole number that can be read", node.start_mark
+        ) from None
 
 
 def _number(loader: _Loader, node: Any) -> float:
@@ -52,11 +60,17 @@ def _number(loader: _Loader, node: Any) -> float:
     try:
         number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
     except ValueError:  # the tag !!float before something else
-        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no number", node.start_mark) from None
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{text:.80} is no number", node.start_mark
+        ) from None
     if number == 0 and re.match(r"[-+]?[0._]*[1-9]", text):
-        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is too small for a number and would be 0; give 0", node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{text:.80} is too small for a number and would be 0; give 0", node.start_mark
+        )
     if (whole := _WHOLE.fullmatch(text)) and int(whole[1]) != number:
-        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no double; leave out the point", node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{text:.80} is no double; leave out the point", node.start_mark
+        )
     return number
 
 
@@ -75,4 +89,6 @@ def read_yaml(text: str | bytes) -> Any:
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
     except RecursionError:
-        raise yaml.YAMLError("its lists and mappings are too deep in one another; give flatter ones") from None
+        raise yaml.YAMLError(
+            "its lists and mappings are too deep in one another; give flatter ones"
+        ) from None

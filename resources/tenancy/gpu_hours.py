@@ -1,6 +1,7 @@
 """A project's hours of GPUs: how many it may use in a month, and how many it has used.
 
-A month is a calendar month by UTC. An hour is one GPU for an hour, of whatever kind, held by an attempt at a trial.
+A month is a calendar month by UTC. An hour is one GPU for an hour, of whatever kind, held by an attempt at a
+trial.
 """
 
 from collections.abc import Iterable
@@ -43,11 +44,20 @@ class GpuHours:
 
     def remedy(self) -> str:
         """What helps, for people."""
-        return f"they are renewed on {self.renewed:%Y-%m-%d %H:%M} UTC; more at once: halving projects set {self.project} --gpu-hours N"
+        return (
+            f"they are renewed on {self.renewed:%Y-%m-%d %H:%M} UTC; more at once: halving projects set "
+            f"{self.project} --gpu-hours N"
+        )
 
     def why_paused(self) -> str:
-        """Why a sweep is paused whose project has none left. The same text as long as month and quota are the same."""
-        return f"project {self.project} has used its {self.quota:g} GPU-hours of {self.renewed_from:%Y-%m}; {self.remedy()}"
+        """Why a sweep is paused whose project has none left.
+
+        The same text as long as month and quota are the same.
+        """
+        return (
+            f"project {self.project} has used its {self.quota:g} GPU-hours of {self.renewed_from:%Y-%m}; "
+            f"{self.remedy()}"
+        )
 
     @property
     def renewed_from(self) -> datetime:
@@ -56,18 +66,24 @@ class GpuHours:
 
 
 def gpu_hours_of(session: Session, project: str, now: float) -> GpuHours | None:
-    """The hours of the project of a sweep in the month of ``now`` (seconds since the epoch); None where they are not limited."""
+    """The hours of the project of a sweep in the month of ``now`` (seconds since the epoch); None where they
+    are not limited.
+    """
     row = row_of(session, project)
     if row is None or row.gpu_hours is None:
         return None
     projects = (row.name, *row.former_names)
-    return GpuHours(row.name, row.gpu_hours, gpu_hours_used(session, projects, now), month_of(now)[1], projects)
+    return GpuHours(
+        row.name, row.gpu_hours, gpu_hours_used(session, projects, now), month_of(now)[1], projects
+    )
 
 
 def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> float:
-    """How many hours the sweeps of projects have used in the month of ``now`` (seconds since the epoch, by the catalog's clock).
+    """How many hours the sweeps of projects have used in the month of ``now`` (seconds since the epoch, by
+    the catalog's clock).
 
-    Of an attempt that began in an earlier month, what is of this one counts; of one that runs, what it has held until now.
+    Of an attempt that began in an earlier month, what is of this one counts; of one that runs, what it has
+    held until now.
     """
     begin, end = month_of(now)
     attempt = AttemptRow
@@ -80,9 +96,18 @@ def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> flo
     whole = (attempt.held_since >= begin, attempt.ended_at < end)
     joined = SweepRow.id == attempt.sweep
     ended = session.scalar(
-        select(func.coalesce(func.sum(attempt.seconds * attempt.nodes * attempt.gpus), 0.0)).join(SweepRow, joined).where(*of_month, *whole)
+        select(func.coalesce(func.sum(attempt.seconds * attempt.nodes * attempt.gpus), 0.0))
+        .join(SweepRow, joined)
+        .where(*of_month, *whole)
     )
-    shown = (attempt.held_since, attempt.ended_at, attempt.seconds, attempt.nodes, attempt.gpus, TrialRow.lease_until)
+    shown = (
+        attempt.held_since,
+        attempt.ended_at,
+        attempt.seconds,
+        attempt.nodes,
+        attempt.gpus,
+        TrialRow.lease_until,
+    )
     partly = (
         select(*shown)
         .join(SweepRow, joined)
@@ -90,16 +115,29 @@ def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> flo
         .where(*of_month, attempt.ended_at.is_(None) | (attempt.ended_at >= begin))
         .where((attempt.held_since < begin) | attempt.ended_at.is_(None) | (attempt.ended_at >= end))
     )
-    others = sum(_seconds_within(row, begin, end, now) * row.nodes * row.gpus for row in session.execute(partly))
+    others = sum(
+        _seconds_within(row, begin, end, now) * row.nodes * row.gpus for row in session.execute(partly)
+    )
     return (float(ended or 0.0) + others) / 3600
 
 
 def gpu_hours_of_sweep(session: Session, sweep: str, now: float) -> float:
-    """How many hours a sweep has used in all until ``now`` (seconds since the epoch, by the catalog's clock)."""
+    """How many hours a sweep has used in all until ``now`` (seconds since the epoch, by the catalog's
+    clock).
+    """
     attempt = AttemptRow
-    shown = (attempt.held_since, attempt.ended_at, attempt.seconds, attempt.nodes, attempt.gpus, TrialRow.lease_until)
+    shown = (
+        attempt.held_since,
+        attempt.ended_at,
+        attempt.seconds,
+        attempt.nodes,
+        attempt.gpus,
+        TrialRow.lease_until,
+    )
     of_trial = (TrialRow.sweep == attempt.sweep) & (TrialRow.number == attempt.trial)
-    rows = session.execute(select(*shown).join(TrialRow, of_trial).where(attempt.sweep == sweep, attempt.gpus > 0))
+    rows = session.execute(
+        select(*shown).join(TrialRow, of_trial).where(attempt.sweep == sweep, attempt.gpus > 0)
+    )
     return sum(_seconds_held(row, now) * row.nodes * row.gpus for row in rows) / 3600
 
 
@@ -109,4 +147,6 @@ def _seconds_held(row: Any, now: float) -> float:
 
 def _seconds_within(row: Any, begin: datetime, end: datetime, now: float) -> float:
     seconds = _seconds_held(row, now)
-    return seconds_within(seconds, *held_between(row.held_since, row.ended_at, seconds), begin.timestamp(), end.timestamp())
+    return seconds_within(
+        seconds, *held_between(row.held_since, row.ended_at, seconds), begin.timestamp(), end.timestamp()
+    )

@@ -1,7 +1,10 @@
-"""Projects: who owns one, its weight beside the others, and its quotas. A project without a row has no quota, and the weight 1.
+"""Projects: who owns one, its weight beside the others, and its quotas.
 
-A project's name is a part of the names of its runs' files, which never change. So a rename changes what the project is called from now on:
-its sweeps and runs of before stay where they are, are still its own, and its former names mean it in every spec that still has them.
+A project without a row has no quota, and the weight 1.
+
+A project's name is a part of the names of its runs' files, which never change. So a rename changes what the
+project is called from now on: its sweeps and runs of before stay where they are, are still its own, and its
+former names mean it in every spec that still has them.
 """
 
 import math
@@ -60,7 +63,9 @@ class _Held:
 
 
 def list_projects(catalog: Catalog) -> list[ProjectLine]:
-    """Every project that has a row or a searching sweep, by name; first that of all projects together, if it has limits."""
+    """Every project that has a row or a searching sweep, by name; first that of all projects together, if it
+    has limits.
+    """
     with catalog.read() as session:
         rows = {row.name: row for row in session.scalars(select(ProjectRow))}
         held = _held(session)
@@ -94,22 +99,28 @@ def show_project(catalog: Catalog, name: str) -> ProjectLine:
 
 
 def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
-    """Set what is given of a project's ``owners``, ``weight``, ``max_trials``, ``max_gpus`` and ``gpu_hours``; the rest stays.
+    """Set what is given of a project's ``owners``, ``weight``, ``max_trials``, ``max_gpus`` and
+    ``gpu_hours``; the rest stays.
 
-    Of ``*``, all projects together, only ``max_trials`` and ``max_gpus``. It holds for what is started from now on: what runs beyond a
-    quota that was lowered runs to its next rung. A limit that is None is none.
+    Of ``*``, all projects together, only ``max_trials`` and ``max_gpus``. It holds for what is started from
+    now on: what runs beyond a quota that was lowered runs to its next rung. A limit that is None is none.
 
     Raises:
         InvalidInput: the name or a value is not accepted, or the project is called otherwise now.
     """
     if name == ALL:
         if other := sorted(given.keys() - set(_SHARED_ONLY)):
-            raise InvalidInput(f"{other[0]} is not accepted for {ALL!r}, all projects together: give max_trials or max_gpus")
+            raise InvalidInput(
+                f"{other[0]} is not accepted for {ALL!r}, all projects together: give max_trials or max_gpus"
+            )
     else:
         check_name("project", name)
     checked = {field: _CHECKS[field](field, value) for field, value in given.items()}
     if not checked:
-        raise InvalidInput(f"nothing is given for project {name!r}: give {', '.join(_SHARED_ONLY if name == ALL else _CHECKS)}")
+        raise InvalidInput(
+            f"nothing is given for project {name!r}: give "
+            f"{', '.join(_SHARED_ONLY if name == ALL else _CHECKS)}"
+        )
     with catalog.write(exclusive=True) as session:
         row = row_of(session, name)
         if row is not None and row.name != name:
@@ -123,9 +134,12 @@ def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
 
 
 def unset_project(catalog: Catalog, name: str) -> list[str]:
-    """Take back all that was set of a project: it has no owner and no quota, and the weight 1. Of ``*`` all that is shared.
+    """Take back all that was set of a project: it has no owner and no quota, and the weight 1.
 
-    Sweeps that wait for a quota of it go on. Where it was renamed its names stay; else nothing is left of it but its sweeps and runs.
+    Of ``*`` all that is shared.
+
+    Sweeps that wait for a quota of it go on. Where it was renamed its names stay; else nothing is left of it
+    but its sweeps and runs.
 
     Returns:
         Its former names.
@@ -136,11 +150,14 @@ def unset_project(catalog: Catalog, name: str) -> list[str]:
     """
     with catalog.write(exclusive=True) as session:
         former_names = _take_back(session, name)
-    # Whoever asks for a place locks its sweep's row and then those of projects. So sweeps' rows are written in a transaction of its own,
-    # which holds none of a project; also where nothing was set, as whoever asked before may have been killed between the two.
+    # Whoever asks for a place locks its sweep's row and then those of projects. So sweeps' rows are written
+    # in a transaction of its own,
+    # which holds none of a project; also where nothing was set, as whoever asked before may have been killed
+    # between the two.
     with catalog.write(exclusive=True) as session:
         if session.scalar(select(ProjectRow.name).limit(1)) is None:
-            session.execute(NOBODY_ASKS)  # where no project has a row nobody would take back why a sweep waits
+            # where no project has a row nobody would take back why a sweep waits
+            session.execute(NOBODY_ASKS)
     if former_names is None:
         raise NotFound(f"nothing was set for project {name!r}")
     return former_names
@@ -165,7 +182,8 @@ def _take_back(session: Session, name: str) -> list[str] | None:
 
 
 def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
-    """Call a project otherwise from now on; its sweeps, running or not, are still its own, and its runs stay where they are.
+    """Call a project otherwise from now on; its sweeps, running or not, are still its own, and its runs stay
+    where they are.
 
     Raises:
         InvalidInput: the new name is not accepted.
@@ -176,15 +194,22 @@ def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
         raise InvalidInput(f"project = {ALL!r} is not accepted: all projects together have no other name")
     check_name("project", new)
     with catalog.write(exclusive=True) as session:
-        row, of_new = row_of(session, name), row_of(session, new)
+        row = row_of(session, name)
+        of_new = row_of(session, new)
         if row is not None and row.name != name:
             raise InvalidInput(f"project {name!r} is called {row.name!r} now: give that name")
         if row is None and not _has_sweeps(session, name):
             raise NotFound(f"no project {name!r} in the catalog: it has no sweep, and nothing was set for it")
         if of_new is not None and of_new is not row:
-            raise AlreadyExists(f"new = {new!r} is not accepted: project {of_new.name!r} has, or had, that name; give another one")
+            raise AlreadyExists(
+                f"new = {new!r} is not accepted: project {of_new.name!r} has, or had, that name; give "
+                "another one"
+            )
         if of_new is None and (_has_sweeps(session, new) or _has_runs(session, new)):
-            raise AlreadyExists(f"new = {new!r} is not accepted: there are sweeps or runs of a project of that name; give another one")
+            raise AlreadyExists(
+                f"new = {new!r} is not accepted: there are sweeps or runs of a project of that name; give "
+                "another one"
+            )
         if row is None:
             row = _new(name)
             session.add(row)
@@ -211,7 +236,11 @@ def names_of(session: Session, name: str) -> list[str]:
 def renamed_projects(catalog: Catalog) -> list[list[str]]:
     """All names of each project that was ever renamed, the one that it has first."""
     with catalog.read() as session:
-        return [[row.name, *row.former_names] for row in session.scalars(select(ProjectRow).order_by(ProjectRow.name)) if row.former_names]
+        return [
+            [row.name, *row.former_names]
+            for row in session.scalars(select(ProjectRow).order_by(ProjectRow.name))
+            if row.former_names
+        ]
 
 
 def names_now(session: Session) -> dict[str, str]:
@@ -220,7 +249,9 @@ def names_now(session: Session) -> dict[str, str]:
 
 
 def all_names_of(session: Session, projects: Iterable[str]) -> list[str]:
-    """All names of several projects, each of which is given by any of its names; one of which nothing is known is its own."""
+    """All names of several projects, each of which is given by any of its names; one of which nothing is
+    known is its own.
+    """
     wanted = set(projects)
     named = ({row.name, *row.former_names} for row in session.scalars(select(ProjectRow)))
     return sorted(wanted.union(*(names for names in named if names & wanted)))
@@ -236,7 +267,8 @@ def _has_sweeps(session: Session, name: str) -> bool:
 
 def _has_runs(session: Session, name: str) -> bool:
     """Whether the index has runs of a project, of scripts too, or a client that tracks runs has made it."""
-    indexed, tracked = select(RunRow.id).where(RunRow.project == name), select(ExperimentRow.id).where(ExperimentRow.project == name)
+    indexed = select(RunRow.id).where(RunRow.project == name)
+    tracked = select(ExperimentRow.id).where(ExperimentRow.project == name)
     return any(session.scalar(query.limit(1)) is not None for query in (indexed, tracked))
 
 
@@ -260,13 +292,23 @@ def _owners(field: str, value: Any) -> list[str]:
     owners = [value] if isinstance(value, str) else list(value)
     for owner in owners:
         if not isinstance(owner, str) or not 1 <= len(owner.strip()) <= 250:
-            raise InvalidInput(f"{field} = {owner!r:.80} is not accepted: give names of at most 250 characters")
+            raise InvalidInput(
+                f"{field} = {owner!r:.80} is not accepted: give names of at most 250 characters"
+            )
     return sorted({owner.strip() for owner in owners})
 
 
 def _weight(field: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0.001 <= value <= 1000:
-        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give a number from 0.001 to 1000; 2 is twice the share of 1")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not 0.001 <= value <= 1000
+    ):
+        raise InvalidInput(
+            f"{field} = {value!r:.80} is not accepted: give a number from 0.001 to 1000; 2 is twice the "
+            "share of 1"
+        )
     return float(value)
 
 
@@ -274,7 +316,9 @@ def _count(field: str, value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give a whole number from 0, or none for no limit")
+        raise InvalidInput(
+            f"{field} = {value!r:.80} is not accepted: give a whole number from 0, or none for no limit"
+        )
     return value
 
 
@@ -282,8 +326,17 @@ def _hours(field: str, value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give hours of one GPU in a month, from 0, or none for no limit")
+        raise InvalidInput(
+            f"{field} = {value!r:.80} is not accepted: give hours of one GPU in a month, from 0, or none "
+            "for no limit"
+        )
     return float(value)
 
 
-_CHECKS = {"owners": _owners, "weight": _weight, "max_trials": _count, "max_gpus": _count, "gpu_hours": _hours}
+_CHECKS = {
+    "owners": _owners,
+    "weight": _weight,
+    "max_trials": _count,
+    "max_gpus": _count,
+    "gpu_hours": _hours,
+}

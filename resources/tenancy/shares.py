@@ -1,19 +1,21 @@
 """Who gets the next free place: state in, decision out. Nothing here knows a clock, randomness or a database.
 
-Over projects it is weighted dominant-resource fairness (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011, Algorithm 1 and
-section 5.2 for weights): a project's dominant share is the largest part that it holds of any resource (places for trials, GPUs), divided by
-its weight, and the next place is that of the project with the smallest. Within a project the sweeps of the highest priority come first,
-then those that hold the fewest places.
+Over projects it is weighted dominant-resource fairness (Ghodsi et al., "Dominant Resource Fairness", NSDI
+2011, Algorithm 1 and section 5.2 for weights): a project's dominant share is the largest part that it holds
+of any resource (places for trials, GPUs), divided by its weight, and the next place is that of the project
+with the smallest. Within a project the sweeps of the highest priority come first, then those that hold the
+fewest places.
 
-A trial that fits is not held up by one that does not (backfill). But many small trials would starve a large one for ever, so a sweep that
-has waited for ``reserve_after`` seconds, and is of the highest priority that asks in its project, is waited for: no other sweep of its
-project gets a place before it. If its project then holds no more than its due, the sweep gets a reservation, one at a time as in EASY
-backfilling (Lifka, JSSPP 1995), the longest waiting one: what it needs counts as taken for all projects, so that it is free once enough
+A trial that fits is not held up by one that does not (backfill). But many small trials would starve a large
+one for ever, so a sweep that has waited for ``reserve_after`` seconds, and is of the highest priority that
+asks in its project, is waited for: no other sweep of its project gets a place before it. If its project then
+holds no more than its due, the sweep gets a reservation, one at a time as in EASY backfilling (Lifka, JSSPP
+1995), the longest waiting one: what it needs counts as taken for all projects, so that it is free once enough
 running trials have ended.
 
-A sweep that has waited for ``patience`` seconds takes places from less important ones (:func:`preempt`), which are those of lower
-priority in its own project, and those of projects whose share would not be smaller than its own after the exchange: so two projects
-never take the same place from each other in turn.
+A sweep that has waited for ``patience`` seconds takes places from less important ones (:func:`preempt`),
+which are those of lower priority in its own project, and those of projects whose share would not be smaller
+than its own after the exchange: so two projects never take the same place from each other in turn.
 """
 
 from collections import Counter
@@ -33,7 +35,9 @@ class Limits:
 
     def left(self, trials: int, gpus: int) -> tuple[float, float]:
         """Places and GPUs that are free when so many are held."""
-        return (inf if self.trials is None else self.trials - trials), (inf if self.gpus is None else self.gpus - gpus)
+        return (inf if self.trials is None else self.trials - trials), (
+            inf if self.gpus is None else self.gpus - gpus
+        )
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ class Sweep:
         needs: GPUs of each trial that it asks for, on all nodes together.
         waited: seconds since it was first held back; 0 where it is not.
         leaving: how many of its trials were asked back and have not ended yet, and ``leaving_gpus`` of them.
-        smallest: the fewest GPUs of any trial that it holds and that was not asked back: where trials have as many as their rungs need, no
-            more than that is sure to come free with one.
+        smallest: the fewest GPUs of any trial that it holds and that was not asked back: where trials have as
+            many as their rungs need, no more than that is sure to come free with one.
     """
 
     id: str
@@ -89,7 +93,9 @@ class Policy:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The state that is decided on: what all projects share, the projects that have limits or weights, and the sweeps."""
+    """The state that is decided on: what all projects share, the projects that have limits or weights, and
+    the sweeps.
+    """
 
     capacity: Limits
     projects: Mapping[str, Project]
@@ -105,7 +111,8 @@ class Fleet:
 
 @dataclass
 class _Held:
-    """What a project holds, and a heap of its sweeps that ask: first the one whose turn it is within the project.
+    """What a project holds, and a heap of its sweeps that ask: first the one whose turn it is within the
+    project.
 
     ``aged`` is the one of them that has waited so long that its room is to be kept.
     """
@@ -127,18 +134,25 @@ def next_sweep(fleet: Fleet) -> str | None:
 
 
 def has_turn(fleet: Fleet, sweep: str) -> bool:
-    """Whether a sweep gets one of the places that are free now, when every sweep that asks takes what it is due.
+    """Whether a sweep gets one of the places that are free now, when every sweep that asks takes what it is
+    due.
 
-    It takes O(log sweeps) for each place that is given before the sweep's turn, or until there is none left for it.
+    It takes O(log sweeps) for each place that is given before the sweep's turn, or until there is none left
+    for it.
     """
-    asking, held = fleet.sweep(sweep), _held(fleet)
-    if not asking.wants or not all(_fits(asking.needs, room) for room in (_free(fleet, held), held[asking.project].left())):
+    asking = fleet.sweep(sweep)
+    held = _held(fleet)
+    if not asking.wants or not all(
+        _fits(asking.needs, room) for room in (_free(fleet, held), held[asking.project].left())
+    ):
         return False
     return any(given == sweep for given in _turns(fleet, held, asking))
 
 
 def turns(fleet: Fleet) -> Iterator[str]:
-    """The sweeps that get the free places, in the order in which these are given: as often each as it gets one."""
+    """The sweeps that get the free places, in the order in which these are given: as often each as it gets
+    one.
+    """
     return _turns(fleet, _held(fleet), None)
 
 
@@ -165,7 +179,8 @@ def _turns(fleet: Fleet, held: dict[str, _Held], until: Sweep | None) -> Iterato
     # What is free only becomes less: what does not fit now does not fit later.
     while queue and all(_fits(needs, room) for needs, room in awaited):
         _, name = heappop(queue)
-        one, quota = held[name], quotas[name]
+        one = held[name]
+        quota = quotas[name]
         priority, trials, waited, _, sweep = heappop(one.asking)
         if wants[sweep.id] and _fits(sweep.needs, free) and _fits(sweep.needs, quota):
             yield sweep.id
@@ -186,9 +201,9 @@ def _turns(fleet: Fleet, held: dict[str, _Held], until: Sweep | None) -> Iterato
 def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     """Which sweeps give how many trials back for one that waits; they do so at their next checkpoint.
 
-    Nothing before the sweep has waited for the policy's ``patience``, nothing if what is free and what was asked back already will do,
-    and never so much that more than ``at_once`` trials of the fleet are on their way. Each trial that is asked back is needed: without it
-    the sweep would not fit.
+    Nothing before the sweep has waited for the policy's ``patience``, nothing if what is free and what was
+    asked back already will do, and never so much that more than ``at_once`` trials of the fleet are on their
+    way. Each trial that is asked back is needed: without it the sweep would not fit.
     """
     asking = fleet.sweep(sweep)
     allowed = fleet.policy.at_once - sum(one.leaving for one in fleet.sweeps)
@@ -218,7 +233,8 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     for victim in _victims(fleet, asking, held, helps):
         if victim.project != asking.project and not _fits(asking.needs, rooms[1]):
             return []  # its own project's quota is what it waits for
-        # Those without GPUs give the places that are short, and may turn out not to be needed beside those with GPUs.
+        # Those without GPUs give the places that are short, and may turn out not to be needed beside those
+        # with GPUs.
         if sum((one.smallest > 0) == (victim.smallest > 0) for one in chosen) == allowed:
             return []  # what it could take now would not be enough: nobody is disturbed in vain
         chosen.append(victim)
@@ -242,25 +258,37 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
 
 def why_not(fleet: Fleet, sweep: str) -> str:
     """Why a sweep that asks gets no place now, for people: what it waits for, and what would change that."""
-    asking, everyone = fleet.sweep(sweep), _held(fleet)
+    asking = fleet.sweep(sweep)
+    everyone = _held(fleet)
     one = everyone[asking.project]
-    name, quota, capacity = asking.project, one.project.quota, fleet.capacity
+    name = asking.project
+    quota = one.project.quota
+    capacity = fleet.capacity
     for whose, limits in ((f"project {name} has", quota), ("all projects together have", capacity)):
         if limits.gpus is not None and asking.needs > limits.gpus:
-            return f"its trials need {asking.needs} GPUs, and {whose} max_gpus = {limits.gpus}: raise it, or launch it with fewer GPUs"
+            return (
+                f"its trials need {asking.needs} GPUs, and {whose} max_gpus = {limits.gpus}: raise it, or "
+                "launch it with fewer GPUs"
+            )
         if limits.trials == 0:
             return f"{whose} max_trials = 0: nothing is started until it is raised"
     trials, gpus = quota.left(one.trials, one.gpus)
     if trials < 1:
         return f"project {name} has {one.trials} trials running, and max_trials = {quota.trials}"
     if gpus < asking.needs:
-        return f"project {name} holds {one.gpus} GPUs, its next trial needs {asking.needs}, and max_gpus = {quota.gpus}"
+        return (
+            f"project {name} holds {one.gpus} GPUs, its next trial needs {asking.needs}, and max_gpus = "
+            f"{quota.gpus}"
+        )
     trials, gpus = _free(fleet, everyone)
     held = f"project {name} holds {one.trials} places and {one.gpus} GPUs, weight {one.project.weight:g}"
     if trials < 1:
         return f"all {capacity.trials} places of the fleet are taken; {held}"
     if gpus < asking.needs:
-        return f"its next trial needs {asking.needs} GPUs, and {max(0, int(gpus))} of the fleet's {capacity.gpus} are free; {held}"
+        return (
+            f"its next trial needs {asking.needs} GPUs, and {max(0, int(gpus))} of the fleet's "
+            f"{capacity.gpus} are free; {held}"
+        )
     return f"what is free goes to sweeps whose turn is before; {held}"
 
 
@@ -278,7 +306,9 @@ def _held(fleet: Fleet) -> dict[str, _Held]:
 
 def _free(fleet: Fleet, held: Mapping[str, _Held]) -> list[float]:
     """Places and GPUs of all projects together that nobody holds."""
-    return list(fleet.capacity.left(sum(one.trials for one in held.values()), sum(one.gpus for one in held.values())))
+    return list(
+        fleet.capacity.left(sum(one.trials for one in held.values()), sum(one.gpus for one in held.values()))
+    )
 
 
 def _let_ask(fleet: Fleet, held: Mapping[str, _Held]) -> None:
@@ -289,15 +319,19 @@ def _let_ask(fleet: Fleet, held: Mapping[str, _Held]) -> None:
     for one in held.values():
         if one.asking:
             *_, longest = min(one.asking, key=lambda entry: (entry[0], entry[2], entry[3]))
-            if longest.waited >= fleet.policy.reserve_after and _ever_fits(longest.needs, fleet.capacity, one.project.quota):
+            if longest.waited >= fleet.policy.reserve_after and _ever_fits(
+                longest.needs, fleet.capacity, one.project.quota
+            ):
                 one.aged = longest
                 one.asking.remove((-longest.priority, longest.trials, -longest.waited, longest.id, longest))
-                one.asking.append((-longest.priority, -1, -longest.waited, longest.id, longest))  # its turn is before the others'
+                # its turn is before the others'
+                one.asking.append((-longest.priority, -1, -longest.waited, longest.id, longest))
         heapify(one.asking)
 
 
 def _reserved(fleet: Fleet, held: Mapping[str, _Held]) -> Sweep | None:
-    """The sweep whose room is kept by all projects: the longest waiting one whose project holds no more than its due.
+    """The sweep whose room is kept by all projects: the longest waiting one whose project holds no more than
+    its due.
 
     One that waits for its own project's quota is none: no room that the others leave would start it.
     """
@@ -313,22 +347,32 @@ def _reserved(fleet: Fleet, held: Mapping[str, _Held]) -> Sweep | None:
 
 
 def _share(capacity: Limits, one: _Held) -> float:
-    """The weighted dominant share; without a capacity there is nothing to have a share of, and the number of trials stands in for it."""
+    """The weighted dominant share; without a capacity there is nothing to have a share of, and the number of
+    trials stands in for it.
+    """
     parts = [one.trials / max(1, capacity.trials)] if capacity.trials is not None else []
     parts += [one.gpus / max(1, capacity.gpus)] if capacity.gpus is not None else []
     return max(parts, default=float(one.trials)) / one.project.weight
 
 
-def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held], helps: Callable[[Sweep], bool]) -> Iterator[Sweep]:
-    """Whose trials may be taken, one trial after another, while one ``helps``: first of the project that has most beyond its share.
+def _victims(
+    fleet: Fleet, asking: Sweep, held: Mapping[str, _Held], helps: Callable[[Sweep], bool]
+) -> Iterator[Sweep]:
+    """Whose trials may be taken, one trial after another, while one ``helps``: first of the project that has
+    most beyond its share.
 
-    It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it, and for each sweep that helps no more.
+    It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it, and for
+    each sweep that helps no more.
     """
     holding: dict[str, list[Sweep]] = {}
     for sweep in fleet.sweeps:
         if sweep.trials > sweep.leaving and helps(sweep):
             holding.setdefault(sweep.project, []).append(sweep)
-    lower = [(one.priority, -one.trials, one.id, one) for one in holding.pop(asking.project, []) if one.priority < asking.priority]
+    lower = [
+        (one.priority, -one.trials, one.id, one)
+        for one in holding.pop(asking.project, [])
+        if one.priority < asking.priority
+    ]
     heapify(lower)
     while lower:
         *_, sweep = heappop(lower)
@@ -337,7 +381,11 @@ def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held], helps: Call
     mine = _share(fleet.capacity, _Held(own.project, own.trials + 1, own.gpus + asking.needs))
     names = sorted(holding, reverse=True)  # of equal shares the last by name comes first
     others = [
-        (-_share(fleet.capacity, held[name]), place, _Held(held[name].project, held[name].trials, held[name].gpus))
+        (
+            -_share(fleet.capacity, held[name]),
+            place,
+            _Held(held[name].project, held[name].trials, held[name].gpus),
+        )
         for place, name in enumerate(names)
     ]
     heapify(others)
@@ -345,11 +393,14 @@ def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held], helps: Call
     while others:
         before, place, one = heappop(others)
         if place not in queues:
-            queues[place] = [(each.priority, each.leaving - each.trials, each.id, each) for each in holding[names[place]]]
+            queues[place] = [
+                (each.priority, each.leaving - each.trials, each.id, each) for each in holding[names[place]]
+            ]
             heapify(queues[place])
         priority, left, _, sweep = heappop(queues[place])
         if helps(sweep):
-            one.trials, one.gpus = one.trials - 1, one.gpus - sweep.gpus // sweep.trials
+            one.trials = one.trials - 1
+            one.gpus = one.gpus - sweep.gpus // sweep.trials
             share = _share(fleet.capacity, one)
             if share < mine:
                 return  # it would have less than who takes: all others have still less than it
@@ -375,4 +426,5 @@ def _take(room: list[float], gpus: int, trials: int = 1) -> None:
 
 
 def _hold(one: _Held, sweep: Sweep) -> None:
-    one.trials, one.gpus = one.trials + 1, one.gpus + sweep.needs
+    one.trials = one.trials + 1
+    one.gpus = one.gpus + sweep.needs

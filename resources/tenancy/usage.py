@@ -1,13 +1,27 @@
-"""What every sweep holds and asks for, read for :mod:`resources.tenancy.shares` in two statements, whatever their number is.
+"""What every sweep holds and asks for, read for :mod:`resources.tenancy.shares` in two statements, whatever
+their number is.
 
-Who gets a place, or takes one, has the rows of projects read with a lock: of all processes on a catalog one at a time decides that, so that
-no two of them give the last one away. Who is held back again looks without the lock, and neither waits for the others nor holds them up.
+Who gets a place, or takes one, has the rows of projects read with a lock: of all processes on a catalog one
+at a time decides that, so that no two of them give the last one away. Who is held back again looks without
+the lock, and neither waits for the others nor holds them up.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, case, func, null, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    bindparam,
+    case,
+    func,
+    null,
+    select,
+    true,
+    update,
+)
 
 from resources.catalog import AHEAD_SECONDS, ProjectRow, SweepRow, TrialRow
 from resources.catalog.pipelined import Asked, together
@@ -16,7 +30,8 @@ from resources.tenancy.shares import Fleet, Limits, Project, Sweep, has_turn, pr
 ALL = "*"
 """The row of all projects together: what they share."""
 
-_FRESH = 20.0  # seconds; who asked for a place asks again long before, unless its worker or its daemon is gone
+# seconds; who asked for a place asks again long before, unless its worker or its daemon is gone
+_FRESH = 20.0
 _FORGOTTEN = 300.0  # seconds; who has not asked for so long was gone, and has not waited meanwhile
 _AGAIN = 5.0  # seconds between two notes that a sweep still asks
 
@@ -24,10 +39,15 @@ _PROJECTS: Table = ProjectRow.__table__  # type: ignore[assignment]
 _SWEEPS: Table = SweepRow.__table__  # type: ignore[assignment]
 _TRIALS: Table = TrialRow.__table__  # type: ignore[assignment]
 
-_ROWS = select(*_PROJECTS.c["name", "weight", "max_trials", "max_gpus", "former_names"]).order_by(_PROJECTS.c.name)
+_ROWS = select(*_PROJECTS.c["name", "weight", "max_trials", "max_gpus", "former_names"]).order_by(
+    _PROJECTS.c.name
+)
 _ROWS_LOCKED = _ROWS.with_for_update()
 _ASKS = _SWEEPS.c["id", "project", "priority", "control", "asked_at", "places", "wants_gpus", "waiting_since"]
-_OWN = [case((_SWEEPS.c.id == bindparam("of_sweep"), _SWEEPS.c[name])).label(name) for name in ("asking", "waiting")]
+_OWN = [
+    case((_SWEEPS.c.id == bindparam("of_sweep"), _SWEEPS.c[name])).label(name)
+    for name in ("asking", "waiting")
+]
 _HOLDS: list[ColumnElement[Any]] = [
     func.count(_TRIALS.c.number).label("trials"),
     func.coalesce(func.sum(_TRIALS.c.gpus), 0).label("gpus"),
@@ -41,30 +61,57 @@ _SEARCHING = (_SWEEPS.c.status == "searching", _SWEEPS.c.driver != "api")
 
 
 def _held_by_index() -> Select[Any]:
-    """As :data:`_HELD`, for Postgres: left to itself it would read all trials there ever were, instead of the running ones by the index."""
+    """As :data:`_HELD`, for Postgres: left to itself it would read all trials there ever were, instead of the
+    running ones by the index.
+    """
     holds = select(*_HOLDS).where(_OF_SWEEP).lateral("holds")
     return select(*_ASKS, *_OWN, *holds.c).join(holds, true()).where(*_SEARCHING).order_by(_SWEEPS.c.id)
 
 
-_HELD = select(*_ASKS, *_OWN, *_HOLDS).outerjoin(_TRIALS, _OF_SWEEP).where(*_SEARCHING).group_by(_SWEEPS.c.id).order_by(_SWEEPS.c.id)
+_HELD = (
+    select(*_ASKS, *_OWN, *_HOLDS)
+    .outerjoin(_TRIALS, _OF_SWEEP)
+    .where(*_SEARCHING)
+    .group_by(_SWEEPS.c.id)
+    .order_by(_SWEEPS.c.id)
+)
 _HELD_BY_INDEX = _held_by_index()
 _ASKED = ("waiting", "waiting_since", "asked_at", "places", "asking", "wants_gpus")
-NOTE_ASKED = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values({name: bindparam(name) for name in _ASKED})
+NOTE_ASKED = (
+    update(_SWEEPS)
+    .where(_SWEEPS.c.id == bindparam("of_sweep"))
+    .values({name: bindparam(name) for name in _ASKED})
+)
 _ASKS_NOT = {name: null() for name in ("waiting", "waiting_since", "asked_at", "asking")}
 ASKS_NO_MORE = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values(_ASKS_NOT)
-NOBODY_ASKS = update(_SWEEPS).where(_SWEEPS.c.asked_at.is_not(None) | _SWEEPS.c.waiting.is_not(None)).values(_ASKS_NOT)
+NOBODY_ASKS = (
+    update(_SWEEPS).where(_SWEEPS.c.asked_at.is_not(None) | _SWEEPS.c.waiting.is_not(None)).values(_ASKS_NOT)
+)
 _NEWEST = (
     select(_TRIALS.c.number)
     .where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.status == "running", ~_TRIALS.c.asked_back)
     .order_by(_TRIALS.c.number.desc())
     .limit(bindparam("how_many"))
 )
-ASK_BACK = update(_TRIALS).where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.number.in_(_NEWEST)).values(asked_back=True)
-"""Of a sweep's running trials the newest, which have least to lose, are to save and to give their places back."""
+ASK_BACK = (
+    update(_TRIALS)
+    .where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.number.in_(_NEWEST))
+    .values(asked_back=True)
+)
+"""Of a sweep's running trials the newest, which have least to lose, are to save and to give their places
+back.
+"""
 
 
 def ask_for_place(
-    connection: Connection, sweep: str, places: int | None, needs: int, now: float, worker: str | None, *, waits: bool
+    connection: Connection,
+    sweep: str,
+    places: int | None,
+    needs: int,
+    now: float,
+    worker: str | None,
+    *,
+    waits: bool,
 ) -> tuple[bool, list[Asked]]:
     """Ask for a place for a sweep's trial: whether it gets one now, and what is to be written then.
 
@@ -74,11 +121,13 @@ def ask_for_place(
         places: how many trials it may run at a time; None: any number.
         needs: GPUs of the trial that it asks for, on all nodes together.
         now: seconds since the epoch, by the database's clock.
-        worker: that asks, for one place of its own; None: whoever asks starts as many trials as there are places.
+        worker: that asks, for one place of its own; None: whoever asks starts as many trials as there are
+            places.
         waits: whether it was held back when it last asked, and so is likely to be again.
     """
     given = (connection, sweep, places, needs, now, worker)
-    if waits and connection.dialect.name == "postgresql":  # on SQLite the transaction is the only one that writes anyway
+    if waits and connection.dialect.name == "postgresql":
+        # on SQLite the transaction is the only one that writes anyway
         asking = _Asking(*given, lock=False)
         if not (asking.has_turn or asking.victims):
             return False, asking.held_back()
@@ -87,7 +136,8 @@ def ask_for_place(
 
 
 class _Asking:
-    """A sweep that asks for a place, as its fleet is when it looks; the arguments are those of :func:`ask_for_place`.
+    """A sweep that asks for a place, as its fleet is when it looks; the arguments are those of
+    :func:`ask_for_place`.
 
     Attributes:
         has_turn: whether it gets one.
@@ -95,22 +145,41 @@ class _Asking:
     """
 
     def __init__(
-        self, connection: Connection, sweep: str, places: int | None, needs: int, now: float, worker: str | None, *, lock: bool
+        self,
+        connection: Connection,
+        sweep: str,
+        places: int | None,
+        needs: int,
+        now: float,
+        worker: str | None,
+        *,
+        lock: bool,
     ) -> None:
         held_of = _HELD_BY_INDEX if connection.dialect.name == "postgresql" else _HELD
-        answers = together(connection, [(_ROWS_LOCKED if lock else _ROWS, {}), (held_of, {"of_sweep": sweep})])
-        rows, held = list(next(answers)), list(next(answers))
-        self._sweep, self._needs, self._now, self._worker = sweep, needs, now, worker
+        answers = together(
+            connection, [(_ROWS_LOCKED if lock else _ROWS, {}), (held_of, {"of_sweep": sweep})]
+        )
+        rows = list(next(answers))
+        held = list(next(answers))
+        self._sweep = sweep
+        self._needs = needs
+        self._now = now
+        self._worker = worker
         self._before = next((row for row in held if row.id == sweep), None)
         before = (self._before.asking if self._before is not None else None) or {}
-        self._others = {name: asked for name, asked in before.items() if name != worker and _is_since(asked, now, _FRESH)}
+        self._others = {
+            name: asked for name, asked in before.items() if name != worker and _is_since(asked, now, _FRESH)
+        }
         if worker is not None and self._before is not None:
-            # A slot of a job is a place only while a worker is in it: one that crashed, or waits for a node, would keep a place from all.
+            # A slot of a job is a place only while a worker is in it: one that crashed, or waits for a node,
+            # would keep a place from all.
             workers = self._before.trials + len(self._others) + 1
             places = workers if places is None else min(places, workers)
         self._places = places
         self._asked_before = before.get(worker)
-        self._fleet = _fleet(rows, [self._as_asked(row) if row.id == sweep else _as_noted(row, now) for row in held])
+        self._fleet = _fleet(
+            rows, [self._as_asked(row) if row.id == sweep else _as_noted(row, now) for row in held]
+        )
         self.has_turn = has_turn(self._fleet, sweep)
         self.victims = [] if self.has_turn else preempt(self._fleet, sweep)
 
@@ -131,9 +200,20 @@ class _Asking:
 
     def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Asked]:
         before = self._before
-        wanted = {"waiting": waiting, "waiting_since": since, "places": self._places, "wants_gpus": self._needs, "asking": asking or None}
+        wanted = {
+            "waiting": waiting,
+            "waiting_since": since,
+            "places": self._places,
+            "wants_gpus": self._needs,
+            "asking": asking or None,
+        }
         known = before is not None and all(getattr(before, name) == value for name, value in wanted.items())
-        if known and before is not None and before.asked_at is not None and _is_since(before.asked_at, self._now, _AGAIN):
+        if (
+            known
+            and before is not None
+            and before.asked_at is not None
+            and _is_since(before.asked_at, self._now, _AGAIN)
+        ):
             return []
         return [(NOTE_ASKED, {"of_sweep": self._sweep, "asked_at": self._now, **wanted})]
 
@@ -150,7 +230,9 @@ def _as_noted(row: Any, now: float) -> Sweep:
 
 
 def _since(row: Any, now: float) -> float | None:
-    """Since when a sweep has been held back without a longer silence; None where it is not, or was gone meanwhile."""
+    """Since when a sweep has been held back without a longer silence; None where it is not, or was gone
+    meanwhile.
+    """
     asks: bool = row.asked_at is not None and row.asked_at > now - _FORGOTTEN
     since: float | None = row.waiting_since
     if since is None or not asks:
@@ -159,7 +241,10 @@ def _since(row: Any, now: float) -> float | None:
 
 
 def _is_since(moment: float, now: float, seconds: float) -> bool:
-    """Whether a moment was no more than so many seconds ago. One that is still to come was by a clock that has been set back since."""
+    """Whether a moment was no more than so many seconds ago.
+
+    One that is still to come was by a clock that has been set back since.
+    """
     return now - seconds < moment <= now + AHEAD_SECONDS
 
 
@@ -182,10 +267,16 @@ def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:
 
 def _fleet(rows: Sequence[Any], sweeps: Sequence[Sweep]) -> Fleet:
     """With every sweep in the project that its name means now."""
-    projects = {row.name: Project(row.name, row.weight, Limits(row.max_trials, row.max_gpus)) for row in rows if row.name != ALL}
+    projects = {
+        row.name: Project(row.name, row.weight, Limits(row.max_trials, row.max_gpus))
+        for row in rows
+        if row.name != ALL
+    }
     shared = next((Limits(row.max_trials, row.max_gpus) for row in rows if row.name == ALL), Limits())
     now_called = {former: row.name for row in rows for former in row.former_names or []}
-    return Fleet(shared, projects, [_in(sweep, now_called.get(sweep.project, sweep.project)) for sweep in sweeps])
+    return Fleet(
+        shared, projects, [_in(sweep, now_called.get(sweep.project, sweep.project)) for sweep in sweeps]
+    )
 
 
 def _in(sweep: Sweep, project: str) -> Sweep:

@@ -1,7 +1,8 @@
 """Artifacts of tracked runs: blobs of the store, by the paths that clients gave them.
 
-A path can be written again, and the files of the store cannot: the next content has a record of its own (``NAME@2.json``), and the old
-record is deleted when the catalog has the new one. Records have the paths as names.
+A path can be written again, and the files of the store cannot: the next content has a record of its own
+(``NAME@2.json``), and the old record is deleted when the catalog has the new one. Records have the paths as
+names.
 """
 
 import re
@@ -21,7 +22,8 @@ _AGAIN = re.compile(r"(.*)@(\d+)")
 
 
 def check_path(path: str) -> str:
-    """Give a path below a run's artifacts back if it is plain: relative, without ``.`` and ``..``, and no other way to write another.
+    """Give a path below a run's artifacts back if it is plain: relative, without ``.`` and ``..``, and no
+    other way to write another.
 
     Raises:
         InvalidInput: it is not.
@@ -32,10 +34,13 @@ def check_path(path: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """A path below a run's artifacts, as it is written plainly: ``deep/../a//b/.`` is ``a/b``. That of the folder of all is empty.
+    """A path below a run's artifacts, as it is written plainly: ``deep/../a//b/.`` is ``a/b``.
+
+    That of the folder of all is empty.
 
     Raises:
-        InvalidInput: it leads out of the run's artifacts, is too long, or has signs that other systems may take for ways out.
+        InvalidInput: it leads out of the run's artifacts, is too long, or has signs that other systems may
+            take for ways out.
     """
     if path.startswith("/") or "\\" in path or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]|%2[ef]", path, re.I):
         raise InvalidInput("Invalid path")
@@ -53,8 +58,11 @@ def normal_path(path: str) -> str:
     return plain
 
 
-def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, digest: str, size: int) -> str | None:
-    """Give a locked run's path a content that is a blob already; the name of the record that it had, to be deleted after the commit.
+def put_artifact(
+    session: Session, store: Store, tracked: Tracked, path: str, digest: str, size: int
+) -> str | None:
+    """Give a locked run's path a content that is a blob already; the name of the record that it had, to be
+    deleted after the commit.
 
     Raises:
         InvalidInput: a folder has this path, or a file has that of one of its folders.
@@ -66,12 +74,15 @@ def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, di
         or_(TrackedArtifactRow.path.in_(above), _below(path)),
     )
     if (other := session.scalar(in_the_way.limit(1))) is not None:
-        raise InvalidInput(f"artifact path {path!r} is not accepted: there is {other!r}, and a path is a file or a folder")
+        raise InvalidInput(
+            f"artifact path {path!r} is not accepted: there is {other!r}, and a path is a file or a folder"
+        )
     records = RunRecords(store, tracked.project, run)
     row = session.get(TrackedArtifactRow, (run, path))
     if row is None:
         name = artifact_record(path, plain=not _AGAIN.fullmatch(path))  # a@2 would be the second record of a
-        while store.exists(f"{records.folder}/artifacts/{name}.json"):  # of a server that was killed, or what was deleted
+        while store.exists(f"{records.folder}/artifacts/{name}.json"):
+            # of a server that was killed, or what was deleted
             name = _next(name)
         records.add_artifact(path, digest, size, record=name)
         session.add(TrackedArtifactRow(run=run, path=path, name=name, digest=digest, bytes=size))
@@ -83,7 +94,9 @@ def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, di
     while store.exists(f"{records.folder}/artifacts/{name}.json"):
         name = _next(name)
     records.add_artifact(path, digest, size, record=name)
-    row.name, row.digest, row.bytes = name, digest, size
+    row.name = name
+    row.digest = digest
+    row.bytes = size
     return before
 
 
@@ -113,7 +126,9 @@ def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
 
 
 def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
-    """Forget a file or a folder of a run, or all (``""``); the names of the records to be deleted after the commit."""
+    """Forget a file or a folder of a run, or all (``""``); the names of the records to be deleted after the
+    commit.
+    """
     below = or_(TrackedArtifactRow.path == path, _below(path))
     condition = (TrackedArtifactRow.run == run, *([below] if path else []))
     names = list(session.scalars(select(TrackedArtifactRow.name).where(*condition)))
@@ -129,8 +144,11 @@ def delete_records(store: Store, tracked: Tracked, names: Sequence[str]) -> None
 
 
 def _below(path: str) -> ColumnElement[bool]:
-    """What is in a folder, compared byte by byte as both databases order it, not by LIKE, which folds case on SQLite."""
-    return and_(TrackedArtifactRow.path > f"{path}/", TrackedArtifactRow.path < f"{path}0")  # 0 is what comes after a slash
+    """What is in a folder, compared byte by byte as both databases order it, not by LIKE, which folds case on
+    SQLite.
+    """
+    # 0 is what comes after a slash
+    return and_(TrackedArtifactRow.path > f"{path}/", TrackedArtifactRow.path < f"{path}0")
 
 
 def _next(name: str) -> str:

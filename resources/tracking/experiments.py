@@ -12,7 +12,8 @@ from halving.imports.foreign_run import run_name
 from halving.records import amendments
 from resources.catalog import ExperimentRow
 
-ACTIVE, DELETED = amendments.ACTIVE, amendments.DELETED
+ACTIVE = amendments.ACTIVE
+DELETED = amendments.DELETED
 
 
 def now_ms() -> int:
@@ -21,10 +22,13 @@ def now_ms() -> int:
 
 
 def project_of(session: Session, name: str) -> str:
-    """The project of an experiment that is to be called so: its name where that is one of ours, else one that is made of it and that no
-    other experiment has."""
+    """The project of an experiment that is to be called so: its name where that is one of ours, else one that
+    is made of it and that no other experiment has.
+    """
     plain = project_like(name)
-    taken = session.scalar(select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == plain))
+    taken = session.scalar(
+        select(func.count()).select_from(ExperimentRow).where(ExperimentRow.project == plain)
+    )
     return check_name("project", plain if not taken else run_name(name, name))
 
 
@@ -33,7 +37,9 @@ def project_like(name: str) -> str:
     return plain_name(name, otherwise="experiment")
 
 
-def create_experiment(session: Session, name: str, project: str, tags: dict[str, str], artifacts: str | None) -> ExperimentRow:
+def create_experiment(
+    session: Session, name: str, project: str, tags: dict[str, str], artifacts: str | None
+) -> ExperimentRow:
     """Add an experiment, in an exclusive transaction.
 
     Args:
@@ -45,7 +51,15 @@ def create_experiment(session: Session, name: str, project: str, tags: dict[str,
     if session.scalar(select(func.count()).select_from(ExperimentRow).where(ExperimentRow.name == name)):
         raise AlreadyExists(f"Experiment(name={name}) already exists.")
     now = now_ms()
-    row = ExperimentRow(name=name, project=project, stage=ACTIVE, artifacts=artifacts or "", created=now, updated=now, tags=tags)
+    row = ExperimentRow(
+        name=name,
+        project=project,
+        stage=ACTIVE,
+        artifacts=artifacts or "",
+        created=now,
+        updated=now,
+        tags=tags,
+    )
     session.add(row)
     session.flush()
     row.artifacts = artifacts or f"mlflow-artifacts:/{row.id}"
@@ -79,7 +93,13 @@ def named_experiment(session: Session, name: str) -> ExperimentRow:
 
 def list_experiments(session: Session, stages: Iterable[str]) -> list[ExperimentRow]:
     """All experiments in these stages, the newest first."""
-    return list(session.scalars(select(ExperimentRow).where(ExperimentRow.stage.in_(list(stages))).order_by(ExperimentRow.id.desc())))
+    return list(
+        session.scalars(
+            select(ExperimentRow)
+            .where(ExperimentRow.stage.in_(list(stages)))
+            .order_by(ExperimentRow.id.desc())
+        )
+    )
 
 
 def rename_experiment(session: Session, row: ExperimentRow, name: str) -> None:
@@ -90,14 +110,21 @@ def rename_experiment(session: Session, row: ExperimentRow, name: str) -> None:
         AlreadyExists: another one has the name.
     """
     check_active(row)
-    if session.scalar(select(ExperimentRow.id).where(ExperimentRow.name == name, ExperimentRow.id != row.id)) is not None:
+    if (
+        session.scalar(select(ExperimentRow.id).where(ExperimentRow.name == name, ExperimentRow.id != row.id))
+        is not None
+    ):
         raise AlreadyExists(f"Experiment(name={name}) already exists.")
-    row.name, row.updated = name, now_ms()
+    row.name = name
+    row.updated = now_ms()
 
 
 def set_stage(row: ExperimentRow, stage: str) -> None:
-    """Delete or restore a locked experiment whose runs have been (:func:`resources.retention.lifecycle.set_lifecycle_of_some`)."""
-    row.stage, row.updated = stage, now_ms()
+    """Delete or restore a locked experiment whose runs have been
+    (:func:`resources.retention.lifecycle.set_lifecycle_of_some`).
+    """
+    row.stage = stage
+    row.updated = now_ms()
 
 
 def check_stage(row: ExperimentRow, stage: str) -> None:
@@ -117,4 +144,6 @@ def check_active(row: ExperimentRow) -> None:
         InvalidInput: it is.
     """
     if row.stage != ACTIVE:
-        raise InvalidInput(f"The experiment {row.id} must be in the 'active' state. Current state is {row.stage}.")
+        raise InvalidInput(
+            f"The experiment {row.id} must be in the 'active' state. Current state is {row.stage}."
+        )

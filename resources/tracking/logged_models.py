@@ -1,4 +1,7 @@
-"""Models that runs have made, as MLflow 3 keeps them beside its registry. What is known of one is in its run's folder, too."""
+"""Models that runs have made, as MLflow 3 keeps them beside its registry.
+
+What is known of one is in its run's folder, too.
+"""
 
 import json
 import uuid
@@ -23,20 +26,27 @@ Message = dict[str, Any]
 
 
 def run_of_model(session: Session, store: Store, experiment: ExperimentRow, name: str) -> Tracked:
-    """A run for a model that is logged outside of one: it has ended already, and holds the model's record and files.
+    """A run for a model that is logged outside of one: it has ended already, and holds the model's record and
+    files.
 
     Raises:
         InvalidInput: the experiment is deleted.
     """
-    run, now = uuid.uuid4().hex, now_ms()
-    tracked = runs.create_run(session, store, experiment, run, name=name, user="", started=now, tags=_ALONE, of_model=True)
+    run = uuid.uuid4().hex
+    now = now_ms()
+    tracked = runs.create_run(
+        session, store, experiment, run, name=name, user="", started=now, tags=_ALONE, of_model=True
+    )
     runs.update(store, tracked, name=None, status="finished", ended=now)
     return tracked
 
 
-def create_model(session: Session, store: Store, tracked: Tracked, info: Mapping[str, Any], params: list[dict[str, str]]) -> Message:
+def create_model(
+    session: Session, store: Store, tracked: Tracked, info: Mapping[str, Any], params: list[dict[str, str]]
+) -> Message:
     """Add a model of a locked run."""
-    model, now = f"m-{uuid.uuid4().hex}", now_ms()
+    model = f"m-{uuid.uuid4().hex}"
+    now = now_ms()
     message: Message = {
         "info": {
             "model_id": model,
@@ -50,7 +60,9 @@ def create_model(session: Session, store: Store, tracked: Tracked, info: Mapping
         },
         "data": {"params": params} if params else {},
     }
-    row = LoggedModelRow(id=model, run=tracked.row.id, experiment=tracked.experiment, stage=ACTIVE, created=now, message="")
+    row = LoggedModelRow(
+        id=model, run=tracked.row.id, experiment=tracked.experiment, stage=ACTIVE, created=now, message=""
+    )
     _write(store, tracked, row, message)
     session.add(row)
     session.flush()
@@ -69,10 +81,14 @@ def find_model(session: Session, model: str, *, deleted: bool = False) -> Logged
     return row
 
 
-def lock_models(session: Session, models: Iterable[str], run: str = "") -> tuple[dict[str, LoggedModelRow], dict[str, Tracked]]:
-    """Models by id, as they are while nobody else changes them, and their runs by id, with ``run`` among them.
+def lock_models(
+    session: Session, models: Iterable[str], run: str = ""
+) -> tuple[dict[str, LoggedModelRow], dict[str, Tracked]]:
+    """Models by id, as they are while nobody else changes them, and their runs by id, with ``run`` among
+    them.
 
-    A model's lock is that of its run. The runs are locked in the same order by everybody, so that nobody waits in a circle.
+    A model's lock is that of its run. The runs are locked in the same order by everybody, so that nobody
+    waits in a circle.
 
     Raises:
         NotFound: one of them is not there.
@@ -86,8 +102,13 @@ def lock_models(session: Session, models: Iterable[str], run: str = "") -> tuple
 
 def list_models(session: Session, experiments: list[int]) -> list[Message]:
     """All models of experiments, the newest first."""
-    query = select(LoggedModelRow.message).where(LoggedModelRow.experiment.in_(experiments), LoggedModelRow.stage == ACTIVE)
-    return [json.loads(text) for text in session.scalars(query.order_by(LoggedModelRow.created.desc(), LoggedModelRow.id))]
+    query = select(LoggedModelRow.message).where(
+        LoggedModelRow.experiment.in_(experiments), LoggedModelRow.stage == ACTIVE
+    )
+    return [
+        json.loads(text)
+        for text in session.scalars(query.order_by(LoggedModelRow.created.desc(), LoggedModelRow.id))
+    ]
 
 
 def change_model(store: Store, tracked: Tracked, row: LoggedModelRow, message: Message) -> None:
@@ -104,7 +125,11 @@ def delete_model(store: Store, tracked: Tracked, row: LoggedModelRow) -> None:
 
 def _write(store: Store, tracked: Tracked, row: LoggedModelRow, message: Message) -> None:
     folder = f"runs/project={tracked.project}/{tracked.row.id}/models/{row.id}"
-    numbers = [int(name.removesuffix(".json")) for name in store.names(folder) if name.removesuffix(".json").isdecimal()]
+    numbers = [
+        int(name.removesuffix(".json"))
+        for name in store.names(folder)
+        if name.removesuffix(".json").isdecimal()
+    ]
     number = max(numbers, default=-1) + 1
     store.create(f"{folder}/{number:06d}.json", to_json({"stage": row.stage, "message": message}))
     for old in numbers:

@@ -1,7 +1,9 @@
-"""A tracked run's files in the store: its record, segments of points, and amendments with what has changed since it began.
+"""A tracked run's files in the store: its record, segments of points, and amendments with what has changed
+since it began.
 
-Of its amendments (:mod:`halving.records.amendments`) only the newest counts; the last few stay for who reads them now. To be called with
-the run's row locked: numbers are taken from what the store has, also of a server that was killed before its transaction ended.
+Of its amendments (:mod:`halving.records.amendments`) only the newest counts; the last few stay for who reads
+them now. To be called with the run's row locked: numbers are taken from what the store has, also of a server
+that was killed before its transaction ended.
 """
 
 import contextlib
@@ -22,13 +24,18 @@ MOST_LIVE = 200
 """Segments of a run that are not compacted; with more it is worth it."""
 
 _KEPT = 8  # amendments
-_OURS = {  # MLflow's own tags that are shown, and what they are called here; an import of its runs calls them the same
+# MLflow's own tags that are shown, and what they are called here; an import of its runs calls them the same
+_OURS = {
     "mlflow.note.content": "notes",
     "mlflow.parentRunId": "parent_run",
     "mlflow.source.name": "source",
     "mlflow.user": "user",
 }
-_GIT = {"commit": "mlflow.source.git.commit", "branch": "mlflow.source.git.branch", "remote": "mlflow.source.git.repoURL"}
+_GIT = {
+    "commit": "mlflow.source.git.commit",
+    "branch": "mlflow.source.git.branch",
+    "remote": "mlflow.source.git.repoURL",
+}
 _NOT_RECORDED = {"dirty": None, "error": "not recorded by mlflow"}
 
 
@@ -41,7 +48,9 @@ class TrackedPoint(NamedTuple):
     value: float
 
 
-def begin(store: Store, project: str, run: str, experiment: int, started: int, facts: Mapping[str, Any]) -> None:
+def begin(
+    store: Store, project: str, run: str, experiment: int, started: int, facts: Mapping[str, Any]
+) -> None:
     """Write the run's record.
 
     Args:
@@ -50,22 +59,40 @@ def begin(store: Store, project: str, run: str, experiment: int, started: int, f
     """
     tags: dict[str, str] = facts["tags"]
     git = {ours: tags[theirs] for ours, theirs in _GIT.items() if tags.get(theirs)}
-    provenance: dict[str, Any] = {"git": None, "lockfile": None, "python": {}, "packages": {}, "image": None, "hardware": {}, "command": []}
+    provenance: dict[str, Any] = {
+        "git": None,
+        "lockfile": None,
+        "python": {},
+        "packages": {},
+        "image": None,
+        "hardware": {},
+        "command": [],
+    }
     began = {
         "provenance": provenance | ({"git": {**_NOT_RECORDED, **git}} if "commit" in git else {}),
         "seed": None,
         "determinism": {},
         "started": iso(started),
     }
-    parent = {"tracked": {"tool": "mlflow", "experiment": str(experiment), "facts": dict(facts)}, "tags": _shown(facts)}
+    parent = {
+        "tracked": {"tool": "mlflow", "experiment": str(experiment), "facts": dict(facts)},
+        "tags": _shown(facts),
+    }
     parent |= _trial_of(tags)
     RunRecords(store, project, run).start({}, parent, 1, began)
 
 
 def _trial_of(tags: Mapping[str, str]) -> dict[str, Any]:
-    """The sweep and the trial that a run was begun for, as its client says: so it is found by them, beside the trial's own run."""
-    sweep, trial = tags.get("halving.sweep"), tags.get("halving.trial", "")
-    return {"sweep": sweep, **({"trial": int(trial)} if trial.isdecimal() and len(trial) < 10 else {})} if sweep else {}
+    """The sweep and the trial that a run was begun for, as its client says: so it is found by them, beside
+    the trial's own run.
+    """
+    sweep = tags.get("halving.sweep")
+    trial = tags.get("halving.trial", "")
+    return (
+        {"sweep": sweep, **({"trial": int(trial)} if trial.isdecimal() and len(trial) < 10 else {})}
+        if sweep
+        else {}
+    )
 
 
 def add_points(store: Store, project: str, run: str, attempt: int, points: Sequence[TrackedPoint]) -> int:
@@ -93,12 +120,18 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
     """Write what the run is now.
 
     Args:
-        facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active, archived or deleted), ``status``: null where the
-            newest attempt's own is right, that ``attempt``, and ``inputs``.
+        facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active, archived or
+            deleted), ``status``: null where the newest attempt's own is right, that ``attempt``, and
+            ``inputs``.
         by: who changed the stage.
     """
     folder = RunRecords(store, project, run).folder
-    shown = {"params": facts["params"], "tags": _shown(facts), "status": facts["status"], "attempt": facts["attempt"]}
+    shown = {
+        "params": facts["params"],
+        "tags": _shown(facts),
+        "status": facts["status"],
+        "attempt": facts["attempt"],
+    }
 
     def change(before: amendments.Amendment) -> amendments.Amendment:
         after = {**before, **shown, "facts": dict(facts)}
@@ -106,13 +139,17 @@ def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: st
         return after if is_staged else amendments.staged(after, facts["stage"], by)
 
     amendments.amend(store, folder, change)
-    numbers = sorted(amendments.number_of(name) for name in store.names(folder) if name.startswith(amendments.PREFIX))
+    numbers = sorted(
+        amendments.number_of(name) for name in store.names(folder) if name.startswith(amendments.PREFIX)
+    )
     for old in numbers[:-_KEPT]:
         store.delete(f"{folder}/{amendments.PREFIX}{old:06d}.json")
 
 
 def end_attempt(store: Store, project: str, run: str, attempt: int, status: str, ended: int) -> str:
-    """Write the attempt's end; the status that it has, which is another one where a server was killed before its transaction ended."""
+    """Write the attempt's end; the status that it has, which is another one where a server was killed before
+    its transaction ended.
+    """
     records = RunRecords(store, project, run)
     try:
         records.end(attempt, {"status": status, "time": iso(ended)})
@@ -133,5 +170,9 @@ def begin_attempt(store: Store, project: str, run: str, attempt: int, started: i
 def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
     """Tags as pages show them, and as an import of the same run would have them."""
     tags: dict[str, str] = facts["tags"]
-    found = {_OURS.get(name, name): value for name, value in tags.items() if name in _OURS or not name.startswith("mlflow.")}
+    found = {
+        _OURS.get(name, name): value
+        for name, value in tags.items()
+        if name in _OURS or not name.startswith("mlflow.")
+    }
     return found | ({"name": facts["name"]} if facts["name"] else {})

@@ -1,7 +1,8 @@
 """Tracked runs: rows of the catalog whose changes are written to the store first.
 
-Every change is one transaction that holds the run's row: what it may depend on (stage, params) is checked, the files are written, then the
-row, and it is answered after the commit. Killed in between it has left a file that nobody was told of: the next change goes past it.
+Every change is one transaction that holds the run's row: what it may depend on (stage, params) is checked,
+the files are written, then the row, and it is answered after the commit. Killed in between it has left a file
+that nobody was told of: the next change goes past it.
 """
 
 import json
@@ -86,17 +87,22 @@ def find_run(session: Session, run: str, *, lock: bool = False) -> Tracked:
 
 
 def free_run(session: Session, *, lock: bool = False) -> Tracked:
-    """What holds the artifacts that are of no run, in the default experiment: it has no record in the store, so that nothing shows a run.
+    """What holds the artifacts that are of no run, in the default experiment: it has no record in the store,
+    so that nothing shows a run.
 
     It is in the catalog when it has been added to the session.
     """
     query = select(TrackedRunRow).where(TrackedRunRow.id == _FREE)
     row = session.scalar(query.with_for_update() if lock else query)
     found = session.get_one(ExperimentRow, 0)
-    return Tracked(row or _new(_FREE, 0, _FREE, "", 0, {}, of_model=True), 0, found.project, found.artifacts, lock)
+    return Tracked(
+        row or _new(_FREE, 0, _FREE, "", 0, {}, of_model=True), 0, found.project, found.artifacts, lock
+    )
 
 
-def _new(run: str, experiment: int, name: str, user: str, started: int, tags: Mapping[str, str], *, of_model: bool) -> TrackedRunRow:
+def _new(
+    run: str, experiment: int, name: str, user: str, started: int, tags: Mapping[str, str], *, of_model: bool
+) -> TrackedRunRow:
     return TrackedRunRow(
         id=run,
         experiment=experiment,
@@ -145,10 +151,12 @@ def log(
     if new:
         row.params = as_items(known | new)
     if tags:
-        row.tags, row.name = as_items(changed), changed.get(NAME_TAG, row.name)
+        row.tags = as_items(changed)
+        row.name = changed.get(NAME_TAG, row.name)
     if inputs:
         row.inputs = _with_inputs(row.inputs, inputs)
-    row.model_inputs, row.outputs = _with_models(row.model_inputs, model_inputs), _with_models(row.outputs, outputs)
+    row.model_inputs = _with_models(row.model_inputs, model_inputs)
+    row.outputs = _with_models(row.outputs, outputs)
     if amended:
         _amend(store, tracked)
     return live
@@ -171,8 +179,12 @@ def delete_tag(store: Store, tracked: Tracked, key: str) -> None:
     _amend(store, tracked)
 
 
-def update(store: Store, tracked: Tracked, *, name: str | None, status: str | None, ended: int | None) -> None:
-    """Change the name or the status of a locked run. One that runs again after its end begins another attempt.
+def update(
+    store: Store, tracked: Tracked, *, name: str | None, status: str | None, ended: int | None
+) -> None:
+    """Change the name or the status of a locked run.
+
+    One that runs again after its end begins another attempt.
 
     Args:
         status: one of :data:`STATUSES`.
@@ -187,7 +199,10 @@ def update(store: Store, tracked: Tracked, *, name: str | None, status: str | No
         if status in OPEN:
             if row.ended is not None:
                 run_files.begin_attempt(store, tracked.project, row.id, row.attempt + 1, now_ms())
-                row.attempt, row.ended, row.stage = row.attempt + 1, None, ACTIVE  # one that goes on is not archived any more
+                # one that goes on is not archived any more
+                row.attempt = row.attempt + 1
+                row.ended = None
+                row.stage = ACTIVE
         else:
             ended = now_ms() if ended is None else ended
             if row.ended is None:
@@ -209,17 +224,30 @@ def set_stage(store: Store, tracked: Tracked, stage: amendments.Lifecycle, by: s
     """Delete, archive or restore a locked run; nothing of it goes away."""
     row = tracked.row
     if row.stage != stage:
-        row.stage, row.deleted_at = stage, now_ms() if stage == DELETED else None
+        row.stage = stage
+        row.deleted_at = now_ms() if stage == DELETED else None
     run_files.amend(store, tracked.project, row.id, _facts(row), by)  # the store may be behind the row
 
 
-def set_stage_of_some(session: Session, store: Store, experiment: ExperimentRow, stage: amendments.Lifecycle, by: str) -> list[str]:
-    """Delete or restore some of an experiment's runs, and give their ids; none: all are so now. Each is a file of the store: a transaction
-    takes a few only, so that other writers need not wait for thousands of them."""
-    query = select(TrackedRunRow).where(TrackedRunRow.experiment == experiment.id, TrackedRunRow.stage != stage, TrackedRunRow.id != _FREE)
+def set_stage_of_some(
+    session: Session, store: Store, experiment: ExperimentRow, stage: amendments.Lifecycle, by: str
+) -> list[str]:
+    """Delete or restore some of an experiment's runs, and give their ids; none: all are so now.
+
+    Each is a file of the store: a transaction takes a few only, so that other writers need not wait for
+    thousands of them.
+    """
+    query = select(TrackedRunRow).where(
+        TrackedRunRow.experiment == experiment.id, TrackedRunRow.stage != stage, TrackedRunRow.id != _FREE
+    )
     rows = session.scalars(query.order_by(TrackedRunRow.id).limit(_STAGED_AT_ONCE).with_for_update()).all()
     for row in rows:
-        set_stage(store, Tracked(row, experiment.id, experiment.project, experiment.artifacts, locked=True), stage, by)
+        set_stage(
+            store,
+            Tracked(row, experiment.id, experiment.project, experiment.artifacts, locked=True),
+            stage,
+            by,
+        )
     return [row.id for row in rows]
 
 
@@ -256,7 +284,8 @@ def _new_params(run: str, known: Mapping[str, str], params: Iterable[tuple[str, 
         before = known.get(key, new.get(key))
         if before is not None and before != value:
             raise InvalidInput(
-                f"Changing param values is not allowed. Param with key='{key}' was already logged with value='{before}' "
+                f"Changing param values is not allowed. Param with key='{key}' was already logged with "
+                f"value='{before}' "
                 f"for run ID='{run}'. "
                 f"Attempted logging new value '{value}'."
             )
@@ -266,12 +295,21 @@ def _new_params(run: str, known: Mapping[str, str], params: Iterable[tuple[str, 
 
 
 def _with_latest(text: str, points: Iterable[TrackedPoint]) -> str:
-    """The latest value of each metric: at the greatest step, of these at the latest time, of these the greatest."""
+    """The latest value of each metric: at the greatest step, of these at the latest time, of these the
+    greatest.
+    """
     found = {item["key"]: item for item in json.loads(text)}
     for point in points:
         known = found.get(point.key)
-        if known is None or _order(known["step"], known["timestamp"], float(known["value"])) <= _order(*point[1:]):
-            found[point.key] = {"key": point.key, "value": plain_number(point.value), "timestamp": point.time, "step": point.step}
+        if known is None or _order(known["step"], known["timestamp"], float(known["value"])) <= _order(
+            *point[1:]
+        ):
+            found[point.key] = {
+                "key": point.key,
+                "value": plain_number(point.value),
+                "timestamp": point.time,
+                "step": point.step,
+            }
     return json.dumps([found[key] for key in sorted(found)], separators=(",", ":"))
 
 

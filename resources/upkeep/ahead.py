@@ -1,8 +1,10 @@
-"""What a store has of sweeps and trials that a catalog does not know yet, because it was written after the catalog was read.
+"""What a store has of sweeps and trials that a catalog does not know yet, because it was written after the
+catalog was read.
 
-Restored beside that catalog it would be in the way: a trial is handed out again as the attempt that the catalog counts next, and its run
-refuses an attempt that has begun, or params that are not its own; and nothing is deleted from a store that has a report of a sweep that
-the catalog does not know. So a backup leaves it out, and the attempt is trained again.
+Restored beside that catalog it would be in the way: a trial is handed out again as the attempt that the
+catalog counts next, and its run refuses an attempt that has begun, or params that are not its own; and
+nothing is deleted from a store that has a report of a sweep that the catalog does not know. So a backup
+leaves it out, and the attempt is trained again.
 """
 
 import json
@@ -16,14 +18,18 @@ from halving.store.store import Store
 _RUN = re.compile(r"(?:runs/project=([^/]+)/|metrics/project=([^/]+)/run=)([^/]+)/(.+)")
 _REPORT = re.compile(r"reports/(.+)\.html")
 _TRIAL = re.compile(r"(.+)\.\d{4,}")
-_ATTEMPT = re.compile(r"(?:start|end)-(\d{4,})\.json|checkpoints/\d+-(\d{4,})-\d+\.json|live/(\d{4,})-\d+\.parquet")
+_ATTEMPT = re.compile(
+    r"(?:start|end)-(\d{4,})\.json|checkpoints/\d+-(\d{4,})-\d+\.json|live/(\d{4,})-\d+\.parquet"
+)
 Attempts = Mapping[str, int]
 """By the run of a trial how many attempts a catalog counts; 0 where it has not been handed out."""
 
 
-def files_ahead(store: Store, names: Iterable[str], before: Collection[str], sweeps: set[str], attempts: Attempts) -> tuple[set[str], bool]:
-    """Those of a store's files that a catalog does not know yet, and whether they can be left out: not where a compaction has put their
-    points together with others.
+def files_ahead(
+    store: Store, names: Iterable[str], before: Collection[str], sweeps: set[str], attempts: Attempts
+) -> tuple[set[str], bool]:
+    """Those of a store's files that a catalog does not know yet, and whether they can be left out: not where
+    a compaction has put their points together with others.
 
     Args:
         before: the files that there were before the catalog was read.
@@ -52,7 +58,9 @@ def files_ahead(store: Store, names: Iterable[str], before: Collection[str], swe
         elif (attempt := _attempt_of(found[4])) and attempt > attempts[found[3]]:
             ahead.add(name)
             runs.add(key)
-    return ahead, not any(max(read_manifest(store, *run).absorbed, default=0) > attempts[run[1]] for run in sorted(runs))
+    return ahead, not any(
+        max(read_manifest(store, *run).absorbed, default=0) > attempts[run[1]] for run in sorted(runs)
+    )
 
 
 def _attempt_of(file: str) -> int | None:

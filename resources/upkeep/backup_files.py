@@ -1,8 +1,9 @@
 """What a backup is made of, in a folder or an object store of its own.
 
-``backups/ID/begun.json`` is written first, and ``backups/ID/manifest.json`` last: without it there is no backup. It names, by their
-digests, ``catalog.jsonl.gz`` and ``files.parquet``, the list of the store's files with the digest of each. Contents lie under their
-digests, as blobs of a store do, and all backups of a place share them.
+``backups/ID/begun.json`` is written first, and ``backups/ID/manifest.json`` last: without it there is no
+backup. It names, by their digests, ``catalog.jsonl.gz`` and ``files.parquet``, the list of the store's files
+with the digest of each. Contents lie under their digests, as blobs of a store do, and all backups of a place
+share them.
 """
 
 import contextlib
@@ -32,13 +33,23 @@ LONGEST_SECONDS = 7 * 86_400.0
 """From when on a backup that has begun and is not whole was killed."""
 _OF_THE_CATALOG = "models/"
 _OF_RETENTION = ("retention/begun/", "retention/by-itself.log", "retention/last.json")
-_OF_A_MACHINE = ("catalog.db", "catalog.lock", "catalog.publishing.lock", "dagster/", "journal/", "cold/", "restoring.json")
+_OF_A_MACHINE = (
+    "catalog.db",
+    "catalog.lock",
+    "catalog.publishing.lock",
+    "dagster/",
+    "journal/",
+    "cold/",
+    "restoring.json",
+)
 _LEFT_OUT = (*_OF_A_MACHINE, *_OF_RETENTION, _OF_THE_CATALOG)
 _BLOB = re.compile(r"artifacts/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 
 
 class Kept(NamedTuple):
-    """A file of the store as a backup has it: its size, its time of writing by the store (seconds since 1970), and its digest."""
+    """A file of the store as a backup has it: its size, its time of writing by the store (seconds since
+    1970), and its digest.
+    """
 
     bytes: int
     written: float
@@ -76,23 +87,32 @@ class BackupManifest:
 def files_to_keep(store: Store, url: str | None = None) -> Iterator[tuple[str, int, float]]:
     """Name, bytes and time of writing of each file of a store that a backup holds.
 
-    Blobs that lie in a colder place are among them: a restored store has all in one place. The catalog's own file is dumped instead;
-    Dagster's instance and journals, which belong to a machine, are left out, and so are files that are being written, what the store
-    says of models, which is written again from the catalog, and when retention was carried out by itself.
+    Blobs that lie in a colder place are among them: a restored store has all in one place. The catalog's own
+    file is dumped instead; Dagster's instance and journals, which belong to a machine, are left out, and so
+    are files that are being written, what the store says of models, which is written again from the catalog,
+    and when retention was carried out by itself.
 
     Args:
         url: the catalog's, which may be another file in the store than ``catalog.db``.
     """
     of_catalog = names_of_catalog(store, url)
-    for name, size, written in chain(store.files(""), *(place.files(BLOBS.rstrip("/")) for place in store.colder_places)):
+    for name, size, written in chain(
+        store.files(""), *(place.files(BLOBS.rstrip("/")) for place in store.colder_places)
+    ):
         name = name.lstrip("/")
-        is_left_out = name.startswith(_LEFT_OUT) or name in of_catalog or any(part.startswith(".") for part in name.split("/"))
+        is_left_out = (
+            name.startswith(_LEFT_OUT)
+            or name in of_catalog
+            or any(part.startswith(".") for part in name.split("/"))
+        )
         if not is_left_out:
             yield name, size, written
 
 
 def names_of_catalog(store: Store, url: str | None) -> frozenset[str]:
-    """What SQLite's catalog may have in the store's folder: its file, what SQLite keeps beside it, and its locks."""
+    """What SQLite's catalog may have in the store's folder: its file, what SQLite keeps beside it, and its
+    locks.
+    """
     parsed = make_url(url) if url else None
     if store.folder is None or parsed is None or parsed.get_backend_name() != "sqlite" or not parsed.database:
         return frozenset()
@@ -153,9 +173,12 @@ def read_backup(place: Store, backup: str | None = None) -> BackupManifest:
     newest = {manifest.root: manifest for manifest in manifests}
     if len(newest) > 1:
         times = {root: datetime.fromtimestamp(manifest.began, UTC) for root, manifest in newest.items()}
-        choices = ", ".join(f"{manifest.id} of {root} ({times[root]:%Y-%m-%d %H:%M} UTC)" for root, manifest in newest.items())
+        choices = ", ".join(
+            f"{manifest.id} of {root} ({times[root]:%Y-%m-%d %H:%M} UTC)" for root, manifest in newest.items()
+        )
         raise InvalidInput(
-            f"--backup is needed: {place.root} has backups of {len(newest)} stores; the newest of each: {choices}; "
+            f"--backup is needed: {place.root} has backups of {len(newest)} stores; the newest of each: "
+            f"{choices}; "
             f"halving backup {place.root} --list shows all"
         )
     return manifests[-1]
@@ -175,7 +198,10 @@ def read_manifest(place: Store, backup: str) -> BackupManifest:
     except ValueError as error:
         raise StoreError(f"{place.address(name)} is damaged: {error}") from None
     if found.get("format") != FORMAT:
-        raise InvalidInput(f"format = {found.get('format')!r} of {place.address(name)} is not accepted: this version reads {FORMAT}")
+        raise InvalidInput(
+            f"format = {found.get('format')!r} of {place.address(name)} is not accepted: this version "
+            f"reads {FORMAT}"
+        )
     return BackupManifest(**found)
 
 
@@ -193,7 +219,9 @@ def read_checked(place: Store, manifest: BackupManifest, name: str, digest: str)
     """
     content = place.read(file_of(manifest.id, name))
     if digest_of(content) != digest:
-        raise StoreError(f"{place.address(file_of(manifest.id, name))} is damaged: it hashes to {digest_of(content)}")
+        raise StoreError(
+            f"{place.address(file_of(manifest.id, name))} is damaged: it hashes to {digest_of(content)}"
+        )
     return content
 
 
@@ -203,9 +231,14 @@ def pack(files: Mapping[str, Kept]) -> bytes:
     import pyarrow.parquet as pq
 
     names = sorted(files)
-    columns = {"name": names, **{field: [getattr(files[name], field) for name in names] for field in Kept._fields}}
+    columns = {
+        "name": names,
+        **{field: [getattr(files[name], field) for name in names] for field in Kept._fields},
+    }
     sink = pa.BufferOutputStream()
-    types = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("written", pa.float64()), ("digest", pa.string())])
+    types = pa.schema(
+        [("name", pa.string()), ("bytes", pa.int64()), ("written", pa.float64()), ("digest", pa.string())]
+    )
     pq.write_table(pa.table(columns, schema=types), sink, compression="zstd")
     return bytes(sink.getvalue())
 

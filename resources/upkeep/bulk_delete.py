@@ -1,6 +1,7 @@
 """Deleting many files of a store: on S3 a thousand with one request.
 
-Arrow deletes one file at a time, and writes an empty object for the folder each time: three requests, of which S3 charges one as a write.
+Arrow deletes one file at a time, and writes an empty object for the folder each time: three requests, of
+which S3 charges one as a write.
 """
 
 from collections.abc import Sequence
@@ -33,6 +34,10 @@ def delete_at_once(store: Store, names: Sequence[str]) -> None:
             asked = {"Objects": [{"Key": key} for _, _, key in part], "Quiet": True}
             refused = client.delete_objects(Bucket=part[0][0], Delete=asked).get("Errors", [])
         except (BotoCoreError, ClientError) as error:
-            raise StoreUnavailable(f"cannot delete {len(part)} files of {store.address(names[at])} and after: {error}") from error
+            raise StoreUnavailable(
+                f"cannot delete {len(part)} files of {store.address(names[at])} and after: {error}"
+            ) from error
         if refused:
-            raise StoreError(f"cannot delete {refused[0].get('Key')} of {store.address('')}: {refused[0].get('Message')}")
+            raise StoreError(
+                f"cannot delete {refused[0].get('Key')} of {store.address('')}: {refused[0].get('Message')}"
+            )

@@ -1,8 +1,9 @@
 """The catalog as one file that either database is loaded from: rows as JSON, table by table.
 
-It is read in one transaction: on SQLite from a copy that its online backup API makes, so that no writer waits, on Postgres in a snapshot
-(REPEATABLE READ). It is loaded in one transaction as well. Rows go into the schema that they are from; then Alembic upgrades it. The index
-of runs is not in it, which is made again from the store, nor up to where models are published, because a backup has none of their files.
+It is read in one transaction: on SQLite from a copy that its online backup API makes, so that no writer
+waits, on Postgres in a snapshot (REPEATABLE READ). It is loaded in one transaction as well. Rows go into the
+schema that they are from; then Alembic upgrades it. The index of runs is not in it, which is made again from
+the store, nor up to where models are published, because a backup has none of their files.
 """
 
 import gzip
@@ -15,7 +16,21 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Connection, Engine, Integer, MetaData, Table, create_engine, func, insert, inspect, select, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    Table,
+    create_engine,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -26,12 +41,17 @@ from resources.catalog.catalog import newest_revision
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.trial_key import trial_key
 
-_REBUILT = {row.__tablename__ for row in (RunAttemptRow, RunIndexRow, RunRow, RunNameRow, RunValueRow, PublishedModelRow)}
+_REBUILT = {
+    row.__tablename__
+    for row in (RunAttemptRow, RunIndexRow, RunRow, RunNameRow, RunValueRow, PublishedModelRow)
+}
 _MADE_WITH_THE_SCHEMA = {"experiments": 1}  # table to how many rows its migration makes
 _AT_ONCE = 1_000  # rows
 
 
-def dump_catalog(catalog: Catalog, file: Path, look: Callable[[Session], None] | None = None) -> dict[str, int]:
+def dump_catalog(
+    catalog: Catalog, file: Path, look: Callable[[Session], None] | None = None
+) -> dict[str, int]:
     """Write all rows of this moment into a file, compressed; how many by table.
 
     Args:
@@ -42,9 +62,13 @@ def dump_catalog(catalog: Catalog, file: Path, look: Callable[[Session], None] |
         for table in Base.metadata.sorted_tables:
             if table.name in _REBUILT:
                 continue
-            lines.write(json.dumps({"table": table.name, "columns": [column.name for column in table.columns]}) + "\n")
+            lines.write(
+                json.dumps({"table": table.name, "columns": [column.name for column in table.columns]}) + "\n"
+            )
             counts[table.name] = 0
-            rows = connection.execution_options(stream_results=True, yield_per=_AT_ONCE).execute(select(table))
+            rows = connection.execution_options(stream_results=True, yield_per=_AT_ONCE).execute(
+                select(table)
+            )
             for row in rows:
                 lines.write(json.dumps(list(row), default=_plain, separators=(",", ":")) + "\n")
                 counts[table.name] += 1
@@ -76,7 +100,9 @@ def check_empty(catalog: Catalog) -> None:
     """
     for table, count in _count_rows(catalog).items():
         if count > _MADE_WITH_THE_SCHEMA.get(table, 0):
-            raise InvalidInput(f"{catalog!r} is not accepted: it has {count} {table}; give a catalog with nothing in it")
+            raise InvalidInput(
+                f"{catalog!r} is not accepted: it has {count} {table}; give a catalog with nothing in it"
+            )
 
 
 def is_loaded(catalog: Catalog, rows: Mapping[str, int]) -> bool:
@@ -101,13 +127,16 @@ def check_revision(revision: str) -> None:
     """
     if revision > newest_revision():
         raise InvalidInput(
-            f"the backup's schema {revision} is not accepted: this version knows {newest_revision()} and earlier; restore it with the "
+            f"the backup's schema {revision} is not accepted: this version knows {newest_revision()} and "
+            "earlier; restore it with the "
             "version that made it, or a later one"
         )
 
 
 def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
-    """Load rows into an empty catalog, and bring its schema to the newest revision; how many by table. All of them, or none.
+    """Load rows into an empty catalog, and bring its schema to the newest revision; how many by table.
+
+    All of them, or none.
 
     Args:
         revision: of the schema that the rows are from.
@@ -129,7 +158,8 @@ def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
         raise StoreError(f"the backup's catalog is damaged: {error}") from error
     except IntegrityError:
         raise InvalidInput(
-            f"{catalog!r} is not accepted: another restore, or something else, has written into it while this backup was loaded; "
+            f"{catalog!r} is not accepted: another restore, or something else, has written into it while "
+            "this backup was loaded; "
             "nothing of it was loaded. Look at what is in it, or give a catalog with nothing in it"
         ) from None
     finally:
@@ -190,7 +220,9 @@ def _continue_numbers(connection: Connection, table: Table) -> None:
             sequence = connection.scalar(text("SELECT pg_get_serial_sequence(:table, :column)"), asked)
             last = connection.scalar(select(func.max(column)))
             if sequence and last:
-                connection.execute(text("SELECT setval(:sequence, :last)"), {"sequence": sequence, "last": last})
+                connection.execute(
+                    text("SELECT setval(:sequence, :last)"), {"sequence": sequence, "last": last}
+                )
 
 
 @contextmanager
@@ -202,7 +234,8 @@ def _snapshot(catalog: Catalog) -> Iterator[Connection]:
         return
     with scratch_folder("backup") as folder:
         copy = f"{folder}/catalog.db"
-        source, target = sqlite3.connect(str(catalog.engine.url.database)), sqlite3.connect(copy)
+        source = sqlite3.connect(str(catalog.engine.url.database))
+        target = sqlite3.connect(copy)
         try:
             source.backup(target)
         finally:

@@ -1,9 +1,10 @@
 """Which runs wait for compaction, and which worker has which: rows of the index of runs.
 
-A worker claims a run by moving its ``compact_at`` a lease ahead (the visibility timeout of a queue). Until then nobody else takes it; a
-worker that lives renews, and what a killed one had is claimed again when its lease is over. A run leaves the line only when its worker
-says that nothing is left to do, and only if the index has not read it again meanwhile. So no run is forgotten, and none is compacted
-twice at once; should two workers meet all the same, the manifest decides (:mod:`halving.maintenance.compaction`).
+A worker claims a run by moving its ``compact_at`` a lease ahead (the visibility timeout of a queue). Until
+then nobody else takes it; a worker that lives renews, and what a killed one had is claimed again when its
+lease is over. A run leaves the line only when its worker says that nothing is left to do, and only if the
+index has not read it again meanwhile. So no run is forgotten, and none is compacted twice at once; should two
+workers meet all the same, the manifest decides (:mod:`halving.maintenance.compaction`).
 """
 
 from collections.abc import Collection
@@ -18,7 +19,9 @@ from resources.catalog import AHEAD_SECONDS, Catalog, RunRow
 
 LEASE_SECONDS = 120.0
 MANY_SEGMENTS = 64
-"""A run that is still logging waits for compaction from so many on: each compaction writes all of its points again."""
+"""A run that is still logging waits for compaction from so many on: each compaction writes all of its points
+again.
+"""
 LATER_SECONDS = 3_600.0
 """Until a run that could not be compacted, or whose segments have a gap, is looked at again."""
 
@@ -33,7 +36,9 @@ class Claim:
     revision: int
 
 
-def claim(catalog: Catalog, count: int, *, project: str | None = None, many: int = MANY_SEGMENTS) -> list[Claim]:
+def claim(
+    catalog: Catalog, count: int, *, project: str | None = None, many: int = MANY_SEGMENTS
+) -> list[Claim]:
     """Take runs that wait, those that wait longest first.
 
     Args:
@@ -42,7 +47,9 @@ def claim(catalog: Catalog, count: int, *, project: str | None = None, many: int
         many: from how many segments on a run that is still logging is taken.
     """
     columns = (RunRow.id, RunRow.project, RunRow.run, RunRow.revision, RunRow.compact_at)
-    waiting = select(*columns).order_by(RunRow.compact_at, RunRow.id).limit(count).with_for_update(skip_locked=True)
+    waiting = (
+        select(*columns).order_by(RunRow.compact_at, RunRow.id).limit(count).with_for_update(skip_locked=True)
+    )
     with catalog.write() as session:
         now = catalog.now()
         rows = session.execute(waiting.where(_waits(now, project, many))).all()
@@ -51,7 +58,11 @@ def claim(catalog: Catalog, count: int, *, project: str | None = None, many: int
             now = catalog.now()
             rows = session.execute(waiting.where(_waits(now, project, many))).all()
         claims = [Claim(row.id, row.project, row.run, row.revision) for row in rows]
-        taken = update(RunRow).where(RunRow.id.in_([claim.id for claim in claims])).values(compact_at=now + LEASE_SECONDS)
+        taken = (
+            update(RunRow)
+            .where(RunRow.id.in_([claim.id for claim in claims]))
+            .values(compact_at=now + LEASE_SECONDS)
+        )
         session.execute(taken, execution_options={"synchronize_session": False})
     return claims
 
@@ -59,14 +70,21 @@ def claim(catalog: Catalog, count: int, *, project: str | None = None, many: int
 def count_waiting(catalog: Catalog, project: str | None = None, many: int = MANY_SEGMENTS) -> int:
     """How many runs wait, without those that a worker has."""
     with catalog.read() as session:
-        return session.scalar(select(func.count()).select_from(RunRow).where(_waits(catalog.now(), project, many))) or 0
+        return (
+            session.scalar(
+                select(func.count()).select_from(RunRow).where(_waits(catalog.now(), project, many))
+            )
+            or 0
+        )
 
 
 def renew(catalog: Catalog, claims: Collection[Claim]) -> None:
     """Keep runs for another lease. One whose row somebody holds in this moment is kept by the next call."""
     with catalog.write() as session:
         ids = [one.id for one in claims]
-        held = session.scalars(select(RunRow.id).where(RunRow.id.in_(ids)).order_by(RunRow.id).with_for_update(skip_locked=True)).all()
+        held = session.scalars(
+            select(RunRow.id).where(RunRow.id.in_(ids)).order_by(RunRow.id).with_for_update(skip_locked=True)
+        ).all()
         longer = update(RunRow).where(RunRow.id.in_(held)).values(compact_at=catalog.now() + LEASE_SECONDS)
         session.execute(longer, execution_options={"synchronize_session": False})
 
@@ -79,17 +97,23 @@ def settle(catalog: Catalog, claimed: Claim, done: Compacted | None) -> None:
     """
     now = catalog.now()
     if done is None:
-        left, again = -1, now + LATER_SECONDS
+        left = -1
+        again = now + LATER_SECONDS
     elif done.superseded:
-        left, again = -1, now
+        left = -1
+        again = now
     elif done.left:
-        left, again = done.left + len(done.gaps), now + GRACE_SECONDS + 1
+        left = done.left + len(done.gaps)
+        again = now + GRACE_SECONDS + 1
     else:
-        left, again = len(done.gaps), now + (LATER_SECONDS if done.gaps else 0.0)
+        left = len(done.gaps)
+        again = now + (LATER_SECONDS if done.gaps else 0.0)
     row = update(RunRow).where(RunRow.id == claimed.id)
     with catalog.write() as session:
         as_it_was = row.where(RunRow.revision == claimed.revision).values(segments=left, compact_at=again)
-        if not session.execute(as_it_was.returning(RunRow.id), execution_options={"synchronize_session": False}).first():
+        if not session.execute(
+            as_it_was.returning(RunRow.id), execution_options={"synchronize_session": False}
+        ).first():
             # The index has read it meanwhile, perhaps with segments that came after ours: its number counts.
             session.execute(row.values(compact_at=again), execution_options={"synchronize_session": False})
 
@@ -97,7 +121,8 @@ def settle(catalog: Catalog, claimed: Claim, done: Compacted | None) -> None:
 def _waits(now: float, project: str | None, many: int) -> ColumnElement[bool]:
     logs = and_(RunRow.status == RUNNING, RunRow.segments < many)
     # What lies in the trash may be removed while it is compacted, which would leave the new files for ever.
-    has_segments = RunRow.segments != literal_column("0")  # as the index of such rows says it; a parameter would be another condition
+    # as the index of such rows says it; a parameter would be another condition
+    has_segments = RunRow.segments != literal_column("0")
     # What is to wait for longer than anything does was put off before the clock was set back.
     is_time = or_(RunRow.compact_at <= now, RunRow.compact_at > now + LATER_SECONDS + AHEAD_SECONDS)
     found = and_(has_segments, is_time, or_(~logs, RunRow.segments < 0), RunRow.lifecycle != DELETED)

@@ -1,7 +1,8 @@
 """A worker that compacts the runs that wait: many at once, each into files of its own.
 
-Any number of workers may be at it, in any processes on any machines. On an object store a run's compaction is mostly waiting, so a worker
-has several runs in hand; in a folder it is computing, and more workers are what helps.
+Any number of workers may be at it, in any processes on any machines. On an object store a run's compaction is
+mostly waiting, so a worker has several runs in hand; in a folder it is computing, and more workers are what
+helps.
 """
 
 import logging
@@ -42,8 +43,10 @@ class Worked:
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, done: Compacted) -> None:
-        self.runs, self.cleaned = self.runs + bool(done.points), self.cleaned + bool(done.deleted and not done.points)
-        self.points, self.saved = self.points + done.points, self.saved + done.bytes_before - done.bytes_after
+        self.runs = self.runs + bool(done.points)
+        self.cleaned = self.cleaned + bool(done.deleted and not done.points)
+        self.points = self.points + done.points
+        self.saved = self.saved + done.bytes_before - done.bytes_after
         if done.gaps:
             self.gaps[f"{done.project}/{done.run}"] = done.gaps[0]
 
@@ -57,7 +60,9 @@ def compact_waiting(
     at_once: int | None = None,
     each: Callable[[Claim, Compacted | str], None] | None = None,
 ) -> Worked:
-    """Compact runs until none waits that no other worker has. A run that fails does not keep the others from being compacted.
+    """Compact runs until none waits that no other worker has.
+
+    A run that fails does not keep the others from being compacted.
 
     May be killed anywhere: what it had in hand is taken by another worker when its lease is over.
 
@@ -68,7 +73,8 @@ def compact_waiting(
         each: called with each run and what was done, or why nothing could be.
     """
     at_once = at_once or (1 if store.folder is not None else RUNS_AT_ONCE)
-    worked, renewed = Worked(), time.monotonic()
+    worked = Worked()
+    renewed = time.monotonic()
     in_hand: dict[Future[Compacted], Claim] = {}
     with ThreadPoolExecutor(at_once, thread_name_prefix="halving-compaction") as pool:
         while True:
@@ -85,7 +91,11 @@ def compact_waiting(
 
 
 def _end(
-    catalog: Catalog, one: Claim, future: "Future[Compacted]", worked: Worked, each: Callable[[Claim, Compacted | str], None] | None
+    catalog: Catalog,
+    one: Claim,
+    future: "Future[Compacted]",
+    worked: Worked,
+    each: Callable[[Claim, Compacted | str], None] | None,
 ) -> None:
     name = f"{one.project}/{one.run}"
     try:

@@ -1,12 +1,14 @@
 """Deleting old backups of a place: their manifests first, and then the contents that no other backup needs.
 
-Killed anywhere, each backup that has its manifest has all of its contents, and the next call finishes. Other backups may be made to the
-same place meanwhile. What one of them needs has no manifest yet, but stays:
+Killed anywhere, each backup that has its manifest has all of its contents, and the next call finishes. Other
+backups may be made to the same place meanwhile. What one of them needs has no manifest yet, but stays:
 
-- what it takes over from the backup on which it builds, as its ``begun.json`` says. That is looked at after the manifests have gone, and
-  was written before it looked whether that backup's is still there.
-- what it has put since it began, or found there: what is older than a day, :data:`halving.store.store.REFRESH_SECONDS`, it has put again.
-- what one that begins later puts or finds is, by the same rule, younger than :data:`GRACE_SECONDS`. Clocks may differ by a day.
+- what it takes over from the backup on which it builds, as its ``begun.json`` says. That is looked at after
+  the manifests have gone, and was written before it looked whether that backup's is still there.
+- what it has put since it began, or found there: what is older than a day,
+  :data:`halving.store.store.REFRESH_SECONDS`, it has put again.
+- what one that begins later puts or finds is, by the same rule, younger than :data:`GRACE_SECONDS`. Clocks
+  may differ by a day.
 """
 
 import contextlib
@@ -59,32 +61,43 @@ def check_keep(keep: int) -> None:
 
 
 def prune_backups(place: Store, root: str, keep: int, *, now: float | None = None) -> Pruned:
-    """Delete a store's backups but the newest ones, what killed ones have left, and contents that nothing needs any more.
+    """Delete a store's backups but the newest ones, what killed ones have left, and contents that nothing
+    needs any more.
 
     Args:
         root: the store's; backups of other stores in the place stay.
         keep: how many stay.
-        now: seconds since 1970 (default: the earlier one of what this machine's clock says and what the place's does).
+        now: seconds since 1970 (default: the earlier one of what this machine's clock says and what the
+            place's does).
 
     Raises:
-        InvalidInput: ``keep`` is less than 1, or a later version has made one of the backups. Nothing is deleted.
-        NotFound, StoreError: a backup's list of files is missing or damaged, so that nobody knows what must stay; or the place refuses.
+        InvalidInput: ``keep`` is less than 1, or a later version has made one of the backups. Nothing is
+            deleted.
+        NotFound, StoreError: a backup's list of files is missing or damaged, so that nobody knows what must
+            stay; or the place refuses.
     """
     check_keep(keep)
     own = [manifest for manifest in read_manifests(place, backups_of(place)) if manifest.root == root]
     old = [manifest.id for manifest in sorted(own, key=lambda manifest: manifest.began)[:-keep]]
     for backup in old:
-        place.delete(file_of(backup, BEGUN))  # or without its manifest it would look like one that is being made
+        # or without its manifest it would look like one that is being made
+        place.delete(file_of(backup, BEGUN))
         place.delete(file_of(backup, MANIFEST))
     moment = now or min(time.time(), clock_of(place, _PROBE) or 0.0)
     folders = _folders(place)
     manifests = read_manifests(place, [backup for backup, files in folders.items() if MANIFEST in files])
     rest = folders.keys() - {manifest.id for manifest in manifests}
-    unfinished = {backup: began for backup in rest if (began := folders[backup].get(BEGUN, -math.inf)) > moment - LONGEST_SECONDS}
+    unfinished = {
+        backup: began
+        for backup in rest
+        if (began := folders[backup].get(BEGUN, -math.inf)) > moment - LONGEST_SECONDS
+    }
     bases = {_base_of(place, backup) for backup in unfinished}
     before = min([moment, *unfinished.values()]) - GRACE_SECONDS
     marks = Marks()
-    marks.keep({bytes.fromhex(digest.removeprefix("sha256:")) for digest in _named(place, manifests, rest & bases)})
+    marks.keep(
+        {bytes.fromhex(digest.removeprefix("sha256:")) for digest in _named(place, manifests, rest & bases)}
+    )
     gone = delete_unmarked(place, find_unmarked(place, marks, before), before)
     for byte in range(256):
         place.clear_abandoned(f"artifacts/sha256/{byte:02x}", GRACE_SECONDS)
@@ -94,7 +107,8 @@ def prune_backups(place: Store, root: str, keep: int, *, now: float | None = Non
 
 
 def prune_after(place: Store, root: str, keep: int, made: Made) -> Pruned | None:
-    """:func:`prune_backups` after a backup was made; None: it lacks something, which an older one may have, so that all stay.
+    """:func:`prune_backups` after a backup was made; None: it lacks something, which an older one may have,
+    so that all stay.
 
     Raises:
         StoreError: with what is wrong with the others, and that this one is whole.
@@ -104,7 +118,9 @@ def prune_after(place: Store, root: str, keep: int, made: Made) -> Pruned | None
     try:
         return prune_backups(place, root, keep)
     except HalvingError as error:
-        raise StoreError(f"backup {made.manifest.id} is made, and older ones were not deleted: {error}") from error
+        raise StoreError(
+            f"backup {made.manifest.id} is made, and older ones were not deleted: {error}"
+        ) from error
 
 
 def _folders(place: Store) -> Mapping[str, Mapping[str, float]]:

@@ -1,8 +1,9 @@
 """Restoring a backup into an empty store and an empty catalog.
 
-Files come first, each checked against its digest, and then the catalog, in one transaction: until then the restored store has no sweep.
-What the store says of models is written last. Killed anywhere, the same command goes on; ``restoring.json`` in the store says that it has
-begun, and from when the catalog may have been loaded into which one.
+Files come first, each checked against its digest, and then the catalog, in one transaction: until then the
+restored store has no sweep. What the store says of models is written last. Killed anywhere, the same command
+goes on; ``restoring.json`` in the store says that it has begun, and from when the catalog may have been
+loaded into which one.
 """
 
 import json
@@ -71,8 +72,8 @@ def restore(
         url: the catalog's, which may be another file in the store than ``catalog.db``.
 
     Raises:
-        InvalidInput: something is in the store or the catalog, a later version made the backup, or none is chosen where there are those of
-            several stores.
+        InvalidInput: something is in the store or the catalog, a later version made the backup, or none is
+            chosen where there are those of several stores.
         NotFound: there is no such backup, or a file of it is missing.
         StoreError: a file of it is damaged, or the store refuses.
     """
@@ -94,7 +95,8 @@ def restore(
         _begin(store, manifest)
     elif strange := earlier.files - files.keys():
         raise InvalidInput(
-            f"the store {store.root} is not accepted: {len(strange)} of its files are not of the backup {manifest.id} that is being "
+            f"the store {store.root} is not accepted: {len(strange)} of its files are not of the backup "
+            f"{manifest.id} that is being "
             f"restored into it, such as {min(strange)}; delete them, or give a store with nothing in it"
         )
     before = set() if earlier is None else earlier.files
@@ -102,12 +104,15 @@ def restore(
     count = done = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         while part := list(islice(waiting, _PART)):
-            count += sum(pool.map(lambda file: _bring(place, store, file[0], file[1], file[0] in before), part))
+            count += sum(
+                pool.map(lambda file: _bring(place, store, file[0], file[1], file[0] in before), part)
+            )
             done += len(part)
             if progress:
                 progress(done, len(files))
     if not is_done:
-        # It is empty, so whoever finds rows in it after this was written, and all of them, knows where they are from.
+        # It is empty, so whoever finds rows in it after this was written, and all of them, knows where they
+        # are from.
         store.replace(_BEGUN, to_json({"backup": manifest.id, "catalog": repr(catalog)}))
         with scratch_folder("restore") as folder:
             local = folder / "catalog.jsonl.gz"
@@ -119,7 +124,9 @@ def restore(
 
 
 class _Earlier(NamedTuple):
-    """What a restore that was cut off has left: the names of files, and which catalog it was about to load, if it came so far."""
+    """What a restore that was cut off has left: the names of files, and which catalog it was about to load,
+    if it came so far.
+    """
 
     files: set[str]
     catalog: str | None
@@ -137,7 +144,8 @@ def _restored_before(store: Store, manifest: BackupManifest, url: str | None) ->
     other = begun["backup"]
     if other != manifest.id:
         raise InvalidInput(
-            f"the store {store.root} is not accepted: backup {other} is being restored into it; go on with --backup {other}, or empty it"
+            f"the store {store.root} is not accepted: backup {other} is being restored into it; go on with "
+            f"--backup {other}, or empty it"
         )
     return _Earlier({name for name, _, _ in files_to_keep(store, url)}, begun.get("catalog"))
 
@@ -146,7 +154,8 @@ def _check_store_is_empty(store: Store, url: str | None) -> None:
     names = [name for name, _, _ in chain(files_to_keep(store, url), files_of_models(store))]
     if names:
         raise InvalidInput(
-            f"the store {store.root} is not accepted: it has {len(names)} files, such as {min(names)}; give one with nothing in it"
+            f"the store {store.root} is not accepted: it has {len(names)} files, such as {min(names)}; "
+            "give one with nothing in it"
         )
 
 
@@ -160,7 +169,8 @@ def _begin(store: Store, manifest: BackupManifest) -> None:
         store.create(_BEGUN, to_json({"backup": manifest.id}))
     except AlreadyExists:
         raise InvalidInput(
-            f"the store {store.root} is not accepted: another backup is being restored into it, which began in this moment"
+            f"the store {store.root} is not accepted: another backup is being restored into it, which "
+            "began in this moment"
         ) from None
 
 
@@ -172,7 +182,8 @@ def _bring(place: Store, store: Store, name: str, kept: Kept, is_there: bool) ->
             actual.update(part)
         if f"sha256:{actual.hexdigest()}" != kept.digest:
             raise InvalidInput(
-                f"{store.address(name)} is not accepted: its content is not that of the backup, and the restore that was cut off did not "
+                f"{store.address(name)} is not accepted: its content is not that of the backup, and the "
+                "restore that was cut off did not "
                 "write it so; delete it, and give the same command again"
             )
         return True

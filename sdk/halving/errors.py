@@ -1,4 +1,7 @@
-"""Every error that Halving raises on purpose. Each is also the builtin that fits, so that a plain ``except ValueError`` works."""
+"""Every error that Halving raises on purpose.
+
+Each is also the builtin that fits, so that a plain ``except ValueError`` works.
+"""
 
 
 class HalvingError(Exception):
@@ -30,7 +33,9 @@ class StoreError(HalvingError, OSError):
 
 
 class StoreUnavailable(StoreError, ConnectionError):
-    """The store is unavailable: it did not answer, or failed for a reason of its own. The same call may succeed later.
+    """The store is unavailable: it did not answer, or failed for a reason of its own.
+
+    The same call may succeed later.
 
     Attributes:
         retry_after: seconds for which a server asks to be left alone; 0 where nobody asked.
@@ -56,23 +61,34 @@ class BatchMissing(HalvingError, RuntimeError):
 
 
 class Diverged(HalvingError, ArithmeticError):
-    """A metric became NaN or infinite, or left the sweep's divergence bounds. The trial ends and keeps its last good checkpoint."""
+    """A metric became NaN or infinite, or left the sweep's divergence bounds.
+
+    The trial ends and keeps its last good checkpoint.
+    """
 
 
 class OutOfMemory(HalvingError, MemoryError):
-    """A rank's memory is not enough for what it computes at once; the message names the rank, and what was allocated."""
+    """A rank's memory is not enough for what it computes at once; the message names the rank, and what was
+    allocated.
+    """
 
 
 class MicroBatchTooLarge(HalvingError, MemoryError):
-    """A rank's memory is not enough for a micro-batch, and the next attempt at the trial begins with half of it."""
+    """A rank's memory is not enough for a micro-batch, and the next attempt at the trial begins with half of
+    it.
+    """
 
 
 class ObjectiveMissing(HalvingError, LookupError):
-    """The trainable reached a rung without reporting an objective of the sweep, or a metric that the sweep bounds."""
+    """The trainable reached a rung without reporting an objective of the sweep, or a metric that the sweep
+    bounds.
+    """
 
 
 class CheckpointMissing(HalvingError, RuntimeError):
-    """The trainable reached a rung without saving a checkpoint, so that the trial could neither pause nor be evaluated."""
+    """The trainable reached a rung without saving a checkpoint, so that the trial could neither pause nor be
+    evaluated.
+    """
 
 
 class CheckpointMismatch(HalvingError, ValueError):

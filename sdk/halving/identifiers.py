@@ -10,7 +10,8 @@ from halving.errors import InvalidInput
 NAME_RULE = "give 1-128 letters, digits or . _ @ + -, beginning with a letter or digit"
 
 ARTIFACT_RULE = (
-    "give text of 1-2,000 bytes in UTF-8 without control characters: a name, or a path like plots/loss.png, none of whose parts is "
+    "give text of 1-2,000 bytes in UTF-8 without control characters: a name, or a path like "
+    "plots/loss.png, none of whose parts is "
     "empty, . or .."
 )
 LONGEST_PATH = 2_000
@@ -19,7 +20,8 @@ LONGEST_PATH = 2_000
 _LONGEST = 128
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 _MADE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
-_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # with halves of surrogate pairs: bytes of a file's name that are no UTF-8
+# with halves of surrogate pairs: bytes of a file's name that are no UTF-8
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def check_name(field: str, value: str) -> str:
@@ -62,7 +64,8 @@ def check_artifact_name(field: str, value: str) -> str:
 
 
 def artifact_record(name: str, *, plain: bool = True) -> str:
-    """What the record of an artifact is called in the store, without ``.json``: its name where that is a plain one, else one made of it.
+    """What the record of an artifact is called in the store, without ``.json``: its name where that is a
+    plain one, else one made of it.
 
     Two names never get one record: a name that looks as if it were made gets another one.
 

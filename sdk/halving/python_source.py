@@ -16,7 +16,8 @@ def parse_python(text: str, mode: Literal["eval"]) -> ast.Expression: ...
 def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
     """Parse a text as :func:`ast.parse` does, in one thread at a time.
 
-    CPython up to 3.12.1 confuses the depths of trees that two threads build at once, and raises SystemError (python/cpython#106905).
+    CPython up to 3.12.1 confuses the depths of trees that two threads build at once, and raises SystemError
+    (python/cpython#106905).
 
     Args:
         text: a module, or an expression.

@@ -24,7 +24,9 @@ from server.identity.caller import Caller
 from server.identity.tokens import without_tokens
 
 AUDITED = "halving.audited"
-"""In a request's scope: nothing more is to be recorded of it, because it was with its work, or did nothing again."""
+"""In a request's scope: nothing more is to be recorded of it, because it was with its work, or did nothing
+again.
+"""
 
 BATCH = 1_000
 """Old entries that are deleted in one transaction: on SQLite workers wait for it."""
@@ -35,7 +37,9 @@ REPEAT_SECONDS = 60.0
 LOOK_SECONDS = 2.0
 """How often what could not be written is tried again."""
 
-_LONGEST, _LONGEST_METHOD = 500, 20  # characters
+# characters
+_LONGEST = 500
+_LONGEST_METHOD = 20
 _FORGET_SECONDS = 3600.0  # how often what is old is deleted
 _MOST_WAITING = 1_000  # entries that could not be written yet
 _ADD = insert(AuditRow)
@@ -44,7 +48,9 @@ _log = logging.getLogger(__name__)
 
 
 def unaudited(endpoint: _Endpoint) -> _Endpoint:
-    """Leave a route out of the audit, because programs call it many times a second (ask, tell): the trial's own rows have what they did."""
+    """Leave a route out of the audit, because programs call it many times a second (ask, tell): the trial's
+    own rows have what they did.
+    """
     endpoint.audited = False  # type: ignore[attr-defined]
     return endpoint
 
@@ -52,9 +58,10 @@ def unaudited(endpoint: _Endpoint) -> _Endpoint:
 class Audit:
     """Adds writes to the audit.
 
-    What changes the catalog is added in the transaction of its work (:meth:`add`): neither is ever there without the other. The rest,
-    refused writes and browsers that log in, changes nothing (:meth:`record`): alike ones are recorded once a minute, so that
-    nobody who may not write can keep the catalog's writers waiting; the log has how many there were.
+    What changes the catalog is added in the transaction of its work (:meth:`add`): neither is ever there
+    without the other. The rest, refused writes and browsers that log in, changes nothing (:meth:`record`):
+    alike ones are recorded once a minute, so that nobody who may not write can keep the catalog's writers
+    waiting; the log has how many there were.
 
     Args:
         catalog: with connections of its own, so that slow questions do not hold it up.
@@ -62,13 +69,17 @@ class Audit:
     """
 
     def __init__(self, catalog: Catalog, routes: Routes, days: float | None) -> None:
-        self._catalog, self._routes, self._days = catalog, routes, days
+        self._catalog = catalog
+        self._routes = routes
+        self._days = days
         self._thread = anyio.CapacityLimiter(1)
         self._waiting: deque[dict[str, Any]] = deque()
         self._repeats: dict[tuple[str, str, int], _Repeat] = {}
 
     def add(self, session: Session, scope: Scope, status: int) -> None:
-        """Add a write in the transaction that does it; once that has ended, the scope is to be marked as :data:`AUDITED`."""
+        """Add a write in the transaction that does it; once that has ended, the scope is to be marked as
+        :data:`AUDITED`.
+        """
         session.execute(*self.entry(scope, status))
 
     def entry(self, scope: Scope, status: int) -> Asked:
@@ -88,7 +99,11 @@ class Audit:
                 await anyio.to_thread.run_sync(self._write, [entry], limiter=self._thread)
                 return
             except (DBAPIError, NoConnectionLeft) as error:
-                _log.error("the audit could not be written, and will be tried again: %s: %s", type(error).__name__, _shown(entry))
+                _log.error(
+                    "the audit could not be written, and will be tried again: %s: %s",
+                    type(error).__name__,
+                    _shown(entry),
+                )
         if len(self._waiting) < _MOST_WAITING:
             self._waiting.append(entry)
         else:
@@ -96,7 +111,9 @@ class Audit:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """For the length of the ``with`` block: write what could not be written at once, and delete what is too old."""
+        """For the length of the ``with`` block: write what could not be written at once, and delete what is
+        too old.
+        """
         keeping = asyncio.create_task(self._keep())
         try:
             yield
@@ -106,7 +123,13 @@ class Audit:
                 await keeping
             await anyio.to_thread.run_sync(self._catch_up)
             for entry in self._waiting:
-                _log.error("the audit lacks an entry, because the catalog did not take it before the server ended: %s", _shown(entry))
+                _log.error(
+                    (
+                        "the audit lacks an entry, because the catalog did not take it before the server "
+                        "ended: %s"
+                    ),
+                    _shown(entry),
+                )
 
     async def _keep(self) -> None:
         forget_at = time.monotonic()
@@ -135,7 +158,9 @@ class Audit:
         try:
             return forget(self._catalog, utcnow() - timedelta(days=self._days))
         except (DBAPIError, NoConnectionLeft) as error:
-            _log.warning("old entries of the audit were not deleted, next try in an hour: %s", type(error).__name__)
+            _log.warning(
+                "old entries of the audit were not deleted, next try in an hour: %s", type(error).__name__
+            )
             return 0
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
@@ -155,7 +180,8 @@ class Audit:
 
     def _is_repeated(self, entry: dict[str, Any]) -> bool:
         # Neither method nor path, of which there are as many as somebody can think of.
-        alike, now = (entry["actor"], entry["route"], entry["status"]), time.monotonic()
+        alike = (entry["actor"], entry["route"], entry["status"])
+        now = time.monotonic()
         known = self._repeats.get(alike)
         if known is None or now - known.began >= REPEAT_SECONDS:
             self._repeats[alike] = _Repeat(now)
@@ -170,18 +196,30 @@ class Audit:
                 del self._repeats[alike]
                 if known.again:
                     actor, route, status = alike
-                    _log.warning("%s asked for %s %d more times within a minute, answered with %d", actor, route, known.again, status)
+                    _log.warning(
+                        "%s asked for %s %d more times within a minute, answered with %d",
+                        actor,
+                        route,
+                        known.again,
+                        status,
+                    )
 
 
 class _Repeat:
     """When a request came that was recorded, and how many came after it that were not."""
 
     def __init__(self, began: float) -> None:
-        self.began, self.again = began, 0
+        self.began = began
+        self.again = 0
 
 
 def entries(
-    catalog: Catalog, *, actor: str | None = None, since: datetime | None = None, before: int | None = None, limit: int = 200
+    catalog: Catalog,
+    *,
+    actor: str | None = None,
+    since: datetime | None = None,
+    before: int | None = None,
+    limit: int = 200,
 ) -> list[dict[str, Any]]:
     """The newest entries first.
 
@@ -202,7 +240,9 @@ def entries(
 def forget(catalog: Catalog, before: datetime, most: int = BATCH) -> int:
     """Delete the oldest entries from before a time, at most so many; how many there were."""
     with catalog.read() as session:  # first, so that writers wait for nothing where there are none
-        old = list(session.scalars(select(AuditRow.id).where(AuditRow.at < before).order_by(AuditRow.at).limit(most)))
+        old = list(
+            session.scalars(select(AuditRow.id).where(AuditRow.at < before).order_by(AuditRow.at).limit(most))
+        )
     if old:
         with catalog.write() as session:
             session.execute(delete(AuditRow).where(AuditRow.id.in_(old)))

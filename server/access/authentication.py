@@ -20,7 +20,8 @@ from server.state import State
 FRESH_SECONDS = 2.0
 """How long what is known of a token is believed: a token that was revoked holds at most so much longer."""
 
-_KEPT_SECONDS = 300.0  # believed while the catalog is away, so that what the store alone can answer is still answered
+# believed while the catalog is away, so that what the store alone can answer is still answered
+_KEPT_SECONDS = 300.0
 _TOKENS = 1000  # remembered at most
 _THREADS = 4  # of their own, as the connections are: slow queries of routes do not hold up who is asking
 _WRONG_SECONDS = 0.2  # that a wrong token is answered later
@@ -36,7 +37,8 @@ class Authentication:
         self.wrong = WrongTokens()
         self._catalog = state.access_catalog
         self._known: dict[tuple[str, str], tuple[Token | None, float]] = {}
-        self._threads, self._noters = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(1)
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._noters = anyio.CapacityLimiter(1)
         self._noting: set[asyncio.Task[None]] = set()
 
     async def caller(self, headers: Headers) -> tuple[Caller | None, Session | None]:
@@ -103,11 +105,18 @@ class Authentication:
             _log.info("that a token was used could not be noted: %s", type(error).__name__)
 
     def _ask(self, by: str, value: str) -> Token | None:
-        return find_token(self._catalog, digest=value) if by == "digest" else find_token(self._catalog, name=value)
+        return (
+            find_token(self._catalog, digest=value)
+            if by == "digest"
+            else find_token(self._catalog, name=value)
+        )
 
 
 def given_token(headers: Headers) -> str | None:
-    """The token of ours that a program sent. Other credentials, which a browser or a proxy adds for somebody else, say nothing here."""
+    """The token of ours that a program sent.
+
+    Other credentials, which a browser or a proxy adds for somebody else, say nothing here.
+    """
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip()
     return given if scheme.lower() == "bearer" and given.startswith(PREFIX) else None

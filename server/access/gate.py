@@ -1,4 +1,6 @@
-"""The gate before every request: who asks, whether they may, from where; and behind every answer: its headers, and the audit of writes."""
+"""The gate before every request: who asks, whether they may, from where; and behind every answer: its
+headers, and the audit of writes.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,7 +25,8 @@ MOST_OF_MLFLOW = 16_000_000
 """Bytes of a body that MLflow's clients send, where it is not a file."""
 
 _V1 = "/api/v1"
-_OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}  # nobody is known there yet
+# nobody is known there yet
+_OPEN = {("GET", f"{_V1}/health"), ("GET", f"{_V1}/ready"), ("POST", f"{_V1}/session")}
 _SIGNED = f"{_V1}/signed/"  # the address itself says that it was given to somebody who may
 _MLFLOW = [f"{api}{version}/mlflow" for api in API[:2] for version in ("2.0", "3.0")]
 _UPLOADS = (
@@ -58,7 +61,8 @@ class Gate:
 
     Args:
         policy: the page's content security policy.
-        most_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take less.
+        most_bytes: of a request's body, by its ``Content-Length``; a route may set ``max_body_size`` to take
+            less.
     """
 
     def __init__(
@@ -71,8 +75,12 @@ class Gate:
         streams: "OpenStreams",
         most_bytes: int,
     ) -> None:
-        self._app, self._most_bytes = app, most_bytes
-        self.authentication, self.audit, self.policy, self.streams = authentication, audit, policy, streams
+        self._app = app
+        self._most_bytes = most_bytes
+        self.authentication = authentication
+        self.audit = audit
+        self.policy = policy
+        self.streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,7 +105,9 @@ class Gate:
 
     async def _refusal(self, exchange: "_Exchange") -> Response | None:
         """Why a request is not let in; None: it is."""
-        headers, method, path = exchange.headers, exchange.method, exchange.path
+        headers = exchange.headers
+        method = exchange.method
+        path = exchange.path
         if not self.authentication.asks and (foreign := _by_another_name(headers)):
             return problem(421, foreign)
         if path.startswith(API) and (wrong := _no_utf8(exchange.scope)):
@@ -113,11 +123,19 @@ class Gate:
         limited = not path.startswith(_UPLOADS)
         if len(length) > _MOST_DIGITS or (limited and length.isdecimal() and int(length) > most):
             return problem(413, f"the body has {length[:_MOST_DIGITS]} bytes: give at most {most}")
-        # With a token in its header a request was made by who knows the token: neither a browser nor a proxy adds one of ours by itself.
+        # With a token in its header a request was made by who knows the token: neither a browser nor a proxy
+        # adds one of ours by itself.
         by_token = self.authentication.asks and given_token(headers) is not None
         site = foreign_origin(headers.get("origin"), headers.get("sec-fetch-site"), headers.get("host", ""))
         if site is not None and method not in _SAFE and not by_token:
-            return problem(403, f"origin {site!r} is not accepted: changes are made from this server's own page, or with a token")
+            return problem(
+                403,
+                (
+                    f"origin {site!r} is not accepted: changes are made from this server's own page, or "
+                    "with a "
+                    "token"
+                ),
+            )
         if ("GET" if method == "HEAD" else method, path) in _OPEN or path.startswith(_SIGNED):
             return None
         caller, session = await self.authentication.caller(headers)
@@ -126,21 +144,43 @@ class Gate:
         exchange.known(caller, session)
         needed = _needed(method, path)
         if not caller.may(needed):
-            return problem(403, f"the token {caller.actor!r} may {' and '.join(caller.scopes)}: this needs the scope {needed}")
-        if session and exchange.writes and not self.authentication.sessions.proves(session, headers.get("x-csrf-token")):
-            return problem(403, "X-CSRF-Token is missing or not that of this session: GET /api/v1/session gives it")
+            return problem(
+                403,
+                (
+                    f"the token {caller.actor!r} may {' and '.join(caller.scopes)}: this needs the scope "
+                    f"{needed}"
+                ),
+            )
+        if (
+            session
+            and exchange.writes
+            and not self.authentication.sessions.proves(session, headers.get("x-csrf-token"))
+        ):
+            return problem(
+                403, "X-CSRF-Token is missing or not that of this session: GET /api/v1/session gives it"
+            )
         return None
 
     async def _unknown(self, exchange: "_Exchange") -> Response:
         if given_token(exchange.headers) is None:
             given = "authorization" in exchange.headers
-            needed = "what Authorization holds is not a token of this server" if given else "a token is needed"
-            return problem(401, f"{needed}: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"})
+            needed = (
+                "what Authorization holds is not a token of this server" if given else "a token is needed"
+            )
+            return problem(
+                401, f"{needed}: send Authorization: Bearer hlv_…, or log in", {"WWW-Authenticate": "Bearer"}
+            )
         wait = await self.authentication.refused(exchange.address)
         if wait is not None:
-            return problem(429, "too many tokens that do not hold were sent from this address", {"Retry-After": str(wait)})
+            return problem(
+                429,
+                "too many tokens that do not hold were sent from this address",
+                {"Retry-After": str(wait)},
+            )
         return problem(
-            401, "this token does not hold: it is wrong, revoked or too old", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+            401,
+            "this token does not hold: it is wrong, revoked or too old",
+            {"WWW-Authenticate": 'Bearer error="invalid_token"'},
         )
 
 
@@ -170,8 +210,12 @@ class _Exchange:
     """One request and its answer."""
 
     def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
-        self._gate, self._receive, self._send = gate, receive, send
-        self.headers, self.method, self.path = Headers(scope=scope), scope["method"], scope["path"]
+        self._gate = gate
+        self._receive = receive
+        self._send = send
+        self.headers = Headers(scope=scope)
+        self.method = scope["method"]
+        self.path = scope["path"]
         # What a GET answers, without the body: clients and proxies ask so, and no route has to know.
         self._bodiless = self.method == "HEAD" and self.path.startswith(API)
         self.scope: Scope = {**scope, "method": "GET"} if self._bodiless else scope
@@ -186,14 +230,17 @@ class _Exchange:
         return self.method not in _SAFE and self.path not in _READS_BY_POST
 
     def known(self, caller: Caller, session: Session | None) -> None:
-        self.scope["halving.caller"], self.scope["halving.session"] = caller, session
+        self.scope["halving.caller"] = caller
+        self.scope["halving.session"] = session
 
     async def answer(self, response: Response) -> None:
         """Answer without the application."""
         await response(self.scope, self._receive, self.send)
 
     async def receive(self) -> Message:
-        """The application's: a stream that has begun is told that the client has left when the server stops."""
+        """The application's: a stream that has begun is told that the client has left when the server
+        stops.
+        """
         if not self.begun:
             return await self._receive()
         asked = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self.leave.wait())]
@@ -205,7 +252,9 @@ class _Exchange:
                 one.cancel()
 
     async def send(self, message: Message) -> None:
-        """The application's: completes the headers, adds writes to the audit, and ends a stream whose token no longer holds."""
+        """The application's: completes the headers, adds writes to the audit, and ends a stream whose token
+        no longer holds.
+        """
         if self._replaced:
             return
         if message["type"] == "http.response.start":
@@ -236,8 +285,11 @@ class _Exchange:
         await self._send(message)
 
     async def _instead_of(self, start: Message) -> Response | None:
-        """Another answer than the application's, where that is not in our form; a write is audited before it is answered."""
-        status, plain = start["status"], Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
+        """Another answer than the application's, where that is not in our form; a write is audited before it
+        is answered.
+        """
+        status = start["status"]
+        plain = Headers(raw=start["headers"]).get("content-type", "").startswith("text/plain")
         if status == 413 and plain:  # the web framework's own words
             return problem(413, "the body is larger than this route takes")
         if self.writes and "halving.caller" in self.scope and self._is_audited():
@@ -250,7 +302,11 @@ class _Exchange:
 
     async def _look_again(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._gate.authentication.asks and now - self._looked > _LOOK_AGAIN_SECONDS and "halving.caller" in self.scope:
+        if (
+            self._gate.authentication.asks
+            and now - self._looked > _LOOK_AGAIN_SECONDS
+            and "halving.caller" in self.scope
+        ):
             self._looked = now
             caller, _ = await self._gate.authentication.caller(self.headers)
             if caller is None:
@@ -265,24 +321,36 @@ def _needed(method: str, path: str) -> TokenScope:
 
 
 def _by_another_name(headers: Headers) -> str | None:
-    """Why a request may come from elsewhere although the server listens on this machine alone: a page that has made its name mean this
-    machine (DNS rebinding), or a proxy."""
+    """Why a request may come from elsewhere although the server listens on this machine alone: a page that
+    has made its name mean this machine (DNS rebinding), or a proxy.
+    """
     host = headers.get("host", "")
     if not is_loopback(host_name(host)):
-        return f"host {host!r} is not accepted: no token is asked for, so give 127.0.0.1 or localhost; halving serve --tokens asks for one"
+        return (
+            f"host {host!r} is not accepted: no token is asked for, so give 127.0.0.1 or localhost; "
+            "halving serve --tokens asks for one"
+        )
     if _any(headers, _PROXY):
-        return "a proxy has sent this, and no token is asked for: start the server with halving serve --tokens"
+        return (
+            "a proxy has sent this, and no token is asked for: start the server with halving serve --tokens"
+        )
     return None
 
 
 def _no_utf8(scope: Scope) -> str | None:
-    """Why an address is none of ours: of bytes that are no UTF-8 the path would have �, and so would that of another address."""
+    """Why an address is none of ours: of bytes that are no UTF-8 the path would have �, and so would that of
+    another address.
+    """
     for part in (scope.get("raw_path") or b"", scope["query_string"]):
         try:
             unquote_to_bytes(part).decode()
         except UnicodeDecodeError as error:
-            shown, byte = part.decode("latin-1"), error.object[error.start]
-            return f"address {shown!r:.200} is not accepted: its byte %{byte:02X} is no UTF-8; write names in UTF-8 and percent-encode that"
+            shown = part.decode("latin-1")
+            byte = error.object[error.start]
+            return (
+                f"address {shown!r:.200} is not accepted: its byte %{byte:02X} is no UTF-8; write names in "
+                "UTF-8 and percent-encode that"
+            )
     return None
 
 

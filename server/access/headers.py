@@ -10,12 +10,16 @@ _IMPORT_MAP = re.compile(r'<script type="importmap"[^>]*>(.*?)</script>', re.DOT
 
 
 def content_policy(page: str) -> str:
-    """The policy of the page: only its own files, no inline script or style but the import map, which cannot be a file.
+    """The policy of the page: only its own files, no inline script or style but the import map, which cannot
+    be a file.
 
     Args:
         page: its HTML; the import map in it is allowed by its hash.
     """
-    hashes = [f"'sha256-{base64.b64encode(sha256(found.encode()).digest()).decode()}'" for found in _IMPORT_MAP.findall(page)]
+    hashes = [
+        f"'sha256-{base64.b64encode(sha256(found.encode()).digest()).decode()}'"
+        for found in _IMPORT_MAP.findall(page)
+    ]
     return "; ".join(
         (
             "default-src 'self'",

@@ -10,11 +10,12 @@ A route that writes takes :data:`Once` and does its work in the transaction that
 
         return once(write)
 
-The answer is stored in the same transaction as the work, and so is the audit's entry: a server that is killed has either done all of it
-or nothing. Without the header the work is done each time. A route that looks at anything before its work, such as what a reference means
-now, asks for the stored answer first (:meth:`OneWrite.stored`): what has changed since must not make it another one. The same key with
-another path, query or body is answered with 422; a write that raised has left nothing, and is tried again. Keys belong to who sent them,
-and are forgotten after a day.
+The answer is stored in the same transaction as the work, and so is the audit's entry: a server that is killed
+has either done all of it or nothing. Without the header the work is done each time. A route that looks at
+anything before its work, such as what a reference means now, asks for the stored answer first
+(:meth:`OneWrite.stored`): what has changed since must not make it another one. The same key with another
+path, query or body is answered with 422; a write that raised has left nothing, and is tried again. Keys
+belong to who sent them, and are forgotten after a day.
 """
 
 import json
@@ -50,10 +51,14 @@ class OneWrite:
     """Does a request's work once for its key; see the module."""
 
     def __init__(self, catalog: Catalog, request: Request, key: str | None, body: bytes) -> None:
-        self._catalog, self._scope, self._key = catalog, request.scope, key
+        self._catalog = catalog
+        self._scope = request.scope
+        self._key = key
         self._audit: Audit = request.app.state.audit
         self._actor = caller_of(request).actor
-        self._request = sha256(f"{request.method} {request.url.path}?{request.url.query}\n".encode() + body).hexdigest()
+        self._request = sha256(
+            f"{request.method} {request.url.path}?{request.url.query}\n".encode() + body
+        ).hexdigest()
 
     def __call__(self, write: Write) -> Response:
         """Do the work, or give the answer of when it was done.
@@ -70,7 +75,8 @@ class OneWrite:
                 self._audit.add(session, self._scope, status)
                 if self._key is not None:
                     row = session.get_one(AnswerRow, (self._actor, self._key))
-                    row.status, row.body = status, json.dumps(jsonable(data), allow_nan=False)
+                    row.status = status
+                    row.body = json.dumps(jsonable(data), allow_nan=False)
                 response = answer(data, status)
         self._scope[AUDITED] = True
         return response
@@ -85,7 +91,9 @@ class OneWrite:
             return None
         with self._catalog.read() as session:
             since = AnswerRow.created_at >= utcnow() - KEPT
-            row = session.scalar(select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == self._key, since))
+            row = session.scalar(
+                select(AnswerRow).where(AnswerRow.actor == self._actor, AnswerRow.key == self._key, since)
+            )
             response = self._given_before(row) if row else None
         self._scope[AUDITED] = response is not None
         return response
@@ -93,15 +101,25 @@ class OneWrite:
     def _is_first(self, session: Session, key: str) -> bool:
         now = utcnow()
         session.execute(delete(AnswerRow).where(AnswerRow.created_at < now - KEPT))
-        values = {"actor": self._actor, "key": key, "request": self._request, "status": _IN_WORK, "body": "null", "created_at": now}
-        adding: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(session.get_bind().dialect.name, insert)(AnswerRow)
+        values = {
+            "actor": self._actor,
+            "key": key,
+            "request": self._request,
+            "status": _IN_WORK,
+            "body": "null",
+            "created_at": now,
+        }
+        adding: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}.get(
+            session.get_bind().dialect.name, insert
+        )(AnswerRow)
         added = session.execute(adding.values(values).on_conflict_do_nothing().returning(AnswerRow.key))
         return added.first() is not None
 
     def _given_before(self, row: AnswerRow) -> Response:
         if row.request != self._request:
             raise InvalidInput(
-                f"Idempotency-Key {self._key!r} is not accepted: it came with another request before; give each write a key of its own"
+                f"Idempotency-Key {self._key!r} is not accepted: it came with another request before; give "
+                "each write a key of its own"
             )
         return answer(json.loads(row.body), row.status, {REPLAYED: "true"})
 
@@ -112,13 +130,17 @@ async def _once(
     idempotency_key: Annotated[
         str | None,
         Header(
-            description="Any text of your own, such as a UUID: the same request with the same key is done once within a day.",
+            description=(
+                "Any text of your own, such as a UUID: the same request with the same key is done once "
+                "within a day."
+            ),
             min_length=1,
             max_length=_LONGEST,
         ),
     ] = None,
 ) -> OneWrite:
-    # The routes' own functions are called in threads, which cannot wait for the body; it has been read when this is called.
+    # The routes' own functions are called in threads, which cannot wait for the body; it has been read when
+    # this is called.
     return OneWrite(state.catalog, request, idempotency_key, await request.body())
 
 

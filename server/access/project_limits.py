@@ -1,4 +1,6 @@
-"""Tokens that are limited to projects: which routes limit themselves to what a caller may see, and the check before every route."""
+"""Tokens that are limited to projects: which routes limit themselves to what a caller may see, and the check
+before every route.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -30,7 +32,11 @@ class Routes:
     def paths(self) -> dict[Any, str]:
         """The template of each route's path, by its function."""
         if self._paths is None:
-            self._paths = {route.endpoint: route.path_format or "" for route in iter_route_contexts(self._routes) if route.endpoint}
+            self._paths = {
+                route.endpoint: route.path_format or ""
+                for route in iter_route_contexts(self._routes)
+                if route.endpoint
+            }
         return self._paths
 
     def template(self, endpoint: Callable[..., Any] | None) -> str:
@@ -38,19 +44,24 @@ class Routes:
         return self.paths.get(endpoint, "-")
 
     def limits(self, endpoint: Callable[..., Any]) -> bool:
-        """Whether a route shows a caller only what is of their projects: its path names one, or it takes the caller."""
+        """Whether a route shows a caller only what is of their projects: its path names one, or it takes the
+        caller.
+        """
         path = self.paths.get(endpoint, "")
         return "{project}" in path or path.endswith(_OF_ALL) or _takes_caller(endpoint)
 
 
 def foreign_is_forbidden(endpoint: _Endpoint) -> _Endpoint:
-    """Mark a route whose caller is told 403, not 404, for another project than theirs: a client that writes must know why it may not."""
+    """Mark a route whose caller is told 403, not 404, for another project than theirs: a client that writes
+    must know why it may not.
+    """
     endpoint.foreign_is_forbidden = True  # type: ignore[attr-defined]
     return endpoint
 
 
 async def check_projects(request: Request) -> None:
-    """Before every route of the API: refuse other projects than the caller's, and routes that would show them.
+    """Before every route of the API: refuse other projects than the caller's, and routes that would show
+    them.
 
     A coroutine, so that it waits for none of the server's threads.
 
@@ -77,4 +88,8 @@ async def check_projects(request: Request) -> None:
 
 def _takes_caller(endpoint: Callable[..., Any]) -> bool:
     hints = get_type_hints(endpoint, include_extras=True) if inspect.isfunction(endpoint) else {}
-    return any(getattr(one, "dependency", None) is caller_of for hint in hints.values() for one in getattr(hint, "__metadata__", ()))
+    return any(
+        getattr(one, "dependency", None) is caller_of
+        for hint in hints.values()
+        for one in getattr(hint, "__metadata__", ())
+    )

@@ -1,8 +1,9 @@
 """The answer to a question: the curves from the store, and the bytes of each encoding.
 
-The binary encoding, little endian: uint32 the header's length, the header (JSON, padded with spaces until the arrays begin at a multiple
-of 8), and for each curve float64 x, float32 value and, where it is in buckets, float32 min and max; each array is padded to a multiple
-of 8 bytes. ``offset`` in the header counts from the header's end.
+The binary encoding, little endian: uint32 the header's length, the header (JSON, padded with spaces until the
+arrays begin at a multiple of 8), and for each curve float64 x, float32 value and, where it is in buckets,
+float32 min and max; each array is padded to a multiple of 8 bytes. ``offset`` in the header counts from the
+header's end.
 """
 
 import json
@@ -48,19 +49,24 @@ class Curves:
 
 
 def read_curves(
-    store: Store, question: Question, opened: Callable[[str, str, Sequence[str]], RunCurves], after_each: Callable[[int], None]
+    store: Store,
+    question: Question,
+    opened: Callable[[str, str, Sequence[str]], RunCurves],
+    after_each: Callable[[int], None],
 ) -> Curves:
-    """The curves of a question whose ``runs`` and sorted ``keys`` are given: by run in this order, then by key.
+    """The curves of a question whose ``runs`` and sorted ``keys`` are given: by run in this order, then by
+    key.
 
     Args:
         opened: gives the reader of a project's run for some keys.
-        after_each: called after each curve with the number of its rows, and with 0 before each block that is read of it, by several
-            threads; what it raises ends the query.
+        after_each: called after each curve with the number of its rows, and with 0 before each block that is
+            read of it, by several threads; what it raises ends the query.
 
     Raises:
         NotFound: no such run.
     """
-    names, keys = list(question.runs), question.keys
+    names = list(question.runs)
+    keys = question.keys
     starts = {name: _began(store, name) for name in names} if question.x == "relative" else {}
     windowed = question.low is not None or question.high is not None
     # On the relative axis each run has a window of its own in time.
@@ -94,7 +100,9 @@ def encoded(curves: Curves, kind: str) -> bytes:
 
 
 def _binary(curves: Curves) -> bytes:
-    described, arrays, offset = [], [], 0
+    described = []
+    arrays = []
+    offset = 0
     with np.errstate(over="ignore"):  # what float32 cannot hold is infinite on a figure
         for curve, x in zip(curves.rows, curves.x, strict=True):
             described.append({**_described(curve), "offset": offset})
@@ -104,13 +112,17 @@ def _binary(curves: Curves) -> bytes:
             for array in own:
                 arrays += [array.tobytes(), bytes(-array.nbytes % 8)]
                 offset += array.nbytes + -array.nbytes % 8
-    header = json.dumps({"x": curves.axis, "curves": described, "missing": curves.missing}, separators=(",", ":")).encode()
+    header = json.dumps(
+        {"x": curves.axis, "curves": described, "missing": curves.missing}, separators=(",", ":")
+    ).encode()
     header += b" " * (-(4 + len(header)) % 8)
     return b"".join([struct.pack("<I", len(header)), header, *arrays])
 
 
 def _json(curves: Curves) -> bytes:
-    """One curve at a time: the interpreter's lock, which the event loop needs, is not given up before the end of a ``json.dumps``."""
+    """One curve at a time: the interpreter's lock, which the event loop needs, is not given up before the end
+    of a ``json.dumps``.
+    """
     each = ", ".join(json_curves(curves))
     return f'{{"x": "{curves.axis}", "curves": [{each}], "missing": {json.dumps(curves.missing)}}}'.encode()
 
@@ -119,8 +131,14 @@ def json_curves(curves: Curves) -> Iterator[str]:
     """Each curve as JSON."""
     for curve, x in zip(curves.rows, curves.x, strict=True):
         one = _described(curve)
-        columns = {"x": x, "value": curve.value, **({"min": curve.min, "max": curve.max} if one["bucketed"] else {})}
-        yield json.dumps({**one, **{name: _numbers(column) for name, column in columns.items()}}, allow_nan=False)
+        columns = {
+            "x": x,
+            "value": curve.value,
+            **({"min": curve.min, "max": curve.max} if one["bucketed"] else {}),
+        }
+        yield json.dumps(
+            {**one, **{name: _numbers(column) for name, column in columns.items()}}, allow_nan=False
+        )
 
 
 def _arrow(curves: Curves) -> bytes:
@@ -128,7 +146,9 @@ def _arrow(curves: Curves) -> bytes:
 
     table = table_of(curves.rows, raw=False, single=False)
     if curves.axis == "relative":
-        table = table.append_column("seconds", pa.array(np.concatenate([np.empty(0), *curves.x]), pa.float64()))
+        table = table.append_column(
+            "seconds", pa.array(np.concatenate([np.empty(0), *curves.x]), pa.float64())
+        )
     table = table.replace_schema_metadata({b"halving.missing": json.dumps(curves.missing).encode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -138,7 +158,13 @@ def _arrow(curves: Curves) -> bytes:
 
 def _described(curve: CurveRows) -> dict[str, Any]:
     points = int(curve.count.sum())
-    return {"run": curve.run, "key": curve.key, "rows": len(curve.step), "points": points, "bucketed": points > len(curve.step)}
+    return {
+        "run": curve.run,
+        "key": curve.key,
+        "rows": len(curve.step),
+        "points": points,
+        "bucketed": points > len(curve.step),
+    }
 
 
 def _numbers(column: Any) -> Iterable[Any]:
@@ -155,10 +181,15 @@ def _places(axis: str, curve: CurveRows, starts: dict[str, float]) -> Any:
 
 def _window(question: Question, began: float) -> tuple[Any, Any]:
     """The window as the query takes it: whole steps, or seconds since 1970."""
-    low, high = question.low, question.high
+    low = question.low
+    high = question.high
     if question.x == "step":
-        return None if low is None else math.ceil(_near(low)), None if high is None else math.floor(_near(high))
-    return None if low is None else _near(low * 1000) / 1000 + began, None if high is None else _near(high * 1000) / 1000 + began
+        return None if low is None else math.ceil(_near(low)), None if high is None else math.floor(
+            _near(high)
+        )
+    return None if low is None else _near(low * 1000) / 1000 + began, None if high is None else _near(
+        high * 1000
+    ) / 1000 + began
 
 
 def _near(end: float) -> float:

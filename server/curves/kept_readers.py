@@ -1,4 +1,6 @@
-"""Readers of runs with what they have read, for as long as the runs have no other points: the next question reads nothing again."""
+"""Readers of runs with what they have read, for as long as the runs have no other points: the next question
+reads nothing again.
+"""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +16,8 @@ _AT_ONCE = 64  # runs that are opened
 _ITSELF = 8 << 10  # bytes that a reader takes without what it has read, about
 
 Run = tuple[str, str]
-_Name = tuple[str, str, tuple[str, ...]]  # project, run, and the only keys that may be asked for, where not all may
+# project, run, and the only keys that may be asked for, where not all may
+_Name = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass
@@ -32,13 +35,16 @@ class KeptReaders:
     """
 
     def __init__(self, store: Store, most: int = MOST_BYTES) -> None:
-        self._store, self._most, self._size = store, most, 0
+        self._store = store
+        self._most = most
+        self._size = 0
         self._kept: OrderedDict[_Name, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._opening = [threading.Lock() for _ in range(_AT_ONCE)]
 
     def opening(self, stamps: Mapping[Run, bytes]) -> Callable[[str, str, Sequence[str]], RunCurves]:
-        """What opens a run's reader for some keys, or gives the one that was opened while the run had the same stamp.
+        """What opens a run's reader for some keys, or gives the one that was opened while the run had the
+        same stamp.
 
         Args:
             stamps: made before, so that a reader never has less than its stamp says.
@@ -48,7 +54,8 @@ class KeptReaders:
             stamp = stamps[project, run]
             if reader := self._known(project, run, keys, stamp):
                 return reader
-            with self._opening[hash((project, run)) % _AT_ONCE]:  # two questions that come at once open it once
+            with self._opening[hash((project, run)) % _AT_ONCE]:
+                # two questions that come at once open it once
                 if reader := self._known(project, run, keys, stamp):
                     return reader
                 reader = open_run_curves(self._store, project, run, keys)

@@ -10,7 +10,10 @@ from halving.errors import HalvingError, InvalidInput
 from server.curves.question import MOST_ROWS
 
 THREADS = 2
-"""Queries at a time. More finish no sooner, because they share the interpreter's lock, and all of them come late."""
+"""Queries at a time.
+
+More finish no sooner, because they share the interpreter's lock, and all of them come late.
+"""
 
 MOST_WAITING = 100
 SECONDS = 20.0
@@ -25,7 +28,9 @@ class Overloaded(HalvingError, TimeoutError):
 
 def too_slow(seconds: float) -> Overloaded:
     """The error of a query that was not done in time."""
-    return Overloaded(f"the curves were not read within {seconds:g} s: ask for fewer runs or keys, or try again")
+    return Overloaded(
+        f"the curves were not read within {seconds:g} s: ask for fewer runs or keys, or try again"
+    )
 
 
 class Budget:
@@ -37,7 +42,10 @@ class Budget:
     """
 
     def __init__(self, seconds: float, rows: int = MOST_ROWS, advice: str = FEWER) -> None:
-        self._seconds, self._end, self._most, self._advice = seconds, time.monotonic() + seconds, rows, advice
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._most = rows
+        self._advice = advice
         self._rows = 0
         self._lock = threading.Lock()
 
@@ -57,15 +65,20 @@ class Budget:
 
 
 class Limiter:
-    """Runs queries in a few threads of its own; one that is asked for while an equal one runs gets that one's answer."""
+    """Runs queries in a few threads of its own; one that is asked for while an equal one runs gets that one's
+    answer.
+    """
 
     def __init__(self, threads: int = THREADS, seconds: float = SECONDS, waiting: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(threads, "curves")
-        self.seconds, self._waiting = seconds, waiting
+        self.seconds = seconds
+        self._waiting = waiting
         self._flying: dict[str, Future[bytes]] = {}
         self._lock = threading.Lock()
 
-    async def answer(self, name: str, query: Callable[[Budget], bytes], rows: int = MOST_ROWS, advice: str = FEWER) -> bytes:
+    async def answer(
+        self, name: str, query: Callable[[Budget], bytes], rows: int = MOST_ROWS, advice: str = FEWER
+    ) -> bytes:
         """What ``query`` gives; ``name`` is equal for equal queries. A request that waits holds no thread.
 
         Args:
@@ -75,7 +88,8 @@ class Limiter:
             Overloaded: not within the time, or too many wait already.
         """
         with self._lock:
-            flight, new = self._flying.get(name), name not in self._flying
+            flight = self._flying.get(name)
+            new = name not in self._flying
             if flight is None:
                 if len(self._flying) >= self._waiting:
                     raise Overloaded(f"{len(self._flying)} questions for curves wait already: try again")

@@ -12,17 +12,22 @@ Run = tuple[str, str]
 
 @dataclass
 class _Look:
-    """A look that has not begun; it has every run that somebody has asked about since the one before began."""
+    """A look that has not begun; it has every run that somebody has asked about since the one before
+    began.
+    """
 
     runs: dict[Run, None] = field(default_factory=dict)
     made: "asyncio.Task[dict[Run, bytes]] | None" = None
 
 
 class SharedLooks:
-    """Looks whether runs have anything new, in threads of its own: that must not wait for queries. To be asked from the event loop.
+    """Looks whether runs have anything new, in threads of its own: that must not wait for queries.
 
-    However many ask at once, at most two looks are made at a time, and each asks the store about a run once: a dozen dashboards of the
-    same runs would else do the same thousands of calls a dozen times, against each other.
+    To be asked from the event loop.
+
+    However many ask at once, at most two looks are made at a time, and each asks the store about a run once:
+    a dozen dashboards of the same runs would else do the same thousands of calls a dozen times, against each
+    other.
 
     Args:
         stamps: gives the stamp of each run.
@@ -30,7 +35,8 @@ class SharedLooks:
 
     def __init__(self, stamps: Callable[[Sequence[Run]], Sequence[bytes]]) -> None:
         self._stamps = stamps
-        self._threads, self._turns = ThreadPoolExecutor(_THREADS, "stamps"), asyncio.Semaphore(_THREADS)
+        self._threads = ThreadPoolExecutor(_THREADS, "stamps")
+        self._turns = asyncio.Semaphore(_THREADS)
         self._next = _Look()
 
     async def of(self, runs: Sequence[Run]) -> list[bytes]:
@@ -39,7 +45,8 @@ class SharedLooks:
         look.runs.update(dict.fromkeys(runs))
         if look.made is None:
             look.made = asyncio.create_task(self._make(look))
-            look.made.add_done_callback(lambda made: made.cancelled() or made.exception())  # though nobody may wait any more
+            # though nobody may wait any more
+            look.made.add_done_callback(lambda made: made.cancelled() or made.exception())
         stamps = await asyncio.shield(look.made)  # others may wait for it
         return [stamps[run] for run in runs]
 

@@ -27,7 +27,8 @@ class Question(BaseModel):
         x: ``step``; ``time``, seconds since 1970; ``relative``, seconds since the run began.
         max_points: the most rows of a curve; a longer one comes in buckets.
         low, high: the window on the axis, both included; null leaves an end open.
-        edges: ``whole`` gives buckets that cross an end of the window as they are, which is faster; ``exact`` cuts them.
+        edges: ``whole`` gives buckets that cross an end of the window as they are, which is faster; ``exact``
+            cuts them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,8 @@ class Question(BaseModel):
         """Raise InvalidInput if the window is none."""
         for name, end in (("low", self.low), ("high", self.high)):
             if end is not None and not math.isfinite(end):
-                raise InvalidInput(f"{name} {end!r} is not accepted: give a finite number, or nothing for an open end")
+                raise InvalidInput(
+                    f"{name} {end!r} is not accepted: give a finite number, or nothing for an open end"
+                )
         if self.low is not None and self.high is not None and self.low > self.high:
             raise InvalidInput(f"low {self.low:g} is not accepted: give at most high, which is {self.high:g}")

@@ -31,11 +31,14 @@ class CurveService:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stamps = Stamps(store)
-        self._cache, self._readers = Cache(), KeptReaders(store)
+        self._cache = Cache()
+        self._readers = KeptReaders(store)
         self._limiter = Limiter()
         self._looking = SharedLooks(self._stamps.of)
 
-    async def answer(self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str | None = None) -> Answer:
+    async def answer(
+        self, question: Question, runs: Sequence[tuple[str, str]], kind: str, known: str | None = None
+    ) -> Answer:
         """The curves of some runs.
 
         Args:

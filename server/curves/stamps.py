@@ -1,7 +1,7 @@
 """A stamp of each run's points that changes when there are more of them: far cheaper than reading them.
 
-It is made of the store, of when the run was recorded, of the names of its metric files, which never change, and of how far its journals on
-this machine are written.
+It is made of the store, of when the run was recorded, of the names of its metric files, which never change,
+and of how far its journals on this machine are written.
 """
 
 import threading
@@ -36,12 +36,17 @@ class Stamps:
         # The journals first: what is drained meanwhile is in the files that are listed after them.
         journals = self._journals()
         each = map(self._listed, runs) if self._store.folder is not None else in_threads(self._listed, runs)
-        return [listed + b"\1" + "\0".join(journals.get(run, ())).encode() for run, listed in zip(runs, each, strict=True)]
+        return [
+            listed + b"\1" + "\0".join(journals.get(run, ())).encode()
+            for run, listed in zip(runs, each, strict=True)
+        ]
 
     def _listed(self, run: tuple[str, str]) -> bytes:
         names = self._store.names(live_folder(*run)) + self._store.names(run_folder(*run))
         # A run that was deleted and recorded again under its id may have the same names.
-        record = self._store.filesystem.get_file_info(self._store.path(f"runs/project={run[0]}/{run[1]}/record.json"))
+        record = self._store.filesystem.get_file_info(
+            self._store.path(f"runs/project={run[0]}/{run[1]}/record.json")
+        )
         state = (self._store.root, record.mtime_ns, *names)
         return blake2b("\0".join(map(str, state)).encode(), digest_size=16).digest()
 
@@ -59,7 +64,9 @@ class Stamps:
                         paths.add(path)
                         for _ in reading.blocks():
                             pass
-                        found[whose.project, whose.run].append(f"{whose.attempt}/{path.name}:{reading.offset}")
+                        found[whose.project, whose.run].append(
+                            f"{whose.attempt}/{path.name}:{reading.offset}"
+                        )
             for path in self._readings.keys() - paths:
                 del self._readings[path]
         return found

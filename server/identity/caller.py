@@ -44,24 +44,34 @@ class Caller:
         """Refuse a project that is not the caller's, in the words of something that is not there.
 
         Args:
-            project: None is that of something that is indeed not there: the answer must not tell which of both it is.
+            project: None is that of something that is indeed not there: the answer must not tell which of
+                both it is.
             what: what was asked for, for the message; by default the project itself.
 
         Raises:
             NotFound: it is not among the caller's projects.
         """
         if self.projects is not None and project not in self.projects:
-            raise NotFound(f"no {what or f'project {project!r}'}; this token may see the projects {', '.join(sorted(self.projects))}")
+            raise NotFound(
+                f"no {what or f'project {project!r}'}; this token may see the projects "
+                f"{', '.join(sorted(self.projects))}"
+            )
 
     def check_writes(self, project: str) -> None:
-        """Refuse to write into a project that is not the caller's. It says nothing about whether there is such a project.
+        """Refuse to write into a project that is not the caller's.
+
+        It says nothing about whether there is such a project.
 
         Raises:
             HTTPException: 403.
         """
         if not self.sees(project):
             raise HTTPException(
-                403, f"this token may not write into project {project!r}: it may into {', '.join(sorted(self.projects or ()))}"
+                403,
+                (
+                    f"this token may not write into project {project!r}: it may into "
+                    f"{', '.join(sorted(self.projects or ()))}"
+                ),
             )
 
 
@@ -70,12 +80,18 @@ LOCAL = Caller("local", "admin")
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller, as the access checks before every request have found it; where they have not, nobody is answered."""
+    """The caller, as the access checks before every request have found it; where they have not, nobody is
+    answered.
+    """
     caller: Caller = request.scope["halving.caller"]
     return caller
 
 
 Viewer = Annotated[Caller, Depends(caller_of)]
-"""In a route's arguments: who asks. A route that lists things of several projects leaves out those that it does not :meth:`~Caller.sees`;
-one that is given an id checks the id's project with :meth:`~Caller.check`. Paths with ``{project}``, and the query's ``project`` and
-``run=PROJECT/RUN``, are checked before the route is called. A token that is limited to projects is refused by routes that do neither."""
+"""In a route's arguments: who asks.
+
+A route that lists things of several projects leaves out those that it does not :meth:`~Caller.sees`; one that
+is given an id checks the id's project with :meth:`~Caller.check`. Paths with ``{project}``, and the query's
+``project`` and ``run=PROJECT/RUN``, are checked before the route is called. A token that is limited to
+projects is refused by routes that do neither.
+"""

@@ -1,4 +1,6 @@
-"""The key that sessions and addresses are signed with: made once, kept in the catalog, so that every replica knows it."""
+"""The key that sessions and addresses are signed with: made once, kept in the catalog, so that every replica
+knows it.
+"""
 
 import secrets
 
@@ -18,7 +20,9 @@ def signing_key(catalog: Catalog) -> str:
             return known
     try:
         with catalog.write() as session:
-            session.execute(insert(SecretRow).values(name=_NAME, value=secrets.token_urlsafe(32), created_at=utcnow()))
+            session.execute(
+                insert(SecretRow).values(name=_NAME, value=secrets.token_urlsafe(32), created_at=utcnow())
+            )
     except IntegrityError:
         pass  # another server was first
     except DBAPIError as error:

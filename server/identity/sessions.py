@@ -1,6 +1,7 @@
 """Browsers' sessions: a signed cookie that names the token it was opened with. The token itself is not in it.
 
-A session holds as long as its token does, and at most a week. Nothing of it is stored: any replica reads it by the key that all share.
+A session holds as long as its token does, and at most a week. Nothing of it is stored: any replica reads it
+by the key that all share.
 """
 
 import hmac
@@ -44,7 +45,9 @@ class Sessions:
         return Session(str(token), str(identity))
 
     def csrf(self, session: Session) -> str:
-        """What a write of this session must carry in ``X-CSRF-Token``: a page of another origin cannot read it."""
+        """What a write of this session must carry in ``X-CSRF-Token``: a page of another origin cannot read
+        it.
+        """
         return hmac.new(self._key.encode(), f"csrf {session.id}".encode(), sha256).hexdigest()
 
     def proves(self, session: Session, given: str | None) -> bool:
@@ -53,8 +56,18 @@ class Sessions:
 
 
 def set_cookie(response: Response, value: str, *, base_path: str, secure: bool) -> None:
-    """Send the cookie: for this site's own requests only, below the server's base path, and not for scripts."""
-    response.set_cookie(COOKIE, value, max_age=SECONDS, path=f"{base_path}/api", secure=secure, httponly=True, samesite="strict")
+    """Send the cookie: for this site's own requests only, below the server's base path, and not for
+    scripts.
+    """
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=SECONDS,
+        path=f"{base_path}/api",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
 
 
 def clear_cookie(response: Response, *, base_path: str, secure: bool) -> None:

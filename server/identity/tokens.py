@@ -1,4 +1,7 @@
-"""Tokens: random texts that say who asks. The catalog keeps their SHA-256 alone, so whoever reads it cannot ask in their name."""
+"""Tokens: random texts that say who asks.
+
+The catalog keeps their SHA-256 alone, so whoever reads it cannot ask in their name.
+"""
 
 import re
 import secrets
@@ -44,14 +47,21 @@ class Token:
 
     def caller(self, *, session: bool) -> Caller:
         """Who asks with it."""
-        return Caller(self.name, self.scope, None if self.projects is None else frozenset(self.projects), session)
+        return Caller(
+            self.name, self.scope, None if self.projects is None else frozenset(self.projects), session
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "holds": self.holds}
 
 
 def create_token(
-    catalog: Catalog, name: str, *, scope: str = "read", projects: Sequence[str] | None = None, days: float | None = None
+    catalog: Catalog,
+    name: str,
+    *,
+    scope: str = "read",
+    projects: Sequence[str] | None = None,
+    days: float | None = None,
 ) -> str:
     """Make a token and give it; it cannot be shown again.
 
@@ -71,8 +81,12 @@ def create_token(
     if days is not None and not 0 < days <= _MOST_DAYS:
         raise InvalidInput(f"days = {days:g} is not accepted: give more than 0, at most {_MOST_DAYS}")
     if scope == "admin" and projects:
-        raise InvalidInput("scope 'admin' is not accepted together with projects: an administrator sees the audit, which is of all of them")
-    token, now = PREFIX + secrets.token_urlsafe(_BYTES), utcnow()
+        raise InvalidInput(
+            "scope 'admin' is not accepted together with projects: an administrator sees the audit, which "
+            "is of all of them"
+        )
+    token = PREFIX + secrets.token_urlsafe(_BYTES)
+    now = utcnow()
     row = TokenRow(
         name=name,
         digest=digest_of(token),
@@ -83,7 +97,9 @@ def create_token(
     )
     with catalog.write(exclusive=True) as session:
         if session.get(TokenRow, name) is not None:
-            raise AlreadyExists(f"there is, or was, a token {name!r}: give another name, so that the audit tells them apart")
+            raise AlreadyExists(
+                f"there is, or was, a token {name!r}: give another name, so that the audit tells them apart"
+            )
         session.add(row)
     return token
 
@@ -91,11 +107,15 @@ def create_token(
 def list_tokens(catalog: Catalog) -> list[Token]:
     """All tokens, also those that no longer hold, oldest first."""
     with catalog.read() as session:
-        return [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.name))]
+        return [
+            _token(row)
+            for row in session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.name))
+        ]
 
 
 def revoke_token(catalog: Catalog, name: str) -> Token:
-    """Make a token hold no longer, and with it the sessions of browsers that logged in by it; once revoked it stays so.
+    """Make a token hold no longer, and with it the sessions of browsers that logged in by it; once revoked it
+    stays so.
 
     Raises:
         NotFound: there is no such token; the message names those that there are.
@@ -103,14 +123,18 @@ def revoke_token(catalog: Catalog, name: str) -> Token:
     with catalog.write() as session:
         row = session.get(TokenRow, name)
         if row is None:
-            raise NotFound(f"no token {name!r}; there are {', '.join(session.scalars(select(TokenRow.name))) or 'none yet'}")
+            raise NotFound(
+                f"no token {name!r}; there are "
+                f"{', '.join(session.scalars(select(TokenRow.name))) or 'none yet'}"
+            )
         row.revoked_at = row.revoked_at or utcnow()
         return _token(row)
 
 
 def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None = None) -> Token | None:
     """The token of this digest or this name, if it holds; its projects by all names that they have or had."""
-    # By digest an index is searched: how long that takes says at most something about digests, from which no token can be made.
+    # By digest an index is searched: how long that takes says at most something about digests, from which no
+    # token can be made.
     query = select(TokenRow).where(TokenRow.digest == digest if digest is not None else TokenRow.name == name)
     with catalog.read() as session:
         row = session.scalar(query)

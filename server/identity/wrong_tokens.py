@@ -8,7 +8,10 @@ _ADDRESSES = 10_000  # remembered at most
 
 
 class WrongTokens:
-    """Counts wrong tokens by address and minute. Tokens that hold are never kept waiting: others may share their address."""
+    """Counts wrong tokens by address and minute.
+
+    Tokens that hold are never kept waiting: others may share their address.
+    """
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()

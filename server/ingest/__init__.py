@@ -1,1 +1,3 @@
-"""Taking runs from clients without the store's credentials: their batches of points, their records and their files."""
+"""Taking runs from clients without the store's credentials: their batches of points, their records and their
+files.
+"""

@@ -1,7 +1,9 @@
-"""Looking into the messages of an Arrow IPC stream before they are read: a compressed one may be a thousand times as large in memory.
+"""Looking into the messages of an Arrow IPC stream before they are read: a compressed one may be a thousand
+times as large in memory.
 
-Arrow does not say whether a batch is compressed, so its flatbuffers are looked at (https://arrow.apache.org/docs/format/Columnar.html,
-"Message.fbs"): of the table ``Message`` field 2 is the header, and of a header's ``RecordBatch`` field 3 is the compression.
+Arrow does not say whether a batch is compressed, so its flatbuffers are looked at
+(https://arrow.apache.org/docs/format/Columnar.html, "Message.fbs"): of the table ``Message`` field 2 is the
+header, and of a header's ``RecordBatch`` field 3 is the compression.
 """
 
 import struct
@@ -10,7 +12,9 @@ import pyarrow as pa
 
 from halving.errors import InvalidInput
 
-_HEADER, _DATA, _COMPRESSION = 2, 1, 3
+_HEADER = 2
+_DATA = 1
+_COMPRESSION = 3
 
 
 def check_uncompressed(stream: bytes) -> None:
@@ -28,7 +32,10 @@ def check_uncompressed(stream: bytes) -> None:
             if message.type == "dictionary":
                 header = _table(buffer, _field(buffer, header, _DATA))
             if _field(buffer, header, _COMPRESSION):
-                raise InvalidInput("compressed Arrow buffers are not accepted: compress the whole body, with Content-Encoding: zstd")
+                raise InvalidInput(
+                    "compressed Arrow buffers are not accepted: compress the whole body, with "
+                    "Content-Encoding: zstd"
+                )
     except (struct.error, pa.ArrowException, OSError) as error:
         raise InvalidInput(f"the body is not an Arrow IPC stream: {error}") from None
 

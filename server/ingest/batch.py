@@ -16,14 +16,19 @@ from halving.metrics.numpy_arrow import codes_of, numbers_in
 from halving.metrics.segments import DRAINED
 from server.ingest.arrow_messages import check_uncompressed
 
-ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/json"
 MOST_BYTES = 32 << 20
 """Of a batch, as it comes and decompressed."""
 MOST_POINTS = 1_000_000
-MOST_JSON, MOST_JSON_POINTS = 8 << 20, 200_000
-"""Of a batch as JSON, which as Python's objects takes many times as much: bytes when decompressed, and points."""
+MOST_JSON = 8 << 20
+MOST_JSON_POINTS = 200_000
+"""Of a batch as JSON, which as Python's objects takes many times as much: bytes when decompressed, and
+points.
+"""
 
-_one_json = threading.Lock()  # no thread can use the time in which another reads JSON, and each would hold its objects
+# no thread can use the time in which another reads JSON, and each would hold its objects
+_one_json = threading.Lock()
 
 _FIELDS = ("key", "step", "value", "wall_time")
 _YEAR_10000 = 253_402_300_800_000  # ms since 1970; what reads times as dates goes no further
@@ -66,20 +71,25 @@ def decompressed(body: bytes, encoding: str) -> bytes:
     """A body without its ``Content-Encoding``.
 
     Raises:
-        InvalidInput: the encoding is not known, or not that of these bytes, or they are more than :data:`MOST_BYTES` without it.
+        InvalidInput: the encoding is not known, or not that of these bytes, or they are more than
+            :data:`MOST_BYTES` without it.
     """
     if encoding in ("", "identity"):
         return body
     if encoding not in ("zstd", "gzip"):
         raise InvalidInput(f"Content-Encoding {encoding!r} is not accepted: give zstd, gzip or none")
-    parts, size = [], 0
+    parts = []
+    size = 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), encoding) as stream:
             while part := stream.read(1 << 20):
                 parts.append(part)
                 size += len(part)
                 if size > MOST_BYTES:  # before more of it is in memory
-                    raise InvalidInput(f"the batch has more than {MOST_BYTES} bytes when it is decompressed: give fewer points")
+                    raise InvalidInput(
+                        f"the batch has more than {MOST_BYTES} bytes when it is decompressed: give fewer "
+                        "points"
+                    )
     except OSError as error:
         raise InvalidInput(f"the body is not {encoding}, as Content-Encoding says: {error}") from None
     return b"".join(parts)
@@ -96,12 +106,21 @@ def _from_arrow(body: bytes) -> Columns:
         raise InvalidInput(f"the body is not an Arrow IPC stream: {error}") from None
     unknown = [name for name in table.column_names if name not in _FIELDS]
     if unknown or len(set(table.column_names)) != table.num_columns:
-        raise InvalidInput(f"column {(unknown or table.column_names)[0]!r} is not accepted: give each of {', '.join(_FIELDS)} once")
+        raise InvalidInput(
+            f"column {(unknown or table.column_names)[0]!r} is not accepted: give each of "
+            f"{', '.join(_FIELDS)} once"
+        )
     _check_count(table.num_rows)
     drained = _drained(table.schema.metadata)
-    columns = {name: _column(table, name) for name in _FIELDS if name in table.column_names or name != "wall_time"}
+    columns = {
+        name: _column(table, name) for name in _FIELDS if name in table.column_names or name != "wall_time"
+    }
     codes, keys = codes_of(columns["key"])
-    times = numbers_in(columns["wall_time"]) if "wall_time" in columns else np.full(table.num_rows, _now(), np.int64)
+    times = (
+        numbers_in(columns["wall_time"])
+        if "wall_time" in columns
+        else np.full(table.num_rows, _now(), np.int64)
+    )
     return _sorted(keys, codes, numbers_in(columns["step"]), times, numbers_in(columns["value"]), drained)
 
 
@@ -117,7 +136,9 @@ def _column(table: pa.Table, name: str) -> pa.Array:
         raise InvalidInput(f"column {name!r} is missing: give {', '.join(_FIELDS)}")
     column = table[name]
     if column.null_count:
-        raise InvalidInput(f"column {name!r} has nulls, which are not accepted: leave out points without a {name}")
+        raise InvalidInput(
+            f"column {name!r} has nulls, which are not accepted: leave out points without a {name}"
+        )
     kind = column.type
     if pa.types.is_dictionary(kind) and name == "key":
         column = column.unify_dictionaries().combine_chunks() if column.num_chunks else column
@@ -142,14 +163,20 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _wanted(name: str) -> str:
-    return {"key": "strings", "step": "integers of at most 63 bits", "value": "numbers", "wall_time": "int64 ms since 1970, or timestamps"}[
-        name
-    ]
+    return {
+        "key": "strings",
+        "step": "integers of at most 63 bits",
+        "value": "numbers",
+        "wall_time": "int64 ms since 1970, or timestamps",
+    }[name]
 
 
 def _from_json(body: bytes) -> Columns:
     if len(body) > MOST_JSON or body.count(b"{") + body.count(b"[") > MOST_JSON_POINTS + 2:
-        raise InvalidInput(f"a batch as JSON has at most {MOST_JSON >> 20} MiB and {MOST_JSON_POINTS} points: give fewer, or Arrow")
+        raise InvalidInput(
+            f"a batch as JSON has at most {MOST_JSON >> 20} MiB and {MOST_JSON_POINTS} points: give fewer, "
+            "or Arrow"
+        )
     with _one_json:
         return _from_small_json(body)
 
@@ -160,7 +187,9 @@ def _from_small_json(body: bytes) -> Columns:
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
     if not isinstance(given, dict) or set(given) != {"points"} or not isinstance(given["points"], list):
-        raise InvalidInput('the body is not accepted: give {"points": [{"key": "loss", "step": 0, "value": 0.5}, …]}')
+        raise InvalidInput(
+            'the body is not accepted: give {"points": [{"key": "loss", "step": 0, "value": 0.5}, …]}'
+        )
     points = given["points"]
     _check_count(len(points))
     now = _now()
@@ -185,8 +214,13 @@ def _row(number: int, point: Any, now: int) -> tuple[str, int, float, int]:
     if unknown := sorted(set(point) - set(_FIELDS)):
         raise InvalidInput(f"{where}.{unknown[0]:.60} is not accepted: a point has {', '.join(_FIELDS)}")
     if missing := [name for name in _FIELDS[:3] if name not in point]:
-        raise InvalidInput(f"{where}.{missing[0]} is missing: a point has {', '.join(_FIELDS[:3])}, and maybe wall_time")
-    key, step, value, moment = point["key"], point["step"], point["value"], point.get("wall_time", now)
+        raise InvalidInput(
+            f"{where}.{missing[0]} is missing: a point has {', '.join(_FIELDS[:3])}, and maybe wall_time"
+        )
+    key = point["key"]
+    step = point["step"]
+    value = point["value"]
+    moment = point.get("wall_time", now)
     if not isinstance(key, str):
         raise InvalidInput(f"{where}.key is not accepted: give a string")
     if isinstance(step, bool) or not isinstance(step, int) or not -(2**63) <= step < 2**63:
@@ -194,13 +228,20 @@ def _row(number: int, point: Any, now: int) -> tuple[str, int, float, int]:
     if isinstance(value, str):
         value = _NOT_FINITE.get(value, value)
     if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) > 2**1023):
-        raise InvalidInput(f'{where}.value = {value!r:.60} is not accepted: give a number, or "NaN", "Infinity" or "-Infinity"')
+        raise InvalidInput(
+            f'{where}.value = {value!r:.60} is not accepted: give a number, or "NaN", "Infinity" or '
+            '"-Infinity"'
+        )
     if isinstance(moment, bool) or not isinstance(moment, int) or not 0 <= moment < _YEAR_10000:
-        raise InvalidInput(f"{where}.wall_time = {moment!r:.60} is not accepted: give ms since 1970, an integer")
+        raise InvalidInput(
+            f"{where}.wall_time = {moment!r:.60} is not accepted: give ms since 1970, an integer"
+        )
     return key, step, float(value), moment
 
 
-def _sorted(keys: list[str], codes: Any, steps: Any, times: Any, values: Any, drained: dict[str, list[int]]) -> Columns:
+def _sorted(
+    keys: list[str], codes: Any, steps: Any, times: Any, values: Any, drained: dict[str, list[int]]
+) -> Columns:
     """The points with their keys checked and in order."""
     for key in keys:
         if not is_key(key):
@@ -229,12 +270,19 @@ def _drained(metadata: dict[bytes, bytes] | None) -> dict[str, list[int]]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(_is_position(position) for position in found.values()):
-        raise InvalidInput(f"the schema's metadata {DRAINED.decode()} is not accepted: give a JSON object of names to [number, offset]")
+        raise InvalidInput(
+            f"the schema's metadata {DRAINED.decode()} is not accepted: give a JSON object of names to "
+            "[number, offset]"
+        )
     return found
 
 
 def _is_position(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(part) is int and 0 <= part < 2**63 for part in value)
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(part) is int and 0 <= part < 2**63 for part in value)
+    )
 
 
 def _now() -> int:

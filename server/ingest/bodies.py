@@ -1,4 +1,6 @@
-"""Reading a request's body: a small one into memory, where there is room for it; a large one into a file without a name."""
+"""Reading a request's body: a small one into memory, where there is room for it; a large one into a file
+without a name.
+"""
 
 import asyncio
 import hashlib
@@ -13,17 +15,22 @@ from fastapi import HTTPException, Request
 from halving.store.local_files import path_of, temporary_file
 from server.ingest.room import Room
 
-BODY_SECONDS, SILENT_SECONDS = 60.0, 30.0
-"""How long a body that takes room in memory may take to come, and how long nothing may come of a large one."""
+BODY_SECONDS = 60.0
+SILENT_SECONDS = 30.0
+"""How long a body that takes room in memory may take to come, and how long nothing may come of a large
+one.
+"""
 
 _PIECE = 1 << 20
 _DIGITS = 18
 
 
 @asynccontextmanager
-async def read_body(request: Request, room: Room, most: int, seconds: float = BODY_SECONDS) -> AsyncIterator[bytes]:
-    """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block: what its client announces from the
-    beginning on, else as it comes.
+async def read_body(
+    request: Request, room: Room, most: int, seconds: float = BODY_SECONDS
+) -> AsyncIterator[bytes]:
+    """A body of at most ``most`` bytes, which has room in memory for the length of the ``with`` block: what
+    its client announces from the beginning on, else as it comes.
 
     Raises:
         NoRoom: there is none now.
@@ -35,14 +42,19 @@ async def read_body(request: Request, room: Room, most: int, seconds: float = BO
             async with asyncio.timeout(seconds):
                 body = await _whole(request, most, announced, more)
         except TimeoutError:
-            raise HTTPException(408, f"the body did not come within {seconds:g} s: send the same again, or smaller parts") from None
+            raise HTTPException(
+                408, f"the body did not come within {seconds:g} s: send the same again, or smaller parts"
+            ) from None
         yield body
 
 
 @asynccontextmanager
-async def body_file(request: Request, silent_seconds: float = SILENT_SECONDS) -> AsyncIterator[tuple[Path, str]]:
-    """A body of any size as a local file, with its digest, ``sha256:<64 hex>``. Nothing of it is left at the end of the ``with`` block,
-    nor when the process is killed.
+async def body_file(
+    request: Request, silent_seconds: float = SILENT_SECONDS
+) -> AsyncIterator[tuple[Path, str]]:
+    """A body of any size as a local file, with its digest, ``sha256:<64 hex>``.
+
+    Nothing of it is left at the end of the ``with`` block, nor when the process is killed.
 
     Raises:
         HTTPException: nothing has come for too long.
@@ -50,28 +62,36 @@ async def body_file(request: Request, silent_seconds: float = SILENT_SECONDS) ->
     """
     digest = hashlib.sha256()
     with temporary_file() as file:
-        waiting, size, parts = [], 0, aiter(request.stream())
+        waiting = []
+        size = 0
+        parts = aiter(request.stream())
         try:
             while (part := await asyncio.wait_for(anext(parts, None), silent_seconds)) is not None:
                 waiting.append(part)
                 size += len(part)
                 if size >= _PIECE:
                     await anyio.to_thread.run_sync(_write, file, digest, b"".join(waiting))
-                    waiting, size = [], 0
+                    waiting = []
+                    size = 0
         except TimeoutError:
-            raise HTTPException(408, f"nothing of the body has come for {silent_seconds:g} s: send it again") from None
+            raise HTTPException(
+                408, f"nothing of the body has come for {silent_seconds:g} s: send it again"
+            ) from None
         await anyio.to_thread.run_sync(_write, file, digest, b"".join(waiting))
         file.flush()
         yield path_of(file), f"sha256:{digest.hexdigest()}"
 
 
 async def _whole(request: Request, most: int, has_room: int, more: Callable[[int], None]) -> bytes:
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
         if size > most:
-            raise HTTPException(413, f"the body has more than {most} bytes, which is the most: send it in smaller parts")
+            raise HTTPException(
+                413, f"the body has more than {most} bytes, which is the most: send it in smaller parts"
+            )
         if size > has_room:
             more(size - has_room)
             has_room = size

@@ -1,4 +1,6 @@
-"""Batches of points become segments of their run, each once: whatever is sent again, by whichever replica it is taken."""
+"""Batches of points become segments of their run, each once: whatever is sent again, by whichever replica it
+is taken.
+"""
 
 import json
 import threading
@@ -33,7 +35,9 @@ class OutOfOrder(HalvingError):
     """
 
     def __init__(self, attempt: Attempt, sequence: int, why: str, expected: int) -> None:
-        super().__init__(f"sequence = {sequence} of attempt {attempt.number} of {attempt.project}/{attempt.run} {why}")
+        super().__init__(
+            f"sequence = {sequence} of attempt {attempt.number} of {attempt.project}/{attempt.run} {why}"
+        )
         self.next = expected
 
 
@@ -45,7 +49,10 @@ class _Next(NamedTuple):
 
 
 class IngestedPoints:
-    """Appends batches to attempts. Several threads, and several servers on one store, may append to one attempt."""
+    """Appends batches to attempts.
+
+    Several threads, and several servers on one store, may append to one attempt.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,7 +60,9 @@ class IngestedPoints:
         self._lock = threading.Lock()
 
     def append(self, attempt: Attempt, sequence: int, columns: Columns, digest: str) -> None:
-        """Publish a batch as the attempt's segment of this number, unless it is there already. It is durable when this returns.
+        """Publish a batch as the attempt's segment of this number, unless it is there already.
+
+        It is durable when this returns.
 
         Args:
             digest: of the batch, by which it is known again.
@@ -97,52 +106,74 @@ class IngestedPoints:
         """The next sequence as the store has it."""
         folder = f"runs/project={attempt.project}/{attempt.run}"
         if attempt not in self._next and not _is_begun(self._store, folder, attempt.number):
-            raise NotFound(f"no attempt {attempt.number} of run {attempt.run!r} in project {attempt.project!r}: begin it first")
+            raise NotFound(
+                f"no attempt {attempt.number} of run {attempt.run!r} in project {attempt.project!r}: begin "
+                "it first"
+            )
         files = run_files(self._store, attempt.project, attempt.run)
         absorbed = files.manifest.absorbed.get(attempt.number)
-        expected = max([absorbed.segments if absorbed else 0, *(number + 1 for number in segments_of(files, attempt.number))])
+        expected = max(
+            [
+                absorbed.segments if absorbed else 0,
+                *(number + 1 for number in segments_of(files, attempt.number)),
+            ]
+        )
         self._remember(attempt, expected, files.manifest.generation)
         return _Next(expected, files.manifest.generation)
 
     def _check_live(self, attempt: Attempt, sequence: int, digest: str, generation: int) -> None:
         """Refuse a batch that was created where the store has had another one, which a compaction absorbed.
 
-        A segment is deleted only after the manifest that absorbs it is published. So where the name was free because another server's
-        segment had been there, the manifest says so now. This is looked up for every batch, because no time is too short for another
-        server and a compaction; while it is the ``generation`` of which the sequence was known to be the next, a listing is all it takes.
+        A segment is deleted only after the manifest that absorbs it is published. So where the name was free
+        because another server's segment had been there, the manifest says so now. This is looked up for every
+        batch, because no time is too short for another server and a compaction; while it is the
+        ``generation`` of which the sequence was known to be the next, a listing is all it takes.
         """
         if newest_generation(self._store, attempt.project, attempt.run) == generation:
             return
         manifest = read_manifest(self._store, attempt.project, attempt.run)
         absorbed = manifest.absorbed.get(attempt.number, Absorbed(0)).segments
         if sequence < absorbed:
-            self._store.delete(_name(attempt, sequence))  # of no use to readers, also where it is this batch that was absorbed
+            # of no use to readers, also where it is this batch that was absorbed
+            self._store.delete(_name(attempt, sequence))
             self._check_same(attempt, sequence, digest)
         self._remember(attempt, max(sequence + 1, absorbed), manifest.generation)
 
     def _check_same(self, attempt: Attempt, sequence: int, digest: str) -> None:
-        """Refuse a batch where the store has another one of this number, also among the last that a compaction has absorbed.
+        """Refuse a batch where the store has another one of this number, also among the last that a
+        compaction has absorbed.
 
-        One that was absorbed long ago is refused, too: it may be another one, and who sends it does not know where the attempt is.
+        One that was absorbed long ago is refused, too: it may be another one, and who sends it does not know
+        where the attempt is.
         """
         known = self._digest_of(attempt, sequence)
         if not known:
             expected = self._look(attempt).sequence
-            raise OutOfOrder(attempt, sequence, f"is taken long since and was not compared: {expected} is the next", expected)
+            raise OutOfOrder(
+                attempt,
+                sequence,
+                f"is taken long since and was not compared: {expected} is the next",
+                expected,
+            )
         if not digest.startswith(known):
             raise AlreadyExists(
-                f"attempt {attempt.number} of {attempt.project}/{attempt.run} has another batch with sequence = {sequence}: "
+                f"attempt {attempt.number} of {attempt.project}/{attempt.run} has another batch with "
+                f"sequence = {sequence}: "
                 "two clients write this attempt; begin one for each"
             )
 
     def _digest_of(self, attempt: Attempt, sequence: int) -> str:
-        """How the digest of the batch begins that the store has with this number; empty where that is not known any more."""
+        """How the digest of the batch begins that the store has with this number; empty where that is not
+        known any more.
+        """
         try:
             with self._store.open_file(_name(attempt, sequence)) as file:
                 found = batch_of(pq.read_metadata(file).metadata)
         except NotFound:
             found = ""
-        absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(attempt.number, Absorbed(0))
+        absorbed = read_manifest(self._store, attempt.project, attempt.run).absorbed.get(
+            attempt.number, Absorbed(0)
+        )
         return found if sequence >= absorbed.segments else absorbed.batches.get(str(sequence), "")
 
     def _remember(self, attempt: Attempt, expected: int, generation: int = 0) -> None:

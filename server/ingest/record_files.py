@@ -1,4 +1,6 @@
-"""The files of a run that its own process writes: which names there are, and what must be in them so that everybody can read them."""
+"""The files of a run that its own process writes: which names there are, and what must be in them so that
+everybody can read them.
+"""
 
 import json
 import re
@@ -12,13 +14,17 @@ from halving.identifiers import artifact_record, check_artifact_name, check_name
 from halving.ingest.values import is_key
 from halving.store.store import blob_name
 
-_NAMED = re.compile(r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL)
+_NAMED = re.compile(
+    r"(?:runs/project=([^/]*)/([^/]*)|metrics/project=([^/]*)/run=([^/]*))(?:/(.*))?", re.DOTALL
+)
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 _MOST_STATUS = 64
 _MOST_NESTED = 50
 _MOST_ATTEMPT = 2**31 - 1  # what a database keeps
-_UNKNOWN = re.compile("[\0\ud800-\udfff]")  # NUL, and half of a surrogate pair: what databases and JSON in UTF-8 do not take
-_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+# NUL, and half of a surrogate pair: what databases and JSON in UTF-8 do not take
+_UNKNOWN = re.compile("[\0\ud800-\udfff]")
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 class RunFile(NamedTuple):
@@ -40,12 +46,20 @@ def run_file(name: str) -> RunFile:
     """
     found = _NAMED.fullmatch(name)
     if found is None:
-        raise InvalidInput(f"name {name!r:.200} is not accepted: give runs/project=PROJECT/RUN/… or metrics/project=PROJECT/run=RUN/…")
-    project, run, rest = found[1] or found[3] or "", found[2] or found[4] or "", found[5] or ""
+        raise InvalidInput(
+            f"name {name!r:.200} is not accepted: give runs/project=PROJECT/RUN/… or "
+            "metrics/project=PROJECT/run=RUN/…"
+        )
+    project = found[1] or found[3] or ""
+    run = found[2] or found[4] or ""
+    rest = found[5] or ""
     check_name("project", project)
     check_name("run id", run)
     if rest and not all(_PART.fullmatch(part) for part in rest.split("/")):
-        raise InvalidInput(f"name {name!r:.200} is not accepted: each part begins with a letter or digit, and has no others than . _ @ + -")
+        raise InvalidInput(
+            f"name {name!r:.200} is not accepted: each part begins with a letter or digit, and has no "
+            "others than . _ @ + -"
+        )
     return RunFile(project, run, rest)
 
 
@@ -56,7 +70,10 @@ def check_record(name: str, content: bytes) -> None:
         InvalidInput: the message names the field, the value, and what is accepted.
     """
     file = run_file(name)
-    check = next((check for pattern, check in _CHECKS if name.startswith("runs/") and pattern.fullmatch(file.rest)), None)
+    check = next(
+        (check for pattern, check in _CHECKS if name.startswith("runs/") and pattern.fullmatch(file.rest)),
+        None,
+    )
     if check is None:
         raise InvalidInput(f"name {name!r:.200} is not accepted: no run's process writes such a file")
     try:
@@ -76,7 +93,8 @@ def check_status(value: Any) -> str:
     """
     if not isinstance(value, str) or not _PART.fullmatch(value) or len(value) > _MOST_STATUS:
         raise InvalidInput(
-            f"status = {value!r:.80} is not accepted: give finished, failed, or another word of at most {_MOST_STATUS} letters"
+            f"status = {value!r:.80} is not accepted: give finished, failed, or another word of at most "
+            f"{_MOST_STATUS} letters"
         )
     return value
 
@@ -85,7 +103,8 @@ def check_plain(value: Any, field: str) -> None:
     """Refuse JSON that others could not keep or show, such as of params.
 
     Raises:
-        InvalidInput: a text has NUL or half of a surrogate pair, a number is no float64, or it is nested too deep.
+        InvalidInput: a text has NUL or half of a surrogate pair, a number is no float64, or it is nested too
+            deep.
     """
     _check_nested(value, field)
     level = [value]
@@ -102,7 +121,9 @@ def check_plain(value: Any, field: str) -> None:
 def _record(given: dict[str, Any], file: RunFile) -> None:
     for field, value in (("project", file.project), ("run", file.run)):
         if given.get(field) != value:
-            raise InvalidInput(f"{field} = {given.get(field)!r:.80} is not accepted: the file's name says {value!r}")
+            raise InvalidInput(
+                f"{field} = {given.get(field)!r:.80} is not accepted: the file's name says {value!r}"
+            )
     check_plain(_object(given, "params"), "params")
     parent = _object(given, "parent")
     check_plain(parent, "parent")
@@ -124,20 +145,27 @@ def _attempt(given: dict[str, Any], file: RunFile) -> None:
 def _git(value: Any) -> None:
     known = value is None or (
         isinstance(value, dict)
-        and all(isinstance(value.get(field), str | None) for field in ("commit", "branch", "remote", "error", "patch"))
+        and all(
+            isinstance(value.get(field), str | None)
+            for field in ("commit", "branch", "remote", "error", "patch")
+        )
         and isinstance(value.get("dirty"), bool | None)
         and isinstance(value.get("left_out", []), list | None)
         and type(value.get("left_out_count", 0)) is int
     )
     if not known:
-        raise InvalidInput(f"provenance.git = {value!r:.80} is not accepted: give an object as the SDK writes it, or null")
+        raise InvalidInput(
+            f"provenance.git = {value!r:.80} is not accepted: give an object as the SDK writes it, or null"
+        )
 
 
 def _end(given: dict[str, Any], file: RunFile) -> None:
     check_status(given.get("status"))
     _moment(given, "time")
     summary = given.get("summary") or {}
-    if not isinstance(summary, dict) or not all(is_key(key) and _is_number(value) for key, value in summary.items()):
+    if not isinstance(summary, dict) or not all(
+        is_key(key) and _is_number(value) for key, value in summary.items()
+    ):
         raise InvalidInput("summary is not accepted: give an object of metrics' names to their last values")
     for field in ("points", "epoch", "dropped_points", "rejected_values"):
         if given.get(field) is not None:
@@ -156,7 +184,10 @@ def _checkpoint(given: dict[str, Any], file: RunFile) -> None:
 def _artifact(given: dict[str, Any], file: RunFile) -> None:
     name = check_artifact_name("artifact name", given.get("name", ""))
     if file.rest != f"artifacts/{artifact_record(name)}.json":
-        message = f"the file's name is {file.rest!r}, and that of such an artifact is {f'artifacts/{artifact_record(name)}.json'!r}"
+        message = (
+            f"the file's name is {file.rest!r}, and that of such an artifact is "
+            f"{f'artifacts/{artifact_record(name)}.json'!r}"
+        )
         raise InvalidInput(f"name = {name!r:.200} is not accepted: {message}")
     _digest(given)
     _count(given, "bytes")
@@ -215,7 +246,12 @@ def _check_nested(value: Any, field: str) -> None:
 
 def _below(level: list[Any]) -> list[Any]:
     """What the objects and lists of one level hold."""
-    return [inner for one in level if isinstance(one, (dict, list)) for inner in (one.values() if isinstance(one, dict) else one)]
+    return [
+        inner
+        for one in level
+        if isinstance(one, (dict, list))
+        for inner in (one.values() if isinstance(one, dict) else one)
+    ]
 
 
 def _moment(given: dict[str, Any], field: str) -> None:
@@ -226,7 +262,8 @@ def _moment(given: dict[str, Any], field: str) -> None:
         moment = None
     if moment is None or moment.tzinfo is None or not _FIRST <= moment <= _LAST:
         raise InvalidInput(
-            f"{field} = {value!r:.80} is not accepted: give a time from 1970 to 9999 with its zone, such as 2026-11-20T12:00:00.000+00:00"
+            f"{field} = {value!r:.80} is not accepted: give a time from 1970 to 9999 with its zone, such "
+            "as 2026-11-20T12:00:00.000+00:00"
         )
 
 

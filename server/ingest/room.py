@@ -1,4 +1,7 @@
-"""How much that clients send is in memory at a time. What finds no room is sent again: nobody loses a point by it."""
+"""How much that clients send is in memory at a time.
+
+What finds no room is sent again: nobody loses a point by it.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +24,13 @@ class Room:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._taken = most, 0
+        self._most = most
+        self._taken = 0
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[Callable[[int], None]]:
-        """Room for so many bytes for the length of the ``with`` block, which may ask for more by what this gives.
+        """Room for so many bytes for the length of the ``with`` block, which may ask for more by what this
+        gives.
 
         Raises:
             NoRoom: there is none.
@@ -35,8 +40,12 @@ class Room:
         def more(size: int) -> None:
             nonlocal held
             if self._taken > held and self._taken + size > self._most:
-                raise NoRoom(f"{self._taken >> 20} MiB are being taken already: send this again in {NoRoom.retry_seconds} s")
-            self._taken, held = self._taken + size, held + size
+                raise NoRoom(
+                    f"{self._taken >> 20} MiB are being taken already: send this again in "
+                    f"{NoRoom.retry_seconds} s"
+                )
+            self._taken = self._taken + size
+            held = held + size
 
         more(size)
         try:

@@ -23,7 +23,10 @@ def text_of(position: Position) -> str:
 
 
 def cursor_of(positions: Mapping[Run, str]) -> str:
-    """The cursor of some runs' positions, which :func:`text_of` has written. Names of runs need no quoting in JSON."""
+    """The cursor of some runs' positions, which :func:`text_of` has written.
+
+    Names of runs need no quoting in JSON.
+    """
     plain = ",".join(f'"{project}/{run}":{text}' for (project, run), text in positions.items())
     return urlsafe_b64encode(zlib.compress(f"{{{plain}}}".encode(), 1)).decode()
 
@@ -42,6 +45,11 @@ def positions_of(cursor: str) -> dict[Run, Position]:
         if not unpacker.eof:
             raise ValueError("it is cut")
         plain = json.loads(text)
-        return {(name.partition("/")[0], name.partition("/")[2]): position_of(place) for name, place in plain.items()}
+        return {
+            (name.partition("/")[0], name.partition("/")[2]): position_of(place)
+            for name, place in plain.items()
+        }
     except (AttributeError, ValueError, zlib.error, RecursionError):
-        raise InvalidInput(f"the cursor {cursor:.40}… is not accepted: give the id of an event of such a stream") from None
+        raise InvalidInput(
+            f"the cursor {cursor:.40}… is not accepted: give the id of an event of such a stream"
+        ) from None

@@ -22,10 +22,13 @@ SECONDS = 1.0
 """From one look to the next: a point is shown within two."""
 
 MOST_STREAMS = 1_000
-MOST_PER_CLIENT, MOST_LOCAL = 64, 256
+MOST_PER_CLIENT = 64
+MOST_LOCAL = 256
 MOST_RUNS = 200
 MOST_KEYS = 100
-_JOINING, _JOINING_SECONDS = 8, 20.0  # threads, and how long a new stream waits for one
+# threads, and how long a new stream waits for one
+_JOINING = 8
+_JOINING_SECONDS = 20.0
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +41,8 @@ class Hub:
 
     Args:
         seconds: from one look to the next.
-        most, most_each, most_local: how many streams there are at most, in all, for each client, and for this machine.
+        most, most_each, most_local: how many streams there are at most, in all, for each client, and for this
+            machine.
     """
 
     def __init__(
@@ -49,8 +53,11 @@ class Hub:
         most_each: int = MOST_PER_CLIENT,
         most_local: int = MOST_LOCAL,
     ) -> None:
-        self._store, self._seconds = store, seconds
-        self._most, self._most_each, self._most_local = most, most_each, most_local
+        self._store = store
+        self._seconds = seconds
+        self._most = most
+        self._most_each = most_each
+        self._most_local = most_local
         self._watchers: dict[Run, Watcher] = {}
         self._streams: dict[Subscription, str | None] = {}
         self._backlog = Backlog()
@@ -72,7 +79,8 @@ class Hub:
         """A new stream; to be given back to :meth:`leave`.
 
         Args:
-            after: positions to go on from; a run that is not among them is followed from now on, or from its beginning with ``history``.
+            after: positions to go on from; a run that is not among them is followed from now on, or from its
+                beginning with ``history``.
             client: who asks, for the limit; None is everybody on this machine, where no tokens are asked for.
 
         Raises:
@@ -83,10 +91,15 @@ class Hub:
         subscription = Subscription(runs, keys, asyncio.get_running_loop(), backlog=self._backlog)
         with self._lock:
             if len(self._streams) >= self._most:
-                raise TooManyStreams(f"{self._most} streams are open, and more are not given: close others, or come again later")
+                raise TooManyStreams(
+                    f"{self._most} streams are open, and more are not given: close others, or come again "
+                    "later"
+                )
             most, name = (self._most_local, "this machine") if client is None else (self._most_each, client)
             if Counter(self._streams.values())[client] >= most:
-                raise TooManyStreams(f"{name} has {most} streams open, and more are not given to one client: close others")
+                raise TooManyStreams(
+                    f"{name} has {most} streams open, and more are not given to one client: close others"
+                )
             self._streams[subscription] = client
         try:
             await self._joining.read(self._join, subscription, after or {}, history)
@@ -125,14 +138,16 @@ class Hub:
                     watcher = self._watchers.setdefault(run, opened)
                 watcher.join(subscription, after.get(run, BEGINNING if history else None))
                 with self._lock:
-                    if self._watchers.setdefault(run, watcher) is watcher:  # else its last viewer left meanwhile, and another opened it
+                    if self._watchers.setdefault(run, watcher) is watcher:
+                        # else its last viewer left meanwhile, and another opened it
                         return
 
         try:
             in_threads(join, subscription.runs)
         finally:
             with self._lock:
-                gone = self._closed or subscription not in self._streams  # given up, while the store said nothing
+                # given up, while the store said nothing
+                gone = self._closed or subscription not in self._streams
                 if not gone and self._thread is None:
                     self._thread = threading.Thread(target=self._poll, name="halving-live", daemon=True)
                     self._thread.start()

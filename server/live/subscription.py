@@ -1,4 +1,6 @@
-"""What clients have coming: events that wait for them, never more than a bound for each, and for all of them together."""
+"""What clients have coming: events that wait for them, never more than a bound for each, and for all of them
+together.
+"""
 
 import asyncio
 import contextlib
@@ -30,20 +32,26 @@ class Event(NamedTuple):
 
 
 Batch = tuple[list[Event], dict[Run, str] | None]
-"""Events, and the runs' positions after them as :func:`~server.live.cursor.text_of` gives them; None where more events wait already."""
+"""Events, and the runs' positions after them as :func:`~server.live.cursor.text_of` gives them; None where
+more events wait already.
+"""
 
-RESYNC, POINTS = "resync", "points"
+RESYNC = "resync"
+POINTS = "points"
 
 
 class Backlog:
-    """What waits for all clients together. Where it is too much, the client for which most waits loses its points first.
+    """What waits for all clients together.
+
+    Where it is too much, the client for which most waits loses its points first.
 
     Args:
         most: bytes.
     """
 
     def __init__(self, most: int = MOST_BYTES_OF_ALL) -> None:
-        self._most, self._bytes = most, 0
+        self._most = most
+        self._bytes = 0
         self._waiting: set[Subscription] = set()
         self.lock = threading.Lock()
         """Held while anything that waits for any client is changed."""
@@ -80,8 +88,11 @@ class Subscription:
         most: int = MOST_BYTES,
         backlog: Backlog | None = None,
     ) -> None:
-        self.runs, self.keys = tuple(runs), frozenset(keys)
-        self._loop, self._most, self._backlog = loop, most, backlog or Backlog()
+        self.runs = tuple(runs)
+        self.keys = frozenset(keys)
+        self._loop = loop
+        self._most = most
+        self._backlog = backlog or Backlog()
         self._events: deque[Event] = deque()
         self.bytes = 0
         self._positions: dict[Run, str] = {}
@@ -89,10 +100,12 @@ class Subscription:
         self._news = asyncio.Event()
 
     def put(self, run: Run, events: Iterable[Event], position: str) -> None:
-        """Add events of a run, after which it is read up to ``position``. Called by the thread that polls, which wakes the client later.
+        """Add events of a run, after which it is read up to ``position``.
 
-        A client that does not keep up loses the points that wait, and is told to read the curves again; one that takes nothing at all
-        is left, and may come again.
+        Called by the thread that polls, which wakes the client later.
+
+        A client that does not keep up loses the points that wait, and is told to read the curves again; one
+        that takes nothing at all is left, and may come again.
         """
         with self._backlog.lock:
             if self._closed:
@@ -106,7 +119,9 @@ class Subscription:
             self._backlog.shrink()
 
     def drop_points(self) -> None:
-        """Keep only what the runs have become, and tell the client to read the curves again; with the backlog's lock held."""
+        """Keep only what the runs have become, and tell the client to read the curves again; with the
+        backlog's lock held.
+        """
         before = self.bytes
         kept = [event for event in self._events if event.name not in (POINTS, RESYNC)]
         self._events = deque([Event.of(RESYNC, {}), *kept])
@@ -126,7 +141,8 @@ class Subscription:
             await self._news.wait()
             self._news.clear()
             with self._backlog.lock:
-                taken, size = [], 0
+                taken = []
+                size = 0
                 while self._events and size < _BATCH:
                     taken.append(self._events.popleft())
                     size += len(taken[-1].sent)
@@ -144,7 +160,8 @@ class Subscription:
         self._resize(0)
 
     def _resize(self, size: int) -> None:
-        more, self.bytes = size - self.bytes, size
+        more = size - self.bytes
+        self.bytes = size
         self._backlog.count(self, more)
 
     @property

@@ -32,7 +32,8 @@ class Watcher:
     """
 
     def __init__(self, store: Store, run: Run) -> None:
-        self._store, self.run = store, run
+        self._store = store
+        self.run = run
         self._lock = threading.Lock()  # held while the store is read
         self._members = threading.Lock()
         self._subscriptions: tuple[Subscription, ...] = ()
@@ -48,13 +49,16 @@ class Watcher:
         return bool(self._subscriptions)
 
     def join(self, subscription: Subscription, position: Position | None) -> None:
-        """Add a viewer, who gets what came after ``position`` (None: what comes from now on) and the run's state."""
+        """Add a viewer, who gets what came after ``position`` (None: what comes from now on) and the run's
+        state.
+        """
         with self._lock:
             self._look(None)
             events = [self._state_event()]
             reached = self._follower.position
             if position is not None:
-                # Read after the others' follower: what lies between the two comes twice, and nothing is left out.
+                # Read after the others' follower: what lies between the two comes twice, and nothing is left
+                # out.
                 own = RunFollower(self._store, *self.run, position)
                 for _ in range(2):  # what follows in the journal on segments is read by the second look
                     news = own.look(subscription.keys, MOST_POINTS)
@@ -110,7 +114,8 @@ class Watcher:
         names = self._store.names(f"runs/project={self.run[0]}/{self.run[1]}")
         status = self._info.status
         if names != self._names:
-            self._info, self._names = self._read_info(), names
+            self._info = self._read_info()
+            self._names = names
         elif status in (RUNNING, UNFINISHED) and time.monotonic() - self._looked > _LIVENESS_SECONDS:
             self._looked = time.monotonic()
             newest = self._info.attempts[-1]

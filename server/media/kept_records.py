@@ -1,4 +1,6 @@
-"""The records of runs' folders, each read once, because a record never changes; and found by the digest that it names."""
+"""The records of runs' folders, each read once, because a record never changes; and found by the digest that
+it names.
+"""
 
 import threading
 from collections import OrderedDict
@@ -19,7 +21,9 @@ Row = dict[str, Any]
 
 @dataclass
 class _Folder:
-    """What was read of a folder: its records by name, and for each digest the first name of those that have it."""
+    """What was read of a folder: its records by name, and for each digest the first name of those that have
+    it.
+    """
 
     rows: dict[str, Row] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -33,19 +37,25 @@ class KeptRecords:
     """
 
     def __init__(self, store: Store, most: int = MOST_ROWS) -> None:
-        self._store, self._most = store, most
+        self._store = store
+        self._most = most
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
-        self._parts: OrderedDict[str, frozenset[str]] = OrderedDict()  # of sharded checkpoints, by their manifests
+        # of sharded checkpoints, by their manifests
+        self._parts: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._lock = threading.Lock()
 
     def rows(self, path: str) -> Iterator[Row]:
-        """The records of a folder in the order of their names; they are read as they are taken, some at once."""
+        """The records of a folder in the order of their names; they are read as they are taken, some at
+        once.
+        """
         folder = self._folder(path)
         names = [name for name in self._store.names(path) if name.endswith(".json")]
         for first in range(0, len(names), _AT_ONCE):
             part = names[first : first + _AT_ONCE]
             new = [name for name in part if name not in folder.rows]
-            for name, row in zip(new, in_threads(lambda name: read_json(self._store, f"{path}/{name}"), new), strict=True):
+            for name, row in zip(
+                new, in_threads(lambda name: read_json(self._store, f"{path}/{name}"), new), strict=True
+            ):
                 folder.rows[name] = row
                 folder.names.setdefault(row.get("digest", ""), name)
             yield from [folder.rows[name] for name in part]
@@ -57,7 +67,9 @@ class KeptRecords:
         return folder.rows[name] if name is not None and self._store.exists(f"{path}/{name}") else None
 
     def is_part(self, manifests: Iterable[str], digest: str) -> bool:
-        """Whether a blob is one of those that sharded checkpoints consist of; manifests are read as they are come to."""
+        """Whether a blob is one of those that sharded checkpoints consist of; manifests are read as they are
+        come to.
+        """
         return any(digest in self._parts_of(manifest) for manifest in manifests)
 
     def _parts_of(self, manifest: str) -> frozenset[str]:

@@ -13,7 +13,9 @@ from server.media.kept_records import KeptRecords, Row
 _FOLDERS = ("media", "artifacts", "checkpoints")
 
 
-def media_of(store: Store, records: KeptRecords, project: str, run: str, keys: Collection[str], most: int) -> list[Row]:
+def media_of(
+    store: Store, records: KeptRecords, project: str, run: str, keys: Collection[str], most: int
+) -> list[Row]:
     """A run's media by key and step: ``run, key, kind, step, digest, name, url``, and what else is recorded.
 
     Args:
@@ -24,14 +26,20 @@ def media_of(store: Store, records: KeptRecords, project: str, run: str, keys: C
         NotFound: no such run.
     """
     rows = (row for row in records.rows(_folder(project, run, "media")) if not keys or row["key"] in keys)
-    found = [{"run": f"{project}/{run}", **row, "name": _name(row), "url": _url(project, run, row)} for row in islice(rows, most)]
+    found = [
+        {"run": f"{project}/{run}", **row, "name": _name(row), "url": _url(project, run, row)}
+        for row in islice(rows, most)
+    ]
     if not found:
         _check_run(store, project, run)
     return sorted(found, key=lambda row: (row["key"], row["step"], row["attempt"]))
 
 
-def named_blob(store: Store, records: KeptRecords, project: str, run: str, digest: str, artifact: str = "") -> tuple[str, str]:
-    """The media type and the file name of a blob that one of the run's records names, or a sharded checkpoint that it names.
+def named_blob(
+    store: Store, records: KeptRecords, project: str, run: str, digest: str, artifact: str = ""
+) -> tuple[str, str]:
+    """The media type and the file name of a blob that one of the run's records names, or a sharded checkpoint
+    that it names.
 
     Args:
         artifact: the name of the one that is meant, where several have this content.
@@ -43,7 +51,11 @@ def named_blob(store: Store, records: KeptRecords, project: str, run: str, diges
     blob_name(digest)
     folders = {folder: _folder(project, run, folder) for folder in _FOLDERS}
     if artifact:
-        of_name = (row for row in records.rows(folders["artifacts"]) if (row.get("name"), row.get("digest")) == (artifact, digest))
+        of_name = (
+            row
+            for row in records.rows(folders["artifacts"])
+            if (row.get("name"), row.get("digest")) == (artifact, digest)
+        )
         if row := next(of_name, None):
             return _type_and_name("artifacts", run, row)
     for folder, path in folders.items():
@@ -70,7 +82,9 @@ _SUFFIXES = {
 
 
 def sharded_of(rows: Iterable[Row]) -> list[str]:
-    """The manifests among a run's checkpoints, the newest first: of it a run that goes on asks for the parts."""
+    """The manifests among a run's checkpoints, the newest first: of it a run that goes on asks for the
+    parts.
+    """
     return [str(row["digest"]) for row in rows if row.get("sharded")][::-1]
 
 

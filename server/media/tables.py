@@ -1,4 +1,6 @@
-"""Rows of the tables that runs log, as JSON has them: however large a table is, a page asks for some lines of it."""
+"""Rows of the tables that runs log, as JSON has them: however large a table is, a page asks for some lines of
+it.
+"""
 
 import json
 from typing import Any
@@ -8,7 +10,8 @@ from halving.errors import InvalidInput
 from halving.query.plain_json import jsonable
 from halving.store.store import blob_name
 
-MOST_ROWS, MOST_COLUMNS = 1_000, 100
+MOST_ROWS = 1_000
+MOST_COLUMNS = 100
 _MOST_LETTERS = 500  # of a value that is not a number
 _MOST_BYTES = 256 << 20  # of the row groups that hold the rows, unpacked
 _EXACT = 2**53  # what every reader of JSON has of integers
@@ -18,8 +21,9 @@ def table_rows(store: Store, digest: str, offset: int, limit: int) -> dict[str, 
     """Some rows of a Parquet file.
 
     Returns:
-        ``columns`` (name and type, the first hundred), ``rows`` (a list for each, with a value for each column), ``total`` rows and
-        ``total_columns``. Numbers are numbers; what JSON has no form for is text, cut where it is long.
+        ``columns`` (name and type, the first hundred), ``rows`` (a list for each, with a value for each
+        column), ``total`` rows and ``total_columns``. Numbers are numbers; what JSON has no form for is text,
+        cut where it is long.
 
     Raises:
         InvalidInput: it is no Parquet file, or its rows are too large to be read here.
@@ -32,14 +36,20 @@ def table_rows(store: Store, digest: str, offset: int, limit: int) -> dict[str, 
     with store.open_file(blob_name(digest)) as source:
         try:
             file = pq.ParquetFile(source)
-            schema, metadata = file.schema_arrow, file.metadata
+            schema = file.schema_arrow
+            metadata = file.metadata
             names = schema.names[:MOST_COLUMNS]
             groups, skipped = _groups(metadata, offset, limit)
             rows = _rows(file, groups, names, skipped, limit)
         except pa.ArrowException as error:
             raise InvalidInput(f"{digest} cannot be read as a table: {error}") from None
         columns = [{"name": name, "type": str(schema.field(place).type)} for place, name in enumerate(names)]
-        return {"columns": columns, "rows": rows, "total": metadata.num_rows, "total_columns": len(schema.names)}
+        return {
+            "columns": columns,
+            "rows": rows,
+            "total": metadata.num_rows,
+            "total_columns": len(schema.names),
+        }
 
 
 def _groups(metadata: Any, offset: int, limit: int) -> tuple[list[int], int]:
@@ -55,7 +65,8 @@ def _groups(metadata: Any, offset: int, limit: int) -> tuple[list[int], int]:
         before += group.num_rows
     if size > _MOST_BYTES:
         raise InvalidInput(
-            f"the table's rows from {offset} on take {size >> 20} MiB together, and at most {_MOST_BYTES >> 20} are shown: download it"
+            f"the table's rows from {offset} on take {size >> 20} MiB together, and at most "
+            f"{_MOST_BYTES >> 20} are shown: download it"
         )
     return groups, skipped
 
@@ -67,7 +78,12 @@ def _rows(file: Any, groups: list[int], names: list[str], skipped: int, limit: i
     for batch in file.iter_batches(batch_size=MOST_ROWS, row_groups=groups, columns=names):
         wanted = batch.slice(min(skipped, len(batch)), limit - len(found))
         skipped = max(0, skipped - len(batch))
-        found += [list(row) for row in zip(*([_value(each) for each in column.to_pylist()] for column in wanted.columns), strict=True)]
+        found += [
+            list(row)
+            for row in zip(
+                *([_value(each) for each in column.to_pylist()] for column in wanted.columns), strict=True
+            )
+        ]
         if len(found) >= limit:
             break
     return found
@@ -78,5 +94,11 @@ def _value(value: Any) -> Any:
         return jsonable(value)
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
-    text = value if isinstance(value, str) else json.dumps(jsonable(value), default=str) if isinstance(value, (list, dict)) else str(value)
+    text = (
+        value
+        if isinstance(value, str)
+        else json.dumps(jsonable(value), default=str)
+        if isinstance(value, (list, dict))
+        else str(value)
+    )
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"

@@ -1,4 +1,6 @@
-"""Artifacts: their lists, and the proxy through which clients read and write them without the store's credentials."""
+"""Artifacts: their lists, and the proxy through which clients read and write them without the store's
+credentials.
+"""
 
 import mimetypes
 import re
@@ -28,7 +30,8 @@ from server.mlflow.logged_models import FOLDER
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
-_VERSIONS, _CHECKPOINT = "registered-models/", "checkpoint"
+_VERSIONS = "registered-models/"
+_CHECKPOINT = "checkpoint"
 _DIGITS = 10  # with as many a number may not fit into the catalog
 _OWNED = re.compile(
     r"(?P<root>(?:(?P<before>.+?)/)??(?:(?P<run>[0-9a-f]{32})|models/(?P<model>m-[0-9a-f]{32}))/artifacts)(?:/(?P<path>.*))?"
@@ -124,7 +127,9 @@ async def get(call: Call, address: str) -> Response:
 
 
 async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
-    """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written nothing."""
+    """Keep a body as it comes, whole or not at all: a client that leaves in the middle has written
+    nothing.
+    """
     await run_in_threadpool(check, call, address)  # before many bytes are taken
     async with body_file(request) as (file, digest):
         await call.state.ingest_threads.run(put_file, call, address, file, digest)
@@ -145,7 +150,8 @@ def delete(call: Call, address: str) -> dict[str, Any]:
 
 def put_file(call: Call, address: str, file: Path, digest: str) -> None:
     """Make a local file the content at an address; ``digest`` is its own."""
-    store, size = call.state.store, file.stat().st_size
+    store = call.state.store
+    size = file.stat().st_size
     store.put_hashed_blob(file, digest)
     with call.state.catalog.write(exclusive=_OWNED.fullmatch(address) is None) as session:
         found, path = _written(call, session, address, lock=True)
@@ -171,11 +177,14 @@ def _written(call: Call, session: Session, address: str, *, lock: bool = False) 
     return found
 
 
-def _named(call: Call, session: Session, address: str, *, lock: bool = False, deleted: bool = True) -> tuple[Tracked, str]:
+def _named(
+    call: Call, session: Session, address: str, *, lock: bool = False, deleted: bool = True
+) -> tuple[Tracked, str]:
     """The run and the path in it that an address means.
 
-    Below the location of a run's experiment these are ``RUN/artifacts/PATH`` and ``models/MODEL/artifacts/PATH``. What has not this form is
-    free, and in a run of its own; the empty address is the folder of all that is free.
+    Below the location of a run's experiment these are ``RUN/artifacts/PATH`` and
+    ``models/MODEL/artifacts/PATH``. What has not this form is free, and in a run of its own; the empty
+    address is the folder of all that is free.
 
     The path in a run may be written in any way that stays in it, ``./a`` or ``deep/../a``; all else is plain.
 
@@ -186,15 +195,18 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False, de
     if address:
         artifacts.check_path(address if parsed is None else parsed["root"])
     if parsed is None:
-        if f"{address}/".startswith(_VERSIONS) or _ID.search(address):  # the way out of a run's artifacts leads nowhere
+        if f"{address}/".startswith(_VERSIONS) or _ID.search(address):
+            # the way out of a run's artifacts leads nowhere
             raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
         found = free_run(session, lock=lock)
         call.check(found.project, f"artifact {address!r}")
         return found, address
     path = artifacts.normal_path(parsed["path"] or "")
-    run, below = parsed["run"], ""
+    run = parsed["run"]
+    below = ""
     if model := parsed["model"]:
-        run, below = find_model(session, model, deleted=deleted).run, f"{FOLDER}/{model}/"
+        run = find_model(session, model, deleted=deleted).run
+        below = f"{FOLDER}/{model}/"
     found = find_run(session, run, lock=lock)
     place = urlsplit(found.artifacts)
     if place.scheme != "mlflow-artifacts" or place.path.strip("/") != (parsed["before"] or ""):
@@ -204,12 +216,18 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False, de
 
 
 def _checkpoint(call: Call, session: Session, address: str) -> str:
-    """The digest of the checkpoint of a sweep's winner: ``registered-models/MODEL/NUMBER``, and ``/checkpoint``."""
+    """The digest of the checkpoint of a sweep's winner: ``registered-models/MODEL/NUMBER``, and
+    ``/checkpoint``.
+    """
     artifacts.check_path(address)
     model, _, rest = address.removeprefix(_VERSIONS).partition("/")
     number, _, name = rest.partition("/")
     call.check(model, f"model {model!r}")
-    row = find_version(session, model, int(number)) if number.isdecimal() and len(number) < _DIGITS and name in ("", _CHECKPOINT) else None
+    row = (
+        find_version(session, model, int(number))
+        if number.isdecimal() and len(number) < _DIGITS and name in ("", _CHECKPOINT)
+        else None
+    )
     if row is None or row.checkpoint is None:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No such artifact: {address!r}")
     return row.checkpoint
@@ -229,7 +247,11 @@ async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 def _media_type(name: str) -> str:
     _, dot, extension = name.lstrip(".").rpartition(".")
-    return "text/plain" if (extension if dot else name) in _TEXTS else mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return (
+        "text/plain"
+        if (extension if dot else name) in _TEXTS
+        else mimetypes.guess_type(name)[0] or "application/octet-stream"
+    )
 
 
 def _disposition(name: str) -> str:
@@ -241,4 +263,6 @@ def _disposition(name: str) -> str:
 
 
 def _file(path: str, size: int | None) -> dict[str, Any]:
-    return {"path": path, "is_dir": True} if size is None else {"path": path, "is_dir": False, "file_size": size}
+    return (
+        {"path": path, "is_dir": True} if size is None else {"path": path, "is_dir": False, "file_size": size}
+    )

@@ -1,4 +1,6 @@
-"""One request to MLflow's API: who asks, its fields, and what is refused of them, in the words of MLflow's own server."""
+"""One request to MLflow's API: who asks, its fields, and what is refused of them, in the words of MLflow's
+own server.
+"""
 
 import json
 import posixpath
@@ -15,17 +17,26 @@ from server.identity.caller import Caller
 from server.mlflow.refusals import Refused
 from server.state import State
 
-LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6_000, 8_000  # characters
+# characters
+LONGEST_KEY = 250
+LONGEST_PARAM = 6_000
+LONGEST_TAG = 8_000
 _LATEST = 253_402_300_799_999  # ms: the end of the year 9999, after which no calendar goes
 _SEE = "See the API docs for more information about request parameters."
 _KEY = re.compile(r"[/\w.\- :]*")
-_KEYS = "Names may only contain alphanumerics, underscores (_), dashes (-), periods (.), spaces ( ), colon(:) and slashes (/)."
+_KEYS = (
+    "Names may only contain alphanumerics, underscores (_), dashes (-), periods (.), spaces ( ), colon(:) "
+    "and slashes (/)."
+)
 _INTEGERS = 2**63
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request. Its methods raise :class:`Refused` with ``INVALID_PARAMETER_VALUE`` where a field is not accepted."""
+    """A request.
+
+    Its methods raise :class:`Refused` with ``INVALID_PARAMETER_VALUE`` where a field is not accepted.
+    """
 
     state: State
     caller: Caller
@@ -113,7 +124,10 @@ def experiment_number(value: Any) -> int:
     try:
         found = int(value)
     except (ValueError, TypeError, OverflowError):
-        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid experiment ID '{value}'. Experiment ID must be a valid integer.") from None
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"Invalid experiment ID '{value}'. Experiment ID must be a valid integer.",
+        ) from None
     if not -_INTEGERS <= found < _INTEGERS:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No Experiment with id={value} exists")
     return found
@@ -126,7 +140,9 @@ def missing(name: str) -> Refused:
 def invalid(name: str, value: Any, hint: str = "") -> Refused:
     shown = json.dumps(value, default=str)[:200]
     hint = hint or f"Hint: Value was of type '{type(value).__name__}'. {_SEE}"
-    return Refused("INVALID_PARAMETER_VALUE", f"Invalid value {shown} for parameter '{name}' supplied: {hint}")
+    return Refused(
+        "INVALID_PARAMETER_VALUE", f"Invalid value {shown} for parameter '{name}' supplied: {hint}"
+    )
 
 
 def too_long(name: str, most: int) -> Refused:
@@ -166,7 +182,8 @@ def key(name: str, value: Any) -> str:
         raise invalid(
             name,
             found,
-            "Names may be treated as files in certain cases, and must not resolve to other names when treated as such. "
+            "Names may be treated as files in certain cases, and must not resolve to other names when "
+            "treated as such. "
             f"This name would resolve to {plain!r}",
         )
     if len(found) > LONGEST_KEY:
@@ -177,17 +194,17 @@ def key(name: str, value: Any) -> str:
 def param(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A param's key and value; of a long value its beginning, as MLflow's server keeps it."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", "" if item.get("value") is None else item["value"])[
-        :LONGEST_PARAM
-    ]
+    return key(f"{before}key", item.get("key")), checked_text(
+        f"{before}value", "" if item.get("value") is None else item["value"]
+    )[:LONGEST_PARAM]
 
 
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value; of a long value its beginning, as MLflow's server keeps it."""
     before = f"{path}." if path else ""
-    return key(f"{before}key", item.get("key")), checked_text(f"{before}value", "" if item.get("value") is None else item["value"])[
-        :LONGEST_TAG
-    ]
+    return key(f"{before}key", item.get("key")), checked_text(
+        f"{before}value", "" if item.get("value") is None else item["value"]
+    )[:LONGEST_TAG]
 
 
 def time_of(name: str, value: Any) -> int:
@@ -196,7 +213,11 @@ def time_of(name: str, value: Any) -> int:
         raise missing(name)
     found = integer(name, value, 0)
     if not 0 <= found <= _LATEST:
-        raise invalid(name, found, f"Timestamp must be a nonnegative long (64-bit integer), at most {_LATEST}: ms since 1970")
+        raise invalid(
+            name,
+            found,
+            f"Timestamp must be a nonnegative long (64-bit integer), at most {_LATEST}: ms since 1970",
+        )
     return found
 
 
@@ -221,6 +242,7 @@ def at_most(what: str, most: int, items: Sequence[object]) -> None:
     if len(items) > most:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"A batch logging request can contain at most {most} {what}. Got {len(items)} {what}. Please split up {what} across multiple "
+            f"A batch logging request can contain at most {most} {what}. Got {len(items)} {what}. Please "
+            f"split up {what} across multiple "
             "requests and try again.",
         )

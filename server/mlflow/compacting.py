@@ -14,7 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 def compact_soon(store: Store, project: str, run: str) -> None:
-    """Compact a run in a thread, one run at a time; one that waits already waits once. What fails is tried with the run's next points."""
+    """Compact a run in a thread, one run at a time; one that waits already waits once.
+
+    What fails is tried with the run's next points.
+    """
     key = (store.root, project, run)
     with _lock:
         if key in _waiting:

@@ -9,18 +9,24 @@ from resources.catalog import ExperimentRow, TrackedRunRow
 from server.mlflow.call import Call, experiment_number
 from server.mlflow.refusals import Refused
 
-_MOST_EXPERIMENTS, _MOST = 20, 1_000
+_MOST_EXPERIMENTS = 20
+_MOST = 1_000
 _CONTEXT = "mlflow.data.context"
 
 
 def search(call: Call) -> dict[str, Any]:
-    """The datasets of experiments, each with what it was used for, once; at most a thousand, as MLflow's server gives."""
+    """The datasets of experiments, each with what it was used for, once; at most a thousand, as MLflow's
+    server gives.
+    """
     wanted = [experiment_number(one) for one in call.items("experiment_ids")]
     if not wanted:
-        raise Refused("INVALID_PARAMETER_VALUE", "SearchDatasets request must specify at least one experiment_id.")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", "SearchDatasets request must specify at least one experiment_id."
+        )
     if len(wanted) > _MOST_EXPERIMENTS:
         message = (
-            f"SearchDatasets request cannot specify more than {_MOST_EXPERIMENTS} experiment_ids. Received {len(wanted)} experiment_ids."
+            f"SearchDatasets request cannot specify more than {_MOST_EXPERIMENTS} experiment_ids. Received "
+            f"{len(wanted)} experiment_ids."
         )
         raise Refused("INVALID_PARAMETER_VALUE", message)
     with call.state.catalog.read() as session:
@@ -29,11 +35,19 @@ def search(call: Call) -> dict[str, Any]:
         query = select(TrackedRunRow.experiment, TrackedRunRow.inputs).where(
             TrackedRunRow.experiment.in_(visible), TrackedRunRow.inputs != "[]"
         )
-        inputs = [(experiment, one) for experiment, text in session.execute(query.distinct()) for one in json.loads(text)]
+        inputs = [
+            (experiment, one)
+            for experiment, text in session.execute(query.distinct())
+            for one in json.loads(text)
+        ]
     found = {}
     for experiment, one in inputs:
         context = next((tag["value"] for tag in one.get("tags", []) if tag["key"] == _CONTEXT), None)
-        summary = {"experiment_id": str(experiment), "name": one["dataset"]["name"], "digest": one["dataset"]["digest"]}
+        summary = {
+            "experiment_id": str(experiment),
+            "name": one["dataset"]["name"],
+            "digest": one["dataset"]["digest"],
+        }
         if context is not None:
             summary["context"] = context
         found[tuple(summary.values())] = summary

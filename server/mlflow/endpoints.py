@@ -28,7 +28,8 @@ class Endpoint(NamedTuple):
 
     Attributes:
         answer: gives a message, or its JSON.
-        audited: whether the audit has each call. What training code logs many times a second is in the run's own files.
+        audited: whether the audit has each call. What training code logs many times a second is in the run's
+            own files.
         publishes: whether it changes what the store says of models.
         looks: whether it asks the catalog about many runs, and so takes turns with other questions.
         about: for the table in the documentation.
@@ -44,22 +45,32 @@ class Endpoint(NamedTuple):
 _PRESIGNED = "artifacts go through the server: clients need none of the store's credentials"
 
 ENDPOINTS: dict[tuple[str, str], Endpoint] = {
-    ("POST", "experiments/create"): Endpoint(experiments.create, audited=True, about="an experiment is a project"),
+    ("POST", "experiments/create"): Endpoint(
+        experiments.create, audited=True, about="an experiment is a project"
+    ),
     ("GET", "experiments/get"): Endpoint(experiments.get),
     ("GET", "experiments/get-by-name"): Endpoint(experiments.get_by_name),
     ("GET", "experiments/search"): Endpoint(experiments.search),
     ("POST", "experiments/search"): Endpoint(experiments.search),
-    ("POST", "experiments/search-datasets"): Endpoint(datasets.search, looks=True, about="those that runs have logged"),
-    ("POST", "experiments/update"): Endpoint(experiments.update, audited=True, about="the name; the project stays"),
+    ("POST", "experiments/search-datasets"): Endpoint(
+        datasets.search, looks=True, about="those that runs have logged"
+    ),
+    ("POST", "experiments/update"): Endpoint(
+        experiments.update, audited=True, about="the name; the project stays"
+    ),
     ("POST", "experiments/delete"): Endpoint(
-        experiments.delete, audited=True, about="with its runs, into the trash (the shipped policy removes them after 30 days)"
+        experiments.delete,
+        audited=True,
+        about="with its runs, into the trash (the shipped policy removes them after 30 days)",
     ),
     ("POST", "experiments/restore"): Endpoint(experiments.restore, audited=True),
     ("POST", "experiments/set-experiment-tag"): Endpoint(experiments.set_tag, audited=True),
     ("POST", "experiments/delete-experiment-tag"): Endpoint(experiments.delete_tag, audited=True),
     ("POST", "runs/create"): Endpoint(runs.create),
     ("GET", "runs/get"): Endpoint(runs.get),
-    ("POST", "runs/update"): Endpoint(runs.update, about="one that runs again after its end begins another attempt"),
+    ("POST", "runs/update"): Endpoint(
+        runs.update, about="one that runs again after its end begins another attempt"
+    ),
     ("POST", "runs/delete"): Endpoint(runs.delete, audited=True),
     ("POST", "runs/restore"): Endpoint(runs.restore, audited=True),
     ("POST", "runs/search"): Endpoint(search.search, looks=True),
@@ -67,7 +78,9 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "runs/log-metric"): Endpoint(recording.log_metric),
     ("POST", "runs/log-parameter"): Endpoint(recording.log_parameter),
     ("POST", "runs/log-inputs"): Endpoint(recording.log_inputs, about="datasets and models"),
-    ("POST", "runs/log-model"): Endpoint(recording.log_model, about="by MLflow 2: noted in a tag; MLflow 3 sends logged models"),
+    ("POST", "runs/log-model"): Endpoint(
+        recording.log_model, about="by MLflow 2: noted in a tag; MLflow 3 sends logged models"
+    ),
     ("POST", "runs/set-tag"): Endpoint(recording.set_tag),
     ("POST", "runs/delete-tag"): Endpoint(recording.delete_tag),
     ("GET", "metrics/get-history"): Endpoint(history.get_history, about="until retention drops the points"),
@@ -78,7 +91,9 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "logged-models/search"): Endpoint(model_search.search, about="clauses joined by AND"),
     ("GET", "logged-models/{model_id}"): Endpoint(logged_models.get),
     ("PATCH", "logged-models/{model_id}"): Endpoint(logged_models.finalize),
-    ("DELETE", "logged-models/{model_id}"): Endpoint(logged_models.delete, audited=True, about="its files stay"),
+    ("DELETE", "logged-models/{model_id}"): Endpoint(
+        logged_models.delete, audited=True, about="its files stay"
+    ),
     ("POST", "logged-models/{model_id}/params"): Endpoint(logged_models.log_params),
     ("PATCH", "logged-models/{model_id}/tags"): Endpoint(logged_models.set_tags),
     ("DELETE", "logged-models/{model_id}/tags/{tag_key}"): Endpoint(logged_models.delete_tag),
@@ -86,27 +101,45 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "registered-models/create"): Endpoint(registered_models.create, audited=True, publishes=True),
     ("GET", "registered-models/get"): Endpoint(registered_models.get),
     ("GET", "registered-models/search"): Endpoint(registry_search.search_models),
-    ("PATCH", "registered-models/update"): Endpoint(registered_models.update, audited=True, publishes=True, about="the description"),
-    ("POST", "registered-models/rename"): Endpoint(registered_models.rename, audited=True, publishes=True, about="not a sweep's"),
-    ("DELETE", "registered-models/delete"): Endpoint(registered_models.delete, audited=True, publishes=True, about="not a sweep's"),
+    ("PATCH", "registered-models/update"): Endpoint(
+        registered_models.update, audited=True, publishes=True, about="the description"
+    ),
+    ("POST", "registered-models/rename"): Endpoint(
+        registered_models.rename, audited=True, publishes=True, about="not a sweep's"
+    ),
+    ("DELETE", "registered-models/delete"): Endpoint(
+        registered_models.delete, audited=True, publishes=True, about="not a sweep's"
+    ),
     ("GET", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
     ("POST", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
     ("POST", "registered-models/set-tag"): Endpoint(registered_models.set_tag, audited=True, publishes=True),
-    ("DELETE", "registered-models/delete-tag"): Endpoint(registered_models.delete_tag, audited=True, publishes=True),
-    ("POST", "registered-models/alias"): Endpoint(registered_models.set_alias, audited=True, publishes=True, about="`champion` promotes"),
-    ("DELETE", "registered-models/alias"): Endpoint(registered_models.delete_alias, audited=True, publishes=True),
+    ("DELETE", "registered-models/delete-tag"): Endpoint(
+        registered_models.delete_tag, audited=True, publishes=True
+    ),
+    ("POST", "registered-models/alias"): Endpoint(
+        registered_models.set_alias, audited=True, publishes=True, about="`champion` promotes"
+    ),
+    ("DELETE", "registered-models/alias"): Endpoint(
+        registered_models.delete_alias, audited=True, publishes=True
+    ),
     ("GET", "registered-models/alias"): Endpoint(registered_models.get_by_alias),
     ("POST", "model-versions/create"): Endpoint(model_versions.create, audited=True, publishes=True),
     ("GET", "model-versions/get"): Endpoint(model_versions.get),
     ("GET", "model-versions/search"): Endpoint(registry_search.search_versions),
-    ("PATCH", "model-versions/update"): Endpoint(model_versions.update, audited=True, publishes=True, about="the description"),
+    ("PATCH", "model-versions/update"): Endpoint(
+        model_versions.update, audited=True, publishes=True, about="the description"
+    ),
     ("POST", "model-versions/transition-stage"): Endpoint(
         model_versions.transition_stage, audited=True, publishes=True, about="Production is our champion"
     ),
-    ("DELETE", "model-versions/delete"): Endpoint(model_versions.delete, audited=True, publishes=True, about="not a sweep's"),
+    ("DELETE", "model-versions/delete"): Endpoint(
+        model_versions.delete, audited=True, publishes=True, about="not a sweep's"
+    ),
     ("GET", "model-versions/get-download-uri"): Endpoint(model_versions.get_download_uri),
     ("POST", "model-versions/set-tag"): Endpoint(model_versions.set_tag, audited=True, publishes=True),
-    ("DELETE", "model-versions/delete-tag"): Endpoint(model_versions.delete_tag, audited=True, publishes=True),
+    ("DELETE", "model-versions/delete-tag"): Endpoint(
+        model_versions.delete_tag, audited=True, publishes=True
+    ),
 }
 """By method and path below ``/api/2.0/mlflow/``."""
 
@@ -119,7 +152,9 @@ PROXY: dict[tuple[str, str], str] = {
     ("POST", "mpu/complete/<path:artifact_path>"): "upload in parts",
     ("POST", "mpu/abort/<path:artifact_path>"): "upload in parts",
 }
-"""Of the proxy of artifacts, below ``/api/2.0/mlflow-artifacts/``: they are routes, because their bodies are streams."""
+"""Of the proxy of artifacts, below ``/api/2.0/mlflow-artifacts/``: they are routes, because their bodies are
+streams.
+"""
 
 PAGE: dict[tuple[str, str], Endpoint] = {
     ("GET", "metrics/get-history-bulk"): Endpoint(history.get_history_bulk),
@@ -164,6 +199,8 @@ def find_endpoint(method: str, path: str) -> tuple[Endpoint | None, dict[str, st
 
 
 def reason_of(path: str) -> str | None:
-    """Why MLflow's endpoint is not answered; None where MLflow has no such endpoint, as far as is known here."""
+    """Why MLflow's endpoint is not answered; None where MLflow has no such endpoint, as far as is known
+    here.
+    """
     found = [begin for begin in REASONS if path.startswith(begin)]
     return REASONS[max(found, key=len)] if found else None

@@ -19,7 +19,9 @@ from server.mlflow.forms import experiment_form
 from server.mlflow.grammar import its_errors, search_utils
 from server.mlflow.refusals import Refused, check_host
 
-_LONGEST_NAME, _LONGEST_TAG, _LONGEST_LOCATION = 500, 20_000, 2_048
+_LONGEST_NAME = 500
+_LONGEST_TAG = 20_000
+_LONGEST_LOCATION = 2_048
 _MOST = 50_000
 _HERE = "mlflow-artifacts:"
 
@@ -55,15 +57,19 @@ def get_by_name(call: Call) -> dict[str, Any]:
 
 
 def search(call: Call) -> dict[str, Any]:
-    count, begins = pages.size(call, 1_000, _MOST), pages.offset(call)
+    count = pages.size(call, 1_000, _MOST)
+    begins = pages.offset(call)
     chosen = pages.stages(call, "view_type")
     with call.state.catalog.read() as session:
         rows = [row for row in experiments.list_experiments(session, chosen) if call.caller.sees(row.project)]
-    given, orders = call.maybe_text("filter"), call.texts("order_by")
+    given = call.maybe_text("filter")
+    orders = call.texts("order_by")
     if given or orders:
         utils = search_utils("SearchExperimentsUtils")
         with its_errors():
-            found = utils.sort(utils.filter([_Searched(row) for row in rows], given), orders or ["creation_time DESC"])
+            found = utils.sort(
+                utils.filter([_Searched(row) for row in rows], given), orders or ["creation_time DESC"]
+            )
         rows = [one.row for one in found]
     shown, following = pages.page(rows, begins, count)
     return {**({"experiments": [experiment_form(row) for row in shown]} if shown else {}), **following}
@@ -71,7 +77,8 @@ def search(call: Call) -> dict[str, Any]:
 
 def update(call: Call) -> dict[str, Any]:
     name = _name(call, "new_name")
-    call.check(experiments.project_like(name), f"experiment {name!r}")  # else it would take a name from those who see that project
+    # else it would take a name from those who see that project
+    call.check(experiments.project_like(name), f"experiment {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
         experiments.rename_experiment(session, seen(call, session, call.experiment(), lock=True), name)
         call.audited(session)
@@ -102,7 +109,9 @@ def delete_tag(call: Call) -> dict[str, Any]:
         row = seen(call, session, call.experiment(), lock=True)
         experiments.check_active(row)
         if key not in row.tags:
-            raise Refused("RESOURCE_DOES_NOT_EXIST", f"No tag with name: {key} in experiment with id {row.id}")
+            raise Refused(
+                "RESOURCE_DOES_NOT_EXIST", f"No tag with name: {key} in experiment with id {row.id}"
+            )
         row.tags = {name: value for name, value in row.tags.items() if name != key}
         call.audited(session)
     return {}
@@ -120,12 +129,17 @@ class _Searched:
 
     def __init__(self, row: ExperimentRow) -> None:
         self.row = row
-        self.name, self.experiment_id, self.tags = row.name, str(row.id), row.tags
-        self.creation_time, self.last_update_time = row.created, row.updated
+        self.name = row.name
+        self.experiment_id = str(row.id)
+        self.tags = row.tags
+        self.creation_time = row.created
+        self.last_update_time = row.updated
 
 
 def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
-    """Its runs first, in transactions of their own: who was killed in between begins again, and the store never says otherwise."""
+    """Its runs first, in transactions of their own: who was killed in between begins again, and the store
+    never says otherwise.
+    """
     with call.state.catalog.read() as session:
         row = seen(call, session, call.experiment())
         experiments.check_stage(row, stage)
@@ -153,19 +167,29 @@ def _check_location(location: str) -> None:
     if parsed.fragment or parsed.params or "#" in location:
         raise Refused("INVALID_PARAMETER_VALUE", "'artifact_location' URL can't include fragments or params.")
     if len(location) > _LONGEST_LOCATION:
-        message = f"Invalid artifact path length. The length of the artifact path cannot be greater than {_LONGEST_LOCATION} characters."
+        message = (
+            "Invalid artifact path length. The length of the artifact path cannot be greater than "
+            f"{_LONGEST_LOCATION} characters."
+        )
         raise Refused("INVALID_PARAMETER_VALUE", message)
     check_host(location, "artifact_location")
     if parsed.scheme == "runs":
-        raise Refused("INVALID_PARAMETER_VALUE", f"Artifact location cannot be a runs:/ URI. Given: '{location}'")
-    if parsed.scheme == "mlflow-artifacts" and (parsed.query or f"{parsed.path.strip('/')}/".startswith("registered-models/")):
-        raise Refused("INVALID_PARAMETER_VALUE", f"artifact_location {location!r} is not accepted: its path is not free")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"Artifact location cannot be a runs:/ URI. Given: '{location}'"
+        )
+    if parsed.scheme == "mlflow-artifacts" and (
+        parsed.query or f"{parsed.path.strip('/')}/".startswith("registered-models/")
+    ):
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"artifact_location {location!r} is not accepted: its path is not free"
+        )
     if parsed.scheme == "mlflow-artifacts" and parsed.path.strip("/"):
         artifacts.check_path(parsed.path.strip("/"))
 
 
 def _tag(item: dict[str, Any]) -> tuple[str, str]:
-    key, value = fields.key("key", item.get("key")), checked_text("value", "" if item.get("value") is None else item["value"])
+    key = fields.key("key", item.get("key"))
+    value = checked_text("value", "" if item.get("value") is None else item["value"])
     if len(value) > _LONGEST_TAG:
         raise too_long("value", _LONGEST_TAG)
     return key, value

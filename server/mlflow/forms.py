@@ -1,4 +1,6 @@
-"""MLflow's messages in JSON, as its server answers them: 64-bit integers are numbers, empty lists are left out."""
+"""MLflow's messages in JSON, as its server answers them: 64-bit integers are numbers, empty lists are left
+out.
+"""
 
 import json
 from typing import Any
@@ -6,7 +8,13 @@ from typing import Any
 from resources.catalog import ExperimentRow, TrackedRunRow
 from resources.tracking.experiments import ACTIVE, DELETED
 
-STATUSES = {"RUNNING": "running", "SCHEDULED": "scheduled", "FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
+STATUSES = {
+    "RUNNING": "running",
+    "SCHEDULED": "scheduled",
+    "FINISHED": "finished",
+    "FAILED": "failed",
+    "KILLED": "terminated",
+}
 """Of runs: ours by MLflow's, in the order of its enum, which counts from 1."""
 
 _THEIRS = {ours: theirs for theirs, ours in STATUSES.items()}
@@ -41,13 +49,18 @@ def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
         "start_time": row.started,
         **({"end_time": row.ended_at} if row.ended_at is not None else {}),
         "artifact_uri": artifact_uri(artifacts, row.id),
-        "lifecycle_stage": DELETED if row.stage == DELETED else ACTIVE,  # its clients do not know archived runs
+        # its clients do not know archived runs
+        "lifecycle_stage": DELETED if row.stage == DELETED else ACTIVE,
         "run_id": row.id,
     }
 
 
 def run_json(row: TrackedRunRow, artifacts: str) -> str:
-    """A run as JSON. What the row has as JSON is not read for it: that is the most of the work of an answer with a thousand runs."""
+    """A run as JSON.
+
+    What the row has as JSON is not read for it: that is the most of the work of an answer with a thousand
+    runs.
+    """
     data = _spliced(("metrics", row.metrics), ("params", row.params), ("tags", row.tags))
     inputs = _spliced(("dataset_inputs", row.inputs), ("model_inputs", row.model_inputs))
     outputs = _spliced(("model_outputs", row.outputs))

@@ -1,7 +1,8 @@
 """MLflow's own grammar of filters and orders, from its package.
 
-To import it takes seconds: its package imports all of MLflow's client, pandas among it. So that nobody waits for that, it is imported in a
-thread as soon as a client of MLflow's has asked for anything; servers that no such client uses do without its 80 MB.
+To import it takes seconds: its package imports all of MLflow's client, pandas among it. So that nobody waits
+for that, it is imported in a thread as soon as a client of MLflow's has asked for anything; servers that no
+such client uses do without its 80 MB.
 """
 
 import contextlib
@@ -16,7 +17,8 @@ from typing import Any
 from halving.errors import ExtraMissing
 from server.mlflow.refusals import Refused
 
-_importing = threading.Lock()  # of two threads that import one package in another order, Python gives one a half of it
+# of two threads that import one package in another order, Python gives one a half of it
+_importing = threading.Lock()
 _begun = threading.Event()
 
 
@@ -36,12 +38,14 @@ def search_utils(name: str) -> Any:
     with _imports():
         from mlflow.utils import search_utils as found
 
-        found._like, found._ilike = like, ilike
+        found._like = like
+        found._ilike = ilike
     return getattr(found, name)
 
 
 def model_comparisons(given: str) -> list[Any]:
-    """The comparisons of a filter of logged models (``entity.type``, ``entity.key``, ``op``, ``value``), which are joined by AND.
+    """The comparisons of a filter of logged models (``entity.type``, ``entity.key``, ``op``, ``value``),
+    which are joined by AND.
 
     Raises:
         ExtraMissing: MLflow's package is not installed.
@@ -52,15 +56,18 @@ def model_comparisons(given: str) -> list[Any]:
     try:
         with its_errors():
             found: list[Any] = parse_filter_string(given)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # of Python's own reader of numbers and tuples
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        # of Python's own reader of numbers and tuples
         raise Refused(
-            "INVALID_PARAMETER_VALUE", f"Invalid filter string: {given[:200]!r}. A value is neither a number nor a text."
+            "INVALID_PARAMETER_VALUE",
+            f"Invalid filter string: {given[:200]!r}. A value is neither a number nor a text.",
         ) from None
     return found
 
 
 def like(text: str, pattern: str) -> bool:
-    """Whether a text is ``LIKE`` a pattern, as MLflow's SQL stores have it: ``%`` and ``_`` stand for line breaks, too.
+    """Whether a text is ``LIKE`` a pattern, as MLflow's SQL stores have it: ``%`` and ``_`` stand for line
+    breaks, too.
 
     It takes a time of at most their lengths' product; the regular expression of MLflow's package hangs.
     """
@@ -68,7 +75,9 @@ def like(text: str, pattern: str) -> bool:
 
 
 def ilike(text: str, pattern: str) -> bool:
-    """:func:`like`, with A to Z as a to z, and no other letters: as :mod:`halving.query.run_filter` and MLflow's SQLite store have it."""
+    """:func:`like`, with A to Z as a to z, and no other letters: as :mod:`halving.query.run_filter` and
+    MLflow's SQLite store have it.
+    """
     return _is_like(text, pattern, re.IGNORECASE | re.ASCII)
 
 
@@ -91,7 +100,10 @@ def _imports() -> Iterator[None]:
         with _importing:
             yield
     except ImportError as error:
-        raise ExtraMissing(f"filters of MLflow need the package mlflow-skinny: pip install 'halving-platform[mlflow]' ({error})") from None
+        raise ExtraMissing(
+            "filters of MLflow need the package mlflow-skinny: pip install 'halving-platform[mlflow]' "
+            f"({error})"
+        ) from None
 
 
 def _is_like(text: str, pattern: str, flags: int) -> bool:
@@ -102,8 +114,9 @@ def _is_like(text: str, pattern: str, flags: int) -> bool:
 
 @lru_cache(8)
 def _expression(pattern: str, flags: int) -> re.Pattern[str]:
-    """A pattern as a regular expression, in which each part is where it is found first: no other place is tried for it, since what follows
-    has never less room behind the first."""
+    """A pattern as a regular expression, in which each part is where it is found first: no other place is
+    tried for it, since what follows has never less room behind the first.
+    """
     first, *others = [re.escape(part).replace("_", ".") for part in pattern.split("%")]
     *before, last = [first, *(f".*?{part}" for part in others)]
     last += "" if pattern.endswith("%") else r"\Z"

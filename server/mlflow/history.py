@@ -15,30 +15,45 @@ from server.mlflow.call import Call, invalid, missing
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
-_MOST, _MOST_AT_ONCE = 50_000, 250_000  # values in a page: that a client may ask for, and where it asks for no pages
-_MOST_RUNS, _MOST_EACH, _MOST_BULK = 100, 2_500, 25_000
+# values in a page: that a client may ask for, and where it asks for no pages
+_MOST = 50_000
+_MOST_AT_ONCE = 250_000
+_MOST_RUNS = 100
+_MOST_EACH = 2_500
+_MOST_BULK = 25_000
 
 
 def get_history(call: Call) -> dict[str, Any]:
-    """All values of a metric of a run, the earliest first; one that was sent again is there once, as in MLflow."""
+    """All values of a metric of a run, the earliest first; one that was sent again is there once, as in
+    MLflow.
+    """
     metric = call.text("metric_key")
     with call.state.catalog.read() as session:
         found = seen(call, session)
     paged = call.fields.get("max_results") not in (None, "")
-    count, begins = pages.size(call, _MOST, _MOST) if paged else _MOST_AT_ONCE, pages.offset(call)
+    count = pages.size(call, _MOST, _MOST) if paged else _MOST_AT_ONCE
+    begins = pages.offset(call)
     points = _in_order(_points(call, found, metric))
-    following = {"next_page_token": pages.token_of(begins + count)} if begins + count < len(points.step) else {}
+    following = (
+        {"next_page_token": pages.token_of(begins + count)} if begins + count < len(points.step) else {}
+    )
     metrics = [_metric(metric, *one) for one in _values(points.take(slice(begins, begins + count)))]
     return {**({"metrics": metrics} if metrics else {}), **following}
 
 
 def get_history_bulk(call: Call) -> dict[str, Any]:
     """The first values of a metric of several runs."""
-    metric, names = call.maybe_text("metric_key"), call.texts("run_id")
+    metric = call.maybe_text("metric_key")
+    names = call.texts("run_id")
     if not names:
-        raise Refused("INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify at least one run_id.")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify at least one run_id."
+        )
     if len(names) > _MOST_RUNS:
-        message = f"GetMetricHistoryBulk request cannot specify more than {_MOST_RUNS} run_ids. Received {len(names)} run_ids."
+        message = (
+            f"GetMetricHistoryBulk request cannot specify more than {_MOST_RUNS} run_ids. Received "
+            f"{len(names)} run_ids."
+        )
         raise Refused("INVALID_PARAMETER_VALUE", message)
     if metric is None:
         raise Refused("INVALID_PARAMETER_VALUE", "GetMetricHistoryBulk request must specify a metric_key.")
@@ -55,19 +70,29 @@ def get_history_bulk(call: Call) -> dict[str, Any]:
 
 
 def get_history_bulk_interval(call: Call) -> dict[str, Any]:
-    """A metric of several runs, of each no more than so many values, evenly drawn; those of an unknown run are none."""
-    metric, names = call.text("metric_key"), call.texts("run_ids")
+    """A metric of several runs, of each no more than so many values, evenly drawn; those of an unknown run
+    are none.
+    """
+    metric = call.text("metric_key")
+    names = call.texts("run_ids")
     if not names:
         raise missing("run_ids")
     if len(names) > _MOST_RUNS:
-        message = f"GetMetricHistoryBulkInterval request must specify at most {_MOST_RUNS} run_ids. Received {len(names)} run_ids."
+        message = (
+            f"GetMetricHistoryBulkInterval request must specify at most {_MOST_RUNS} run_ids. Received "
+            f"{len(names)} run_ids."
+        )
         raise Refused("INVALID_PARAMETER_VALUE", message)
     count = call.number("max_results", _MOST_EACH)
     if not 1 <= count <= _MOST_EACH:
         raise invalid("max_results", count, f"max_results must be between 1 and {_MOST_EACH}.")
-    first, last = call.maybe_number("start_step"), call.maybe_number("end_step")
+    first = call.maybe_number("start_step")
+    last = call.maybe_number("end_step")
     if (first is None) != (last is None):
-        raise Refused("INVALID_PARAMETER_VALUE", "If either start step or end step are specified, both must be specified.")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            "If either start step or end step are specified, both must be specified.",
+        )
     if first is not None and last is not None and first > last:
         message = f"end_step must be greater than start_step. Found start_step={first} and end_step={last}."
         raise Refused("INVALID_PARAMETER_VALUE", message)
@@ -77,12 +102,17 @@ def get_history_bulk_interval(call: Call) -> dict[str, Any]:
         points = points.take(np.lexsort((points.value, points.time, points.step)))
         if first is not None:
             points = points.take((points.step >= first) & (points.step <= last))
-        found += [{**_metric(metric, *value), "run_id": run.row.id} for value in _values(points.take(_sampled(len(points.step), count)))]
+        found += [
+            {**_metric(metric, *value), "run_id": run.row.id}
+            for value in _values(points.take(_sampled(len(points.step), count)))
+        ]
     return {"metrics": found} if found else {}
 
 
 def _sampled(length: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The places of ``count`` values out of so many: the first of each of ``count`` parts, as SQL's NTILE makes them, and the last."""
+    """The places of ``count`` values out of so many: the first of each of ``count`` parts, as SQL's NTILE
+    makes them, and the last.
+    """
     if length <= count:
         return np.arange(length)
     size, larger = divmod(length, count)
@@ -103,7 +133,8 @@ def _seen_runs(call: Call, names: list[str]) -> list[Tracked]:
 def _in_order(points: Points) -> Points:
     """The earliest first, each once."""
     points = points.take(np.lexsort((points.value, points.step, points.time)))
-    before, after = points.take(slice(None, -1)), points.take(slice(1, None))
+    before = points.take(slice(None, -1))
+    after = points.take(slice(1, None))
     same_value = (before.value == after.value) | (np.isnan(before.value) & np.isnan(after.value))
     again = (before.time == after.time) & (before.step == after.step) & same_value
     return points.take(np.concatenate([[True], ~again])) if len(again) else points
@@ -116,8 +147,12 @@ def _values(points: Points) -> Iterable[tuple[int, int, float]]:
 
 def _points(call: Call, run: Tracked, metric: str) -> Points:
     if metric not in of_items(run.row.metrics):
-        return Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-    return read_run_curves(call.state.store, run.project, run.row.id, [metric], lambda curves: curves.raw(metric))
+        return Points(
+            np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
+        )
+    return read_run_curves(
+        call.state.store, run.project, run.row.id, [metric], lambda curves: curves.raw(metric)
+    )
 
 
 def _metric(key: str, time: int, step: int, value: float) -> dict[str, Any]:

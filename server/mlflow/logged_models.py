@@ -22,23 +22,35 @@ from server.mlflow.runs import seen as seen_run
 FOLDER = "logged-models"
 """Below a run's artifacts: its models' files. Lists of the run's own artifacts leave it out."""
 
-_STATUSES = ("LOGGED_MODEL_STATUS_UNSPECIFIED", "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED")
+_STATUSES = (
+    "LOGGED_MODEL_STATUS_UNSPECIFIED",
+    "LOGGED_MODEL_PENDING",
+    "LOGGED_MODEL_READY",
+    "LOGGED_MODEL_UPLOAD_FAILED",
+)
 _MOST_METRICS = 1_000  # of a model, which are written again with each of them; its run has all
-_SAME = ("key", "timestamp", "step", "run_id", "dataset_name", "dataset_digest")  # a metric that is sent again
+# a metric that is sent again
+_SAME = ("key", "timestamp", "step", "run_id", "dataset_name", "dataset_digest")
 _BAD = re.compile(r"""[/:.%"']""")
 
 
 def create(call: Call) -> dict[str, Any]:
     name = call.maybe_text("name") or "model"
     if _BAD.search(name):
-        raise invalid("name", name, "Model name must be a non-empty string and cannot contain any of / : . % \" '")
+        raise invalid(
+            "name", name, "Model name must be a non-empty string and cannot contain any of / : . % \" '"
+        )
     run = call.maybe_text("source_run_id")
     tags = [{"key": key, "value": value} for key, value in call.tags().items()]
     params = _params(call)
     more = {field: call.maybe_text(field) for field in ("model_type",)}
     with call.state.catalog.write() as session:
         found = _source_run(call, session, run) if run else _own_run(call, session, name)
-        info = {"name": name, **{field: value for field, value in more.items() if value}, **({"tags": tags} if tags else {})}
+        info = {
+            "name": name,
+            **{field: value for field, value in more.items() if value},
+            **({"tags": tags} if tags else {}),
+        }
         return {"model": logged_models.create_model(session, call.state.store, found, info, params)}
 
 
@@ -99,7 +111,9 @@ def log_params(call: Call) -> dict[str, Any]:
         known = {one["key"]: one["value"] for one in message["data"].get("params", [])}
         for one in params:
             if known.setdefault(one["key"], one["value"]) != one["value"]:
-                raise invalid(one["key"], one["value"], f"the param has the value {known[one['key']]!r} already")
+                raise invalid(
+                    one["key"], one["value"], f"the param has the value {known[one['key']]!r} already"
+                )
         message["data"]["params"] = [{"key": key, "value": value} for key, value in known.items()]
 
     _changed(call, change)
@@ -117,7 +131,11 @@ def list_files(call: Call) -> dict[str, Any]:
     files = []
     for name, size in listed:
         full = f"{path}/{name}" if path else name
-        files.append({"path": full, "is_dir": True} if size is None else {"path": full, "is_dir": False, "file_size": size})
+        files.append(
+            {"path": full, "is_dir": True}
+            if size is None
+            else {"path": full, "is_dir": False, "file_size": size}
+        )
     return {"root_uri": root, **({"files": files} if files else {})}
 
 
@@ -133,8 +151,12 @@ def model_inputs(call: Call) -> list[dict[str, Any]]:
     return [_model_of_run(item, step=False) for item in call.objects("models")]
 
 
-def lock_run(call: Call, session: Session, metrics: Sequence[dict[str, Any]]) -> tuple[Tracked, list[tuple[LoggedModelRow, Tracked]]]:
-    """The run that a request names, and the models that its metrics name with theirs, which may be other runs that this one evaluates."""
+def lock_run(
+    call: Call, session: Session, metrics: Sequence[dict[str, Any]]
+) -> tuple[Tracked, list[tuple[LoggedModelRow, Tracked]]]:
+    """The run that a request names, and the models that its metrics name with theirs, which may be other runs
+    that this one evaluates.
+    """
     run = call.text("run_id", "run_uuid")
     rows, locked = logged_models.lock_models(
         session, {checked_text("model_id", item["model_id"]) for item in metrics if item.get("model_id")}, run
@@ -146,7 +168,10 @@ def lock_run(call: Call, session: Session, metrics: Sequence[dict[str, Any]]) ->
 
 
 def add_metrics(
-    store: Store, run: str, models: Sequence[tuple[LoggedModelRow, Tracked]], points: Sequence[tuple[dict[str, Any], TrackedPoint]]
+    store: Store,
+    run: str,
+    models: Sequence[tuple[LoggedModelRow, Tracked]],
+    points: Sequence[tuple[dict[str, Any], TrackedPoint]],
 ) -> None:
     """Give metrics that name a model to that model, too: the latest thousand, in the order of their time.
 
@@ -161,11 +186,22 @@ def add_metrics(
         for item, point in points:
             if item.get("model_id") != row.id:
                 continue
-            dataset = {name: checked_text(name, item[name]) for name in ("dataset_name", "dataset_digest") if item.get(name)}
-            value = {"key": point.key, "value": plain_number(point.value), "timestamp": point.time, "step": point.step}
+            dataset = {
+                name: checked_text(name, item[name])
+                for name in ("dataset_name", "dataset_digest")
+                if item.get(name)
+            }
+            value = {
+                "key": point.key,
+                "value": plain_number(point.value),
+                "timestamp": point.time,
+                "step": point.step,
+            }
             metric = {**value, **dataset, "model_id": row.id, "run_id": run}
             known[tuple(metric.get(name) for name in _SAME)] = metric
-        message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[-_MOST_METRICS:]
+        message["data"]["metrics"] = sorted(known.values(), key=lambda one: (one["timestamp"], one["step"]))[
+            -_MOST_METRICS:
+        ]
         logged_models.change_model(store, of_it, row, message)
 
 
@@ -197,7 +233,8 @@ def _seen(call: Call, session: Session, *, lock: bool = False) -> tuple[LoggedMo
     model = call.text("model_id")
     if lock:
         rows, locked = logged_models.lock_models(session, [model])
-        row, found = rows[model], locked[rows[model].run]
+        row = rows[model]
+        found = locked[rows[model].run]
     else:
         row = logged_models.find_model(session, model)
         found = find_run(session, row.run)

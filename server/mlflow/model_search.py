@@ -15,7 +15,9 @@ from server.mlflow.call import Call, checked_text, experiment_number, invalid, m
 from server.mlflow.grammar import ilike, like, model_comparisons
 from server.mlflow.refusals import Refused
 
-_MOST, _USUAL = 1_000, 50  # models in a page
+# models in a page
+_MOST = 1_000
+_USUAL = 50
 # Attributes by their names in MLflow's tables, with those in its messages.
 _ATTRIBUTES = {
     name: name
@@ -78,11 +80,17 @@ def search(call: Call) -> dict[str, Any]:
 
 
 def _comparisons(given: str) -> list[Any]:
-    """MLflow's comparisons, which are joined by AND; each with an attribute that there is, and a value that can be compared."""
+    """MLflow's comparisons, which are joined by AND; each with an attribute that there is, and a value that
+    can be compared.
+    """
     found = model_comparisons(given) if given.strip() else []
     for one in found:
         if one.entity.type.value == "attributes" and one.entity.key not in _ATTRIBUTES:
-            raise invalid("filter", given, f"there is no attribute {one.entity.key!r}; known are {', '.join(_ATTRIBUTES)}")
+            raise invalid(
+                "filter",
+                given,
+                f"there is no attribute {one.entity.key!r}; known are {', '.join(_ATTRIBUTES)}",
+            )
         kind = (tuple, list) if one.op.endswith("IN") else float if one.entity.is_numeric() else str
         if not isinstance(one.value, kind):
             raise invalid("filter", given, f"{one.op} does not take {one.value!r}")
@@ -96,27 +104,34 @@ def _holds(message: Message, comparison: Any, datasets: Sequence[Dataset]) -> bo
 
 
 def _values(message: Message, entity: Any, datasets: Sequence[Dataset]) -> list[Any]:
-    kind, key = entity.type.value, entity.key
+    kind = entity.type.value
+    key = entity.key
     if kind == "attributes":
         held = _attribute(message, key)
         return [] if held is None else [held]
     if kind == "metrics":
         values = [float(one["value"]) for one in _metrics(message, datasets) if one["key"] == key]
-        return [value for value in values if not math.isnan(value)]  # which compares with nothing, as NULL in SQL
+        # which compares with nothing, as NULL in SQL
+        return [value for value in values if not math.isnan(value)]
     items = message["info"].get("tags", []) if kind == "tags" else message["data"].get("params", [])
     return [one["value"] for one in items if one["key"] == key]
 
 
 def _attribute(message: Message, name: str) -> Any:
     """None where the model has none."""
-    return ACTIVE if name == "lifecycle_stage" else message["info"].get(_ATTRIBUTES[name])  # others than active ones are not searched
+    # others than active ones are not searched
+    return ACTIVE if name == "lifecycle_stage" else message["info"].get(_ATTRIBUTES[name])
 
 
 def _metrics(message: Message, datasets: Sequence[Dataset]) -> list[dict[str, Any]]:
     """A model's metrics on one of these datasets; all where none are given."""
     metrics: list[dict[str, Any]] = message["data"].get("metrics", [])
-    wanted = [{name: one[name] for name in ("dataset_name", "dataset_digest") if one.get(name)} for one in datasets]
-    return [one for one in metrics if any(one.items() >= each.items() for each in wanted)] if wanted else metrics
+    wanted = [
+        {name: one[name] for name in ("dataset_name", "dataset_digest") if one.get(name)} for one in datasets
+    ]
+    return (
+        [one for one in metrics if any(one.items() >= each.items() for each in wanted)] if wanted else metrics
+    )
 
 
 def _order(asked: dict[str, Any]) -> Key:
@@ -131,8 +146,14 @@ def _order(asked: dict[str, Any]) -> Key:
             return lambda message: int(message["info"]["experiment_id"])
         return lambda message: _attribute(message, attribute)
     if kind != "metrics":
-        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}. Only metrics are supported.")
-    dataset = {field: checked_text(f"order_by.{field}", asked[field]) for field in ("dataset_name", "dataset_digest") if asked.get(field)}
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"Invalid order by field name: {name}. Only metrics are supported."
+        )
+    dataset = {
+        field: checked_text(f"order_by.{field}", asked[field])
+        for field in ("dataset_name", "dataset_digest")
+        if asked.get(field)
+    }
 
     def latest(message: Message) -> float | None:
         held = [one for one in _metrics(message, [dataset] if dataset else []) if one["key"] == key]
@@ -145,4 +166,6 @@ def _order(asked: dict[str, Any]) -> Key:
 def _ordered(messages: list[Message], key: Key, *, ascending: bool) -> list[Message]:
     """In an order in which those without a value come last, whatever its direction."""
     held = [message for message in messages if key(message) is not None]
-    return sorted(held, key=key, reverse=not ascending) + [message for message in messages if key(message) is None]
+    return sorted(held, key=key, reverse=not ascending) + [
+        message for message in messages if key(message) is None
+    ]

@@ -1,4 +1,6 @@
-"""What a client registers as a version: where it may be, whose run or logged model it is, and where its files are."""
+"""What a client registers as a version: where it may be, whose run or logged model it is, and where its files
+are.
+"""
 
 import json
 import re
@@ -45,22 +47,31 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
     """The source that a request names.
 
     Raises:
-        Refused: ``INVALID_PARAMETER_VALUE``: it is not in what the request says that it is in, or its address is not accepted.
+        Refused: ``INVALID_PARAMETER_VALUE``: it is not in what the request says that it is in, or its address
+            is not accepted.
     """
-    uri, run, model = call.text("source"), call.maybe_text("run_id") or "", call.maybe_text("model_id") or ""
+    uri = call.text("source")
+    run = call.maybe_text("run_id") or ""
+    model = call.maybe_text("model_id") or ""
     if prompt:
         if uri not in _PROMPTS:
-            raise Refused("INVALID_PARAMETER_VALUE", f"Invalid prompt source: '{uri}'. Prompt sources must use an MLflow placeholder.")
+            raise Refused(
+                "INVALID_PARAMETER_VALUE",
+                f"Invalid prompt source: '{uri}'. Prompt sources must use an MLflow placeholder.",
+            )
         return Source(uri, uri, run, None, None)
     storage = uri
     if (scheme := urlsplit(uri).scheme) == "models":
         name, version = _registered(call, session, uri)
         if name:
             row = find_version(session, name, version)
-            if (call.fields.get("run_id") is not None and run != (row.run or "")) or call.fields.get("model_id"):
+            if (call.fields.get("run_id") is not None and run != (row.run or "")) or call.fields.get(
+                "model_id"
+            ):
                 raise Refused(
                     "INVALID_PARAMETER_VALUE",
-                    f"Invalid model version source: '{uri}'. The run_id and model_id request parameters must match the referenced model "
+                    f"Invalid model version source: '{uri}'. The run_id and model_id request parameters "
+                    "must match the referenced model "
                     "version.",
                 )
             return Source(f"models:/{name}/{version}", row.storage or "", row.run or "", row.project, None)
@@ -79,13 +90,19 @@ def find_source(call: Call, session: Session, *, prompt: bool) -> Source:
     elif scheme == "runs" and (not run or urlsplit(uri).path.strip("/").split("/")[0] != run):
         _refuse(uri, "run_id")
     found = _run(call, session, run)
-    if logged is None and _is_ours(uri) and (found is None or not _is_within(uri, artifact_uri(found.artifacts, run))):
+    if (
+        logged is None
+        and _is_ours(uri)
+        and (found is None or not _is_within(uri, artifact_uri(found.artifacts, run)))
+    ):
         _refuse(uri, "run_id")
     if scheme in ("", "file") and (found is None or not _is_within(uri, artifact_uri(found.artifacts, run))):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Invalid model version source: '{uri}'. To use a local path as a model version source, the run_id request parameter has to be "
-            "specified and the local path has to be contained within the artifact directory of the run specified by the run_id.",
+            f"Invalid model version source: '{uri}'. To use a local path as a model version source, the "
+            "run_id request parameter has to be "
+            "specified and the local path has to be contained within the artifact directory of the run "
+            "specified by the run_id.",
         )
     return Source(uri, storage, run, found.project if found else None, logged)
 
@@ -105,8 +122,16 @@ def _registered(call: Call, session: Session, uri: str) -> tuple[str, int]:
     """The model and the number of the version that ``models:/NAME/…`` means; of ``models:/ID`` no name."""
     parsed = urlsplit(uri)
     parts = parsed.path.lstrip("/").split("/")
-    if parsed.netloc or not parsed.path.startswith("/") or len(parts) > 2 or not all(part.strip() for part in parts):
-        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid model version source: '{uri}'. Give models:/NAME/VERSION or models:/MODEL_ID")
+    if (
+        parsed.netloc
+        or not parsed.path.startswith("/")
+        or len(parts) > 2
+        or not all(part.strip() for part in parts)
+    ):
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"Invalid model version source: '{uri}'. Give models:/NAME/VERSION or models:/MODEL_ID",
+        )
     if len(parts) == 1 and "@" not in parts[0]:
         return "", 0
     name, suffix = parts if len(parts) == 2 else parts[0].rsplit("@", 1)
@@ -115,7 +140,10 @@ def _registered(call: Call, session: Session, uri: str) -> tuple[str, int]:
     if model.tags.get(PROMPT_TAG, "").lower() == "true":
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Invalid model version source: '{uri}'. Prompt versions cannot be used as model version sources.",
+            (
+                f"Invalid model version source: '{uri}'. Prompt versions cannot be used as model version "
+                "sources."
+            ),
         )
     if len(parts) == 1:
         aliases = aliases_of(session, model)
@@ -125,7 +153,11 @@ def _registered(call: Call, session: Session, uri: str) -> tuple[str, int]:
     if suffix.isdecimal():
         return name, int(suffix)
     wanted = {stage.lower(): stage for stage in STAGES}.get(suffix.lower())
-    numbers = [row.number for row in versions_of(session, name) if suffix.lower() == "latest" or row.mlflow_stage == wanted]
+    numbers = [
+        row.number
+        for row in versions_of(session, name)
+        if suffix.lower() == "latest" or row.mlflow_stage == wanted
+    ]
     if not numbers:
         raise NotFound(f"model {name!r} has no version in {suffix!r}")
     return name, max(numbers)
@@ -160,8 +192,10 @@ def _check_path(uri: str) -> None:
     if "\0" in path or ".." in plain.split("/") or "." in path.split("/"):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Invalid model version source: '{uri}'. If supplying a source as an http, https, local file path, ftp, objectstore, or "
-            "mlflow-artifacts uri, an absolute path must be provided without relative path references present. Please provide an absolute "
+            f"Invalid model version source: '{uri}'. If supplying a source as an http, https, local file "
+            "path, ftp, objectstore, or "
+            "mlflow-artifacts uri, an absolute path must be provided without relative path references "
+            "present. Please provide an absolute "
             "path.",
         )
 
@@ -177,5 +211,9 @@ def _is_within(uri: str, root: str) -> bool:
 def _refuse(uri: str, field: str) -> NoReturn:
     raise Refused(
         "INVALID_PARAMETER_VALUE",
-        f"Invalid model version source: '{uri}'. The {field} request parameter must identify the resource that contains the source.",
+        (
+            f"Invalid model version source: '{uri}'. The {field} request parameter must identify the "
+            "resource "
+            "that contains the source."
+        ),
     )

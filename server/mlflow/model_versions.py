@@ -22,12 +22,18 @@ _ACTIVE = ("Staging", "Production")
 
 
 def create(call: Call) -> dict[str, Any]:
-    tags, link, description = registry_forms.tags(call), call.maybe_text("run_link") or "", call.maybe_text("description") or ""
+    tags = registry_forms.tags(call)
+    link = call.maybe_text("run_link") or ""
+    description = call.maybe_text("description") or ""
     with call.state.catalog.write(exclusive=True) as session:
         model = named_model(call, session)
         source = find_source(call, session, prompt=tags.get(PROMPT_TAG, "").lower() == "true")
-        new = ModelVersionRow(source=source.uri, storage=source.storage, project=source.project, run=source.run or None)
-        new.run_link, new.description, new.tags = link, description, tags
+        new = ModelVersionRow(
+            source=source.uri, storage=source.storage, project=source.project, run=source.run or None
+        )
+        new.run_link = link
+        new.description = description
+        new.tags = tags
         client_versions.add_version(session, model, new, actor=call.caller.actor)
         if source.model is not None:
             note_version(call, session, source.model, model.name, new.number)
@@ -55,19 +61,22 @@ def transition_stage(call: Call) -> dict[str, Any]:
     if archive and stage not in _ACTIVE:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Model version transition cannot archive existing model versions because '{stage}' is not an Active stage. Valid stages are "
+            f"Model version transition cannot archive existing model versions because '{stage}' is not an "
+            "Active stage. Valid stages are "
             f"{list(_ACTIVE)}",
         )
     if STAGES[stage] == CHAMPION:
         check_candidate(call)
     with _changed(call) as (session, row):
-        client_versions.change_stage(session, named_model(call, session), row, stage, archive_others=archive, actor=call.caller.actor)
+        client_versions.change_stage(
+            session, named_model(call, session), row, stage, archive_others=archive, actor=call.caller.actor
+        )
         return {"model_version": _form(call, session, row)}
 
 
 def check_candidate(call: Call) -> None:
-    """Refuse a version that is to become the champion and whose report was altered or whose checkpoint is gone; outside a transaction,
-    for it asks the store.
+    """Refuse a version that is to become the champion and whose report was altered or whose checkpoint is
+    gone; outside a transaction, for it asks the store.
 
     Raises:
         PromotionRefused: it is one of those.
@@ -80,7 +89,9 @@ def check_candidate(call: Call) -> None:
 
 def delete(call: Call) -> dict[str, Any]:
     with call.state.catalog.write(exclusive=True) as session:
-        client_versions.delete_version(session, named_model(call, session), named_version(call, session), actor=call.caller.actor)
+        client_versions.delete_version(
+            session, named_model(call, session), named_version(call, session), actor=call.caller.actor
+        )
         call.audited(session)
     return {}
 

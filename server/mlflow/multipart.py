@@ -1,8 +1,10 @@
-"""Uploads of artifacts in parts: a client gets a signed address for each part, puts it there without a token, and has them joined.
+"""Uploads of artifacts in parts: a client gets a signed address for each part, puts it there without a token,
+and has them joined.
 
-Nothing of an upload is kept but its parts, which are blobs of the store: what an upload is of is signed into its id, and what a part is
-into the ETag that its client brings back. So any replica takes any part, and a server that is killed has forgotten nothing. Parts of an
-upload that is never joined are blobs that no record names, as are those of one that was: they are collected a week later.
+Nothing of an upload is kept but its parts, which are blobs of the store: what an upload is of is signed into
+its id, and what a part is into the ETag that its client brings back. So any replica takes any part, and a
+server that is killed has forgotten nothing. Parts of an upload that is never joined are blobs that no record
+names, as are those of one that was: they are collected a week later.
 """
 
 import hashlib
@@ -42,7 +44,9 @@ async def create(call: Call, address: str) -> dict[str, Any]:
     addresses = await run_in_threadpool(_addresses, call, upload, count)
     return {
         "upload_id": _signer(call.state, "upload").dumps([upload, count, target]),
-        "credentials": [{"url": url, "part_number": number, "headers": {}} for number, url in enumerate(addresses, 1)],
+        "credentials": [
+            {"url": url, "part_number": number, "headers": {}} for number, url in enumerate(addresses, 1)
+        ],
     }
 
 
@@ -66,7 +70,9 @@ async def complete(call: Call, address: str) -> dict[str, Any]:
     upload, count, target = _upload(call, address)
     await run_in_threadpool(artifacts.check, call, target)
     given = call.objects("parts")
-    found = await run_in_threadpool(lambda: [_part(call, upload, place, item) for place, item in enumerate(given)])
+    found = await run_in_threadpool(
+        lambda: [_part(call, upload, place, item) for place, item in enumerate(given)]
+    )
     numbers = [number for number, _ in found]
     if numbers != list(range(1, count + 1)):
         raise invalid("parts", numbers, f"give all {count} parts of the upload, in their order")
@@ -83,7 +89,8 @@ async def abort(call: Call, address: str) -> dict[str, Any]:
 
 def _addresses(call: Call, upload: str, count: int) -> list[str]:
     """Where the parts are to be put."""
-    signer, base = _signer(call.state, "address"), _own_address(call)
+    signer = _signer(call.state, "address")
+    base = _own_address(call)
     return [f"{base}{PATH}/{signer.dumps([upload, number])}" for number in range(1, count + 1)]
 
 
@@ -106,11 +113,16 @@ def _target(call: Call, address: str) -> str:
 
 
 def _upload(call: Call, address: str) -> tuple[str, int, str]:
-    given, target = call.text("upload_id"), _target(call, address)
+    given = call.text("upload_id")
+    target = _target(call, address)
     try:
         upload, count, of = _signer(call.state, "upload").loads(given, max_age=SECONDS)
     except BadSignature:
-        raise invalid("upload_id", given, "it is not that of an upload of this server, or is too old: begin the upload again") from None
+        raise invalid(
+            "upload_id",
+            given,
+            "it is not that of an upload of this server, or is too old: begin the upload again",
+        ) from None
     if of != target:
         raise invalid("upload_id", given, "it is that of another file's upload")
     return upload, count, target
@@ -118,7 +130,8 @@ def _upload(call: Call, address: str) -> tuple[str, int, str]:
 
 def _part(call: Call, upload: str, place: int, item: dict[str, Any]) -> tuple[int, str]:
     """Number and digest of a part."""
-    name, given = f"parts[{place}].etag", item.get("etag")
+    name = f"parts[{place}].etag"
+    given = item.get("etag")
     try:
         of, number, digest = _signer(call.state, "part").loads(str(given).strip('"'), max_age=SECONDS)
     except BadSignature:

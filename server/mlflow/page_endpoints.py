@@ -1,4 +1,6 @@
-"""What MLflow's own page asks of its server beside the API, and scripts with it: single files, and the histories of several runs."""
+"""What MLflow's own page asks of its server beside the API, and scripts with it: single files, and the
+histories of several runs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +33,11 @@ async def file_of_version(call: Call) -> Response:
 
 async def file_of_model(call: Call) -> Response:
     """A file of a logged model."""
-    return await _sent(call, "artifact_file_path", lambda session: str(find_seen_model(call, session)["info"]["artifact_uri"]))
+    return await _sent(
+        call,
+        "artifact_file_path",
+        lambda session: str(find_seen_model(call, session)["info"]["artifact_uri"]),
+    )
 
 
 async def upload_file(call: Call, request: Request) -> dict[str, Any]:
@@ -75,5 +81,8 @@ def _address(root: str, path: str) -> str:
     """
     found = urlsplit(root)
     if found.scheme != "mlflow-artifacts":
-        raise Refused("INVALID_PARAMETER_VALUE", f"these files are in {root}, of which this server knows nothing: read them there")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"these files are in {root}, of which this server knows nothing: read them there",
+        )
     return f"{found.path.strip('/')}/{path}"

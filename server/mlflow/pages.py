@@ -10,8 +10,14 @@ from typing import Any, TypeVar
 from server.mlflow.call import Call, invalid
 from server.mlflow.refusals import Refused
 
-VIEWS = {"ACTIVE_ONLY": ("active", "archived"), "DELETED_ONLY": ("deleted",), "ALL": ("active", "archived", "deleted")}
-"""Our stages, of which its clients know no archived one, by MLflow's view types, in the order of its enum, which counts from 1."""
+VIEWS = {
+    "ACTIVE_ONLY": ("active", "archived"),
+    "DELETED_ONLY": ("deleted",),
+    "ALL": ("active", "archived", "deleted"),
+}
+"""Our stages, of which its clients know no archived one, by MLflow's view types, in the order of its enum,
+which counts from 1.
+"""
 
 _Item = TypeVar("_Item")
 
@@ -35,7 +41,9 @@ def size(call: Call, otherwise: int, most: int) -> int:
 
 
 def offset(call: Call, of: Any = None) -> int:
-    """Where the page begins; ``of`` is the question whose pages these are, where a token may be used with no other."""
+    """Where the page begins; ``of`` is the question whose pages these are, where a token may be used with no
+    other.
+    """
     token = call.maybe_text("page_token")
     if not token:
         return 0
@@ -47,16 +55,23 @@ def offset(call: Call, of: Any = None) -> int:
     if not isinstance(found, int) or not 0 <= found < 2**62:
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid page token, could not base64-decode")
     if of is not None and given.get("of") != _mark(of):
-        raise Refused("INVALID_PARAMETER_VALUE", "The page token is of another search: its experiments, filter or order were others")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            "The page token is of another search: its experiments, filter or order were others",
+        )
     return found
 
 
 def token_of(place: int, of: Any = None) -> str:
     """The token of the page that begins there."""
-    return base64.b64encode(json.dumps({"offset": place, **({"of": _mark(of)} if of is not None else {})}).encode()).decode()
+    return base64.b64encode(
+        json.dumps({"offset": place, **({"of": _mark(of)} if of is not None else {})}).encode()
+    ).decode()
 
 
-def page(items: Sequence[_Item], begins: int, count: int, of: Any = None) -> tuple[Sequence[_Item], dict[str, Any]]:
+def page(
+    items: Sequence[_Item], begins: int, count: int, of: Any = None
+) -> tuple[Sequence[_Item], dict[str, Any]]:
     """The items of a page, and what its answer says of the next one."""
     ends = begins + count
     return items[begins:ends], {"next_page_token": token_of(ends, of)} if ends < len(items) else {}

@@ -13,7 +13,9 @@ from server.mlflow.compacting import compact_soon
 from server.mlflow.refusals import Refused
 from server.mlflow.runs import seen
 
-_METRICS, _ITEMS, _ALL = 1_000, 100, 1_000
+_METRICS = 1_000
+_ITEMS = 100
+_ALL = 1_000
 _DATASET = {"name": 500, "digest": 36, "source_type": 36, "source": 65_535}
 _MORE = {"schema": 1_048_575, "profile": 16_777_215}
 _TAG = {"key": 255, "value": 500}
@@ -23,7 +25,9 @@ _MODEL = {"artifact_path", "flavors", "utc_time_created", "run_id"}
 
 
 def log_batch(call: Call) -> dict[str, Any]:
-    metrics, params, tags = call.objects("metrics"), call.objects("params"), call.objects("tags")
+    metrics = call.objects("metrics")
+    params = call.objects("params")
+    tags = call.objects("tags")
     at_most("metrics", _METRICS, metrics)
     at_most("params", _ITEMS, params)
     at_most("tags", _ITEMS, tags)
@@ -33,11 +37,18 @@ def log_batch(call: Call) -> dict[str, Any]:
     if doubles:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Duplicate parameter keys have been submitted: {doubles}. Please ensure the request contains only one param value per "
+            f"Duplicate parameter keys have been submitted: {doubles}. Please ensure the request contains "
+            "only one param value per "
             "param key.",
         )
     points = [_point(item, f"metrics[{place}].") for place, item in enumerate(metrics)]
-    return _log(call, metrics, points=points, params=named, tags=[fields.tag(item, f"tags[{place}]") for place, item in enumerate(tags)])
+    return _log(
+        call,
+        metrics,
+        points=points,
+        params=named,
+        tags=[fields.tag(item, f"tags[{place}]") for place, item in enumerate(tags)],
+    )
 
 
 def log_metric(call: Call) -> dict[str, Any]:
@@ -62,7 +73,11 @@ def delete_tag(call: Call) -> dict[str, Any]:
 def log_inputs(call: Call) -> dict[str, Any]:
     datasets = call.objects("datasets")
     at_most("datasets", _METRICS, datasets)
-    return _log(call, inputs=[_dataset_input(item) for item in datasets], model_inputs=logged_models.model_inputs(call))
+    return _log(
+        call,
+        inputs=[_dataset_input(item) for item in datasets],
+        model_inputs=logged_models.model_inputs(call),
+    )
 
 
 def log_model(call: Call) -> dict[str, Any]:
@@ -74,7 +89,9 @@ def log_model(call: Call) -> dict[str, Any]:
         try:
             history = json.dumps([*json.loads(before), model])
         except (ValueError, TypeError):
-            raise Refused("INVALID_PARAMETER_VALUE", f"The tag {_MODELS_TAG} of run {found.row.id} is no list of models") from None
+            raise Refused(
+                "INVALID_PARAMETER_VALUE", f"The tag {_MODELS_TAG} of run {found.row.id} is no list of models"
+            ) from None
         if len(history) > LONGEST_TAG:  # the beginning of it would be no JSON
             raise too_long(_MODELS_TAG, LONGEST_TAG)
         runs.log(call.state.store, found, tags=[(_MODELS_TAG, history)])
@@ -86,13 +103,17 @@ def _model(text: str) -> dict[str, Any]:
     try:
         model = json.loads(text)
     except (ValueError, RecursionError):
-        raise Refused("INVALID_PARAMETER_VALUE", f"Malformed model info. {text[:200]!r} is not a valid JSON.") from None
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"Malformed model info. {text[:200]!r} is not a valid JSON."
+        ) from None
     lacking = sorted(_MODEL - model.keys()) if isinstance(model, dict) else sorted(_MODEL)
     if lacking:
         raise Refused("INVALID_PARAMETER_VALUE", f"Model json is missing mandatory fields: {lacking}")
     flavors = model["flavors"] if isinstance(model["flavors"], dict) else {}
     plain = {
-        name: {key: value for key, value in flavor.items() if key != "config"} if isinstance(flavor, dict) else flavor
+        name: {key: value for key, value in flavor.items() if key != "config"}
+        if isinstance(flavor, dict)
+        else flavor
         for name, flavor in flavors.items()
     }
     return {name: model[name] for name in _NOTED if name in model} | {"flavors": plain}
@@ -103,7 +124,9 @@ def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dic
         found, models = logged_models.lock_run(call, session, metrics)
         live = runs.log(call.state.store, found, **what)
         if models:
-            logged_models.add_metrics(call.state.store, found.row.id, models, list(zip(metrics, what["points"], strict=True)))
+            logged_models.add_metrics(
+                call.state.store, found.row.id, models, list(zip(metrics, what["points"], strict=True))
+            )
     if live > MOST_LIVE:
         compact_soon(call.state.store, found.project, found.row.id)
     return {}
@@ -111,7 +134,10 @@ def _log(call: Call, metrics: Sequence[dict[str, Any]] = (), **what: Any) -> dic
 
 def _point(item: dict[str, Any], path: str = "") -> TrackedPoint:
     if bool(item.get("dataset_name")) != bool(item.get("dataset_digest")):
-        raise Refused("INVALID_PARAMETER_VALUE", "Both dataset_name and dataset_digest must be provided if one is provided")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            "Both dataset_name and dataset_digest must be provided if one is provided",
+        )
     return TrackedPoint(
         fields.key(f"{path}key", item.get("key")),
         fields.integer(f"{path}step", item.get("step"), 0),
@@ -121,11 +147,16 @@ def _point(item: dict[str, Any], path: str = "") -> TrackedPoint:
 
 
 def _dataset_input(item: dict[str, Any]) -> dict[str, Any]:
-    given, tags = item.get("dataset"), item.get("tags") or []
+    given = item.get("dataset")
+    tags = item.get("tags") or []
     if not isinstance(given, dict):
         raise missing("dataset")
     dataset = {name: _within("dataset", name, given.get(name), most) for name, most in _DATASET.items()}
-    dataset |= {name: _within("dataset", name, given[name], most) for name, most in _MORE.items() if given.get(name) is not None}
+    dataset |= {
+        name: _within("dataset", name, given[name], most)
+        for name, most in _MORE.items()
+        if given.get(name) is not None
+    }
     if not isinstance(tags, list) or not all(isinstance(one, dict) for one in tags):
         raise fields.invalid("tags", tags)
     kept = [{name: _within("tags", name, one.get(name), most) for name, most in _TAG.items()} for one in tags]

@@ -1,4 +1,6 @@
-"""Errors as MLflow's clients know them: ``{"error_code", "message"}`` with its codes and statuses, also those that others made."""
+"""Errors as MLflow's clients know them: ``{"error_code", "message"}`` with its codes and statuses, also those
+that others made.
+"""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.errors import MEDIA_TYPE
 
 PREFIXES = tuple(
-    f"/{api}/{version}/{of}" for api in ("api", "ajax-api") for version in ("2.0", "3.0") for of in ("mlflow", "mlflow-artifacts")
+    f"/{api}/{version}/{of}"
+    for api in ("api", "ajax-api")
+    for version in ("2.0", "3.0")
+    for of in ("mlflow", "mlflow-artifacts")
 )
 """Of the paths of MLflow's API."""
 OUTSIDE_OF_THE_PREFIXES = ("/get-artifact", "/model-versions/get-artifact")
@@ -52,7 +57,8 @@ class Refused(Exception):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
 
     def answer(self) -> JSONResponse:
         return refusal(self.code, self.message, _STATUS.get(self.code, 500))
@@ -62,7 +68,10 @@ def check_host(uri: str, field: str) -> None:
     """Refuse an address of another host's, as MLflow's server does."""
     parsed = urlsplit(uri)
     if parsed.scheme in _AWAY or (parsed.scheme == "mlflow-artifacts" and parsed.netloc):
-        raise Refused("INVALID_PARAMETER_VALUE", f"'{field}' cannot use the '{parsed.scheme}' scheme: it addresses a host")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"'{field}' cannot use the '{parsed.scheme}' scheme: it addresses a host",
+        )
 
 
 def refusal(code: str, message: str, status: int) -> JSONResponse:
@@ -71,7 +80,9 @@ def refusal(code: str, message: str, status: int) -> JSONResponse:
 
 
 class MlflowProblems:
-    """An ASGI middleware outside of all others: what they answer to MLflow's paths as a problem of ours is made one of MLflow's."""
+    """An ASGI middleware outside of all others: what they answer to MLflow's paths as a problem of ours is
+    made one of MLflow's.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -90,7 +101,8 @@ class MlflowProblems:
             elif start is not None and message["type"] == "http.response.body":
                 body += message.get("body", b"")[: _LONGEST - len(body)]
                 if not message.get("more_body"):
-                    begun, start = start, None
+                    begun = start
+                    start = None
                     await _send(begun, body, send)
             else:
                 await send(message)

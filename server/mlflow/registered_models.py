@@ -29,7 +29,9 @@ from server.mlflow.registry_forms import (
 
 
 def create(call: Call) -> dict[str, Any]:
-    name, given, description = model_name(call), tags(call), call.maybe_text("description") or ""
+    name = model_name(call)
+    given = tags(call)
+    description = call.maybe_text("description") or ""
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
         row = create_model(session, name, description, given, actor=call.caller.actor)
@@ -70,7 +72,11 @@ def get_latest_versions(call: Call) -> dict[str, Any]:
     with call.state.catalog.read() as session:
         row = named_model(call, session)
         aliases = aliases_of(session, row)
-        found = [version_form(one, aliases) for name, one in latest_versions(session, row.name).items() if not wanted or name in wanted]
+        found = [
+            version_form(one, aliases)
+            for name, one in latest_versions(session, row.name).items()
+            if not wanted or name in wanted
+        ]
     return {"model_versions": found} if found else {}
 
 
@@ -89,12 +95,15 @@ def delete_tag(call: Call) -> dict[str, Any]:
 
 
 def set_alias(call: Call) -> dict[str, Any]:
-    name, number = alias(call), version_number(call)
+    name = alias(call)
+    number = version_number(call)
     check_alias(name)
     if name == CHAMPION:
         check_candidate(call)
     with _changed(call, touch=False) as (session, row):
-        client_versions.set_alias(session, row, name, find_version(session, row.name, number), actor=call.caller.actor)
+        client_versions.set_alias(
+            session, row, name, find_version(session, row.name, number), actor=call.caller.actor
+        )
     return {}
 
 

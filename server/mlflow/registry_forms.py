@@ -14,7 +14,9 @@ from server.mlflow import call as fields
 from server.mlflow.call import Call, invalid, missing, too_long
 from server.mlflow.refusals import Refused
 
-_LONGEST_NAME, _LONGEST_ALIAS, _LONGEST_TAG = 256, 255, 100_000
+_LONGEST_NAME = 256
+_LONGEST_ALIAS = 255
+_LONGEST_TAG = 100_000
 _STAGES = {stage.lower(): stage for stage in STAGES}
 
 
@@ -29,7 +31,15 @@ def model_form(session: Session, row: RegisteredModelRow) -> dict[str, Any]:
         "description": row.description,
         **({"latest_versions": latest} if latest else {}),
         **_tags(row.tags),
-        **({"aliases": [{"alias": alias, "version": str(number)} for alias, number in sorted(aliases.items())]} if aliases else {}),
+        **(
+            {
+                "aliases": [
+                    {"alias": alias, "version": str(number)} for alias, number in sorted(aliases.items())
+                ]
+            }
+            if aliases
+            else {}
+        ),
     }
 
 
@@ -71,7 +81,8 @@ def named_model(call: Call, session: Session, field: str = "name") -> Registered
 
 def named_version(call: Call, session: Session) -> ModelVersionRow:
     """The version that a request names, if its caller may see it."""
-    model, number = named_model(call, session), version_number(call)
+    model = named_model(call, session)
+    number = version_number(call)
     return find_version(session, model.name, number)
 
 
@@ -81,7 +92,9 @@ def model_name(call: Call, field: str = "name") -> str:
     if not name.strip():
         raise missing(field)
     if "/" in name or ":" in name:
-        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid model name '{name}'. Names cannot contain '/' or ':'.")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"Invalid model name '{name}'. Names cannot contain '/' or ':'."
+        )
     plain = posixpath.normpath(name)
     if plain != name or plain in (".", ".."):
         raise invalid(field, name, f"it would be another name, {plain!r}, as a file")
@@ -106,7 +119,9 @@ def stage(given: str) -> str:
     found = _STAGES.get(given.lower())
     if found is None:
         stages = ", ".join(STAGES)
-        raise Refused("INVALID_PARAMETER_VALUE", f"Invalid Model Version stage: {given}. Value must be one of {stages}.")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE", f"Invalid Model Version stage: {given}. Value must be one of {stages}."
+        )
     return found
 
 
@@ -116,7 +131,10 @@ def alias(call: Call) -> str:
     if not re.fullmatch(r"[\w\-]+", found):
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Invalid alias name: '{found}'. Names may only contain alphanumerics, underscores (_), and dashes (-).",
+            (
+                f"Invalid alias name: '{found}'. Names may only contain alphanumerics, underscores (_), and "
+                "dashes (-)."
+            ),
         )
     if len(found) > _LONGEST_ALIAS:
         raise too_long("alias", _LONGEST_ALIAS)
@@ -130,10 +148,8 @@ def tags(call: Call) -> dict[str, str]:
 
 def tag(item: dict[str, Any], path: str = "") -> tuple[str, str]:
     """A tag's key and value."""
-    name, value = (
-        fields.key(f"{path}key", item.get("key")),
-        fields.checked_text(f"{path}value", "" if item.get("value") is None else item["value"]),
-    )
+    name = fields.key(f"{path}key", item.get("key"))
+    value = fields.checked_text(f"{path}value", "" if item.get("value") is None else item["value"])
     if len(value) > _LONGEST_TAG:
         raise too_long(f"{path}value", _LONGEST_TAG)
     return name, value

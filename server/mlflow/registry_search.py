@@ -15,15 +15,19 @@ from server.mlflow.model_sources import PROMPT_TAG
 from server.mlflow.refusals import Refused
 from server.mlflow.registry_forms import model_form, version_form
 
-_MODELS, _MOST_MODELS = 100, 1_000
-_VERSIONS, _MOST_VERSIONS = 10_000, 200_000
+_MODELS = 100
+_MOST_MODELS = 1_000
+_VERSIONS = 10_000
+_MOST_VERSIONS = 200_000
 _NEWEST = ["last_updated_timestamp DESC", "name ASC", "version_number DESC"]
 
 
 def search_models(call: Call) -> dict[str, Any]:
     """Models by name, without prompts unless the filter asks for them."""
-    count, begins = pages.size(call, _MODELS, _MOST_MODELS), pages.offset(call)
-    given, orders = call.maybe_text("filter") or "", call.texts("order_by")
+    count = pages.size(call, _MODELS, _MOST_MODELS)
+    begins = pages.offset(call)
+    given = call.maybe_text("filter") or ""
+    orders = call.texts("order_by")
     with call.state.catalog.read() as session:
         rows = [row for row in models_of(session) if call.caller.sees(row.name)]
         orders = [re.sub(r"^\s*timestamp\b", "last_updated_timestamp", order) for order in orders]
@@ -38,8 +42,10 @@ def search_models(call: Call) -> dict[str, Any]:
 
 def search_versions(call: Call) -> dict[str, Any]:
     """Versions, what was changed last first, without those of prompts unless the filter asks for them."""
-    count, begins = pages.size(call, _VERSIONS, _MOST_VERSIONS), pages.offset(call)
-    given, orders = call.maybe_text("filter") or "", call.texts("order_by")
+    count = pages.size(call, _VERSIONS, _MOST_VERSIONS)
+    begins = pages.offset(call)
+    given = call.maybe_text("filter") or ""
+    orders = call.texts("order_by")
     with call.state.catalog.read() as session:
         models = {row.name: row for row in models_of(session) if call.caller.sees(row.name)}
         if not _asks_for_prompts("SearchModelVersionUtils", given):
@@ -68,7 +74,10 @@ def _asks_for_prompts(grammar: str, given: str) -> bool:
     with its_errors():
         clauses = search_utils(grammar).parse_search_filter(given)
     wanted = {("=", "true"), ("!=", "false")}
-    return any(one["key"] == PROMPT_TAG and (one["comparator"], str(one["value"]).lower()) in wanted for one in clauses)
+    return any(
+        one["key"] == PROMPT_TAG and (one["comparator"], str(one["value"]).lower()) in wanted
+        for one in clauses
+    )
 
 
 def _is_prompt(row: RegisteredModelRow) -> bool:
@@ -76,7 +85,11 @@ def _is_prompt(row: RegisteredModelRow) -> bool:
 
 
 def _searched_model(row: RegisteredModelRow) -> SimpleNamespace:
-    times = {"creation_timestamp": row.created, "timestamp": row.updated, "last_updated_timestamp": row.updated}
+    times = {
+        "creation_timestamp": row.created,
+        "timestamp": row.updated,
+        "last_updated_timestamp": row.updated,
+    }
     return SimpleNamespace(row=row, name=row.name, _tags=row.tags, tags=row.tags, **times)
 
 

@@ -1,4 +1,6 @@
-"""MLflow's paths as routes: one for each prefix looks its table up, because clients ask many times a second."""
+"""MLflow's paths as routes: one for each prefix looks its table up, because clients ask many times a
+second.
+"""
 
 import importlib.metadata
 import json
@@ -22,7 +24,9 @@ from server.mlflow.refusals import PREFIXES, Refused, refusal
 VERSION = "3.17.2"
 """Of MLflow, whose API this is, where its package is not installed."""
 
-_LARGE, _MOST_OBJECTS = 100_000, 500_000  # bytes; objects and lists in a body
+# bytes; objects and lists in a body
+_LARGE = 100_000
+_MOST_OBJECTS = 500_000
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _INFO = {  # what 3.x clients ask before they use what not every server has
@@ -43,7 +47,8 @@ api, proxy, page, plain = (APIRouter(include_in_schema=False) for _ in range(4))
 
 async def answer_api(request: Request) -> Response:
     """A request by MLflow's table of endpoints."""
-    path, method = request.path_params["path"], request.method
+    path = request.path_params["path"]
+    method = request.method
     import_soon()
     if (method, path) == ("GET", "server-info"):
         return _message(_INFO)
@@ -52,7 +57,11 @@ async def answer_api(request: Request) -> Response:
         return _unknown(method, path)
     try:
         async with read_body(request, request.app.state.halving.room, MOST_OF_MLFLOW) as body:
-            fields = _query(request) or await _object(request, body) if method == "GET" else await _object(request, body)
+            fields = (
+                _query(request) or await _object(request, body)
+                if method == "GET"
+                else await _object(request, body)
+            )
             call = _call(request, {**fields, **named}, audited=endpoint.audited)
             return _message(await _answered(endpoint, call))
     except Refused as error:
@@ -61,7 +70,8 @@ async def answer_api(request: Request) -> Response:
 
 async def answer_proxy(request: Request) -> Response:
     """A request to the proxy of artifacts."""
-    path, method = request.path_params["path"], request.method
+    path = request.path_params["path"]
+    method = request.method
     begin, _, address = path.partition("/")
     if begin == "mpu" and method == "POST":
         return await _answer_upload(request, address)
@@ -102,7 +112,9 @@ async def put_part(request: Request) -> Response:
 
 for prefix in PREFIXES:
     (proxy if prefix.endswith("-artifacts") else api).add_api_route(
-        f"{prefix}/{{path:path}}", answer_proxy if prefix.endswith("-artifacts") else answer_api, methods=_METHODS
+        f"{prefix}/{{path:path}}",
+        answer_proxy if prefix.endswith("-artifacts") else answer_api,
+        methods=_METHODS,
     )
 
 
@@ -131,7 +143,9 @@ for address in _FILES:
 async def upload_file(request: Request) -> Response:
     """A file that is sent as it is."""
     try:
-        return _message(await page_endpoints.upload_file(_call(request, _query(request), audited=False), request))
+        return _message(
+            await page_endpoints.upload_file(_call(request, _query(request), audited=False), request)
+        )
     except Refused as error:
         return error.answer()
 
@@ -168,17 +182,29 @@ def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:
 
 
 async def _object(request: Request, body: bytes) -> dict[str, Any]:
-    """A body's fields. A large one is read in a thread, and one that would keep all other threads waiting is not."""
+    """A body's fields.
+
+    A large one is read in a thread, and one that would keep all other threads waiting is not.
+    """
     if request.method in ("POST", "PUT"):
         given = request.headers.get("content-type")
         if given is None:
             raise Refused("INVALID_PARAMETER_VALUE", "Bad Request. Content-Type header is missing.")
         if given.partition(";")[0] != "application/json":
-            raise Refused("INVALID_PARAMETER_VALUE", "Bad Request. Content-Type must be one of ['application/json'].")
+            raise Refused(
+                "INVALID_PARAMETER_VALUE", "Bad Request. Content-Type must be one of ['application/json']."
+            )
     if body.count(b"[") + body.count(b"{") > _MOST_OBJECTS:
-        raise Refused("INVALID_PARAMETER_VALUE", f"the body is not accepted: it has more than {_MOST_OBJECTS} objects and lists")
+        raise Refused(
+            "INVALID_PARAMETER_VALUE",
+            f"the body is not accepted: it has more than {_MOST_OBJECTS} objects and lists",
+        )
     try:
-        found = (json.loads(body) if len(body) < _LARGE else await run_in_threadpool(json.loads, body)) if body else {}
+        found = (
+            (json.loads(body) if len(body) < _LARGE else await run_in_threadpool(json.loads, body))
+            if body
+            else {}
+        )
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
@@ -190,7 +216,9 @@ def _query(request: Request) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         before = found.get(name)
-        found[name] = value if before is None else [*(before if isinstance(before, list) else [before]), value]
+        found[name] = (
+            value if before is None else [*(before if isinstance(before, list) else [before]), value]
+        )
     return found
 
 

@@ -25,20 +25,25 @@ def create(call: Call) -> bytes:
     if len(tags) < len(call.objects("tags")):
         raise Refused("BAD_REQUEST", "Duplicate tag keys have been submitted")
     run = uuid.uuid4().hex
-    given, tagged = call.maybe_text("run_name"), tags.get(NAME_TAG)
+    given = call.maybe_text("run_name")
+    tagged = tags.get(NAME_TAG)
     if given and tagged and given != tagged:
         raise Refused(
             "INVALID_PARAMETER_VALUE",
-            f"Both 'run_name' argument and '{NAME_TAG}' tag are specified, but with different values (run_name='{given}', "
+            f"Both 'run_name' argument and '{NAME_TAG}' tag are specified, but with different values "
+            f"(run_name='{given}', "
             f"{NAME_TAG}='{tagged}').",
         )
     name = (given or tagged or f"run-{run[:8]}")[:_LONGEST_NAME]
-    user, started = call.maybe_text("user_id") or "", call.moment("start_time") or now_ms()
+    user = call.maybe_text("user_id") or ""
+    started = call.moment("start_time") or now_ms()
     with call.state.catalog.write() as session:
         experiment: ExperimentRow = seen_experiment(
             call, session, call.experiment() if call.fields.get("experiment_id") not in (None, "") else 0
         )
-        made = runs.create_run(session, call.state.store, experiment, run, name=name, user=user, started=started, tags=tags)
+        made = runs.create_run(
+            session, call.state.store, experiment, run, name=name, user=user, started=started, tags=tags
+        )
         answer = run_json(made.row, made.artifacts)
     return f'{{"run":{answer}}}'.encode()
 
@@ -54,10 +59,13 @@ def update(call: Call) -> bytes:
     status = None if given in (None, "") else status_of(given)
     if status is None and given not in (None, ""):
         raise invalid("status", given, f"give one of {', '.join(STATUSES)}")
-    name, ended = call.maybe_text("run_name"), call.moment("end_time")
+    name = call.maybe_text("run_name")
+    ended = call.moment("end_time")
     with call.state.catalog.write() as session:
         found = seen(call, session, lock=True)
-        runs.update(call.state.store, found, name=name[:_LONGEST_NAME] if name else None, status=status, ended=ended)
+        runs.update(
+            call.state.store, found, name=name[:_LONGEST_NAME] if name else None, status=status, ended=ended
+        )
         info = info_form(found.row, found.artifacts)
     return json.dumps({"run_info": info}).encode()
 

@@ -1,7 +1,8 @@
 """Search for runs, with MLflow's own grammar of filters and orders.
 
-Without a filter and in the usual order, which is most of what is asked, the catalog gives a page as it is. Else it gives the candidates,
-without what the question does not name; they are looked at one by one as MLflow's own package does it, and only the page is read whole.
+Without a filter and in the usual order, which is most of what is asked, the catalog gives a page as it is.
+Else it gives the candidates, without what the question does not name; they are looked at one by one as
+MLflow's own package does it, and only the page is read whole.
 """
 
 import json
@@ -19,30 +20,47 @@ from server.mlflow.call import Call, experiment_number
 from server.mlflow.forms import info_form, run_json
 from server.mlflow.grammar import its_errors, search_utils
 
-_MOST, _USUAL = 50_000, 1_000
+_MOST = 50_000
+_USUAL = 1_000
 _DECODER = json.JSONDecoder()
 _AT_ONCE = 500  # ids in a condition
-_COLUMNS = {"metric": TrackedRunRow.metrics, "parameter": TrackedRunRow.params, "tag": TrackedRunRow.tags, "dataset": TrackedRunRow.inputs}
-_PLAIN = [getattr(TrackedRunRow, name) for name in ("id", "experiment", "name", "user", "status", "stage", "started", "ended_at")]
+_COLUMNS = {
+    "metric": TrackedRunRow.metrics,
+    "parameter": TrackedRunRow.params,
+    "tag": TrackedRunRow.tags,
+    "dataset": TrackedRunRow.inputs,
+}
+_PLAIN = [
+    getattr(TrackedRunRow, name)
+    for name in ("id", "experiment", "name", "user", "status", "stage", "started", "ended_at")
+]
 _NEWEST = [(), ("attribute.start_time DESC",), ("attributes.start_time DESC",), ("start_time DESC",)]
 
 
 def search(call: Call) -> bytes:
-    count, begins = pages.size(call, _USUAL, _MOST), pages.offset(call)
-    stages, given, orders = pages.stages(call, "run_view_type"), call.maybe_text("filter"), tuple(call.texts("order_by"))
+    count = pages.size(call, _USUAL, _MOST)
+    begins = pages.offset(call)
+    stages = pages.stages(call, "run_view_type")
+    given = call.maybe_text("filter")
+    orders = tuple(call.texts("order_by"))
     wanted = [experiment_number(one) for one in call.items("experiment_ids")]
     with call.state.catalog.read() as session:
         experiments = {
-            row.id: row for part in _parts(wanted) for row in session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(part)))
+            row.id: row
+            for part in _parts(wanted)
+            for row in session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(part)))
         }
         places = {place: row.artifacts for place, row in experiments.items() if call.caller.sees(row.project)}
         chosen = select(TrackedRunRow).where(
-            TrackedRunRow.experiment.in_(list(places)), TrackedRunRow.stage.in_(stages), ~TrackedRunRow.of_model
+            TrackedRunRow.experiment.in_(list(places)),
+            TrackedRunRow.stage.in_(stages),
+            ~TrackedRunRow.of_model,
         )
         newest = chosen.order_by(TrackedRunRow.started.desc(), TrackedRunRow.id)
         if not (given or "").strip() and orders in _NEWEST:
             found: Sequence[TrackedRunRow] = list(session.scalars(newest.offset(begins).limit(count + 1)))
-            shown, more = found[:count], len(found) > count
+            shown = found[:count]
+            more = len(found) > count
             following = {"next_page_token": pages.token_of(begins + count)} if more else {}
         else:
             ids, following = pages.page(_matching(session, newest, places, given, orders), begins, count)
@@ -60,7 +78,8 @@ class _Items:
         self._text = text
 
     def get(self, key: str, otherwise: Any = None) -> Any:
-        begin = f'"key":{json.dumps(key)},"value":'  # in the text of a key or a value it would have backslashes
+        # in the text of a key or a value it would have backslashes
+        begin = f'"key":{json.dumps(key)},"value":'
         place = self._text.find(begin)
         return otherwise if place < 0 else _DECODER.raw_decode(self._text, place + len(begin))[0]
 
@@ -74,10 +93,13 @@ class _Metrics(_Items):
 
 
 class _Searched:
-    """A run by the names that MLflow's package looks for: ``run.info.start_time``, ``run.data.metrics``, ``run.inputs.dataset_inputs``."""
+    """A run by the names that MLflow's package looks for: ``run.info.start_time``, ``run.data.metrics``,
+    ``run.inputs.dataset_inputs``.
+    """
 
     def __init__(self, row: Any, artifacts: str) -> None:
-        self.row, self._artifacts = row, artifacts
+        self.row = row
+        self._artifacts = artifacts
 
     @cached_property
     def info(self) -> SimpleNamespace:
@@ -106,12 +128,17 @@ class _Searched:
     @cached_property
     def dataset_inputs(self) -> list[SimpleNamespace]:
         return [
-            SimpleNamespace(dataset=SimpleNamespace(**one["dataset"]), tags=[SimpleNamespace(**tag) for tag in one.get("tags", [])])
+            SimpleNamespace(
+                dataset=SimpleNamespace(**one["dataset"]),
+                tags=[SimpleNamespace(**tag) for tag in one.get("tags", [])],
+            )
             for one in json.loads(self.row.inputs)
         ]
 
 
-def _matching(session: Session, newest: Any, places: dict[int, str], given: str | None, orders: Sequence[str]) -> list[str]:
+def _matching(
+    session: Session, newest: Any, places: dict[int, str], given: str | None, orders: Sequence[str]
+) -> list[str]:
     """The ids of the runs that a filter chooses, in their order."""
     utils = search_utils("SearchUtils")
     with its_errors():
@@ -119,7 +146,9 @@ def _matching(session: Session, newest: Any, places: dict[int, str], given: str 
         ordered = [utils.parse_order_by_for_search_runs(order) for order in orders]
         kinds = {clause["type"] for clause in clauses} | {kind for kind, _, _ in ordered}
         columns = [*_PLAIN, *(column for kind, column in _COLUMNS.items() if kind in kinds)]
-        asked = newest.with_only_columns(*columns).where(*(condition for clause in clauses for condition in _narrowed(clause)))
+        asked = newest.with_only_columns(*columns).where(
+            *(condition for clause in clauses for condition in _narrowed(clause))
+        )
         found = [_Searched(row, places[row.experiment]) for row in session.execute(asked)]
         for clause in clauses:
             found = [run for run in found if utils._does_run_match_clause(run, clause)]
@@ -127,7 +156,9 @@ def _matching(session: Session, newest: Any, places: dict[int, str], given: str 
 
 
 def _narrowed(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
-    """What the database can say of a clause: all runs that match it are among those that it gives, and some others."""
+    """What the database can say of a clause: all runs that match it are among those that it gives, and some
+    others.
+    """
     column = _COLUMNS.get(clause["type"])
     if column is None or clause["type"] == "dataset" or clause["comparator"].upper() == "IS NULL":
         return []
@@ -140,7 +171,9 @@ def _narrowed(clause: dict[str, Any]) -> list[ColumnElement[bool]]:
 def _whole(session: Session, ids: Sequence[str]) -> list[TrackedRunRow]:
     found: dict[str, TrackedRunRow] = {}
     for part in _parts(ids):
-        asked = select(TrackedRunRow).where(TrackedRunRow.id.in_(part)).execution_options(populate_existing=True)
+        asked = (
+            select(TrackedRunRow).where(TrackedRunRow.id.in_(part)).execution_options(populate_existing=True)
+        )
         found |= {row.id: row for row in session.scalars(asked)}
     return [found[run] for run in ids if run in found]
 

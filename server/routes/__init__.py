@@ -1,4 +1,7 @@
-"""The API's routes, a module for each noun. They translate between HTTP and ``resources``, and decide nothing themselves."""
+"""The API's routes, a module for each noun.
+
+They translate between HTTP and ``resources``, and decide nothing themselves.
+"""
 
 from fastapi import APIRouter
 
@@ -23,7 +26,8 @@ from server.routes import (
 )
 
 ROUTERS: list[APIRouter] = [
-    ask_tell.router,  # first, because routes are looked through in this order, and programs ask many times a second
+    # first, because routes are looked through in this order, and programs ask many times a second
+    ask_tell.router,
     ingest.router,
     files.router,
     health.router,

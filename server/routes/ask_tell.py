@@ -1,4 +1,7 @@
-"""Ask and tell: external loops take a study's trials, and tell what they reach. Every request may be sent again."""
+"""Ask and tell: external loops take a study's trials, and tell what they reach.
+
+Every request may be sent again.
+"""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
@@ -27,10 +30,16 @@ router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
 
 RETRY_SECONDS = 1
 HELD_BACK = "Held-Back"
-MOST_VALUES, LONGEST_NAME = 1_000, 500
+MOST_VALUES = 1_000
+LONGEST_NAME = 500
 TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
 Lease = Annotated[
-    float, Field(ge=1, le=LONGEST_LEASE_SECONDS, description="Seconds that the loop may be silent before the trial is given to another.")
+    float,
+    Field(
+        ge=1,
+        le=LONGEST_LEASE_SECONDS,
+        description="Seconds that the loop may be silent before the trial is given to another.",
+    ),
 ]
 MetricName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
@@ -49,11 +58,16 @@ class Told(Report):
 
     epoch: int = Field(ge=1, lt=2**31, description="Epochs that are trained.", examples=[3])
     values: dict[MetricName, Annotated[float | bool, AfterValidator(float)]] = Field(
-        description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds. Others are kept where finite.",
+        description=(
+            "The objectives, each as it counts at this epoch, and the metrics that the spec bounds. Others "
+            "are kept where finite."
+        ),
         max_length=MOST_VALUES,
         examples=[{"val_loss": 0.31}],
     )
-    checkpoint: Digest | None = Field(default=None, description="Digest of the checkpoint, if there is one; it must be in the store.")
+    checkpoint: Digest | None = Field(
+        default=None, description="Digest of the checkpoint, if there is one; it must be in the store."
+    )
 
 
 class Failure(Report):
@@ -75,7 +89,9 @@ class Handed(BaseModel):
     epochs: int = Field(description="Train up to this one in all, then tell.", examples=[3])
     checkpoint: str | None = Field(description="The checkpoint that was told last.")
     lease_until: float | None = Field(
-        description="Seconds since 1970; tell something by then, or send a heartbeat. Null: the attempt that was asked for again is over, "
+        description="Seconds since 1970; tell something by then, or send a heartbeat. Null: the attempt "
+        "that was "
+        "asked for again is over, "
         "and nothing is left to train."
     )
 
@@ -83,7 +99,9 @@ class Handed(BaseModel):
 class Answer(BaseModel):
     """What to do with a trial."""
 
-    decision: str = Field(description="continue (up to `epochs`), pause, stop, complete or retry.", examples=["continue"])
+    decision: str = Field(
+        description="continue (up to `epochs`), pause, stop, complete or retry.", examples=["continue"]
+    )
     epochs: int = Field(description="Epochs that are granted in all.", examples=[9])
     lease_until: float | None
     reason: str | None
@@ -94,7 +112,10 @@ _OVER: dict[int | str, dict[str, Any]] = {
         "description": "Nothing is to be done now; ask again after Retry-After seconds.",
         "headers": {
             HELD_BACK: {
-                "description": "Why the study is paused: its project's GPU-hours are used up, or its user wants that. Absent otherwise.",
+                "description": (
+                    "Why the study is paused: its project's GPU-hours are used up, or its user wants that. "
+                    "Absent otherwise."
+                ),
                 "schema": {"type": "string"},
             }
         },
@@ -104,7 +125,9 @@ _OVER: dict[int | str, dict[str, Any]] = {
 
 
 def _in_turn(route: Callable[..., Response]) -> Callable[..., Coroutine[Any, Any, Response]]:
-    """Answer loops in the order in which they come, and few at a time: a thousand must not hold all threads while one study decides."""
+    """Answer loops in the order in which they come, and few at a time: a thousand must not hold all threads
+    while one study decides.
+    """
 
     @wraps(route)
     async def in_turn(**given: Any) -> Response:
@@ -124,11 +147,18 @@ def ask(
     lease_seconds: Annotated[Lease, Body(embed=True)] = LEASE_SECONDS,
     idempotency_key: Annotated[
         str | None,
-        Header(description="Any text of your own: the same key gets the same trial.", min_length=1, max_length=255),
+        Header(
+            description="Any text of your own: the same key gets the same trial.",
+            min_length=1,
+            max_length=255,
+        ),
     ] = None,
 ) -> Response:
-    """The next trial to train. Neither a suggestion nor the study's opening is waited for: 204 says when to ask again, and in `Held-Back`
-    why, if the study is paused."""
+    """The next trial to train.
+
+    Neither a suggestion nor the study's opening is waited for: 204 says when to ask again, and in `Held-Back`
+    why, if the study is paused.
+    """
     try:
         loop = _loop(state, caller, study)
     except NotFound:
@@ -150,18 +180,32 @@ def _nothing_now(held_back: str | None = None) -> Response:
 
 async def _is_stored(body: Told, state: Shared) -> bool:
     """Whether the checkpoint is in the store, asked in the threads of those who wait for the store."""
-    return body.checkpoint is not None and await state.store_threads.run(state.store.has_blob, body.checkpoint)
+    return body.checkpoint is not None and await state.store_threads.run(
+        state.store.has_blob, body.checkpoint
+    )
 
 
 @router.post("/trials/{number}/tell", response_model=Answer)
 @unaudited
 @_in_turn
 def tell(
-    study: StudyId, number: TrialNumber, body: Told, state: Shared, caller: Viewer, stored: Annotated[bool, Depends(_is_stored)]
+    study: StudyId,
+    number: TrialNumber,
+    body: Told,
+    state: Shared,
+    caller: Viewer,
+    stored: Annotated[bool, Depends(_is_stored)],
 ) -> Response:
-    """Say what a trial has reached. At the granted epoch it is decided whether it goes on; before, only its lease is renewed."""
+    """Say what a trial has reached.
+
+    At the granted epoch it is decided whether it goes on; before, only its lease is renewed.
+    """
     loop = _loop(state, caller, study)
-    return _answer(loop.tell(number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds, stored=stored))
+    return _answer(
+        loop.tell(
+            number, body.attempt, body.epoch, body.values, body.checkpoint, body.lease_seconds, stored=stored
+        )
+    )
 
 
 @router.post("/trials/{number}/heartbeat", response_model=Answer)
@@ -174,15 +218,24 @@ def heartbeat(study: StudyId, number: TrialNumber, body: Report, state: Shared, 
 
 @router.post("/trials/{number}/fail", response_model=Answer)
 @_in_turn
-def fail(study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer, request: Request) -> Response:
-    """Say that a trial has failed. `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up."""
+def fail(
+    study: StudyId, number: TrialNumber, body: Failure, state: Shared, caller: Viewer, request: Request
+) -> Response:
+    """Say that a trial has failed.
+
+    `retry`: it will be handed out again, at most `max_retries` times; `stop`: it is given up.
+    """
     loop = _loop(state, caller, study)
-    return _ended(request, lambda also: loop.fail(number, body.attempt, body.error, final=body.final, also=also))
+    return _ended(
+        request, lambda also: loop.fail(number, body.attempt, body.error, final=body.final, also=also)
+    )
 
 
 @router.post("/trials/{number}/release", response_model=Answer)
 @_in_turn
-def release(study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer, request: Request) -> Response:
+def release(
+    study: StudyId, number: TrialNumber, body: Report, state: Shared, caller: Viewer, request: Request
+) -> Response:
     """Give a trial back, which is no failure: it will be handed out again."""
     loop = _loop(state, caller, study)
     return _ended(request, lambda also: loop.release(number, body.attempt, also=also))
@@ -195,7 +248,9 @@ def _loop(state: State, caller: Caller, study: str) -> ExternalLoops:
 
 
 def _ended(request: Request, end: Callable[[list[Asked]], Verdict]) -> Response:
-    """Who ends an attempt is in the audit, in the same transaction; sent again nothing is done, and nothing recorded."""
+    """Who ends an attempt is in the audit, in the same transaction; sent again nothing is done, and nothing
+    recorded.
+    """
     audit: Audit = request.app.state.audit
     verdict = end([audit.entry(request.scope, 200)])
     request.scope[AUDITED] = True

@@ -1,6 +1,7 @@
 """Curves of many runs at once, as typed arrays for the page, as Arrow for Python, as JSON for people.
 
-The routes are coroutines, because a request that waits for its turn must not hold one of the server's threads.
+The routes are coroutines, because a request that waits for its turn must not hold one of the server's
+threads.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,10 @@ from server.state import Shared, State
 
 router = APIRouter(tags=["curves"])
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The curves, in the encoding that Accept names.", "content": {kind: {} for kind in (BINARY, ARROW, JSON)}},
+    200: {
+        "description": "The curves, in the encoding that Accept names.",
+        "content": {kind: {} for kind in (BINARY, ARROW, JSON)},
+    },
     304: {"description": "Nothing is new since the answer that If-None-Match names."},
     404: {"description": "No such run."},
     **documented(406),
@@ -37,8 +41,12 @@ async def get_curves(
     state: Shared,
     caller: Viewer,
     key: Annotated[list[str], Query(description="Names of metrics.", examples=[["val_loss"]])],
-    run: Annotated[tuple[str, ...], Query(description="Ids, PROJECT/RUN.", examples=[["digits/digits-7f3a.0007"]])] = (),
-    filter_text: Annotated[str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds.")] = None,
+    run: Annotated[
+        tuple[str, ...], Query(description="Ids, PROJECT/RUN.", examples=[["digits/digits-7f3a.0007"]])
+    ] = (),
+    filter_text: Annotated[
+        str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds.")
+    ] = None,
     top: Annotated[int, Query(description="How many of them, in the filter's order.")] = 100,
     x: Axis = "step",
     max_points: int = 1_000,
@@ -48,8 +56,17 @@ async def get_curves(
     accept: _Accept = JSON,
     known: Known = None,
 ) -> Response:
-    """Curves of runs by their ids, or by a filter: in the order in which these are asked for or found, those of a run by key."""
-    asked: dict[str, Any] = {"runs": run, "filter": filter_text, "top": top, "keys": key, "x": x, "max_points": max_points}
+    """Curves of runs by their ids, or by a filter: in the order in which these are asked for or found, those
+    of a run by key.
+    """
+    asked: dict[str, Any] = {
+        "runs": run,
+        "filter": filter_text,
+        "top": top,
+        "keys": key,
+        "x": x,
+        "max_points": max_points,
+    }
     asked |= {"low": low, "high": high, "edges": edges}
     try:
         question = Question.model_validate(asked)
@@ -60,17 +77,31 @@ async def get_curves(
 
 
 @router.post("/curves", responses=_ANSWERS, response_class=Response)
-async def post_curves(state: Shared, caller: Viewer, question: Question, accept: _Accept = JSON, known: Known = None) -> Response:
+async def post_curves(
+    state: Shared, caller: Viewer, question: Question, accept: _Accept = JSON, known: Known = None
+) -> Response:
     """The same for more ids than a URL holds. It changes nothing."""
     return await _answer(state, caller, question, accept, known)
 
 
-async def _answer(state: State, caller: Caller, question: Question, accept: str, known: str | None) -> Response:
+async def _answer(
+    state: State, caller: Caller, question: Question, accept: str, known: str | None
+) -> Response:
     kind = chosen_type(accept, (JSON, BINARY, ARROW))
     if kind is None:
-        return problem(406, f"Accept {accept[:_SHOWN]!r} names nothing that curves are given as: send {JSON}, {BINARY} or {ARROW}")
+        return problem(
+            406,
+            (
+                f"Accept {accept[:_SHOWN]!r} names nothing that curves are given as: send {JSON}, {BINARY} "
+                "or "
+                f"{ARROW}"
+            ),
+        )
     if bool(question.runs) == (question.filter is not None):
-        raise InvalidInput(f"{len(question.runs)} runs and the filter {question.filter!r} are not accepted: give either of them")
+        raise InvalidInput(
+            f"{len(question.runs)} runs and the filter {question.filter!r} are not accepted: give either "
+            "of them"
+        )
     runs: Sequence[str] = question.runs
     if question.filter is not None:
         runs = await filtered_runs(state, caller, question.filter, question.top)
@@ -79,7 +110,8 @@ async def _answer(state: State, caller: Caller, question: Question, accept: str,
     except NotFound as error:
         if caller.projects is None:
             raise
-        raise NotFound("no such run, or no such metric of it") from error  # the message may name what others have
+        # the message may name what others have
+        raise NotFound("no such run, or no such metric of it") from error
     except Overloaded as error:
         return problem(503, str(error), {"Retry-After": str(RETRY_SECONDS)})
     headers = {"ETag": answer.tag, "Cache-Control": "private, no-cache", "Vary": "Accept"}

@@ -33,12 +33,16 @@ class Snapshot(BaseModel):
     rows: int
     bytes: int
     target: str = Field(description="The column to predict.", examples=["label"])
-    splits: dict[str, int] = Field(description="Rows in each split.", examples=[{"train": 1000, "val": 200, "test": 200}])
+    splits: dict[str, int] = Field(
+        description="Rows in each split.", examples=[{"train": 1000, "val": 200, "test": 200}]
+    )
     source: str = Field(description="What it was read from.", examples=["examples.digits:load"])
     deprecated: str | None = Field(description="Why nothing is launched on it any more; null: it may be.")
     schema_sha256: str
     created_at: datetime
-    sweeps: list[str] = Field(description="The sweeps that were launched on it, oldest first.", examples=[["digits-7f3a"]])
+    sweeps: list[str] = Field(
+        description="The sweeps that were launched on it, oldest first.", examples=[["digits-7f3a"]]
+    )
 
 
 class Column(BaseModel):
@@ -64,7 +68,9 @@ class JoinedView(BaseModel):
     view: str = Field(description="Its name and version.", examples=["clicks@1"])
     columns: list[JoinedColumn]
     days: int = Field(description="How many days of it were looked at.")
-    first: str | None = Field(description="The first of them; null where there were none.", examples=["2026-03-01"])
+    first: str | None = Field(
+        description="The first of them; null where there were none.", examples=["2026-03-01"]
+    )
     last: str | None = Field(examples=["2026-03-14"])
     rows: int = Field(description="Of these days.")
 
@@ -74,11 +80,17 @@ class Content(BaseModel):
 
     digest: str = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
     columns: list[Column]
-    classes: dict[str, int] | None = Field(description="Rows of each class; null where the target has no classes.")
+    classes: dict[str, int] | None = Field(
+        description="Rows of each class; null where the target has no classes."
+    )
     shards: int = Field(description="In so many files.")
-    views: list[JoinedView] = Field(description="The feature views that were joined to its labels; none where it has no features.")
+    views: list[JoinedView] = Field(
+        description="The feature views that were joined to its labels; none where it has no features."
+    )
     lineage: dict[str, Any] = Field(description="Source, code, packages, and when and by what it was taken.")
-    changed: dict[str, Any] | None = Field(description="What changed since the snapshot before; null for the first.")
+    changed: dict[str, Any] | None = Field(
+        description="What changed since the snapshot before; null for the first."
+    )
 
 
 class Dataset(BaseModel):
@@ -96,7 +108,10 @@ class Datasets(BaseModel):
 
 @router.get("", response_model=Datasets)
 def list_datasets(state: Shared, caller: Viewer) -> Response:
-    """All datasets with their snapshots. A token that is limited to projects sees the snapshots that sweeps of these were launched on."""
+    """All datasets with their snapshots.
+
+    A token that is limited to projects sees the snapshots that sweeps of these were launched on.
+    """
     with state.catalog.read() as session:
         return answer({"datasets": _datasets(session, caller)})
 
@@ -116,7 +131,9 @@ def one_dataset(name: Annotated[str, Path(examples=["digits"])], state: Shared, 
 @reads_store
 def one_snapshot(
     name: Annotated[str, Path(examples=["digits"])],
-    snapshot: Annotated[str, Path(description="The first digits of its digest.", examples=["2c26b46b68ffc68f"])],
+    snapshot: Annotated[
+        str, Path(description="The first digits of its digest.", examples=["2c26b46b68ffc68f"])
+    ],
     state: Shared,
     caller: Viewer,
 ) -> Response:
@@ -129,11 +146,18 @@ def one_snapshot(
     whole = all_columns(manifest)
     content = {
         "digest": found.digest,
-        "columns": [{"name": each, "type": kind, "min": None, "max": None, **whole[each]} for each, kind in manifest["schema"].items()],
+        "columns": [
+            {"name": each, "type": kind, "min": None, "max": None, **whole[each]}
+            for each, kind in manifest["schema"].items()
+        ],
         "classes": whole[found.target].get("classes"),
         "shards": sum(map(len, manifest["shards"].values())),
-        "views": [{name: view[name] for name in JoinedView.model_fields} for view in joined_features(manifest)],
-        "lineage": {key: value for key, value in manifest["lineage"].items() if among is None or key != "before"},
+        "views": [
+            {name: view[name] for name in JoinedView.model_fields} for view in joined_features(manifest)
+        ],
+        "lineage": {
+            key: value for key, value in manifest["lineage"].items() if among is None or key != "before"
+        },
         "changed": compare(before, manifest) if before is not None and among is None else None,
     }
     return answer(content)
@@ -143,7 +167,9 @@ def seen_snapshots(session: Session, caller: Caller) -> set[str] | None:
     """The digests of the snapshots that a caller may know; None is all."""
     if caller.projects is None:
         return None
-    return set(session.scalars(select(SweepRow.snapshot).where(SweepRow.project.in_(sorted(caller.projects)))))
+    return set(
+        session.scalars(select(SweepRow.snapshot).where(SweepRow.project.in_(sorted(caller.projects))))
+    )
 
 
 def _datasets(session: Session, caller: Caller, name: str | None = None) -> list[dict[str, object]]:
@@ -155,7 +181,17 @@ def _datasets(session: Session, caller: Caller, name: str | None = None) -> list
         if caller.sees(project):
             sweeps.setdefault(snapshot, []).append(sweep)
     shown = [row for row in rows if caller.projects is None or row.digest in sweeps]
-    names = ("digest", "rows", "bytes", "target", "splits", "source", "deprecated", "schema_sha256", "created_at")
+    names = (
+        "digest",
+        "rows",
+        "bytes",
+        "target",
+        "splits",
+        "source",
+        "deprecated",
+        "schema_sha256",
+        "created_at",
+    )
     described = [
         (
             row.name,

@@ -1,4 +1,6 @@
-"""The files of runs in the store, and blobs, for clients without the store's credentials, such as ``halving.init(url=…)``."""
+"""The files of runs in the store, and blobs, for clients without the store's credentials, such as
+``halving.init(url=…)``.
+"""
 
 from typing import Annotated
 
@@ -33,7 +35,12 @@ Name = Annotated[str, Path(description="The file's name in the store.", examples
 def files(
     state: Shared,
     caller: Viewer,
-    folder: Annotated[str, Query(description="A folder of a run.", examples=["metrics/project=digits/run=digits-7f3a.0007/live"])],
+    folder: Annotated[
+        str,
+        Query(
+            description="A folder of a run.", examples=["metrics/project=digits/run=digits-7f3a.0007/live"]
+        ),
+    ],
 ) -> Response:
     """The names of what is directly in a folder of a run; none where there is no such folder."""
     _check_reads(caller, folder)
@@ -48,14 +55,18 @@ def file(state: Shared, caller: Viewer, name: Name) -> Response:
     with state.store.open_file(name) as opened:
         size = opened.size()
     headers = {**inert_headers(OCTETS, name.rpartition("/")[2]), "Content-Length": str(size)}
-    return StreamingResponse(state.store_threads.stream(file_pieces(state.store, name, 0, size)), 200, headers)
+    return StreamingResponse(
+        state.store_threads.stream(file_pieces(state.store, name, 0, size)), 200, headers
+    )
 
 
 @router.put("/files/{name:path}", status_code=201, response_model=dict[str, str], max_body_size=MOST_BYTES)
 @unaudited
 @foreign_is_forbidden
 async def create_file(request: Request, state: Shared, caller: Viewer, name: Name) -> Response:
-    """Create a record of a run, once: with the same content again it is there already, with other content it is refused (409)."""
+    """Create a record of a run, once: with the same content again it is there already, with other content it
+    is refused (409).
+    """
     caller.check_writes(run_file(name).project)
     async with read_body(request, state.room, MOST_BYTES) as body:
         check_record(name, body)
@@ -67,7 +78,10 @@ async def create_file(request: Request, state: Shared, caller: Viewer, name: Nam
 @unaudited
 @foreign_is_forbidden
 async def put_blob(request: Request, state: Shared, caller: Viewer, digest: Digest) -> Response:
-    """Store bytes by their content, of any size: a checkpoint, an artifact, an image. A record then names them."""
+    """Store bytes by their content, of any size: a checkpoint, an artifact, an image.
+
+    A record then names them.
+    """
     blob_name(digest)
     async with body_file(request) as (path, actual):
         if actual != digest:

@@ -1,4 +1,7 @@
-"""Runs of clients that have no credentials of the store: begun, streamed in batches, ended. See ``docs/ingest.md``."""
+"""Runs of clients that have no credentials of the store: begun, streamed in batches, ended.
+
+See ``docs/ingest.md``.
+"""
 
 import hashlib
 import secrets
@@ -35,14 +38,18 @@ _BATCH: dict[str, Any] = {
             ARROW: {"schema": {"type": "string", "format": "binary"}},
             JSON: {
                 "schema": {"type": "object"},
-                "example": {"points": [{"key": "loss", "step": 0, "value": 0.5, "wall_time": 1_763_900_000_000}]},
+                "example": {
+                    "points": [{"key": "loss", "step": 0, "value": 0.5, "wall_time": 1_763_900_000_000}]
+                },
             },
         },
     }
 }
 Project = Annotated[str, Query(description="The run's project.", examples=["digits"])]
 RunId = Annotated[str, Query(description="The run's id.", examples=["20261120-120000-0f3a5c"])]
-Number = Annotated[int, Query(ge=1, le=999_999_999, description="The attempt, as the beginning gave it.", examples=[1])]
+Number = Annotated[
+    int, Query(ge=1, le=999_999_999, description="The attempt, as the beginning gave it.", examples=[1])
+]
 
 
 class NewRun(NoFlags):
@@ -51,15 +58,24 @@ class NewRun(NoFlags):
     model_config = ConfigDict(extra="forbid")
 
     project: str = Field(description="A name that groups runs.", examples=["digits"])
-    run: str | None = Field(default=None, description="Its id; one that exists is continued. Null: a new one.", examples=[None])
-    params: dict[str, JsonValue] = Field(default={}, description="The hyperparameters; they never change.", examples=[{"lr": 0.01}])
+    run: str | None = Field(
+        default=None, description="Its id; one that exists is continued. Null: a new one.", examples=[None]
+    )
+    params: dict[str, JsonValue] = Field(
+        default={}, description="The hyperparameters; they never change.", examples=[{"lr": 0.01}]
+    )
     tags: dict[str, str] = Field(default={}, description="Labels.", examples=[{"team": "vision"}])
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63, description="What the random generators were seeded with.")
+    seed: int | None = Field(
+        default=None, ge=-(2**63), lt=2**63, description="What the random generators were seeded with."
+    )
     token: str | None = Field(
         default=None,
         min_length=1,
         max_length=100,
-        description="Any text of your own: sent again with it, and with the run's id, this gives the same attempt and begins nothing.",
+        description=(
+            "Any text of your own: sent again with it, and with the run's id, this gives the same attempt "
+            "and begins nothing."
+        ),
         examples=["0f3a5c7d9b1e2f40"],
     )
 
@@ -88,7 +104,9 @@ class End(NoFlags):
     project: str = Field(examples=["digits"])
     run: str = Field(examples=["20261120-120000-0f3a5c"])
     attempt: int = Field(ge=1, le=999_999_999, examples=[1])
-    status: str = Field(default="finished", description="finished, failed, or another word.", examples=["finished"])
+    status: str = Field(
+        default="finished", description="finished, failed, or another word.", examples=["finished"]
+    )
 
 
 @router.post("/begin", status_code=201, response_model=Begun)
@@ -107,7 +125,9 @@ def begin(body: NewRun, state: Shared, caller: Viewer) -> Response:
         "started": now(),
         "token": body.token or secrets.token_hex(8),
     }
-    attempt = RunRecords(state.store, body.project, run).start(body.params, {"tags": body.tags} if body.tags else {}, None, began)
+    attempt = RunRecords(state.store, body.project, run).start(
+        body.params, {"tags": body.tags} if body.tags else {}, None, began
+    )
     following = state.ingested.next_sequence(Attempt(body.project, run, attempt))
     return answer({"project": body.project, "run": run, "attempt": attempt, "next": following}, 201)
 
@@ -122,19 +142,29 @@ async def ingest(
     project: Project,
     run: RunId,
     attempt: Number,
-    sequence: Annotated[int, Query(ge=0, le=999_999_999, description="Of the batch in its attempt, from 0 without gaps.", examples=[0])],
+    sequence: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=999_999_999,
+            description="Of the batch in its attempt, from 0 without gaps.",
+            examples=[0],
+        ),
+    ],
     content_type: Annotated[str, Header(description=f"{ARROW} or {JSON}.")] = "",
     content_encoding: Annotated[str, Header(description="zstd, gzip or nothing.")] = "",
 ) -> Response:
     """Take a batch of points. It is durable when this is answered; sent again, it is there once.
 
-    A batch whose sequence is not the next one is refused with 409, and ``next`` says which is. Where too much is being taken the
-    answer is 429: send the same again after ``Retry-After`` seconds.
+    A batch whose sequence is not the next one is refused with 409, and ``next`` says which is. Where too much
+    is being taken the answer is 429: send the same again after ``Retry-After`` seconds.
     """
     whose = Attempt(check_name("project", project), check_name("run id", run), attempt)
     async with read_body(request, state.room, MOST_BYTES) as body:
         try:
-            points = await state.ingest_threads.run(_append, state, whose, sequence, body, content_type, content_encoding)
+            points = await state.ingest_threads.run(
+                _append, state, whose, sequence, body, content_type, content_encoding
+            )
         except OutOfOrder as error:
             return problem(409, str(error), next=error.next)
     return answer({"points": points, "next": sequence + 1})
@@ -156,7 +186,8 @@ def end(body: End, state: Shared, caller: Viewer) -> Response:
         ended = read_json(state.store, f"{records.folder}/end-{whose.number:04d}.json")
         if ended.get("status") != status:
             raise AlreadyExists(
-                f"attempt {whose.number} of {whose.project}/{whose.run} has ended already, as {ended.get('status')!r}"
+                f"attempt {whose.number} of {whose.project}/{whose.run} has ended already, as "
+                f"{ended.get('status')!r}"
             ) from None
     return answer({"project": whose.project, "run": whose.run, "attempt": whose.number, "status": status})
 
@@ -166,7 +197,9 @@ def end(body: End, state: Shared, caller: Viewer) -> Response:
 def position(state: Shared, caller: Viewer, project: Project, run: RunId, attempt: Number) -> Response:
     """The sequence of an attempt's next batch: where a client that was ended goes on."""
     whose = Attempt(check_name("project", project), check_name("run id", run), attempt)
-    return answer({"project": project, "run": run, "attempt": attempt, "next": state.ingested.next_sequence(whose)})
+    return answer(
+        {"project": project, "run": run, "attempt": attempt, "next": state.ingested.next_sequence(whose)}
+    )
 
 
 def _append(state: State, whose: Attempt, sequence: int, body: bytes, media_type: str, encoding: str) -> int:

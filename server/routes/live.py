@@ -1,12 +1,13 @@
 """Live streams as server-sent events: the points that runs log, their states and their ends.
 
-Events: ``run``, a run's state, at first and when it changes; ``points`` of one run and key, in the order of logging; ``ready``, when what
-is there already has been sent; ``end`` of a run; ``at``, which only carries the ``id`` of all before it; ``resync``, after which curves
-must be read again, of one run where the data names it.
+Events: ``run``, a run's state, at first and when it changes; ``points`` of one run and key, in the order of
+logging; ``ready``, when what is there already has been sent; ``end`` of a run; ``at``, which only carries the
+``id`` of all before it; ``resync``, after which curves must be read again, of one run where the data names
+it.
 
-Open the stream, wait for ``ready``, then ask for the curves: what is logged meanwhile is in the stream. After a cut the stream goes on
-behind the last ``id``. A point may come twice. So keep, at each step, the value of the highest attempt, and within it the one that came
-last.
+Open the stream, wait for ``ready``, then ask for the curves: what is logged meanwhile is in the stream. After
+a cut the stream goes on behind the last ``id``. A point may come twice. So keep, at each step, the value of
+the highest attempt, and within it the one that came last.
 """
 
 import asyncio
@@ -29,10 +30,17 @@ from server.state import Shared, State
 
 router = APIRouter(tags=["live"])
 _PING_SECONDS = 15.0
-_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is for nginx, which would hold events back
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}}}
-_Keys = Annotated[list[str], Query(description="Names of metrics.", max_length=MOST_KEYS, examples=[["val_loss"]])]
-_Last = Annotated[str | None, Header(description="The id of the last event that was seen; a browser sends it by itself.")]
+# the second is for nginx, which would hold events back
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Server-sent events.", "content": {"text/event-stream": {}}}
+}
+_Keys = Annotated[
+    list[str], Query(description="Names of metrics.", max_length=MOST_KEYS, examples=[["val_loss"]])
+]
+_Last = Annotated[
+    str | None, Header(description="The id of the last event that was seen; a browser sends it by itself.")
+]
 _Cursor = Annotated[str | None, Query(description="The same, for a client that cannot set a header.")]
 
 
@@ -40,29 +48,51 @@ async def _many(
     state: Shared,
     caller: Viewer,
     key: _Keys,
-    run: Annotated[tuple[str, ...], Query(description="Ids, PROJECT/RUN.", examples=[["digits/digits-7f3a.0007"]])] = (),
-    filter_text: Annotated[str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds now.")] = None,
-    top: Annotated[int, Query(ge=1, le=MOST_RUNS, description="How many of them, in the filter's order.")] = 100,
+    run: Annotated[
+        tuple[str, ...], Query(description="Ids, PROJECT/RUN.", examples=[["digits/digits-7f3a.0007"]])
+    ] = (),
+    filter_text: Annotated[
+        str | None, Query(alias="filter", description="Instead of run: the runs that a filter finds now.")
+    ] = None,
+    top: Annotated[
+        int, Query(ge=1, le=MOST_RUNS, description="How many of them, in the filter's order.")
+    ] = 100,
     cursor: _Cursor = None,
     last_event_id: _Last = None,
 ) -> AsyncIterator[Subscription]:
     if bool(run) == (filter_text is not None):
-        raise InvalidInput(f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them")
+        raise InvalidInput(
+            f"{len(run)} runs and the filter {filter_text!r} are not accepted: give either of them"
+        )
     runs = run if filter_text is None else await filtered_runs(state, caller, filter_text, top)
     async with _opened(state, caller, runs, key, last_event_id or cursor, history=False) as subscription:
         yield subscription
 
 
 async def _one(
-    state: Shared, caller: Viewer, project: str, run: str, key: _Keys, cursor: _Cursor = None, last_event_id: _Last = None
+    state: Shared,
+    caller: Viewer,
+    project: str,
+    run: str,
+    key: _Keys,
+    cursor: _Cursor = None,
+    last_event_id: _Last = None,
 ) -> AsyncIterator[Subscription]:
-    async with _opened(state, caller, [f"{project}/{run}"], key, last_event_id or cursor, history=True) as subscription:
+    async with _opened(
+        state, caller, [f"{project}/{run}"], key, last_event_id or cursor, history=True
+    ) as subscription:
         yield subscription
 
 
 @asynccontextmanager
 async def _opened(
-    state: State, caller: Caller, runs: Sequence[str], keys: Sequence[str], cursor: str | None, *, history: bool
+    state: State,
+    caller: Caller,
+    runs: Sequence[str],
+    keys: Sequence[str],
+    cursor: str | None,
+    *,
+    history: bool,
 ) -> AsyncIterator[Subscription]:
     """The stream, and its end when the client has gone."""
     chosen = checked_runs(caller, runs)
@@ -70,7 +100,9 @@ async def _opened(
         raise InvalidInput(f"{len(chosen)} runs are not accepted: a stream is of at most {MOST_RUNS}")
     client = None if caller == LOCAL else caller.actor
     try:
-        subscription = await state.live.open(chosen, keys, positions_of(cursor) if cursor else None, client=client, history=history)
+        subscription = await state.live.open(
+            chosen, keys, positions_of(cursor) if cursor else None, client=client, history=history
+        )
     except TooManyStreams as error:
         raise HTTPException(429, str(error), {"Retry-After": str(RETRY_SECONDS)}) from None
     try:
@@ -92,10 +124,11 @@ async def metrics(subscription: Annotated[Subscription, Depends(_one)]) -> Event
 
 
 async def _sent(subscription: Subscription, until: str | None = None) -> AsyncIterator[bytes]:
-    """The stream's bytes: all that there is for a client at one moment together, in a tenth of the time that event by event takes.
+    """The stream's bytes: all that there is for a client at one moment together, in a tenth of the time that
+    event by event takes.
 
-    The cursor is in an event after them: a stream that is cut before it gets all of them again. Many events come in several parts, the
-    cursor after the last.
+    The cursor is in an event after them: a stream that is cut before it gets all of them again. Many events
+    come in several parts, the cursor after the last.
 
     Args:
         until: the event that is the last.

@@ -24,25 +24,44 @@ from server.store_threads import reads_store
 router = APIRouter(tags=["media"])
 MOST_RUNS = 100
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing is new since the answer that If-None-Match names."}}
-_BYTES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}, 206: {"description": "The range asked for."}}
+_UNCHANGED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Nothing is new since the answer that If-None-Match names."}
+}
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {}}},
+    206: {"description": "The range asked for."},
+}
 Digest = Annotated[
-    str, Path(description="sha256:HEX", examples=["sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"])
+    str,
+    Path(
+        description="sha256:HEX",
+        examples=["sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"],
+    ),
 ]
-Namer = Annotated[str, Query(description="The run whose records name it, PROJECT/RUN.", examples=["digits/digits-7f3a.0007"])]
+Namer = Annotated[
+    str,
+    Query(description="The run whose records name it, PROJECT/RUN.", examples=["digits/digits-7f3a.0007"]),
+]
 
 
-@router.get("/media", response_class=Response, responses={200: {"content": {"application/json": {}}}, **_UNCHANGED})
+@router.get(
+    "/media", response_class=Response, responses={200: {"content": {"application/json": {}}}, **_UNCHANGED}
+)
 @reads_store
 def media(
     state: Shared,
     caller: Viewer,
-    run: Annotated[list[str], Query(description="Ids, PROJECT/RUN.", max_length=MOST_RUNS, examples=[["digits/digits-7f3a.0007"]])],
+    run: Annotated[
+        list[str],
+        Query(description="Ids, PROJECT/RUN.", max_length=MOST_RUNS, examples=[["digits/digits-7f3a.0007"]]),
+    ],
     key: Annotated[tuple[str, ...], Query(description="Only these keys.", examples=[["samples"]])] = (),
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most to give.")] = 1_000,
     known: Known = None,
 ) -> Response:
-    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes. ``more``: there are others than these.
+    """What runs have logged besides numbers, by run, key and step; ``url`` gives the bytes.
+
+    ``more``: there are others than these.
 
     Asked again with ``If-None-Match`` it answers 304 as long as there is nothing new.
     """
@@ -52,7 +71,10 @@ def media(
         if len(found) > limit:
             break
     given = answer({"media": found[:limit], "more": len(found) > limit})
-    headers = {"ETag": f'"{hashlib.sha256(bytes(given.body)).hexdigest()[:32]}"', "Cache-Control": "private, no-cache"}
+    headers = {
+        "ETag": f'"{hashlib.sha256(bytes(given.body)).hexdigest()[:32]}"',
+        "Cache-Control": "private, no-cache",
+    }
     if is_known(headers["ETag"], known):
         return Response(status_code=304, headers=headers)
     given.headers.update(headers)
@@ -66,11 +88,16 @@ def blob(
     caller: Viewer,
     digest: Digest,
     run: Namer,
-    artifact: Annotated[str, Query(description="The artifact's name, where several of the run have this content.")] = "",
+    artifact: Annotated[
+        str, Query(description="The artifact's name, where several of the run have this content.")
+    ] = "",
     asked: Annotated[str, Header(alias="Range")] = "",
     known: Known = None,
 ) -> Response:
-    """The bytes of a medium, an artifact, a checkpoint of a run, or of a part of one. Nothing in them runs in a browser."""
+    """The bytes of a medium, an artifact, a checkpoint of a run, or of a part of one.
+
+    Nothing in them runs in a browser.
+    """
     ((project, name),) = checked_runs(caller, [run])
     kind, file_name = named_blob(state.store, state.records, project, name, digest, artifact)
     headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
@@ -87,20 +114,34 @@ def blob(
     if part is None:
         return StreamingResponse(content, 200, {**headers, "Content-Length": str(size)})
     if first >= end:
-        return problem(416, f"the range {asked!r} is not accepted: there are {size} bytes", {"Content-Range": f"bytes */{size}"})
+        return problem(
+            416,
+            f"the range {asked!r} is not accepted: there are {size} bytes",
+            {"Content-Range": f"bytes */{size}"},
+        )
     headers |= {"Content-Length": str(end - first), "Content-Range": f"bytes {first}-{end - 1}/{size}"}
     return StreamingResponse(content, 206, headers)
 
 
-@router.get("/checkpoints/{digest}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+@router.get(
+    "/checkpoints/{digest}",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}}},
+)
 async def checkpoint(state: Shared, caller: Viewer, digest: Digest, run: Namer) -> Response:
-    """A checkpoint of a run as one file, however many processes wrote it: what ``torch.load`` reads, or JSON of one without torch."""
+    """A checkpoint of a run as one file, however many processes wrote it: what ``torch.load`` reads, or JSON
+    of one without torch.
+    """
     ((project, name),) = checked_runs(caller, [run])
-    kind, file_name = await state.store_threads.read(named_blob, state.store, state.records, project, name, digest)
+    kind, file_name = await state.store_threads.read(
+        named_blob, state.store, state.records, project, name, digest
+    )
     return await checkpoint_response(state, digest, inert_headers(kind, file_name))
 
 
-@router.get("/blobs/{digest}/rows", response_class=Response, responses={200: {"content": {"application/json": {}}}})
+@router.get(
+    "/blobs/{digest}/rows", response_class=Response, responses={200: {"content": {"application/json": {}}}}
+)
 @reads_store
 def blob_rows(
     state: Shared,
@@ -110,7 +151,9 @@ def blob_rows(
     offset: Annotated[int, Query(ge=0, le=2**53, description="The first row to give, from 0.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS, description="The most to give.")] = 100,
 ) -> Response:
-    """Rows of a table that a run logged, or of a Parquet file among its artifacts: ``columns`` with their types, ``rows``, ``total``."""
+    """Rows of a table that a run logged, or of a Parquet file among its artifacts: ``columns`` with their
+    types, ``rows``, ``total``.
+    """
     ((project, name),) = checked_runs(caller, [run])
     _, file_name = named_blob(state.store, state.records, project, name, digest)
     if not file_name.endswith(".parquet"):
@@ -121,7 +164,9 @@ def blob_rows(
 
 
 def _part(asked: str, size: int) -> tuple[int, int] | None:
-    """The first byte and the end of the one range that is asked for; None for all, as for several ranges or what is none."""
+    """The first byte and the end of the one range that is asked for; None for all, as for several ranges or
+    what is none.
+    """
     found = _RANGE.fullmatch(asked)
     if found is None or found[1] == found[2] == "":
         return None

@@ -29,7 +29,9 @@ from server.store_threads import reads_store, reads_store_and_writes
 router = APIRouter(prefix="/models", tags=["models"])
 signed = APIRouter(prefix="/signed", tags=["models"])
 
-ModelName = Annotated[str, Path(description="The model, which is the name of its sweeps' spec.", examples=["digits"])]
+ModelName = Annotated[
+    str, Path(description="The model, which is the name of its sweeps' spec.", examples=["digits"])
+]
 VersionName = Annotated[str, Path(description="A semantic version.", examples=["1.0.0"])]
 
 
@@ -43,21 +45,32 @@ class Version(BaseModel):
     metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
     project: str | None = Field(description="Whose run it is of, where that is known.", examples=["digits"])
     run: str | None = Field(examples=["digits-7f3a.0007"])
-    sweep: str | None = Field(description="Of which it is the winner; null: a client registered it.", examples=["digits-7f3a"])
+    sweep: str | None = Field(
+        description="Of which it is the winner; null: a client registered it.", examples=["digits-7f3a"]
+    )
     trial: int | None
-    checkpoint: str | None = Field(examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"])
+    checkpoint: str | None = Field(
+        examples=["sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"]
+    )
     snapshot: str | None = Field(description="The digest of the data that it was trained on.")
     framework: str = Field(examples=["torch 2.13.0"])
-    source: str | None = Field(description="What a client registered as it.", examples=["mlflow-artifacts:/1/models/m-5f/artifacts"])
+    source: str | None = Field(
+        description="What a client registered as it.", examples=["mlflow-artifacts:/1/models/m-5f/artifacts"]
+    )
     description: str | None
     tags: dict[str, str]
     created_at: datetime
-    judged_against: str | None = Field(description="The champion's version that it was compared with.", examples=["1.0.0"])
+    judged_against: str | None = Field(
+        description="The champion's version that it was compared with.", examples=["1.0.0"]
+    )
     gates: list[dict[str, Any]] = Field(
         description="The verdicts of its gates, empty where none has judged it.",
         examples=[[{"name": "finite_metrics", "passed": True, "reason": "every test metric is finite"}]],
     )
-    features: list[str] = Field(description="Of feature views, which it was trained with and is to be served.", examples=[["clicks@1:ctr"]])
+    features: list[str] = Field(
+        description="Of feature views, which it was trained with and is to be served.",
+        examples=[["clicks@1:ctr"]],
+    )
 
 
 class Model(BaseModel):
@@ -66,7 +79,9 @@ class Model(BaseModel):
     model: str = Field(examples=["digits"])
     description: str
     tags: dict[str, str]
-    aliases: dict[str, str] = Field(description="Versions by the names that clients gave them.", examples=[{"candidate": "1.0.1"}])
+    aliases: dict[str, str] = Field(
+        description="Versions by the names that clients gave them.", examples=[{"candidate": "1.0.1"}]
+    )
     versions: list[Version]
 
 
@@ -81,14 +96,28 @@ class Champion(BaseModel):
 
     model: str = Field(examples=["digits"])
     version: str = Field(examples=["1.0.0"])
-    checkpoint: str | None = Field(description="The digest of its checkpoint; null: a client registered it.", examples=["sha256:2c26b46b…"])
-    source: str | None = Field(description="What a client registered as it.", examples=["mlflow-artifacts:/1/models/m-5f/artifacts"])
+    checkpoint: str | None = Field(
+        description="The digest of its checkpoint; null: a client registered it.",
+        examples=["sha256:2c26b46b…"],
+    )
+    source: str | None = Field(
+        description="What a client registered as it.", examples=["mlflow-artifacts:/1/models/m-5f/artifacts"]
+    )
     framework: str = Field(examples=["torch 2.13.0"])
-    input_schema: dict[str, Any] = Field(description="Column to Arrow type.", examples=[{"pixel_0_0": "double"}])
+    input_schema: dict[str, Any] = Field(
+        description="Column to Arrow type.", examples=[{"pixel_0_0": "double"}]
+    )
     output_schema: dict[str, Any] = Field(examples=[{"type": "int64", "classes": [0, 1]}])
     metrics: dict[str, Number | None] = Field(description="On the test split.", examples=[{"accuracy": 0.97}])
-    features: list[str] = Field(description="To look up in the online store and hand to it.", examples=[["clicks@1:ctr"]])
-    url: str | None = Field(description="Where to fetch the checkpoint until then, without a token: on S3, or below this server's address.")
+    features: list[str] = Field(
+        description="To look up in the online store and hand to it.", examples=[["clicks@1:ctr"]]
+    )
+    url: str | None = Field(
+        description=(
+            "Where to fetch the checkpoint until then, without a token: on S3, or below this server's "
+            "address."
+        )
+    )
     expires_at: datetime | None
 
 
@@ -96,8 +125,14 @@ class Champion(BaseModel):
 def list_models(state: Shared, caller: Viewer) -> Response:
     """All models with their versions."""
     with state.catalog.read() as session:
-        versions = {model: list(rows) for model, rows in groupby(versions_of(session), key=lambda row: row.model)}
-        models = [_as_dict(session, row, versions.get(row.name, [])) for row in models_of(session) if caller.sees(row.name)]
+        versions = {
+            model: list(rows) for model, rows in groupby(versions_of(session), key=lambda row: row.model)
+        }
+        models = [
+            _as_dict(session, row, versions.get(row.name, []))
+            for row in models_of(session)
+            if caller.sees(row.name)
+        ]
     return answer({"models": models})
 
 
@@ -116,7 +151,9 @@ def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
 @router.get("/{model}/champion", response_model=Champion)
 @reads_store
 def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
-    """The model's champion, with its schema and an address from which its checkpoint can be fetched for a quarter of an hour."""
+    """The model's champion, with its schema and an address from which its checkpoint can be fetched for a
+    quarter of an hour.
+    """
     caller.check(model, f"model {model!r}")
     with state.catalog.read() as session:
         row = champion_of(session, model)
@@ -124,9 +161,25 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
             known = session.get(RegisteredModelRow, model)
             raise NotFound(f"model {model!r} has no champion" if known else _no_model(session, model, caller))
         features = features_of(session, row)
-    names = ("model", "version", "checkpoint", "source", "framework", "input_schema", "output_schema", "metrics")
+    names = (
+        "model",
+        "version",
+        "checkpoint",
+        "source",
+        "framework",
+        "input_schema",
+        "output_schema",
+        "metrics",
+    )
     url, expires_at = checkpoint_link(state, row.checkpoint) if row.checkpoint else (None, None)
-    return answer({**{name: getattr(row, name) for name in names}, "features": features, "url": url, "expires_at": expires_at})
+    return answer(
+        {
+            **{name: getattr(row, name) for name in names},
+            "features": features,
+            "url": url,
+            "expires_at": expires_at,
+        }
+    )
 
 
 class Event(BaseModel):
@@ -149,7 +202,9 @@ class History(BaseModel):
 
     model: str = Field(examples=["digits"])
     events: list[Event]
-    earlier: int | None = Field(description="What to ask for as `before` for older events; null: there are none.", examples=[1200])
+    earlier: int | None = Field(
+        description="What to ask for as `before` for older events; null: there are none.", examples=[1200]
+    )
 
 
 @router.get("/{model}/history", response_model=History)
@@ -157,7 +212,10 @@ def history(
     model: ModelName,
     state: Shared,
     caller: Viewer,
-    before: Annotated[int | None, Query(ge=1, le=2**53, description="An event's id: only what is older. Without it the newest.")] = None,
+    before: Annotated[
+        int | None,
+        Query(ge=1, le=2**53, description="An event's id: only what is older. Without it the newest."),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="How many events at most.")] = 100,
 ) -> Response:
     """What happened to a model, oldest first: who decided what, and why."""
@@ -173,13 +231,20 @@ class Promotion(BaseModel):
     """How a version is promoted."""
 
     note: str | None = Field(default=None, max_length=10_000, description="Why; needed with force.")
-    force: bool = Field(default=False, description="Although its gates or people hold it back. It is written down.")
+    force: bool = Field(
+        default=False, description="Although its gates or people hold it back. It is written down."
+    )
 
 
 class Decision(BaseModel):
     """Why something is decided."""
 
-    note: str = Field(min_length=1, max_length=10_000, description="Why; it is written down.", examples=["better on night scenes"])
+    note: str = Field(
+        min_length=1,
+        max_length=10_000,
+        description="Why; it is written down.",
+        examples=["better on night scenes"],
+    )
 
 
 class Note(BaseModel):
@@ -191,54 +256,88 @@ class Note(BaseModel):
 @router.post("/{model}/versions/{version}/promote", response_model=Version)
 @reads_store_and_writes
 def make_champion(
-    model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once, body: Promotion | None = None
+    model: ModelName,
+    version: VersionName,
+    state: Shared,
+    caller: Viewer,
+    once: Once,
+    body: Promotion | None = None,
 ) -> Response:
-    """Make a version the champion and archive the one before, if its gates, the champion of now and people let it."""
+    """Make a version the champion and archive the one before, if its gates, the champion of now and people
+    let it.
+    """
     caller.check(model, f"model {model!r}")
     asked = body or Promotion()
     check_whole(state.store, state.catalog, model, version)
     given: Any = {"actor": caller.actor, "note": asked.note, "force": asked.force}
-    return _changed(state, once, lambda session: stages.promote(state.catalog, model, version, **given, within=session))
+    return _changed(
+        state, once, lambda session: stages.promote(state.catalog, model, version, **given, within=session)
+    )
 
 
 @router.post("/{model}/versions/{version}/approve", response_model=Version)
 @reads_store_and_writes
-def approve(model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once) -> Response:
-    """Approve a version, in the name of the token. With the last approval that it needs it may become the champion."""
+def approve(
+    model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once
+) -> Response:
+    """Approve a version, in the name of the token.
+
+    With the last approval that it needs it may become the champion.
+    """
     caller.check(model, f"model {model!r}")
     check_whole(state.store, state.catalog, model, version)
     given: Any = {"actor": caller.actor, "note": body.note}
-    return _changed(state, once, lambda session: stages.approve(state.catalog, model, version, **given, within=session))
+    return _changed(
+        state, once, lambda session: stages.approve(state.catalog, model, version, **given, within=session)
+    )
 
 
 @router.post("/{model}/versions/{version}/reject", response_model=Version)
-def reject(model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once) -> Response:
+def reject(
+    model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once
+) -> Response:
     """Reject a version, in the name of the token: it is not promoted, unless by force."""
     caller.check(model, f"model {model!r}")
     given: Any = {"actor": caller.actor, "note": body.note}
-    return _changed(state, once, lambda session: stages.reject(state.catalog, model, version, **given, within=session))
+    return _changed(
+        state, once, lambda session: stages.reject(state.catalog, model, version, **given, within=session)
+    )
 
 
 @router.post("/{model}/rollback", response_model=Version)
-def rollback(model: ModelName, state: Shared, caller: Viewer, once: Once, body: Note | None = None) -> Response:
+def rollback(
+    model: ModelName, state: Shared, caller: Viewer, once: Once, body: Note | None = None
+) -> Response:
     """Go back to the champion before; again, and it goes back one more."""
     caller.check(model, f"model {model!r}")
     given: Any = {"actor": caller.actor, "note": body.note if body else None}
-    return _changed(state, once, lambda session: stages.rollback(state.catalog, model, **given, within=session))
+    return _changed(
+        state, once, lambda session: stages.rollback(state.catalog, model, **given, within=session)
+    )
 
 
 @router.post("/{model}/versions/{version}/archive", response_model=Version)
 def take_out_of_use(
-    model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once, body: Note | None = None
+    model: ModelName,
+    version: VersionName,
+    state: Shared,
+    caller: Viewer,
+    once: Once,
+    body: Note | None = None,
 ) -> Response:
     """Take a version out of use."""
     caller.check(model, f"model {model!r}")
     given: Any = {"actor": caller.actor, "note": body.note if body else None}
-    return _changed(state, once, lambda session: stages.archive(state.catalog, model, version, **given, within=session))
+    return _changed(
+        state, once, lambda session: stages.archive(state.catalog, model, version, **given, within=session)
+    )
 
 
 def _changed(state: Shared, once: OneWrite, change: Callable[[Session], ModelVersionRow]) -> Response:
-    """Change a version in one transaction with its audit, then tell the store. Where that is away, the change stands."""
+    """Change a version in one transaction with its audit, then tell the store.
+
+    Where that is away, the change stands.
+    """
     response = once(lambda session: (200, as_dict(session, change(session))))
     state.publisher.publish()
     return response
@@ -256,11 +355,16 @@ def _no_model(session: Session, model: str, caller: Caller) -> str:
     return f"no model {model!r}; there are {', '.join(known) or 'no models yet: run a sweep first'}"
 
 
-@signed.get("/{address}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+@signed.get(
+    "/{address}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}}
+)
 async def checkpoint(
     address: Annotated[str, Path(description="What the champion's ``url`` ends with.")], state: Shared
 ) -> StreamingResponse:
     """A checkpoint as one file, for who was given its address."""
     digest = linked_digest(state, address)
-    headers = {"Content-Type": "application/octet-stream", "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"'}
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"',
+    }
     return await checkpoint_response(state, digest, headers)

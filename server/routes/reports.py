@@ -24,10 +24,13 @@ router = APIRouter(prefix="/reports", tags=["reports"])
 
 SweepId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
 
-# A report holds texts of trials: of exceptions, params, labels. They are escaped there; should that fail one day, a script of theirs runs
-# in an origin of its own, without this origin's cookie, and can load nothing. Its own scripts, Plotly and the figures, are inline.
+# A report holds texts of trials: of exceptions, params, labels. They are escaped there; should that fail one
+# day, a script of theirs runs
+# in an origin of its own, without this origin's cookie, and can load nothing. Its own scripts, Plotly and the
+# figures, are inline.
 _INERT = {
-    "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; "
     "img-src data: blob:; frame-ancestors 'self'",
     "Cache-Control": "private, no-cache",
 }
@@ -50,7 +53,9 @@ class ListedReport(BaseModel):
     """A report among others."""
 
     sweep: str = Field(examples=["digits-7f3a"])
-    project: str = Field(description="The sweep's project, which is the name of its model, too.", examples=["digits"])
+    project: str = Field(
+        description="The sweep's project, which is the name of its model, too.", examples=["digits"]
+    )
     created_at: datetime
     metrics: dict[str, Number | None] = Field(
         description="The winner's, on the test split; null: not finite.", examples=[{"accuracy": 0.97}]
@@ -69,7 +74,9 @@ class Reports(BaseModel):
 def list_reports(
     state: Shared,
     caller: Viewer,
-    project: Annotated[str | None, Query(description="Only reports on sweeps of this project.", examples=["digits"])] = None,
+    project: Annotated[
+        str | None, Query(description="Only reports on sweeps of this project.", examples=["digits"])
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest reports first, with their scores."""
@@ -81,7 +88,10 @@ def list_reports(
             query = query.where(SweepRow.project.in_(all_names_of(session, names)))
         rows = session.execute(query).all()
     fields = ("sweep", "created_at", "metrics", "digest")
-    listed = [{**{name: getattr(row, name) for name in fields}, "project": name, "page": _page_of(row.sweep)} for row, name in rows]
+    listed = [
+        {**{name: getattr(row, name) for name in fields}, "project": name, "page": _page_of(row.sweep)}
+        for row, name in rows
+    ]
     return answer({"reports": listed})
 
 
@@ -102,14 +112,22 @@ class Judged(BaseModel):
     name: str = Field(description="The gate's kind.", examples=["non_inferior"])
     outcome: Literal["pass", "fail", "too little evidence"]
     passed: bool = Field(description="Whether the outcome is pass.")
-    reason: str = Field(examples=["accuracy 0.9694 against 0.9610 of the champion digits 1.0.0 on the same 360 rows: …"])
+    reason: str = Field(
+        examples=["accuracy 0.9694 against 0.9610 of the champion digits 1.0.0 on the same 360 rows: …"]
+    )
     about: str | None = Field(description="The metric, or what else was looked at.", examples=["accuracy"])
-    figure: Number | None = Field(description="What was measured; of comparisons the gain over the champion.", examples=[0.0083])
+    figure: Number | None = Field(
+        description="What was measured; of comparisons the gain over the champion.", examples=[0.0083]
+    )
     threshold: Number | None = Field(description="What the figure is held to.", examples=[-0.03])
     low: Number | None = Field(description="Of the figure's interval at 95 %.")
     high: Number | None = Field(description="Of the figure's interval at 95 %.")
-    needed: int | None = Field(description="With too little evidence: about how many rows of the test split would settle it.")
-    needed_seeds: int | None = Field(description="And how many seeds of both recipes would, where a final training has trained several.")
+    needed: int | None = Field(
+        description="With too little evidence: about how many rows of the test split would settle it."
+    )
+    needed_seeds: int | None = Field(
+        description="And how many seeds of both recipes would, where a final training has trained several."
+    )
 
 
 class Gates(BaseModel):
@@ -126,15 +144,27 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     if outcome_of(state.catalog, sweep)[0] is None:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     report = load_report(state.store, state.catalog, sweep)
-    judged = judged_again(state.store, report.data, with_rows=False) if report.data.get("gates") is not None else []
+    judged = (
+        judged_again(state.store, report.data, with_rows=False)
+        if report.data.get("gates") is not None
+        else []
+    )
     root = state.store.root
-    return answer({"gates": [{**one.as_dict(), "passed": one.passed, "reason": without_root(one.reason, root)} for one in judged]})
+    return answer(
+        {
+            "gates": [
+                {**one.as_dict(), "passed": one.passed, "reason": without_root(one.reason, root)}
+                for one in judged
+            ]
+        }
+    )
 
 
 @router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})
 @reads_store
 def page(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
-    """The report as people read it: one HTML page with its figures, which can reach neither this server nor any network.
+    """The report as people read it: one HTML page with its figures, which can reach neither this server nor
+    any network.
 
     A sweep without a winner has a page, too, which shows what happened.
     """

@@ -47,9 +47,11 @@ def archive(project: Project, run: RunId, state: Shared, caller: Viewer, once: O
 @router.post("/{project}/{run}/delete", response_model=Changed)
 @reads_store_and_writes
 def delete(project: Project, run: RunId, state: Shared, caller: Viewer, once: Once) -> Response:
-    """Put a run into the trash: it can be restored until the days of the retention policy are over, and is removed then.
+    """Put a run into the trash: it can be restored until the days of the retention policy are over, and is
+    removed then.
 
-    One that is running, or that a champion, a staging version, a report or an open sweep reaches, is not deleted (422).
+    One that is running, or that a champion, a staging version, a report or an open sweep reaches, is not
+    deleted (422).
     """
     return _become(state, caller, once, project, run, DELETED)
 
@@ -71,7 +73,12 @@ def tag(
     once: Once,
     tags: Annotated[
         dict[str, Tag | None],
-        Body(embed=True, max_length=MOST_TAGS, description="By name; null takes one away.", examples=[{"paper": "figure 3", "wip": None}]),
+        Body(
+            embed=True,
+            max_length=MOST_TAGS,
+            description="By name; null takes one away.",
+            examples=[{"paper": "figure 3", "wip": None}],
+        ),
     ],
 ) -> Response:
     """Set a run's tags; those that are not named stay."""
@@ -84,7 +91,9 @@ def tag(
     return once(write)
 
 
-def _become(state: State, caller: Caller, once: OneWrite, project: str, run: str, lifecycle: Lifecycle) -> Response:
+def _become(
+    state: State, caller: Caller, once: OneWrite, project: str, run: str, lifecycle: Lifecycle
+) -> Response:
     _check(project, run)
 
     def write(session: Session) -> tuple[int, dict[str, object]]:

@@ -28,18 +28,24 @@ router = APIRouter(prefix="/runs", tags=["runs"])
 MOST_COMPARED = 50
 _SHOWN_SECONDS = 10.0  # that somebody who looks at a run waits for its files; then it is what the index has
 _IN_FILES_ALONE = ("determinism", "provenance", "attempts", "artifacts", "media", "checkpoints", "files")
-_OF_THE_MACHINE = ("store", "journals")  # addresses and folders, which are not for everybody who may look at a run
+# addresses and folders, which are not for everybody who may look at a run
+_OF_THE_MACHINE = ("store", "journals")
 
 
 class Row(BaseModel):
     """What runs have under a name."""
 
     differs: bool
-    values: list[Any] = Field(description="One for each run, in their order; null where it has none.", examples=[[0.1, 0.01]])
+    values: list[Any] = Field(
+        description="One for each run, in their order; null where it has none.", examples=[[0.1, 0.01]]
+    )
 
 
 class Diff(BaseModel):
-    """Runs side by side; what differs comes first. ``runs`` have what ``halving runs --json`` gives of each."""
+    """Runs side by side; what differs comes first.
+
+    ``runs`` have what ``halving runs --json`` gives of each.
+    """
 
     runs: list[dict[str, Any]]
     params: dict[str, Row]
@@ -48,7 +54,10 @@ class Diff(BaseModel):
     packages: dict[str, Row]
     metrics: dict[str, Row] = Field(description="Last values.")
     patches: dict[str, str | None] = Field(
-        description="By run, what its code had changed over its commit, as a unified diff; of a long one the beginning. Null: nothing."
+        description=(
+            "By run, what its code had changed over its commit, as a unified diff; of a long one the "
+            "beginning. Null: nothing."
+        )
     )
 
 
@@ -57,12 +66,20 @@ class Diff(BaseModel):
 def diff_runs(
     state: Shared,
     caller: Viewer,
-    run: Annotated[list[str], Query(description=f"Runs as project/run, 2 to {MOST_COMPARED}.", examples=[["digits/a", "digits/b"]])],
+    run: Annotated[
+        list[str],
+        Query(description=f"Runs as project/run, 2 to {MOST_COMPARED}.", examples=[["digits/a", "digits/b"]]),
+    ],
 ) -> Response:
-    """What differs between runs, as ``halving compare --json`` gives it, and the changes of each one's code over its commit."""
+    """What differs between runs, as ``halving compare --json`` gives it, and the changes of each one's code
+    over its commit.
+    """
     pairs = list(dict.fromkeys(_pair(caller, name) for name in run))
     if not 2 <= len(pairs) <= MOST_COMPARED:
-        raise InvalidInput(f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MOST_COMPARED} different ones")
+        raise InvalidInput(
+            f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MOST_COMPARED} "
+            "different ones"
+        )
     infos = _as_they_ended(state, read_for_diff(state.store, pairs))
     patches = in_threads(lambda info: patch_of(state.store, info), infos)
     named = {f"{info.project}/{info.run}": patch for info, patch in zip(infos, patches, strict=True)}
@@ -77,17 +94,21 @@ async def one_run(
 ) -> Response:
     """All that is known of a run, from its own files.
 
-    What ``halving show --json`` gives, but not where the store and the journals are (``params``, ``tags``, ``parent``, ``seed``,
-    ``determinism``, ``provenance``, ``attempts``, ``metrics``, ``artifacts``, ``media``, ``checkpoints``, ``files``…), ``index``, its
-    row in the index, null until it is there, and ``unavailable``: what cannot be read now and why, or null.
+    What ``halving show --json`` gives, but not where the store and the journals are (``params``, ``tags``,
+    ``parent``, ``seed``, ``determinism``, ``provenance``, ``attempts``, ``metrics``, ``artifacts``,
+    ``media``, ``checkpoints``, ``files``…), ``index``, its row in the index, null until it is there, and
+    ``unavailable``: what cannot be read now and why, or null.
 
-    While the store does not answer, it is what the index has of the run: ``determinism``, ``provenance``, ``attempts``, ``artifacts``,
-    ``media``, ``checkpoints`` and ``files`` are null, and nested ``params`` are flat, ``optimizer/lr``.
+    While the store does not answer, it is what the index has of the run: ``determinism``, ``provenance``,
+    ``attempts``, ``artifacts``, ``media``, ``checkpoints`` and ``files`` are null, and nested ``params`` are
+    flat, ``optimizer/lr``.
     """
     check_name("project", project)
     check_name("run id", run)
     try:
-        return answer(await state.store_threads.read(_from_files, state, project, run, seconds=_SHOWN_SECONDS))
+        return answer(
+            await state.store_threads.read(_from_files, state, project, run, seconds=_SHOWN_SECONDS)
+        )
     except (StoreError, Busy) as error:
         shown = await run_in_threadpool(_from_index, state, project, run, error)
         if shown is None:
@@ -106,7 +127,9 @@ def _from_files(state: State, project: str, run: str) -> dict[str, Any]:
 
 
 def _from_index(state: State, project: str, run: str, error: StoreError | Busy) -> dict[str, Any] | None:
-    """What the index has of a run whose files cannot be read; None if it has nothing, or cannot be read, too."""
+    """What the index has of a run whose files cannot be read; None if it has nothing, or cannot be read,
+    too.
+    """
     try:
         with reading(state.catalog) as session:
             row = select_run(session, project, run)
@@ -121,19 +144,37 @@ def _from_index(state: State, project: str, run: str, error: StoreError | Busy) 
     return {
         **{
             name: row[name]
-            for name in ("id", "project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch", "seed")
+            for name in (
+                "id",
+                "project",
+                "run",
+                "status",
+                "lifecycle",
+                "started",
+                "ended",
+                "seconds",
+                "attempt",
+                "epoch",
+                "seed",
+            )
         },
         **values,
         "metrics": {key: {**value, "points": None} for key, value in values["metrics"].items()},
-        "parent": {name: row[name] for name in ("sweep", "trial", "dataset", "snapshot") if row[name] is not None},
+        "parent": {
+            name: row[name] for name in ("sweep", "trial", "dataset", "snapshot") if row[name] is not None
+        },
         **dict.fromkeys(_IN_FILES_ALONE),
         "index": row,
-        "unavailable": f"{reason}; what is here is from the index of runs, without {', '.join(_IN_FILES_ALONE)}",
+        "unavailable": (
+            f"{reason}; what is here is from the index of runs, without {', '.join(_IN_FILES_ALONE)}"
+        ),
     }
 
 
 def _indexed(state: State, project: str, run: str) -> tuple[Any, str | None]:
-    """A run's row, or why there is none to be had now: the run's own files are shown without the catalog, too."""
+    """A run's row, or why there is none to be had now: the run's own files are shown without the catalog,
+    too.
+    """
     try:
         with reading(state.catalog) as session:
             return select_run(session, project, run), None

@@ -26,7 +26,12 @@ from server.state import Shared, State
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-MOST_RUNS, MOST_COLUMNS, MOST_KEYS, MOST_MEANS, MOST_GROUPS, MOST_LISTED = 1_000, 100, 8, 30, 1_000, 20_000
+MOST_RUNS = 1_000
+MOST_COLUMNS = 100
+MOST_KEYS = 8
+MOST_MEANS = 30
+MOST_GROUPS = 1_000
+MOST_LISTED = 20_000
 FilterText = Annotated[
     str,
     Query(
@@ -39,7 +44,10 @@ Project = Annotated[str | None, Query(description="Only runs of this project.", 
 Columns = Annotated[
     str,
     Query(
-        description=f"Params, metrics and tags to give of each run, at most {MOST_COLUMNS}, as a filter names them, with commas between.",
+        description=(
+            f"Params, metrics and tags to give of each run, at most {MOST_COLUMNS}, as a filter names "
+            "them, with commas between."
+        ),
         examples=["params.lr,metrics.val_loss,min(metrics.val_loss),tags.team"],
     ),
 ]
@@ -52,28 +60,39 @@ class Run(BaseModel):
     project: str = Field(examples=["digits"])
     run: str = Field(examples=["digits-7f3a.0007"])
     status: str = Field(
-        description="finished, failed, paused, stopped (a trial that never goes on), crashed, running, unfinished, or the script's choice.",
+        description=(
+            "finished, failed, paused, stopped (a trial that never goes on), crashed, running, unfinished, "
+            "or the script's choice."
+        ),
         examples=["finished"],
     )
     lifecycle: str = Field(
-        description="active, archived or deleted; a filter that does not name it chooses active runs.", examples=["active"]
+        description="active, archived or deleted; a filter that does not name it chooses active runs.",
+        examples=["active"],
     )
     started: datetime
     ended: datetime | None = Field(description="When the newest attempt ended.")
-    seconds: float | None = Field(description="Time of all attempts together; of a running one, until something was last read of it.")
+    seconds: float | None = Field(
+        description="Time of all attempts together; of a running one, until something was last read of it."
+    )
     epoch: int | None = Field(description="Epochs completed.", examples=[9])
     attempt: int = Field(description="The newest attempt, from 1.", examples=[1])
     sweep: str | None = Field(examples=["digits-7f3a"])
     trial: int | None = Field(examples=[7])
     dataset: str | None = Field(examples=["digits"])
-    snapshot: str | None = Field(description="The digest of the dataset's snapshot.", examples=["sha256:5feceb66…"])
+    snapshot: str | None = Field(
+        description="The digest of the dataset's snapshot.", examples=["sha256:5feceb66…"]
+    )
     commit: str | None
     seed: int | None
-    model: str | None = Field(description="The model that a checkpoint of it was promoted to.", examples=["digits"])
+    model: str | None = Field(
+        description="The model that a checkpoint of it was promoted to.", examples=["digits"]
+    )
     version: str | None = Field(description="The version of that model.", examples=["1.0.0"])
     stage: str | None = Field(description="That version's stage.", examples=["champion"])
     values: dict[str, int | Number | str | bool] = Field(
-        description="What it has of the columns asked for.", examples=[{"params.lr": 0.001, "metrics.val_loss": 0.23}]
+        description="What it has of the columns asked for.",
+        examples=[{"params.lr": 0.001, "metrics.val_loss": 0.23}],
     )
 
 
@@ -89,16 +108,23 @@ class Runs(BaseModel):
 
     total: int = Field(description="How many runs the filter chooses.", examples=[1])
     revision: int = Field(description="Counts the changes of the index.", examples=[42])
-    indexed_at: datetime | None = Field(description="When the index was last found complete; a 304 does not say that it was again.")
+    indexed_at: datetime | None = Field(
+        description="When the index was last found complete; a 304 does not say that it was again."
+    )
     runs: list[Run]
-    view: View | None = Field(default=None, description="Asked for by first_view: the filter and columns that were chosen, if any were.")
+    view: View | None = Field(
+        default=None,
+        description="Asked for by first_view: the filter and columns that were chosen, if any were.",
+    )
 
 
 class Statistics(BaseModel):
     """Of the finite numbers that the runs of a group have."""
 
     mean: float = Field(examples=[0.23])
-    std: float | None = Field(description="The sample's standard deviation; null of a single number.", examples=[0.02])
+    std: float | None = Field(
+        description="The sample's standard deviation; null of a single number.", examples=[0.02]
+    )
     count: int = Field(examples=[5])
 
 
@@ -107,7 +133,9 @@ class Group(BaseModel):
 
     key: dict[str, int | Number | str | bool | None] = Field(examples=[{"params.optimizer": "adam"}])
     count: int = Field(description="How many runs.", examples=[5])
-    values: dict[str, Statistics] = Field(examples=[{"metrics.val_loss": {"mean": 0.23, "std": 0.02, "count": 5}}])
+    values: dict[str, Statistics] = Field(
+        examples=[{"metrics.val_loss": {"mean": 0.23, "std": 0.02, "count": 5}}]
+    )
 
 
 class Groups(BaseModel):
@@ -148,7 +176,8 @@ async def _index_turn(state: Shared, caller: Viewer) -> AsyncIterator[None]:
         yield
 
 
-_IN_TURN = [Depends(_index_turn, scope="function")]  # a turn ends with the question, not when a slow client has its answer
+# a turn ends with the question, not when a slow client has its answer
+_IN_TURN = [Depends(_index_turn, scope="function")]
 
 
 @router.get("", response_model=Runs, dependencies=_IN_TURN)
@@ -160,7 +189,12 @@ def list_runs(
     columns: Columns = "",
     first: Annotated[
         bool,
-        Query(alias="first_view", description="Choose filter and columns: the newest sweep's objective, best first, and what it varies."),
+        Query(
+            alias="first_view",
+            description=(
+                "Choose filter and columns: the newest sweep's objective, best first, and what it varies."
+            ),
+        ),
     ] = False,
     limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = 200,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
@@ -171,19 +205,28 @@ def list_runs(
     Asked again with ``If-None-Match`` it answers 304 as long as no run has changed.
     """
     if first and (filter_text or columns):
-        raise InvalidInput("first_view = true is not accepted beside filter or columns: it chooses both; give one or the other")
+        raise InvalidInput(
+            "first_view = true is not accepted beside filter or columns: it chooses both; give one or the "
+            "other"
+        )
     with reading(state.catalog) as session:
         projects = _projects(session, caller, project)
         view = first_view(session, projects) if first else None
         chosen = with_all_names(session, _filter(view.filter if view else filter_text))
         fields = _fields("columns", ",".join(view.columns) if view else columns, MOST_COLUMNS)
         index = state_of(session)
-        # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer already.
+        # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer
+        # already.
         tag = etag(state, index, chosen, fields, projects, limit, offset)
         if is_known(tag, known):
             return Response(status_code=304, headers=_headers(tag))
         page = select_page(session, chosen, columns=fields, projects=projects, limit=limit, offset=offset)
-    found: dict[str, Any] = {"total": page.total, "revision": index.revision, "indexed_at": index.refreshed_at, "runs": page.runs}
+    found: dict[str, Any] = {
+        "total": page.total,
+        "revision": index.revision,
+        "indexed_at": index.refreshed_at,
+        "runs": page.runs,
+    }
     if view:
         found["view"] = view._asdict()
     return answer(found, headers=_headers(tag))
@@ -193,17 +236,30 @@ def list_runs(
 def group_runs(
     state: Shared,
     caller: Viewer,
-    by: Annotated[str, Query(description=f"What runs of a group are equal in, at most {MOST_KEYS} fields.", examples=["params.optimizer"])],
+    by: Annotated[
+        str,
+        Query(
+            description=f"What runs of a group are equal in, at most {MOST_KEYS} fields.",
+            examples=["params.optimizer"],
+        ),
+    ],
     filter_text: FilterText = "",
     project: Project = None,
-    columns: Annotated[str, Query(description=f"Numbers to give means of, at most {MOST_MEANS}.", examples=["metrics.val_loss"])] = "",
+    columns: Annotated[
+        str,
+        Query(description=f"Numbers to give means of, at most {MOST_MEANS}.", examples=["metrics.val_loss"]),
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_GROUPS)] = 200,
     known: Known = None,
 ) -> Response:
-    """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are numbers."""
+    """Groups of the runs that a filter chooses, with mean and standard deviation of the columns that are
+    numbers.
+    """
     keys = _fields("by", by, MOST_KEYS)
     if not keys:
-        raise InvalidInput("by '' is not accepted: give the fields that runs of a group are equal in, with commas between")
+        raise InvalidInput(
+            "by '' is not accepted: give the fields that runs of a group are equal in, with commas between"
+        )
     chosen = _filter(filter_text)
     fields = _fields("columns", columns, MOST_MEANS)
     with reading(state.catalog) as session:
@@ -223,7 +279,10 @@ def list_columns(
     caller: Viewer,
     filter_text: FilterText = "",
     project: Project = None,
-    prefix: Annotated[str, Query(description="Only names that begin so, in any case.", max_length=500, examples=["metrics.val"])] = "",
+    prefix: Annotated[
+        str,
+        Query(description="Only names that begin so, in any case.", max_length=500, examples=["metrics.val"]),
+    ] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED, description="Names of each kind at most.")] = 1_000,
     known: Known = None,
 ) -> Response:
@@ -241,8 +300,12 @@ def list_columns(
 
 
 def etag(state: State, index: IndexState, *asked: Any) -> str:
-    """The tag of an answer from the index: while it is the same, so is the answer. The key tells catalogs apart."""
-    return f'"{index.revision}-{hashlib.sha256(repr((state.signing_key, index.versions, *asked)).encode()).hexdigest()[:16]}"'
+    """The tag of an answer from the index: while it is the same, so is the answer.
+
+    The key tells catalogs apart.
+    """
+    content = repr((state.signing_key, index.versions, *asked)).encode()
+    return f'"{index.revision}-{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
 def _headers(tag: str) -> dict[str, str]:
@@ -250,7 +313,8 @@ def _headers(tag: str) -> dict[str, str]:
 
 
 def _filter(text: str) -> RunFilter:
-    # To the minute: `7d ago` must not be another filter each second, or no answer would ever be known already.
+    # To the minute: `7d ago` must not be another filter each second, or no answer would ever be known
+    # already.
     return parse_filter(text, now=datetime.now(UTC).replace(second=0, microsecond=0))
 
 
@@ -258,7 +322,9 @@ def _fields(name: str, text: str, most: int) -> tuple[run_filter.Field, ...]:
     try:
         fields = parse_fields(text)
     except InvalidFilter as error:  # a place in this text, not in the filter
-        raise InvalidInput(f"{name} {text!r} is not accepted, column {error.column}: {error.reason}") from None
+        raise InvalidInput(
+            f"{name} {text!r} is not accepted, column {error.column}: {error.reason}"
+        ) from None
     if len(fields) > most:
         raise InvalidInput(f"{name} of {len(fields)} fields is not accepted: give at most {most}")
     return fields

@@ -23,10 +23,14 @@ class Who(BaseModel):
 
     actor: str = Field(description="The token's name; local where no tokens are asked for.", examples=["ada"])
     scopes: list[str] = Field(examples=[["read", "write"]])
-    projects: list[str] | None = Field(description="The only projects that it may see; null: all.", examples=[None])
+    projects: list[str] | None = Field(
+        description="The only projects that it may see; null: all.", examples=[None]
+    )
     dagster_url: str | None = Field(description="Where Dagster's UI is.", examples=["http://127.0.0.1:3000"])
     auth: bool = Field(description="Whether tokens are asked for.")
-    csrf: str | None = Field(description="What writes of a browser's session carry in X-CSRF-Token; null without a session.")
+    csrf: str | None = Field(
+        description="What writes of a browser's session carry in X-CSRF-Token; null without a session."
+    )
 
 
 class Entry(BaseModel):
@@ -59,7 +63,9 @@ async def log_in(
     state: Shared,
     token: Annotated[SecretStr, Body(embed=True, description="A token: hlv_…", max_length=200)],
 ) -> Response:
-    """Open a browser's session: the answer sets a cookie, which is as good as the token until it is revoked or a week is over."""
+    """Open a browser's session: the answer sets a cookie, which is as good as the token until it is revoked
+    or a week is over.
+    """
     authentication: Authentication = request.app.state.authentication
     if not authentication.asks:
         return answer(_who(request, state, LOCAL, None))
@@ -67,7 +73,11 @@ async def log_in(
     if found is None:
         wait = await authentication.refused(request.client.host if request.client else "")
         if wait is not None:
-            return problem(429, "too many tokens that do not hold were sent from this address", {"Retry-After": str(wait)})
+            return problem(
+                429,
+                "too many tokens that do not hold were sent from this address",
+                {"Retry-After": str(wait)},
+            )
         return problem(401, "this token does not hold: it is wrong, revoked or too old")
     session, cookie = authentication.sessions.open(found.name)
     caller = found.caller(session=True)
@@ -90,7 +100,9 @@ def audit(
     state: Shared,
     actor: Annotated[str | None, Query(description="Only this token's.")] = None,
     since: Annotated[datetime | None, Query(description="Only from then on.")] = None,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Only entries with a smaller id: the next page.")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**63 - 1, description="Only entries with a smaller id: the next page.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
     """Who changed what, and how it was answered: the newest writes first. For administrators."""

@@ -40,7 +40,11 @@ _EXAMPLE = {
 }
 DriverName = Annotated[
     intents.Driver,
-    Query(description="Who runs its trials: Dagster's `sensors`, or external loops, which ask the `api` for them."),
+    Query(
+        description=(
+            "Who runs its trials: Dagster's `sensors`, or external loops, which ask the `api` for them."
+        )
+    ),
 ]
 
 
@@ -56,13 +60,17 @@ class Asked(BaseModel):
     dagster_run: str | None = Field(description="Dagster's run that does it.")
     actor: str = Field(description="Who asked.", examples=["local"])
     created_at: datetime
-    url: str = Field(description="Where to ask for this again.", examples=["/api/v1/hpo/studies/intents/0f3a5c7d9b1e2f40"])
+    url: str = Field(
+        description="Where to ask for this again.", examples=["/api/v1/hpo/studies/intents/0f3a5c7d9b1e2f40"]
+    )
     study_url: str = Field(examples=["/api/v1/hpo/studies/digits-7f3a5c7d"])
 
 
 @router.post("", status_code=202, response_model=Asked)
 def launch(
-    spec: Annotated[dict[str, Any], Body(description="A sweep's spec, as in `sweeps/*.yaml`.", examples=[_EXAMPLE])],
+    spec: Annotated[
+        dict[str, Any], Body(description="A sweep's spec, as in `sweeps/*.yaml`.", examples=[_EXAMPLE])
+    ],
     state: Shared,
     caller: Viewer,
     once: Once,
@@ -70,8 +78,8 @@ def launch(
 ) -> Response:
     """Launch a sweep. It is recorded at once, also while Dagster is down, which opens it.
 
-    A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that driver, a `snapshot` and no
-    `predictor` nothing is left for Dagster to do, and the study is open at once.
+    A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that
+    driver, a `snapshot` and no `predictor` nothing is left for Dagster to do, and the study is open at once.
     """
     # Its runs go to its project, and its winner to the model of its name. What is no name is refused below.
     for name in (spec.get("name"), spec.get("project")):
@@ -98,7 +106,9 @@ def launch(
     sources = warm_start_sources(state.catalog, checked, caller.projects) if here else []
 
     def write(session: Session) -> tuple[int, Any]:
-        row = intents.add(session, checked, kind="study", driver=driver, actor=caller.actor, projects=caller.projects)
+        row = intents.add(
+            session, checked, kind="study", driver=driver, actor=caller.actor, projects=caller.projects
+        )
         if here:
             _open_here(state, session, row, checked, snapshot, sources)
         return 202, asked(row, state.store.root)
@@ -108,7 +118,9 @@ def launch(
 
 @router.get("/intents/{intent}", response_model=Asked)
 def one_intent(
-    intent: Annotated[str, Path(description="The intent's id.", pattern="^[A-Za-z0-9]+$", examples=["0f3a5c7d9b1e2f40"])],
+    intent: Annotated[
+        str, Path(description="The intent's id.", pattern="^[A-Za-z0-9]+$", examples=["0f3a5c7d9b1e2f40"])
+    ],
     state: Shared,
     caller: Viewer,
 ) -> Response:
@@ -153,7 +165,18 @@ def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
     return row
 
 
-def _open_here(state: State, session: Session, row: IntentRow, spec: SweepSpec, snapshot: str, sources: list[str]) -> None:
+def _open_here(
+    state: State, session: Session, row: IntentRow, spec: SweepSpec, snapshot: str, sources: list[str]
+) -> None:
     """Open a study that needs nothing of Dagster, in the transaction that records it."""
-    open_sweep(state.catalog, spec, snapshot, driver="api", commit=None, sweep=row.sweep, sources=sources, within=session)
+    open_sweep(
+        state.catalog,
+        spec,
+        snapshot,
+        driver="api",
+        commit=None,
+        sweep=row.sweep,
+        sources=sources,
+        within=session,
+    )
     row.status = intents.DONE

@@ -34,7 +34,9 @@ from server.state import Shared, State
 router = APIRouter(prefix="/hpo/studies", tags=["sweeps"])
 
 StudyId = Annotated[str, Path(description="The sweep's id.", examples=["digits-7f3a"])]
-NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "Nothing has changed since the answer that If-None-Match names."}}
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Nothing has changed since the answer that If-None-Match names."}
+}
 
 
 class Study(BaseModel):
@@ -42,10 +44,15 @@ class Study(BaseModel):
 
     id: str = Field(examples=["digits-7f3a"])
     name: str = Field(description="That of its spec, which is also its model.", examples=["digits"])
-    project: str = Field(description="Whose share it uses; its runs are of this project.", examples=["digits"])
-    priority: int = Field(description="Among the sweeps of its project those with a higher one come first.", examples=[0])
+    project: str = Field(
+        description="Whose share it uses; its runs are of this project.", examples=["digits"]
+    )
+    priority: int = Field(
+        description="Among the sweeps of its project those with a higher one come first.", examples=[0]
+    )
     status: str = Field(
-        description="searching, evaluating, finished, rejected (a gate failed), held (a gate had too little evidence) or failed; of one "
+        description="searching, evaluating, finished, rejected (a gate failed), held (a gate had too little "
+        "evidence) or failed; of one "
         "that is not open waiting, launched, failed or canceled.",
         examples=["searching"],
     )
@@ -56,10 +63,17 @@ class Study(BaseModel):
     direction: str | None = Field(examples=["maximize"])
     best: Number | None = Field(description="The objective of the leading trial.", examples=[0.973])
     trials: int | None = Field(description="How many it may start.", examples=[27])
-    counts: dict[str, int] = Field(description="How many trials are in each status.", examples=[{"completed": 3, "paused": 24}])
-    problem: str | None = Field(description="Why its spec cannot be read; objective, direction, best and trials are null then.")
+    counts: dict[str, int] = Field(
+        description="How many trials are in each status.", examples=[{"completed": 3, "paused": 24}]
+    )
+    problem: str | None = Field(
+        description="Why its spec cannot be read; objective, direction, best and trials are null then."
+    )
     waiting: str | None = Field(
-        description="Why it is not open yet, or never was; of an open one why none of its trials is started: a quota, or others' shares."
+        description=(
+            "Why it is not open yet, or never was; of an open one why none of its trials is started: a "
+            "quota, or others' shares."
+        )
     )
 
 
@@ -75,38 +89,48 @@ class Controlled(BaseModel):
     sweep: str = Field(examples=["digits-7f3a"])
     status: str = Field(examples=["searching"])
     control: str = Field(examples=["pause"])
-    max_trials: int | None = Field(description="What it was extended to; null: as its spec says.", examples=[None])
+    max_trials: int | None = Field(
+        description="What it was extended to; null: as its spec says.", examples=[None]
+    )
 
 
 @router.get("", response_model=Studies)
 def list_studies(
     state: Shared,
     caller: Viewer,
-    project: Annotated[str | None, Query(description="Only sweeps of this project.", examples=["digits"])] = None,
+    project: Annotated[
+        str | None, Query(description="Only sweeps of this project.", examples=["digits"])
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest sweeps first, those that are not open yet among them."""
     names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
-    return answer({"studies": [line.as_dict() for line in list_sweeps(state.catalog, projects=names, limit=limit)]})
+    return answer(
+        {"studies": [line.as_dict() for line in list_sweeps(state.catalog, projects=names, limit=limit)]}
+    )
 
 
 @router.get("/{study}", response_model=dict[str, Any], responses=NOT_MODIFIED)
 def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None) -> Response:
     """A sweep with its trials.
 
-    The fields of ``halving leaderboard --json`` (``standings``, ``rungs``, ``failed``, ``waiting``, ``epochs_trained``…), and ``id``,
-    ``name``, ``project``, ``priority``, ``created_at``, ``finished_at``, ``snapshot``, ``commit``, ``driver``, ``spec``;
-    ``trials``, each with ``number``, ``key``, ``status``, ``params``, ``waiting`` (why it does not train now), ``objective``, ``metrics``,
-    ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``, and ``final``, the number of its seed if it is of the final training, else
-    null; ``final``, the trials of the final training, ``final_seeds``, how many there are to be, and ``final_scores``, what the report says
-    of them: ``seeds`` with their ``metrics``, ``mean``, ``std``, ``promotable`` (the median's key), ``missing``; null before there is one;
-    ``report``, the scores on the test split and when it was made, or null; ``model``, the version of its winner, or null;
-    ``cost``: ``cost`` in ``currency`` by the prices of ``prices_of``, ``gpu_hours``, ``saved``, ``lost``, ``evaluation``, ``purposes``, and
-    all of it as ``text``; ``timeline``: its ``attempts`` and ``milestones``; ``problem``, why external loops that ask this server get no
-    trial (the sampler fails), or null; ``intent``: null.
+    The fields of ``halving leaderboard --json`` (``standings``, ``rungs``, ``failed``, ``waiting``,
+    ``epochs_trained``…), and ``id``, ``name``, ``project``, ``priority``, ``created_at``, ``finished_at``,
+    ``snapshot``, ``commit``, ``driver``, ``spec``; ``trials``, each with ``number``, ``key``, ``status``,
+    ``params``, ``waiting`` (why it does not train now), ``objective``, ``metrics``, ``epochs``, ``rung``,
+    ``seconds``, ``attempts``, ``error``, and ``final``, the number of its seed if it is of the final
+    training, else null; ``final``, the trials of the final training, ``final_seeds``, how many there are to
+    be, and ``final_scores``, what the report says of them: ``seeds`` with their ``metrics``, ``mean``,
+    ``std``, ``promotable`` (the median's key), ``missing``; null before there is one; ``report``, the scores
+    on the test split and when it was made, or null; ``model``, the version of its winner, or null; ``cost``:
+    ``cost`` in ``currency`` by the prices of ``prices_of``, ``gpu_hours``, ``saved``, ``lost``,
+    ``evaluation``, ``purposes``, and all of it as ``text``; ``timeline``: its ``attempts`` and
+    ``milestones``; ``problem``, why external loops that ask this server get no trial (the sampler fails), or
+    null; ``intent``: null.
 
-    One that is not open yet, or never will be, has ``id``, ``name``, ``project``, ``status`` (waiting, launched, failed, canceled),
-    ``created_at``, ``driver``, ``spec`` and ``intent``: what has become of the request for it, and why it waits.
+    One that is not open yet, or never will be, has ``id``, ``name``, ``project``, ``status`` (waiting,
+    launched, failed, canceled), ``created_at``, ``driver``, ``spec`` and ``intent``: what has become of the
+    request for it, and why it waits.
 
     Asked again with ``If-None-Match`` it answers 304 as long as nothing of it has changed.
     """
@@ -121,7 +145,18 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     report, version = outcome_of(state.catalog, study)
     with state.catalog.read() as session:
         model = as_dict(session, version) if version else None
-    copied = ("id", "name", "project", "priority", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
+    copied = (
+        "id",
+        "name",
+        "project",
+        "priority",
+        "created_at",
+        "finished_at",
+        "snapshot",
+        "commit",
+        "driver",
+        "spec",
+    )
     body = {
         **summary.as_dict(),
         **{name: getattr(row, name) for name in copied},
@@ -130,13 +165,17 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
         "problem": state.loops.problem(study),
         "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
         "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
-        "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
+        "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest}
+        if report
+        else None,
         "model": model,
         "timeline": asdict(timeline_of(state.catalog, study)),
         "intent": None,
     }
     for name in ("trials", "failed", "final"):  # a large sweep has many trials, and few of them failed
-        body[name] = [reasons_without_root(each, state.store.root) if each.get("error") else each for each in body[name]]
+        body[name] = [
+            reasons_without_root(each, state.store.root) if each.get("error") else each for each in body[name]
+        ]
     return answer(body, headers=headers)
 
 
@@ -156,7 +195,10 @@ def resume(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Respons
 
 @router.post("/{study}/stop", response_model=Controlled)
 def stop(study: StudyId, state: Shared, caller: Viewer, once: Once) -> Response:
-    """End the search now; the best trial so far is evaluated as usual. A study that is not open yet is canceled, and never opened."""
+    """End the search now; the best trial so far is evaluated as usual.
+
+    A study that is not open yet is canceled, and never opened.
+    """
     row = _study_of(state, caller, study)
 
     def write(session: Session) -> tuple[int, dict[str, Any]]:
@@ -178,7 +220,15 @@ def extend(
     caller: Viewer,
     once: Once,
     max_trials: Annotated[
-        int, NO_FLAG, Body(embed=True, ge=1, le=MOST_TRIALS, description="How many trials it may start in all.", examples=[100])
+        int,
+        NO_FLAG,
+        Body(
+            embed=True,
+            ge=1,
+            le=MOST_TRIALS,
+            description="How many trials it may start in all.",
+            examples=[100],
+        ),
     ],
 ) -> Response:
     """Let a sweep start more trials."""
@@ -209,7 +259,8 @@ def _study_of(state: State, caller: Caller, study: str) -> SweepRow | IntentRow:
         intent = intents.of_sweep(state.catalog, study)
         if intent is None or not caller.sees(intents.project_of(intent)):
             raise
-        return intent if intent.status != intents.DONE else sweep_of(state, caller, study)  # it was opened between the two looks
+        # it was opened between the two looks
+        return intent if intent.status != intents.DONE else sweep_of(state, caller, study)
 
 
 def _open_study(state: State, caller: Caller, study: str) -> None:
@@ -244,12 +295,25 @@ def _asked_for(state: State, intent: IntentRow) -> dict[str, Any]:
 
 
 def _tag(state: State, row: SweepRow) -> str:
-    """While it is the same, so is all that is shown of the sweep: its decisions are counted, and the rest of what changes is looked at."""
+    """While it is the same, so is all that is shown of the sweep: its decisions are counted, and the rest of
+    what changes is looked at.
+    """
     running = select(TrialRow.number, TrialRow.worker, TrialRow.waiting, TrialRow.doubted_until)
     with state.catalog.read() as session:
-        trials = session.execute(running.where(TrialRow.sweep == row.id, TrialRow.status == Status.RUNNING).order_by(TrialRow.number)).all()
+        trials = session.execute(
+            running.where(TrialRow.sweep == row.id, TrialRow.status == Status.RUNNING).order_by(
+                TrialRow.number
+            )
+        ).all()
     report, version = outcome_of(state.catalog, row.id)
-    controls = (row.status, row.control, row.priority, row.held_back, row.max_trials, state.loops.problem(row.id))
+    controls = (
+        row.status,
+        row.control,
+        row.priority,
+        row.held_back,
+        row.max_trials,
+        state.loops.problem(row.id),
+    )
     counted = (row.revision, *controls, report and report.created_at, version and version.stage)
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
 

@@ -1,4 +1,6 @@
-"""Training runs that are asked for by themselves: started, looked at, canceled, and continued from a checkpoint."""
+"""Training runs that are asked for by themselves: started, looked at, canceled, and continued from a
+checkpoint.
+"""
 
 from typing import Annotated, Any
 
@@ -39,27 +41,45 @@ class NewRun(NoFlags):
     model_config = ConfigDict(extra="forbid")
 
     project: str = Field(description="The run's project.", examples=["digits"])
-    trainable: str = Field(description="module:function, called as train(run).", examples=["examples.digits:train"])
-    image: str | None = Field(default=None, description="Cluster: image to train in, with the trainable and the SDK in it.")
-    predictor: str | None = Field(
-        default=None, description="module:function; with one the result is evaluated at the end, and promoted if it passes its gates."
+    trainable: str = Field(
+        description="module:function, called as train(run).", examples=["examples.digits:train"]
     )
-    dataset: str = Field(description="A snapshot: name@digest, or its digest.", examples=["digits@0123456789abcdef"])
+    image: str | None = Field(
+        default=None, description="Cluster: image to train in, with the trainable and the SDK in it."
+    )
+    predictor: str | None = Field(
+        default=None,
+        description=(
+            "module:function; with one the result is evaluated at the end, and promoted if it passes its "
+            "gates."
+        ),
+    )
+    dataset: str = Field(
+        description="A snapshot: name@digest, or its digest.", examples=["digits@0123456789abcdef"]
+    )
     objective: Objective = Field(
-        description="The metric that the trainable reports in every epoch.", examples=[{"metric": "val_loss", "direction": "minimize"}]
+        description="The metric that the trainable reports in every epoch.",
+        examples=[{"metric": "val_loss", "direction": "minimize"}],
     )
     params: dict[str, Any] = Field(
-        description="The hyperparameters by name: texts, numbers, true, false, null, lists or mappings.", examples=[{"lr": 0.01}]
+        description="The hyperparameters by name: texts, numbers, true, false, null, lists or mappings.",
+        examples=[{"lr": 0.01}],
     )
     epochs: int = Field(ge=1, description="Epochs to train.", examples=[10])
     resources: dict[str, Any] = Field(
-        default={}, description="What it needs, as `resources` in a sweep's spec.", examples=[{"cpus": 2, "memory": "4Gi"}]
+        default={},
+        description="What it needs, as `resources` in a sweep's spec.",
+        examples=[{"cpus": 2, "memory": "4Gi"}],
     )
     elastic: dict[str, Any] | None = Field(
-        default=None, description="With how few nodes it may go on, as `elastic` in a sweep's spec.", examples=[{"min_nodes": 1}]
+        default=None,
+        description="With how few nodes it may go on, as `elastic` in a sweep's spec.",
+        examples=[{"min_nodes": 1}],
     )
     seed: int = Field(default=0, ge=0, description="The run's seed follows from it.")
-    max_retries: int = Field(default=2, ge=0, description="How many times a crashed training is resumed from its checkpoint.")
+    max_retries: int = Field(
+        default=2, ge=0, description="How many times a crashed training is resumed from its checkpoint."
+    )
 
 
 class Started(BaseModel):
@@ -76,7 +96,10 @@ class Started(BaseModel):
 
 @router.post("", status_code=202, response_model=Started)
 def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
-    """Train once, with these hyperparameters, on a snapshot that there is. It is recorded at once, also while Dagster is down."""
+    """Train once, with these hyperparameters, on a snapshot that there is.
+
+    It is recorded at once, also while Dagster is down.
+    """
     caller.check(body.project)
     if stored := once.stored():
         return stored
@@ -93,19 +116,23 @@ def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
 def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Response:
     """Where a training run stands.
 
-    ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it does not train now),
-    ``error`` and, in one line, its ``reason``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts`` (each with ``attempt``, its
-    number, ``began``, ``ended``, its ``worker``, ``nodes``, ``gpus`` and ``ranks``, its ``outcome``, ``error`` and ``reason``),
-    ``checkpoints`` (or why they are ``unavailable``), ``skips`` (steps and checkpoints that were left out, by attempt),
-    ``time_spent`` (percent ``computing``, ``data_wait``, ``collectives``, ``saves``, ``gpu``; its ``straggler``; a ``warning``),
-    ``restored_from``, ``sweep``, ``snapshot``, ``on_its_own`` (whether it can be canceled: a larger sweep decides about its trials).
+    ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it
+    does not train now), ``error`` and, in one line, its ``reason``, ``params``, ``epochs``, ``epoch``,
+    ``seconds``, ``attempts`` (each with ``attempt``, its number, ``began``, ``ended``, its ``worker``,
+    ``nodes``, ``gpus`` and ``ranks``, its ``outcome``, ``error`` and ``reason``), ``checkpoints`` (or why
+    they are ``unavailable``), ``skips`` (steps and checkpoints that were left out, by attempt),
+    ``time_spent`` (percent ``computing``, ``data_wait``, ``collectives``, ``saves``, ``gpu``; its
+    ``straggler``; a ``warning``), ``restored_from``, ``sweep``, ``snapshot``, ``on_its_own`` (whether it can
+    be canceled: a larger sweep decides about its trials).
     """
     caller.check(project)
     try:
         shown = training_run(state.catalog, state.store, project, run, state.system_points).as_dict()
     except NotFound as unknown:
         if _is_recorded(state, project, run):
-            raise NotFound(f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}") from None
+            raise NotFound(
+                f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}"
+            ) from None
         raise
     unavailable = shown["unavailable"] and store_fault(shown["unavailable"])
     return answer({**reasons_without_root(shown, state.store.root), "unavailable": unavailable})
@@ -141,7 +168,9 @@ def restore(
     caller.check(project)
     if stored := once.stored():
         return stored
-    return _start(spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), state, caller, once)
+    return _start(
+        spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), state, caller, once
+    )
 
 
 def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Response:
@@ -166,7 +195,9 @@ def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Respons
 
 
 def _is_recorded(state: State, project: str, run: str) -> bool:
-    """Whether the store has a run; one that it cannot have, and one that it cannot be asked about, it has not."""
+    """Whether the store has a run; one that it cannot have, and one that it cannot be asked about, it has
+    not.
+    """
     try:
         folder = f"runs/project={check_name('project', project)}/{check_name('run id', run)}"
         return state.store.exists(f"{folder}/record.json")

@@ -39,18 +39,31 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 def opened(backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance, *, searched: bool) -> Scheduler:
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
+    )
     instance.add_dynamic_partitions("sweeps", [scheduler.id])
-    instance.add_dynamic_partitions("trials", [f"{scheduler.id}.{number:04d}" for number in range(spec.max_trials)])
+    instance.add_dynamic_partitions(
+        "trials", [f"{scheduler.id}.{number:04d}" for number in range(spec.max_trials)]
+    )
     if searched:
-        runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+        runner = TrialRunner(
+            scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
+        )
         work(scheduler, runner, lambda changed: None)
     return scheduler
 
 
-def materialize(backend: Backend, instance: dg.DagsterInstance, names: str, partition: str) -> dg.ExecuteInProcessResult:
+def materialize(
+    backend: Backend, instance: dg.DagsterInstance, names: str, partition: str
+) -> dg.ExecuteInProcessResult:
     return dg.materialize(
-        ALL, selection=names.split(), partition_key=partition, resources={"backend": backend}, instance=instance, raise_on_error=False
+        ALL,
+        selection=names.split(),
+        partition_key=partition,
+        resources={"backend": backend},
+        instance=instance,
+        raise_on_error=False,
     )
 
 
@@ -65,7 +78,10 @@ def status(backend: Backend, sweep: str) -> str:
 
 def versions(backend: Backend) -> list[str]:
     with backend.catalog.read() as session:
-        return [f"{row.version} {row.stage}" for row in session.query(ModelVersionRow).order_by(ModelVersionRow.created_at)]
+        return [
+            f"{row.version} {row.stage}"
+            for row in session.query(ModelVersionRow).order_by(ModelVersionRow.created_at)
+        ]
 
 
 CONCLUDE = "evaluation_report promoted_checkpoint"
@@ -74,7 +90,11 @@ CONCLUDE = "evaluation_report promoted_checkpoint"
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [None, "https://halving.example.com/lab/"])
 def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
-    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, page: str | None
+    backend: Backend,
+    small_spec: Spec,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    page: str | None,
 ) -> None:
     if page:
         monkeypatch.setenv("HALVING_PAGE_URL", page)
@@ -88,14 +108,20 @@ def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     made = [event.materialization for event in result.all_events if event.is_step_materialization]
     manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
-    made += [materialized_snapshot(snapshot, manifest).event(), materialized_sweep(row, spec, snapshot).event()]
+    made += [
+        materialized_snapshot(snapshot, manifest).event(),
+        materialized_sweep(row, spec, snapshot).event(),
+    ]
     links = {(event.asset_key.to_user_string(), event.metadata.get("halving")) for event in made}
     trials = {event.partition for event in made if event.asset_key.to_user_string() == "trial"}
     paths = {("evaluation_report", f"sweeps/{row.id}"), ("promoted_checkpoint", "models/small")}
     paths |= {("sweep", f"sweeps/{row.id}"), ("dataset_snapshot", f"datasets/{snapshot.name}")}
     paths |= {("trial", f"runs/small/{key}") for key in trials}
     assert trials
-    assert links == {(asset, dg.MetadataValue.url(f"https://halving.example.com/lab/{path}") if page else None) for asset, path in paths}
+    assert links == {
+        (asset, dg.MetadataValue.url(f"https://halving.example.com/lab/{path}") if page else None)
+        for asset, path in paths
+    }
 
 
 @pytest.mark.slow
@@ -115,16 +141,25 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     first = opened(backend, small_spec(max_trials=3), instance, searched=True)
     concluded = materialize(backend, instance, CONCLUDE, first.id)
     assert concluded.success
-    made = [concluded.asset_materializations_for_node(name)[-1].metadata["cost"].value for name in CONCLUDE.split()]
+    made = [
+        concluded.asset_materializations_for_node(name)[-1].metadata["cost"].value
+        for name in CONCLUDE.split()
+    ]
     (observed,) = instance.fetch_observations(dg.AssetKey("sweep"), limit=1).records
     assert [observed.asset_observation.metadata["cost"].value] * 2 == made
     report = load_report(backend.store, backend.catalog, first.id).data["cost"]
-    assert report["cost"] == pytest.approx(report["evaluation"] + sum(line["cost"] for line in report["purposes"]))
+    assert report["cost"] == pytest.approx(
+        report["evaluation"] + sum(line["cost"] for line in report["purposes"])
+    )
     assert made[0] == report["cost"] > report["evaluation"] > 0
-    worse = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
+    worse = opened(
+        backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True
+    )
     result = materialize(backend, instance, CONCLUDE, worse.id)
     assert not result.success
-    assert [check.check_name for check in result.get_asset_check_evaluations() if not check.passed] == ["non_inferior"]
+    assert [check.check_name for check in result.get_asset_check_evaluations() if not check.passed] == [
+        "non_inferior"
+    ]
     assert result.asset_materializations_for_node("promoted_checkpoint") == []
     assert (status(backend, worse.id), versions(backend)) == ("rejected", ["1.0.0 champion"])
     again = materialize(backend, instance, "promoted_checkpoint", worse.id)
@@ -136,16 +171,22 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
 def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_failed(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    worse = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
+    worse = opened(
+        backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True
+    )
     assert materialize(backend, instance, "evaluation_report", worse.id).success
     better = opened(backend, small_spec(max_trials=3), instance, searched=True)
     assert materialize(backend, instance, CONCLUDE, better.id).success
     result = materialize(backend, instance, "promoted_checkpoint", worse.id)
     assert "was not promoted: non_inferior: accuracy" in said(result)
-    logged = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    logged = instance.get_records_for_run(
+        result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    ).records
     shown = [record.event_log_entry.dagster_event.asset_check_evaluation_data for record in logged]
     assert {check.partition for check in shown} == {worse.id}
-    assert {check.check_name: check.passed for check in shown} == {name: name != "non_inferior" for name in KINDS}
+    assert {check.check_name: check.passed for check in shown} == {
+        name: name != "non_inferior" for name in KINDS
+    }
     newest = instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=1).records[0]
     assert newest.partition_key == worse.id
     assert newest.asset_materialization.metadata["champion"].value == "1.0.0"
@@ -155,7 +196,9 @@ def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_fail
 def test_evaluating_a_finished_sweep_again_does_not_reject_it(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, small: Callable[..., Any]
 ) -> None:
-    bad = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
+    bad = opened(
+        backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True
+    )
     assert materialize(backend, instance, CONCLUDE, bad.id).success
     good = opened(backend, small_spec(max_trials=3, auto_promote=True), instance, searched=True)
     assert materialize(backend, instance, CONCLUDE, good.id).success
@@ -164,7 +207,9 @@ def test_evaluating_a_finished_sweep_again_does_not_reject_it(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_a_report_is_refused(backend: Backend, small_spec: Spec, instance: dg.DagsterInstance) -> None:
+def test_a_checkpoint_without_a_report_is_refused(
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=1), instance, searched=True)
     result = materialize(backend, instance, "promoted_checkpoint", scheduler.id)
     assert f"sweep {scheduler.id} has no evaluation report yet" in said(result)
@@ -183,7 +228,11 @@ def test_a_trial_that_was_handed_out_runs_on_gpus_of_its_own_and_leaves_one_mate
     result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
     assert result.success
     (made,) = result.asset_materializations_for_node("trial")
-    assert (made.partition, made.metadata["rung"].value, made.metadata["decision"].value) == (f"{scheduler.id}.0000", 0, "paused")
+    assert (made.partition, made.metadata["rung"].value, made.metadata["decision"].value) == (
+        f"{scheduler.id}.0000",
+        0,
+        "paused",
+    )
     assert made.metadata["gpu_seconds"].value > 0
     recorded = RunRecords(backend.store, "small", f"{scheduler.id}.0000").read()["provenance"]["hardware"]
     assert recorded["visible_gpus"]["CUDA_VISIBLE_DEVICES"] == "MIG-77aa"
@@ -195,11 +244,15 @@ def test_gpu_seconds_of_a_rung_are_those_of_the_nodes_and_gpus_that_trained_it(s
     sweep = SweepRow(id="small-1", spec_digest="d", snapshot="s")
     result = RungResultRow(trial=0, rung=0, epochs=1, value=0.5, seconds=2.5, decision="complete", attempt=1)
     for nodes, expected in ((2, 20.0), (1, 10.0)):  # the second is of a gang that shrank
-        made = materialized_rung(sweep, spec, TrialRow(params={}), AttemptRow(nodes=nodes, gpus=4, cpus=1.0), result, "page")
+        made = materialized_rung(
+            sweep, spec, TrialRow(params={}), AttemptRow(nodes=nodes, gpus=4, cpus=1.0), result, "page"
+        )
         assert made.event().metadata["gpu_seconds"].value == expected
 
 
-def test_a_trial_that_nobody_asked_for_is_refused(backend: Backend, small_spec: Spec, instance: dg.DagsterInstance) -> None:
+def test_a_trial_that_nobody_asked_for_is_refused(
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=1), instance, searched=False)
     result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
     assert f"trial {scheduler.id}.0000 is not waiting for a worker: there is no such trial" in said(result)

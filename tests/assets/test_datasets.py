@@ -1,4 +1,6 @@
-"""What Dagster's page of ``dataset_snapshot`` says of a snapshot: what is in it, what changed since the one before, and its lineage."""
+"""What Dagster's page of ``dataset_snapshot`` says of a snapshot: what is in it, what changed since the one
+before, and its lineage.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -36,8 +38,16 @@ def april() -> pa.Table:
 
 def materialize(backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance) -> dict[str, Any]:
     """The snapshot's event as Dagster has stored it: its metadata and the digest that is its data version."""
-    config = {"ops": {"take_snapshot": {"config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
-    run = snapshot_alone.execute_in_process(run_config=config, resources={"backend": backend}, instance=instance)
+    config = {
+        "ops": {
+            "take_snapshot": {
+                "config": {"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True)}
+            }
+        }
+    }
+    run = snapshot_alone.execute_in_process(
+        run_config=config, resources={"backend": backend}, instance=instance
+    )
     record = instance.fetch_materializations(dg.AssetKey("dataset_snapshot"), limit=1).records[0]
     made = record.asset_materialization
     assert made is not None
@@ -54,11 +64,22 @@ def columns_of(shown: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {record.pop("column"): record for record in records}
 
 
-def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and_lineage(backend: Backend, small_spec: Spec) -> None:
-    dataset = {"name": "points", "target": "label", "split_column": "part", "checks": {"duplicates": "off", "schema_as_before": "off"}}
+def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and_lineage(
+    backend: Backend, small_spec: Spec
+) -> None:
+    dataset = {
+        "name": "points",
+        "target": "label",
+        "split_column": "part",
+        "checks": {"duplicates": "off", "schema_as_before": "off"},
+    }
     with dg.DagsterInstance.ephemeral() as instance:
         first, second = (
-            materialize(backend, small_spec(dataset={**dataset, "source": f"tests.assets.test_datasets:{load.__name__}"}), instance)
+            materialize(
+                backend,
+                small_spec(dataset={**dataset, "source": f"tests.assets.test_datasets:{load.__name__}"}),
+                instance,
+            )
             for load in (march, april)
         )
         assert len(instance.get_dynamic_partitions("datasets")) == 2
@@ -97,7 +118,10 @@ def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and
     assert changed["splits"] == {"test": [8, 8], "train": [24, 34], "validation": [8, 8]}
     assert set(changed["columns"]) == {"age", "label"}
     assert [column["max"] for column in changed["columns"]["age"]] == [59, 79]
-    assert [column["classes"] for column in changed["columns"]["label"]] == [first["classes"], second["classes"]]
+    assert [column["classes"] for column in changed["columns"]["label"]] == [
+        first["classes"],
+        second["classes"],
+    ]
     assert changed["bytes"] == {"shared": 0, "new": second["bytes"]}  # all rows have one more column
 
     # Lineage.
@@ -108,11 +132,20 @@ def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and
         assert lineage["packages"]["pyarrow"] == version("pyarrow")
         assert lineage["before"] == before
         assert lineage["made_by"] == {"dagster_run": shown["run"], "job": "snapshot_alone"}
-    assert first["transform_sha256"] != second["transform_sha256"], "another function of the same module is other code"
+    assert first["transform_sha256"] != second["transform_sha256"], (
+        "another function of the same module is other code"
+    )
 
 
-def test_the_same_rows_again_are_the_same_snapshot_with_the_lineage_of_the_first_time(backend: Backend, small_spec: Spec) -> None:
-    dataset = {"name": "points", "source": "tests.assets.test_datasets:march", "target": "label", "split_column": "part"}
+def test_the_same_rows_again_are_the_same_snapshot_with_the_lineage_of_the_first_time(
+    backend: Backend, small_spec: Spec
+) -> None:
+    dataset = {
+        "name": "points",
+        "source": "tests.assets.test_datasets:march",
+        "target": "label",
+        "split_column": "part",
+    }
     with dg.DagsterInstance.ephemeral() as instance:
         first = materialize(backend, small_spec(dataset=dataset), instance)
         again = materialize(backend, small_spec(dataset=dataset), instance)

@@ -1,4 +1,7 @@
-"""The benchmarks' harness: what it works out of measured times, and the page. Each part itself is run in test_parts.py."""
+"""The benchmarks' harness: what it works out of measured times, and the page.
+
+Each part itself is run in test_parts.py.
+"""
 
 import os
 import signal
@@ -21,13 +24,26 @@ from benchmarks.stores import gauge, loss, metric_bytes, write_run
 
 
 @pytest.mark.slow
-def test_a_part_that_breaks_in_its_own_code_does_not_take_the_others_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_breaks_in_its_own_code_does_not_take_the_others_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def breaks(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no rounds")
 
     monkeypatch.setattr("benchmarks.durable.in_child", breaks)
-    monkeypatch.setattr("benchmarks.startup.measure", lambda _: Part("startup", "Importing", "How.", tables=[Table(["s"], [["1"]])]))
-    arguments = ["durable", "startup", "--quick", "--folder", str(tmp_path / "bench"), "--out", str(tmp_path / "page.md")]
+    monkeypatch.setattr(
+        "benchmarks.startup.measure",
+        lambda _: Part("startup", "Importing", "How.", tables=[Table(["s"], [["1"]])]),
+    )
+    arguments = [
+        "durable",
+        "startup",
+        "--quick",
+        "--folder",
+        str(tmp_path / "bench"),
+        "--out",
+        str(tmp_path / "page.md"),
+    ]
     assert main(arguments) == 1
     page = (tmp_path / "page.md").read_text()
     assert "Not measured (`durable`): ZeroDivisionError: no rounds" in page
@@ -35,12 +51,23 @@ def test_a_part_that_breaks_in_its_own_code_does_not_take_the_others_along(tmp_p
 
 
 @pytest.mark.slow
-def test_a_part_that_cannot_be_measured_here_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_cannot_be_measured_here_leaves_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    arguments = ["cluster", "--quick", "--folder", str(tmp_path / "bench"), "--out", str(tmp_path / "page.md")]
+    arguments = [
+        "cluster",
+        "--quick",
+        "--folder",
+        str(tmp_path / "bench"),
+        "--out",
+        str(tmp_path / "page.md"),
+    ]
     assert main(arguments) == 0
     assert "Not measured (`cluster`): Kubernetes: KUBECONFIG is not set" in (tmp_path / "page.md").read_text()
-    Part("cluster", "A run in Kubernetes' API", "", tables=[Table(["threads"], [["1"]])]).save(tmp_path / "bench" / "quick")
+    Part("cluster", "A run in Kubernetes' API", "", tables=[Table(["threads"], [["1"]])]).save(
+        tmp_path / "bench" / "quick"
+    )
     assert main(arguments) == 0
     assert "| 1 |" in (tmp_path / "page.md").read_text()
     assert load(tmp_path / "bench" / "quick" / "cluster.json").tables
@@ -50,7 +77,9 @@ def test_a_part_that_cannot_be_measured_here_leaves_what_was_kept(tmp_path: Path
 @pytest.mark.slow
 def test_a_run_that_is_ended_leaves_no_server_and_no_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "outage", "--quick", "--folder", str(tmp_path / "bench")]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "outage: measuring\n"
         work = tmp_path / "bench" / "work"
@@ -62,7 +91,9 @@ def test_a_run_that_is_ended_leaves_no_server_and_no_files(tmp_path: Path) -> No
     assert list(work.iterdir()) == []
 
 
-def test_a_trackers_process_gets_no_settings_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trackers_process_gets_no_settings_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("WANDB_API_KEY", "MLFLOW_TRACKING_URI", "PIP_CONSTRAINT", "PYTHONPATH"):
         monkeypatch.setenv(name, "mine")
     variables = environment(tmp_path)
@@ -105,14 +136,23 @@ def test_a_segment_that_is_written_directly_is_one_that_the_sdk_reads(tmp_path: 
     write_run(tmp_path, "run", {"b": loss, "a": gauge(30, 80, 1, 0.5)}, 100, 3)
     files = run_files(Store(tmp_path), "bench", "run")
     tables = [pq.read_table(tmp_path / name) for name in files.segments]
-    assert [name.rpartition("/")[2] for name in files.segments] == [f"0001-{number:06d}.parquet" for number in range(3)]
-    assert sorted(step for table in tables for step in table["step"].to_pylist()) == sorted([*range(100), *range(100)])
+    assert [name.rpartition("/")[2] for name in files.segments] == [
+        f"0001-{number:06d}.parquet" for number in range(3)
+    ]
+    assert sorted(step for table in tables for step in table["step"].to_pylist()) == sorted(
+        [*range(100), *range(100)]
+    )
     assert all(table["key"].to_pylist() == sorted(table["key"].to_pylist()) for table in tables)
     readings = {
-        value for table in tables for key, value in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True) if key == "a"
+        value
+        for table in tables
+        for key, value in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+        if key == "a"
     }
     assert readings <= {float(value) for value in range(30, 81)}
-    assert metric_bytes(tmp_path, "run")["live"] == sum((tmp_path / name).stat().st_size for name in files.segments)
+    assert metric_bytes(tmp_path, "run")["live"] == sum(
+        (tmp_path / name).stat().st_size for name in files.segments
+    )
 
 
 def test_a_target_is_held_to_the_median_in_its_direction() -> None:
@@ -124,7 +164,13 @@ def test_a_target_is_held_to_the_median_in_its_direction() -> None:
 
 def test_the_page_says_which_targets_were_missed_and_what_was_not_measured(tmp_path: Path) -> None:
     part = Part(
-        "log", "Latency", "How.", [Target("speed", "s", [3.0], 2.0)], [Table(["a"], [["x|y"]], "T", "N")], ["no disk"], {"date": "today"}
+        "log",
+        "Latency",
+        "How.",
+        [Target("speed", "s", [3.0], 2.0)],
+        [Table(["a"], [["x|y"]], "T", "N")],
+        ["no disk"],
+        {"date": "today"},
     )
     part.save(tmp_path)
     assert load(tmp_path / "log.json") == part
@@ -135,7 +181,14 @@ def test_the_page_says_which_targets_were_missed_and_what_was_not_measured(tmp_p
 
 
 def test_numbers_have_three_digits_and_rounds_their_spread() -> None:
-    assert [number(value) for value in (0, 0.012345, 1.5, 45.67, 999.9, 12345.6)] == ["0", "0.0123", "1.50", "45.7", "1,000", "12,300"]
+    assert [number(value) for value in (0, 0.012345, 1.5, 45.67, 999.9, 12345.6)] == [
+        "0",
+        "0.0123",
+        "1.50",
+        "45.7",
+        "1,000",
+        "12,300",
+    ]
     assert spread([3.0, 1.0, 2.0]) == "2.00 (1.00 to 3.00)"
     assert spread([3.0]) == "3.00"
 
@@ -152,7 +205,10 @@ def test_what_another_server_answers_otherwise_is_counted_and_its_time_is_a_mult
         answers = {"run": [value], "artifact": ["a", "a"], "searched": value}
         return {"seconds": {"search, no filter": [seconds]}, "answers": answers}
 
-    rounds = {"Halving": [answered(0.1, "x"), answered(0.1, "x")], "MLflow, 1 worker": [answered(0.2, "y"), answered(0.4, "x")]}
+    rounds = {
+        "Halving": [answered(0.1, "x"), answered(0.1, "x")],
+        "MLflow, 1 worker": [answered(0.2, "y"), answered(0.4, "x")],
+    }
     assert mlflow_server.equal(rounds).rows == [["run", "4", "1"], ["artifact", "4", "0"]]
     assert mlflow_server.times(rounds, "3").rows[0][-1] == "3.00x"
     (target,) = mlflow_server.targets(rounds, "MLflow, 1 worker")

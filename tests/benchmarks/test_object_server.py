@@ -1,4 +1,6 @@
-"""The benchmark's own object store is one to its clients, and a compaction and the index of runs ask little of it."""
+"""The benchmark's own object store is one to its clients, and a compaction and the index of runs ask little
+of it.
+"""
 
 import os
 from collections.abc import Iterator
@@ -41,12 +43,13 @@ def test_what_is_stored_is_read_listed_and_deleted(server: ObjectServer) -> None
         store.read("folder/a")
 
 
-def test_an_attempt_of_64_segments_is_compacted_with_two_reads_a_segment_and_ten_writes_and_cleaned_with_one_deletion(
+def test_compaction_of_an_attempt_costs_two_reads_a_segment_ten_writes_and_one_deletion(
     server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
     root = compaction.fill(server, url, 1)
-    catalog, store = Catalog(url), Store(root)
+    catalog = Catalog(url)
+    store = Store(root)
     server.counts.clear()
     assert compact_waiting(store, catalog).points == 6_400
     counts = server.counts
@@ -67,7 +70,9 @@ def test_an_attempt_of_64_segments_is_compacted_with_two_reads_a_segment_and_ten
 def test_the_index_reads_an_ended_run_with_two_listings_and_each_file_once(
     server: ObjectServer, tmp_path: Path, compacted: bool, files: int
 ) -> None:
-    """Of a compacted run these are the record, the end, the manifest and the rollup; a file is asked for its size first."""
+    """Of a compacted run these are the record, the end, the manifest and the rollup; a file is asked for its
+    size first.
+    """
     store = Store(index_on_s3.fill(server, str(tmp_path), 4, compacted=compacted))
     for place in range(4):
         server.counts.clear()
@@ -81,7 +86,9 @@ def test_the_index_reads_an_ended_run_with_two_listings_and_each_file_once(
 
 
 @pytest.mark.slow
-def test_several_processes_read_each_run_once_and_the_index_has_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_read_each_run_once_and_the_index_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HALVING_JOURNAL", *CREDENTIALS):  # which it sets, as in a process of its own
         monkeypatch.setenv(name, os.environ.get(name, ""))
     runs = 600  # so many are worth processes of their own, where there are several cores

@@ -1,4 +1,6 @@
-"""A quick run of each part of the benchmarks, as ``python -m benchmarks PART --quick`` does: it measures and loses nothing."""
+"""A quick run of each part of the benchmarks, as ``python -m benchmarks PART --quick`` does: it measures and
+loses nothing.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,9 @@ def marked(part: str) -> object:
 
 @pytest.fixture(scope="module")
 def preloaded() -> Iterator[dict[bool, Preloaded]]:
-    """What the processes of parts are forked from, whether these are in a browser; begun by the first that is needed."""
+    """What the processes of parts are forked from, whether these are in a browser; begun by the first that is
+    needed.
+    """
     both = {True: Preloaded(METRICS), False: Preloaded(EVERYTHING)}
     yield both
     for each in both.values():
@@ -34,7 +38,8 @@ def test_a_quick_run_of_a_part_measures_all_of_it_and_loses_nothing(
 ) -> None:
     monkeypatch.setenv("DVC_NO_ANALYTICS", "1")  # which is a process for each call
     preloaded[part in IN_A_BROWSER].replace(monkeypatch)
-    page, folder = tmp_path / "page.md", tmp_path / "bench"
+    page = tmp_path / "page.md"
+    folder = tmp_path / "bench"
     assert main([part, "--quick", "--folder", str(folder), "--out", str(page)]) == 0, page.read_text()
     assert f"`python -m benchmarks {part}`" in page.read_text()
     kept = folder / "quick" / f"{part}.json"

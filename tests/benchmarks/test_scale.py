@@ -16,7 +16,10 @@ def test_the_promise_is_held_to_one_load_of_heartbeats_and_calls_together() -> N
     assert promised.heartbeats + catalog.CALLS >= catalog.WRITES == 2_000
     assert full.heartbeats == pytest.approx(10_000 / HEARTBEAT_SECONDS)
     seconds = {"seconds": 2.0}
-    rounds = [[{"write": [0.001] * 4_000, "next": [0.004] * 99 + [wait], "decision": [0.002], **seconds}] for wait in (0.5, 0.008, 0.006)]
+    rounds = [
+        [{"write": [0.001] * 4_000, "next": [0.004] * 99 + [wait], "decision": [0.002], **seconds}]
+        for wait in (0.5, 0.008, 0.006)
+    ]
     writes, waits = catalog._promised(rounds, 16)
     assert (writes.met, writes.bound, writes.values) == (True, 2_000, [2_050.5] * 3)
     assert (waits.median, waits.met, waits.bound) == (8.0, True, 10)
@@ -75,7 +78,9 @@ def test_what_dagster_writes_and_keeps_is_counted_as_it_is_configured_in_product
     settings = yaml.safe_load((CHECKOUT / "deploy/kubernetes/base/dagster.yaml").read_text())
     found = ten_thousand.figures(Twos())
     assert found["logs_writes"] == pytest.approx(900 / settings["compute_logs"]["config"]["upload_interval"])
-    ended_for = settings["run_launcher"]["config"]["run_k8s_config"]["job_spec_config"]["ttl_seconds_after_finished"]
+    ended_for = settings["run_launcher"]["config"]["run_k8s_config"]["job_spec_config"][
+        "ttl_seconds_after_finished"
+    ]
     assert found["ended_jobs"] == pytest.approx(ended_for * 10_000 / 900)
 
 
@@ -103,19 +108,28 @@ def test_a_sentence_of_the_page_that_the_figures_contradict_stops_it() -> None:
         ten_thousand.figures(Twos(**{"next tick, s": 61.0}))
 
 
-def test_trials_that_are_handed_out_too_slowly_where_projects_share_the_machines_stop_the_page_or_are_its_wall() -> None:
+def test_slow_handing_out_of_shared_trials_stops_the_page_or_is_its_wall() -> None:
     found = ten_thousand.figures(Twos(**{"next trials/s": 12.0}))
     assert (found["shared_next"], found["shared_part"]) == (12, 100)
-    assert [round(trials) for trials, what, _ in ten_thousand.walls(found) if "handed out" in what] == [10_800]
-    with pytest.raises(ten_thousand.Contradicted, match="handed out where projects share the machines as fast as they begin"):
+    assert [round(trials) for trials, what, _ in ten_thousand.walls(found) if "handed out" in what] == [
+        10_800
+    ]
+    with pytest.raises(
+        ten_thousand.Contradicted, match="handed out where projects share the machines as fast as they begin"
+    ):
         ten_thousand.figures(Twos(**{"next trials/s": 11.0}))
 
 
 def test_walls_come_in_the_order_of_the_trials_at_which_they_come() -> None:
     few, many = (ten_thousand.figures(Twos(**{"Halving: a heartbeat": here})) for here in (10.0, 10_000.0))
-    assert ten_thousand.walls(few)[0][:2] == (10 * HEARTBEAT_SECONDS, "heartbeats, Postgres and its clients on 2 cores")
+    assert ten_thousand.walls(few)[0][:2] == (
+        10 * HEARTBEAT_SECONDS,
+        "heartbeats, Postgres and its clients on 2 cores",
+    )
     assert "heartbeats" not in ten_thousand.walls(many)[0][1]
-    assert [trials for trials, _, _ in ten_thousand.walls(many)] == sorted(trials for trials, _, _ in ten_thousand.walls(many))
+    assert [trials for trials, _, _ in ten_thousand.walls(many)] == sorted(
+        trials for trials, _, _ in ten_thousand.walls(many)
+    )
 
 
 def test_segments_are_counted_as_the_sdk_spaces_them() -> None:

@@ -9,7 +9,17 @@ import pytest
 from benchmarks import search
 from benchmarks.peers import search_loop
 from benchmarks.search_curves import table
-from benchmarks.search_problems import EPOCHS, NAMES, SAMPLES, Branin, Digits, Hartmann6, Problem, Record, problem
+from benchmarks.search_problems import (
+    EPOCHS,
+    NAMES,
+    SAMPLES,
+    Branin,
+    Digits,
+    Hartmann6,
+    Problem,
+    Record,
+    problem,
+)
 
 BRANIN_MINIMA = [(-3.14159265, 12.275), (3.14159265, 2.275), (9.42477796, 2.475)]
 HARTMANN_MINIMUM = (0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573)
@@ -49,7 +59,8 @@ def test_ranks_are_true_places_among_all_that_are_ranked(searched: Problem) -> N
 
 def test_a_winner_has_the_most_epochs_and_then_the_best_report() -> None:
     record = Record(branin := Branin())
-    near, far = {"x1": 3.1, "x2": 2.3}, {"x1": -5.0, "x2": 0.0}
+    near = {"x1": 3.1, "x2": 2.3}
+    far = {"x1": -5.0, "x2": 0.0}
     record.add(0, near, 3, 1.0)
     record.add(1, far, 9, 300.0)
     record.add(0, near, 9, 400.0)

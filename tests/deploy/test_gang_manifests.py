@@ -1,4 +1,5 @@
-"""The gangs outside of sweeps in deploy/: that Kubernetes' own parts of them have no field it does not know, and that their numbers agree.
+"""The gangs outside of sweeps in deploy/: that Kubernetes' own parts of them have no field it does not know,
+and that their numbers agree.
 
 The schemas of JobSet and of Volcano's PodGroup are not at hand here: of these only what is used is looked at.
 """
@@ -55,14 +56,21 @@ def test_a_gang_has_as_many_pods_as_torchrun_waits_for_and_a_process_for_each_gp
 
 
 def test_volcano_places_all_pods_or_none() -> None:
-    found, job = objects("volcano.yaml"), job_of("volcano.yaml")
-    group, service, template = found["PodGroup"], found["Service"], job["template"]
+    found = objects("volcano.yaml")
+    job = job_of("volcano.yaml")
+    group = found["PodGroup"]
+    service = found["Service"]
+    template = job["template"]
     assert as_known(service, "V1Service") == service
     assert template["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": group["metadata"]["name"]}
-    assert (template["spec"]["schedulerName"], template["spec"]["subdomain"]) == ("volcano", service["metadata"]["name"])
+    assert (template["spec"]["schedulerName"], template["spec"]["subdomain"]) == (
+        "volcano",
+        service["metadata"]["name"],
+    )
     assert service["spec"]["selector"] == {"job-name": found["Job"]["metadata"]["name"]}
     assert group["spec"]["minMember"] == job["completions"]
-    requests, least = template["spec"]["containers"][0]["resources"]["requests"], group["spec"]["minResources"]
+    requests = template["spec"]["containers"][0]["resources"]["requests"]
+    least = group["spec"]["minResources"]
     for resource in ("cpu", "nvidia.com/gpu"):
         assert int(least[resource]) == job["completions"] * int(requests[resource])
     assert quantity_bytes(least["memory"]) == job["completions"] * quantity_bytes(requests["memory"])

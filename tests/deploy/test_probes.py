@@ -1,4 +1,6 @@
-"""The probes of deploy/, asked of what they probe: the containers' own commands, with the installed Dagster."""
+"""The probes of deploy/, asked of what they probe: the containers' own commands, with the installed
+Dagster.
+"""
 
 import os
 import socket
@@ -30,13 +32,19 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("since_heartbeat", "code"), [(0, 0), (700, 1)])
-def test_a_daemon_is_live_for_ten_minutes_after_its_last_heartbeat(home: Path, since_heartbeat: float, code: int) -> None:
+def test_a_daemon_is_live_for_ten_minutes_after_its_last_heartbeat(
+    home: Path, since_heartbeat: float, code: int
+) -> None:
     container = _container("daemon")
     with dg.DagsterInstance.from_config(str(home)) as instance:
         for kind in instance.get_required_daemon_types():
             instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - since_heartbeat, kind, "a", []))
     done = subprocess.run(
-        _here(container["livenessProbe"]["exec"]["command"]), env=_environment(container, home), capture_output=True, text=True, check=False
+        _here(container["livenessProbe"]["exec"]["command"]),
+        env=_environment(container, home),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code, done.stderr
 
@@ -47,11 +55,18 @@ def test_a_server_answers_its_probes_once_it_serves(home: Path, name: str) -> No
     container = _container(name)
     port = free_port()
     ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
-    # On this machine the port is another, and so is the place of the workspace; nobody is where that points to, which may not matter.
-    other = {str(*ports.values()): str(port), "/opt/dagster/workspace/workspace.yaml": str(BASE / "workspace.yaml"), "0.0.0.0": "127.0.0.1"}
+    # On this machine the port is another, and so is the place of the workspace; nobody is where that points
+    # to, which may not matter.
+    other = {
+        str(*ports.values()): str(port),
+        "/opt/dagster/workspace/workspace.yaml": str(BASE / "workspace.yaml"),
+        "0.0.0.0": "127.0.0.1",
+    }
     command = [other.get(word, word) for word in _here(container["command"])]
     with (home / "log").open("w") as log:
-        server = subprocess.Popen(command, env=_environment(container, home), stdout=log, stderr=log, cwd=CHECKOUT)
+        server = subprocess.Popen(
+            command, env=_environment(container, home), stdout=log, stderr=log, cwd=CHECKOUT
+        )
     try:
         for probe in (container["startupProbe"], container["readinessProbe"], container["livenessProbe"]):
             seconds = probe.get("failureThreshold", 3) * probe["periodSeconds"]
@@ -69,7 +84,9 @@ def _answers(probe: dict[str, Any], ports: dict[str, int], port: int) -> bool:
     assert asked["port"] in ports
     try:
         if "httpGet" in probe:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{asked['path']}", timeout=probe.get("timeoutSeconds", 1)) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}{asked['path']}", timeout=probe.get("timeoutSeconds", 1)
+            ) as answer:
                 return answer.status == 200
         with socket.create_connection(("127.0.0.1", port), timeout=probe.get("timeoutSeconds", 1)):
             return True
@@ -78,7 +95,11 @@ def _answers(probe: dict[str, Any], ports: dict[str, int], port: int) -> bool:
 
 
 def _container(deployment: str) -> dict[str, Any]:
-    (manifest,) = [item for item in yaml.safe_load_all((BASE / f"{deployment}.yaml").read_text()) if item["kind"] == "Deployment"]
+    (manifest,) = [
+        item
+        for item in yaml.safe_load_all((BASE / f"{deployment}.yaml").read_text())
+        if item["kind"] == "Deployment"
+    ]
     (container,) = manifest["spec"]["template"]["spec"]["containers"]
     return container
 
@@ -90,5 +111,6 @@ def _here(command: list[str]) -> list[str]:
 
 def _environment(container: dict[str, Any], home: Path) -> dict[str, str]:
     given = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
-    given = {name: value for name, value in given.items() if name != "HALVING_CLUSTER"}  # its file is the pod's
+    # its file is the pod's
+    given = {name: value for name, value in given.items() if name != "HALVING_CLUSTER"}
     return {**os.environ, **given, "DAGSTER_HOME": str(home), "HALVING_ROOT": str(home / "root")}

@@ -1,4 +1,6 @@
-"""The examples that train in many processes, at a small size: they learn, and two ranks learn what one process does; also as a sweep."""
+"""The examples that train in many processes, at a small size: they learn, and two ranks learn what one
+process does; also as a sweep.
+"""
 
 import dataclasses
 import multiprocessing
@@ -28,11 +30,16 @@ pytestmark = pytest.mark.slow
 
 def drawn() -> pa.Table:
     files = sorted(Path(pictures.folder()).glob("*/*.pgm"), key=lambda path: path.stem)
-    return pa.table({"content": [file.read_bytes() for file in files], "label": [file.parent.name for file in files]})
+    return pa.table(
+        {"content": [file.read_bytes() for file in files], "label": [file.parent.name for file in files]}
+    )
 
 
 TABLES = {"convolutions": drawn, "characters": characters.load}
-PARAMS: dict[str, dict[str, Any]] = {"convolutions": {"lr": 0.01, "channels": 8}, "characters": {"lr": 0.01, "width": 32, "layers": 1}}
+PARAMS: dict[str, dict[str, Any]] = {
+    "convolutions": {"lr": 0.01, "channels": 8},
+    "characters": {"lr": 0.01, "width": 32, "layers": 1},
+}
 
 
 def trial(store: Store, example: str, metric: str, epochs: int, **params: Any) -> TrialContext:
@@ -44,7 +51,9 @@ def trial(store: Store, example: str, metric: str, epochs: int, **params: Any) -
     }
     given = context(store, **PARAMS[example], **params)
     digest = snapshot(store, shards, "d").digest
-    return dataclasses.replace(given, dataset_digest=digest, objectives=(ObjectiveRule(metric),), max_epochs=epochs)
+    return dataclasses.replace(
+        given, dataset_digest=digest, objectives=(ObjectiveRule(metric),), max_epochs=epochs
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,11 +70,15 @@ def test_an_example_learns_and_two_ranks_learn_what_one_process_does(
         if shard == "plain":
             platform, own = multiprocessing.Pipe()
             platform.send(Granted(epochs, True))
-            run_trial(trial(store, example, metric, epochs), f"examples.{example}:train", epochs, own, threads=1)
+            run_trial(
+                trial(store, example, metric, epochs), f"examples.{example}:train", epochs, own, threads=1
+            )
             reached = platform.recv()
         else:
             given = trial(store, example, metric, epochs, shard=shard)
-            (reached, *_), status = run_in_gang(given, f"examples.{example}:train_distributed", 2, epochs, Granted(epochs, True))
+            (reached, *_), status = run_in_gang(
+                given, f"examples.{example}:train_distributed", 2, epochs, Granted(epochs, True)
+            )
             assert status == 0, reached
         assert isinstance(reached, ReachedRung), reached.error
         found[shard] = reached.values[metric]
@@ -74,12 +87,24 @@ def test_an_example_learns_and_two_ranks_learn_what_one_process_does(
 
 
 @pytest.mark.parametrize(("example", "least", "most"), [("convolutions", 0.3, 1.0), ("characters", 0.0, 3.1)])
-def test_a_sweep_of_an_example_trains_by_ddp_and_by_fsdp2_in_two_ranks(tmp_path: Path, example: str, least: float, most: float) -> None:
+def test_a_sweep_of_an_example_trains_by_ddp_and_by_fsdp2_in_two_ranks(
+    tmp_path: Path, example: str, least: float, most: float
+) -> None:
     given: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / f"{example}-distributed.yaml").read_text())
-    given |= {"start_from": [{**PARAMS[example], "shard": shard} for shard in ("ddp", "fsdp")], "max_trials": 2}
+    given |= {
+        "start_from": [{**PARAMS[example], "shard": shard} for shard in ("ddp", "fsdp")],
+        "max_trials": 2,
+    }
     backend = Backend(root=str(tmp_path))
     ran = Ran(backend, parse_spec(given | {"strategy": {"random": {"budget": 1}}})).work()
-    assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1), ("completed", 1)], [row.error for row in ran.rows()]
+    assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1), ("completed", 1)], [
+        row.error for row in ran.rows()
+    ]
     for row, result in zip(ran.rows(), ran.results(), strict=True):
         assert least < float(result.value or 0.0) < most
-        assert read_run(backend.store, given["name"], f"{ran.sweep}.{row.number:04d}").record["trial"]["resources"]["processes"] == 2
+        assert (
+            read_run(backend.store, given["name"], f"{ran.sweep}.{row.number:04d}").record["trial"][
+                "resources"
+            ]["processes"]
+            == 2
+        )

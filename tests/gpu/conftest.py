@@ -1,4 +1,7 @@
-"""Tests of what a GPU alone can show. They stand on the SDK and PyTorch, so that a machine with a GPU needs nothing else."""
+"""Tests of what a GPU alone can show.
+
+They stand on the SDK and PyTorch, so that a machine with a GPU needs nothing else.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -24,7 +24,8 @@ from tests.checkpoints import Gate
 from tests.sdk.distributed.trainings import Net, loss
 from tests.sdk.run.test_run import start
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")]  # torch's own use of it
+# torch's own use of it
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")]
 CYCLES = 2_000_000_000  # of a GPU's clock, a second or so
 ROWS = 64
 
@@ -84,7 +85,12 @@ def test_what_is_logged_is_not_waited_for_and_right(store: Store) -> None:
         assert not ended.query(), "run.log() has waited for the GPU"
         total.fill_(-1.0)
     table = curves([run.id], ["loss"], root=store)
-    assert dict(zip(table["step"].to_pylist(), table["value"].to_pylist(), strict=True)) == {0: 0.0, 1: 1.0, 2: 3.0, 3: 6.0}
+    assert dict(zip(table["step"].to_pylist(), table["value"].to_pylist(), strict=True)) == {
+        0: 0.0,
+        1: 1.0,
+        2: 3.0,
+        3: 6.0,
+    }
 
 
 def test_a_save_beside_training_does_not_wait_for_the_gpu_and_holds_what_was_there_at_the_call(
@@ -138,7 +144,8 @@ def hungry(run: Run, rows_that_fit: float, **options: Any) -> Any:
     """A training of 16 rows of which not all fit into the GPU at once.
 
     Args:
-        rows_that_fit: into the forward pass, which holds the ones and their product; the backward pass takes half as much again.
+        rows_that_fit: into the forward pass, which holds the ones and their product; the backward pass takes
+            half as much again.
     """
     free, _ = torch.cuda.mem_get_info()
     model = Hungry(free / 2**30 / rows_that_fit / 2)
@@ -149,8 +156,12 @@ def hungry(run: Run, rows_that_fit: float, **options: Any) -> Any:
 def test_out_of_memory_is_tried_again_with_half_the_rows(store: Store) -> None:
     with start(store) as run:
         training, step = hungry(run, rows_that_fit=14, out_of_memory="halve")
-        with pytest.warns(UserWarning, match=r"rank 0 ran out of memory in step 1, with 1 micro-batches of 16 rows: of .* GiB of NVIDIA"):
-            assert step().item() == pytest.approx(1.0, rel=1e-6)  # float32 rounds the mean, by how many ones fit into the memory
+        with pytest.warns(
+            UserWarning,
+            match=r"rank 0 ran out of memory in step 1, with 1 micro-batches of 16 rows: of .* GiB of NVIDIA",
+        ):
+            # float32 rounds the mean, by how many ones fit into the memory
+            assert step().item() == pytest.approx(1.0, rel=1e-6)
         assert training.micro_batch == 8
         step()
 
@@ -158,7 +169,9 @@ def test_out_of_memory_is_tried_again_with_half_the_rows(store: Store) -> None:
 def test_out_of_memory_for_good_names_the_gpu_what_was_allocated_and_what_to_do(store: Store) -> None:
     with start(store) as run:
         _, step = hungry(run, rows_that_fit=12)
-        with pytest.raises(OutOfMemory, match=r"GiB of NVIDIA .* PyTorch had allocated .*Give a smaller micro_batch") as raised:
+        with pytest.raises(
+            OutOfMemory, match=r"GiB of NVIDIA .* PyTorch had allocated .*Give a smaller micro_batch"
+        ) as raised:
             step()
     assert any("Allocated memory" in note for note in raised.value.__cause__.__notes__)
 
@@ -196,10 +209,17 @@ def test_the_record_and_the_system_metrics_are_of_this_gpu(store: Store, tmp_pat
             torch.cuda.synchronize()
     (gpu,) = read_run(store, "p", run.id).provenance["hardware"]["gpus"]
     assert torch.cuda.get_device_name() in gpu
-    keys = [f"system/gpu.0/{name}" for name in ("utilization", "memory_used", "memory_percent", "temperature", "power")]
+    keys = [
+        f"system/gpu.0/{name}"
+        for name in ("utilization", "memory_used", "memory_percent", "temperature", "power")
+    ]
     table = curves([run.id], keys, root=store)
     assert set(table["key"].to_pylist()) == set(keys)
-    busy = [value for key, value in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True) if key == keys[0]]
+    busy = [
+        value
+        for key, value in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)
+        if key == keys[0]
+    ]
     assert max(busy) > 50
 
 
@@ -208,13 +228,15 @@ import torch, halving
 from torch import nn
 
 with halving.init("p", {"lr": 0.1}, seed=5, deterministic=True, system_metrics=None) as run:
-    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8 * 36, 10)).cuda()
+    layers = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8 * 36, 10)
+    model = nn.Sequential(*layers).cuda()
     table = nn.EmbeddingBag(100, 10).cuda()
     parameters = [*model.parameters(), *table.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=run.params["lr"])
     for epoch in run.epochs(3):
         for _ in range(10):
-            images, words = torch.rand(32, 1, 8, 8, device="cuda"), torch.randint(0, 100, (32, 20), device="cuda")
+            images = torch.rand(32, 1, 8, 8, device="cuda")
+            words = torch.randint(0, 100, (32, 20), device="cuda")
             loss = nn.functional.cross_entropy(model(images) + table(words), words[:, 0] % 10)
             optimizer.zero_grad()
             loss.backward()
@@ -231,7 +253,17 @@ def test_a_rerun_on_the_same_gpu_is_identical(tmp_path: Path, monkeypatch: pytes
     for command in (
         ["git", "init", "--quiet"],
         ["git", "add", "train.py"],
-        ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "--quiet", "--message", "the training"],
+        [
+            "git",
+            "-c",
+            "user.name=n",
+            "-c",
+            "user.email=e@example.org",
+            "commit",
+            "--quiet",
+            "--message",
+            "the training",
+        ],
     ):
         subprocess.run(command, check=True)
     name = _output_of([sys.executable, "train.py"]).split()[-1]

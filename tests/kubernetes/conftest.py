@@ -23,7 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker("service")
-            # They wait for pods most of the time: one of xdist's workers takes those of the installation, another the others.
+            # They wait for pods most of the time: one of xdist's workers takes those of the installation,
+            # another the others.
             if not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
             item.add_marker(pytest.mark.timeout(900, func_only=True))  # not while it waits for the GPUs
@@ -38,7 +39,9 @@ def _cluster() -> None:
 
 @pytest.fixture
 def gpus() -> Iterator[None]:
-    """The cluster's GPUs for one test: those in which others of xdist's workers want them, too, wait for its end."""
+    """The cluster's GPUs for one test: those in which others of xdist's workers want them, too, wait for its
+    end.
+    """
     with (Path(tempfile.gettempdir()) / f"halving-gpus-{'-'.join(SESSION.values())}").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -52,5 +55,14 @@ def unusable() -> str | None:
         return reason
     if not INSTALLED:
         return "needs Postgres' initdb: apt-get install postgresql"
-    asked = subprocess.run(["kubectl", "--request-timeout=5s", "get", "nodes", "-o", "name"], capture_output=True, text=True, check=False)
-    return None if asked.returncode == 0 else f"KUBECONFIG's cluster does not answer: {asked.stderr.strip()[-200:]}"
+    asked = subprocess.run(
+        ["kubectl", "--request-timeout=5s", "get", "nodes", "-o", "name"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return (
+        None
+        if asked.returncode == 0
+        else f"KUBECONFIG's cluster does not answer: {asked.stderr.strip()[-200:]}"
+    )

@@ -1,4 +1,6 @@
-"""The deployment's real base with what a test cluster needs on top: where the code is, small requests, and no name service."""
+"""The deployment's real base with what a test cluster needs on top: where the code is, small requests, and no
+name service.
+"""
 
 import json
 import os
@@ -15,11 +17,26 @@ from tests.backends import CHECKOUT
 BASE = CHECKOUT / "deploy" / "kubernetes" / "base"
 IMAGE = "localhost/python:3.11"  # without our code in it: the node is this machine, and the code is mounted
 _TRAINABLES_AT = "/trainables"
-_TRAINABLES = {"trainables.py": "tests/trainables.py", "kubernetes-trainables.py": "tests/kubernetes/trainables.py"}  # key to path
+# key to path
+_TRAINABLES = {
+    "trainables.py": "tests/trainables.py",
+    "kubernetes-trainables.py": "tests/kubernetes/trainables.py",
+}
 _DEPLOYMENTS = ("code-location", "daemon", "webserver", "server")
 _IMPORTED = (
-    *("dagster._cli", "dagster._daemon.cli", "dagster_webserver.cli", "pipelines.definitions", "tests.kubernetes.trainables"),
-    *("dagster_aws.s3.compute_log_manager", "dagster_k8s.launcher", "dagster_k8s.executor", "pipelines.postgres_storage"),
+    *(
+        "dagster._cli",
+        "dagster._daemon.cli",
+        "dagster_webserver.cli",
+        "pipelines.definitions",
+        "tests.kubernetes.trainables",
+    ),
+    *(
+        "dagster_aws.s3.compute_log_manager",
+        "dagster_k8s.launcher",
+        "dagster_k8s.executor",
+        "pipelines.postgres_storage",
+    ),
     *("halving.trial_process.main", "halving.trial_process.preload"),
 )
 _ASLEEP = {"server"}  # a test that asks it wakes it: until then the node's memory is for trials
@@ -28,8 +45,9 @@ _ASLEEP = {"server"}  # a test that asks it wakes it: until then the node's memo
 class Image:
     """The image that everything runs in.
 
-    ``HALVING_TEST_IMAGE`` names one with Halving in it, as ``deploy/Containerfile`` builds, and the node may be any; the tests' own
-    trainables are mounted. Without it the node has to be this machine: this checkout and this Python are mounted from it.
+    ``HALVING_TEST_IMAGE`` names one with Halving in it, as ``deploy/Containerfile`` builds, and the node may
+    be any; the tests' own trainables are mounted. Without it the node has to be this machine: this checkout
+    and this Python are mounted from it.
     """
 
     def __init__(self) -> None:
@@ -59,35 +77,59 @@ class Image:
             items = [{"key": key, "path": path} for key, path in _TRAINABLES.items()]
             return [{"name": "trainables", "configMap": {"name": "test-trainables", "items": items}}]
         hidden = [{"name": "root", "emptyDir": {}}] if self._hidden else []
-        return [*hidden, *({"name": f"host-{n}", "hostPath": {"path": str(folder)}} for n, folder in enumerate(self._folders))]
+        return [
+            *hidden,
+            *(
+                {"name": f"host-{n}", "hostPath": {"path": str(folder)}}
+                for n, folder in enumerate(self._folders)
+            ),
+        ]
 
     @property
     def mounts(self) -> list[dict[str, Any]]:
         if self.own:
             return [{"name": "trainables", "mountPath": _TRAINABLES_AT}]
         hidden = [{"name": "root", "mountPath": "/root"}] if self._hidden else []
-        return [*hidden, *({"name": f"host-{n}", "mountPath": str(folder), "readOnly": True} for n, folder in enumerate(self._folders))]
+        return [
+            *hidden,
+            *(
+                {"name": f"host-{n}", "mountPath": str(folder), "readOnly": True}
+                for n, folder in enumerate(self._folders)
+            ),
+        ]
 
     def prepare(self) -> None:
-        """Compile what each pod of the deployment imports, once: pods cannot write bytecode to what is mounted."""
+        """Compile what each pod of the deployment imports, once: pods cannot write bytecode to what is
+        mounted.
+        """
         if not self.own:
             write_bytecode(*_IMPORTED)
 
 
 def write_bytecode(*modules: str) -> None:
-    """Import modules in a process of its own, which leaves their bytecode, and that of what they import, beside them."""
+    """Import modules in a process of its own, which leaves their bytecode, and that of what they import,
+    beside them.
+    """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], check=True, cwd=CHECKOUT, env=env)
 
 
-def write_overlay(folder: Path, *, namespace: str, settings: dict[str, str], cluster: dict[str, Any], image: Image | None = None) -> None:
+def write_overlay(
+    folder: Path,
+    *,
+    namespace: str,
+    settings: dict[str, str],
+    cluster: dict[str, Any],
+    image: Image | None = None,
+) -> None:
     """Write a kustomization on the base into ``folder``, an existing one.
 
     Args:
         folder: where.
         namespace: where it is deployed; it exists.
         settings: entries of the ConfigMap that every pod gets.
-        cluster: the cluster's settings; the pods of trials get the mounts of ``image`` beside what it says of them.
+        cluster: the cluster's settings; the pods of trials get the mounts of ``image`` beside what it says of
+            them.
         image: what the pods run.
     """
     image = image or Image()
@@ -134,7 +176,9 @@ def write_overlay(folder: Path, *, namespace: str, settings: dict[str, str], clu
         "namespace": namespace,
         "resources": [os.path.relpath(BASE, folder)],
         "images": [_image(image.name)],
-        "patches": [_patch(name, image, [context] if name == "code-location" else []) for name in _DEPLOYMENTS],
+        "patches": [
+            _patch(name, image, [context] if name == "code-location" else []) for name in _DEPLOYMENTS
+        ],
         "configMapGenerator": [
             {"name": "halving-settings", "literals": [f"{name}={value}" for name, value in settings.items()]},
             {"name": "halving-cluster", "behavior": "replace", "files": ["cluster.yaml"]},
@@ -148,9 +192,15 @@ def write_overlay(folder: Path, *, namespace: str, settings: dict[str, str], clu
 
 
 def _folders() -> list[Path]:
-    """What has to be mounted for this Python to run this checkout, without what the image has or another folder holds."""
-    folders = {CHECKOUT.resolve(), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()} - {Path("/usr")}
-    return sorted(folder for folder in folders if not any(folder.is_relative_to(other) for other in folders - {folder}))
+    """What has to be mounted for this Python to run this checkout, without what the image has or another
+    folder holds.
+    """
+    folders = {CHECKOUT.resolve(), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()} - {
+        Path("/usr")
+    }
+    return sorted(
+        folder for folder in folders if not any(folder.is_relative_to(other) for other in folders - {folder})
+    )
 
 
 def _image(name: str) -> dict[str, str]:

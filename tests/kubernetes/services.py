@@ -14,7 +14,10 @@ SESSION = {"halving-tests": os.environ.get("PYTEST_XDIST_TESTRUNUID", "alone")}
 
 
 class ObjectStore:
-    """An S3 API with one bucket on ``address``, behind a gate that can be shut: S3 that is unavailable. It takes any key."""
+    """An S3 API with one bucket on ``address``, behind a gate that can be shut: S3 that is unavailable.
+
+    It takes any key.
+    """
 
     bucket = "halving"
 
@@ -36,19 +39,27 @@ class ObjectStore:
 
 
 def keep_bridge(address: str) -> None:
-    """Give the bridge that the pods of this machine are on an address that stays, if there is one and it may be given one.
+    """Give the bridge that the pods of this machine are on an address that stays, if there is one and it may
+    be given one.
 
-    Without it a bridge has the address of one of its pods; when that pod goes, the others do not reach the node for up to half a minute.
+    Without it a bridge has the address of one of its pods; when that pod goes, the others do not reach the
+    node for up to half a minute.
     """
-    shown = subprocess.run(["ip", "-json", "addr", "show", "type", "bridge"], capture_output=True, text=True, check=False).stdout
+    shown = subprocess.run(
+        ["ip", "-json", "addr", "show", "type", "bridge"], capture_output=True, text=True, check=False
+    ).stdout
     for bridge in json.loads(shown or "[]"):
         if address in {one["local"] for one in bridge.get("addr_info", ())}:
             # One that is set by hand stays; what it is does not matter.
-            subprocess.run(["ip", "link", "set", "dev", bridge["ifname"], "address", bridge["address"]], check=False)
+            subprocess.run(
+                ["ip", "link", "set", "dev", bridge["ifname"], "address", bridge["address"]], check=False
+            )
 
 
 def address_for_pods(core: Any) -> str:
-    """This machine's address as pods see it: ``HALVING_TEST_HOST``, or that of the node, which then is this machine."""
+    """This machine's address as pods see it: ``HALVING_TEST_HOST``, or that of the node, which then is this
+    machine.
+    """
     if named := os.environ.get("HALVING_TEST_HOST"):
         return named
     addresses = core.list_node().items[0].status.addresses

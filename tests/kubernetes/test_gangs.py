@@ -1,4 +1,6 @@
-"""Gangs of pods on a real cluster: whatever becomes of one of their pods, and when two do not fit together."""
+"""Gangs of pods on a real cluster: whatever becomes of one of their pods, and when two do not fit
+together.
+"""
 
 import os
 import signal
@@ -17,13 +19,24 @@ from resources.execution.kubernetes import gang_process, gang_rules, pod_process
 from resources.execution.kubernetes.rerun_pod import rerun_pods
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE, write_bytecode
-from tests.kubernetes.test_image_trials import LONG_EPOCH, RanInPods, Site, Spec, ask_back_once_it_trains, run, site  # noqa: F401
+from tests.kubernetes.test_image_trials import (  # noqa: F401
+    LONG_EPOCH,
+    RanInPods,
+    Site,
+    Spec,
+    ask_back_once_it_trains,
+    run,
+    site,
+)
 from tests.resources.execution.kubernetes.test_gang_process import TRAINABLE
 from tests.resources.execution.test_worker import state_of
 
 pytestmark = [
     pytest.mark.usefixtures("gpus"),
-    pytest.mark.skipif("HALVING_TEST_SDK_IMAGE" in os.environ, reason="the image of HALVING_TEST_SDK_IMAGE need not have torch"),
+    pytest.mark.skipif(
+        "HALVING_TEST_SDK_IMAGE" in os.environ,
+        reason="the image of HALVING_TEST_SDK_IMAGE need not have torch",
+    ),
 ]
 
 HUNGRY = """
@@ -41,14 +54,22 @@ def train_through_faults(run):
 
 
 @pytest.fixture
-def gang(site: Site, run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPatch) -> Callable[..., RanInPods]:  # noqa: F811
+def gang(
+    site: Site,  # noqa: F811
+    run: Callable[..., RanInPods],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., RanInPods]:
     """Make a sweep of gangs in an image with torch."""
     monkeypatch.setattr(gang_rules, "SETTLE_SECONDS", 8.0)
     monkeypatch.setattr(gang_rules, "GROW_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(gang_process, "_PLACE_LOOK_SECONDS", 1.0)
     monkeypatch.setattr(gang_process, "BEAT_LOST_SECONDS", 20.0)
     code = {"metadata": {"name": "gang"}, "data": {"gang.py": TRAINABLE + HUNGRY + LONG_EPOCH}}
-    if not [found for found in site.core.list_namespaced_config_map(site.namespace).items if found.metadata.name == "gang"]:
+    if not [
+        found
+        for found in site.core.list_namespaced_config_map(site.namespace).items
+        if found.metadata.name == "gang"
+    ]:
         site.core.create_namespaced_config_map(site.namespace, code)
         write_bytecode(
             "halving.trial_process.pod", "halving.trial_process.preload_gang", "torch.optim", "torch._dynamo"
@@ -60,12 +81,24 @@ def gang(site: Site, run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPa
             {"name": "gang", "configMap": {"name": "gang"}},
             *({"name": name, "hostPath": {"path": str(path)}} for name, path in folders.items()),
         ],
-        "volume_mounts": [{"name": name, "mountPath": f"/{name}", "readOnly": True} for name in ("gang", *folders)],
+        "volume_mounts": [
+            {"name": name, "mountPath": f"/{name}", "readOnly": True} for name in ("gang", *folders)
+        ],
     }
 
     def make(**changes: Any) -> RanInPods:
-        resources = {"gpus": 2, "nodes": 2, "memory": "3Gi", "grace_seconds": 20, **changes.pop("resources", {})}
-        return run(pods, resources=resources, **{"trainable": "gang:train", "strategy": {"random": {"budget": 2}}, **changes})
+        resources = {
+            "gpus": 2,
+            "nodes": 2,
+            "memory": "3Gi",
+            "grace_seconds": 20,
+            **changes.pop("resources", {}),
+        }
+        return run(
+            pods,
+            resources=resources,
+            **{"trainable": "gang:train", "strategy": {"random": {"budget": 2}}, **changes},
+        )
 
     return make
 
@@ -73,7 +106,11 @@ def gang(site: Site, run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPa
 def test_an_epoch_of_a_gang_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
     gang: Callable[..., RanInPods], small_spec: Spec
 ) -> None:
-    ran = gang(trainable="gang:train_through_a_long_epoch", strategy={"random": {"budget": 3}}, resources={"gpus": 1, "grace_seconds": 1})
+    ran = gang(
+        trainable="gang:train_through_a_long_epoch",
+        strategy={"random": {"budget": 3}},
+        resources={"gpus": 1, "grace_seconds": 1},
+    )
     ask_back_once_it_trains(ran, small_spec)
 
 
@@ -89,7 +126,8 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
         max_retries=1,
         max_preemptions=9,
     )
-    noted, policies = list[str](), list[str]()
+    noted = list[str]()
+    policies = list[str]()
     real = pod_processes.trial_manifest
 
     def without_image(image: str, *given: Any, **named: Any) -> dict[str, Any]:
@@ -108,7 +146,11 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
         return next(pod.metadata.name for pod in ran.pods() if f"-a{attempt}-n1-" in pod.metadata.name)
 
     def cause_faults() -> None:
-        noted.append(ran.wait_for(lambda: next((reason for reason in ran.waiting() if reason and "ImagePull" in reason), None)))
+        noted.append(
+            ran.wait_for(
+                lambda: next((reason for reason in ran.waiting() if reason and "ImagePull" in reason), None)
+            )
+        )
         site.core.delete_namespaced_pod(pod_of(2), site.namespace)
         policies.extend(policy.metadata.name for policy in site.policies())
         lost = pod_of(4)
@@ -128,7 +170,9 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
     assert "node 1 of the gang (ranks 2 to 3)" in str(notice)
     assert "received SIGTERM; all ranks saved a checkpoint at the same step" in str(notice)
     assert "node 1 of the gang (ranks 2 to 3)" in str(memory)
-    assert "out of memory" in str(memory), "as the cluster says, or the rank that is killed, whichever is heard of first"
+    assert "out of memory" in str(memory), (
+        "as the cluster says, or the rank that is killed, whichever is heard of first"
+    )
     assert "node 1 of the gang (ranks 2 to 3)" in str(lost)
     assert "has not been heard of for" in str(lost)
     state = state_of(ran)
@@ -141,23 +185,33 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
     assert site.policies() == []
 
 
-def test_two_gangs_of_three_gpus_on_four_train_one_after_the_other_and_one_of_them_again(gang: Callable[..., RanInPods]) -> None:
+def test_two_gangs_of_three_gpus_on_four_train_one_after_the_other_and_one_of_them_again(
+    gang: Callable[..., RanInPods],
+) -> None:
     gangs = [gang(resources={"gpus": 1, "nodes": 3, "memory": "1Gi"}, seed=seed) for seed in (1, 2)]
     working = [threading.Thread(target=one.work, daemon=True) for one in gangs]
     for work in working:
         work.start()
     for work in working:
         work.join(150)
-    assert [(one.row().status, one.row().attempt) for one in gangs] == [("completed", 1)] * 2, [one.row().error for one in gangs]
-    backend, key, said = gangs[0].backend, f"{gangs[0].sweep}.0000", list[str]()
-    options, pods = Options(repository=Path("/nowhere"), accepted=("image",)), rerun_pods(backend.catalog_url)
+    assert [(one.row().status, one.row().attempt) for one in gangs] == [("completed", 1)] * 2, [
+        one.row().error for one in gangs
+    ]
+    backend = gangs[0].backend
+    key = f"{gangs[0].sweep}.0000"
+    said = list[str]()
+    options = Options(repository=Path("/nowhere"), accepted=("image",))
+    pods = rerun_pods(backend.catalog_url)
     verdict = rerun(backend.store, "small", key, options, said.append, pods)
     assert (verdict.verdict, verdict.weights_equal) == ("identical", True), said
     assert read_run(backend.store, "small", verdict.run).record["trial"]["resources"]["nodes"] == 3
 
 
 def _cut_off(pod: str) -> None:
-    """Stop all processes of a pod, as if its node were lost: the cluster goes on saying that it runs. The node is this machine."""
+    """Stop all processes of a pod, as if its node were lost: the cluster goes on saying that it runs.
+
+    The node is this machine.
+    """
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if pod.encode() in path.read_bytes():
@@ -165,5 +219,10 @@ def _cut_off(pod: str) -> None:
 
 
 def _holding_two_gpus() -> dict[str, Any]:
-    container = {"name": "main", "image": IMAGE, "command": ["sleep", "600"], "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    container = {
+        "name": "main",
+        "image": IMAGE,
+        "command": ["sleep", "600"],
+        "resources": {"limits": {"nvidia.com/gpu": "2"}},
+    }
     return {"metadata": {"name": "holds-gpus"}, "spec": {"restartPolicy": "Never", "containers": [container]}}

@@ -1,4 +1,6 @@
-"""Trials in pods of an image with only the SDK: what becomes of them on a real cluster, with the worker in the tests' own process."""
+"""Trials in pods of an image with only the SDK: what becomes of them on a real cluster, with the worker in
+the tests' own process.
+"""
 
 import json
 import os
@@ -101,7 +103,12 @@ def look_around(run):
         writable = True
     except OSError:
         writable = False
-    found = {"env": dict(os.environ), "uid": os.getuid(), "writable": writable, "token": Path("/var/run/secrets").exists()}
+    found = {
+        "env": dict(os.environ),
+        "uid": os.getuid(),
+        "writable": writable,
+        "token": Path("/var/run/secrets").exists(),
+    }
     Path("/tmp/found.json").write_text(json.dumps(found))
     run.log_artifact("/tmp/found.json")
     train(run)
@@ -122,7 +129,9 @@ def need_a_package(run):
 
 
 class Site:
-    """A namespace with the store's credentials, an S3 API that its pods reach, and the SDK for their image."""
+    """A namespace with the store's credentials, an S3 API that its pods reach, and the SDK for their
+    image.
+    """
 
     def __init__(self) -> None:
         self.core = api.core_api()
@@ -137,10 +146,18 @@ class Site:
         self.settings = {"AWS_ENDPOINT_URL": self.s3.url, "AWS_DEFAULT_REGION": "us-east-1"}
         self.image = os.environ.get("HALVING_TEST_SDK_IMAGE") or IMAGE
         self.core.create_namespace({"metadata": {"name": self.namespace, "labels": SESSION}})
-        self.core.create_namespaced_secret(self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys})
+        self.core.create_namespaced_secret(
+            self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys}
+        )
         code = {"in_image.py": TRAINABLE + LONG_EPOCH}
-        self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": code})
-        wait_for(lambda: self.core.list_namespaced_service_account(self.namespace).items, 60, "the namespace's service account")
+        self.core.create_namespaced_config_map(
+            self.namespace, {"metadata": {"name": "trainable"}, "data": code}
+        )
+        wait_for(
+            lambda: self.core.list_namespaced_service_account(self.namespace).items,
+            60,
+            "the namespace's service account",
+        )
 
     def cluster(self, **changes: Any) -> Path:
         """The cluster's settings, in a file; with changes to what trials' pods get."""
@@ -164,7 +181,9 @@ class Site:
 
     def policies(self) -> list[Any]:
         """Network policies of gangs that train."""
-        found: list[Any] = NetworkingV1Api(self.core.api_client).list_namespaced_network_policy(self.namespace).items
+        found: list[Any] = (
+            NetworkingV1Api(self.core.api_client).list_namespaced_network_policy(self.namespace).items
+        )
         return found
 
     def close(self) -> None:
@@ -173,20 +192,28 @@ class Site:
         shutil.rmtree(self._folder)
 
     def sdk(self) -> Path:
-        """A folder with the SDK, what it needs, and nothing of the application: as pip installs it, and with the bytecode that is there."""
+        """A folder with the SDK, what it needs, and nothing of the application: as pip installs it, and with
+        the bytecode that is there.
+        """
         folder = self._folder / "sdk"
         if not folder.exists():
             shutil.copytree(CHECKOUT / "sdk" / "halving", folder / "halving")
             needed = [name for name in metadata.requires("halving") or () if "extra ==" not in name]
             for name in ["halving", *(re.split("[^a-z]", name)[0] for name in needed)]:
                 found = metadata.distribution(name)
-                for part in {file.parts[0] for file in found.files or () if "editable" not in file.parts[0]} - {"..", "__pycache__"}:
+                for part in {
+                    file.parts[0] for file in found.files or () if "editable" not in file.parts[0]
+                } - {"..", "__pycache__"}:
                     shutil.copytree(str(found.locate_file(part)), folder / part)
         return folder
 
     def _kubeconfig(self) -> Path:
         """As KUBECONFIG, with the namespace: where a worker outside of the cluster makes its pods."""
-        told = subprocess.run(["kubectl", "config", "view", "--minify", "--flatten", "-o", "json"], capture_output=True, check=True).stdout
+        told = subprocess.run(
+            ["kubectl", "config", "view", "--minify", "--flatten", "-o", "json"],
+            capture_output=True,
+            check=True,
+        ).stdout
         config = json.loads(told)
         config["contexts"][0]["context"]["namespace"] = self.namespace
         path = self._folder / "kubeconfig"
@@ -222,7 +249,11 @@ class RanInPods(Ran):
 
     def attempts(self) -> list[AttemptRow]:
         with self.backend.catalog.read() as session:
-            return list(session.scalars(select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt)))
+            return list(
+                session.scalars(
+                    select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt)
+                )
+            )
 
     def pods(self) -> list[Any]:
         return [pod for pod in self.site.pods() if pod.metadata.labels.get("halving/sweep") == self.sweep]
@@ -237,7 +268,9 @@ class RanInPods(Ran):
 
 
 @pytest.fixture
-def run(site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RanInPods]]:
+def run(
+    site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RanInPods]]:
     """Make a sweep with an image; ``pods=`` changes the settings of its trials' pods."""
     for name, value in (site.settings | site.keys).items():
         monkeypatch.setenv(name, value)
@@ -245,12 +278,21 @@ def run(site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.Monkey
     api.namespace.cache_clear()
     monkeypatch.setenv("PGPASSWORD", DATABASE_PASSWORD)
     site.s3.make_bucket()
-    backend = Backend(root=f"s3://{site.s3.bucket}/{secrets.token_hex(4)}", catalog_url=f"sqlite:///{tmp_path}/{DATABASE_PASSWORD}.db")
+    backend = Backend(
+        root=f"s3://{site.s3.bucket}/{secrets.token_hex(4)}",
+        catalog_url=f"sqlite:///{tmp_path}/{DATABASE_PASSWORD}.db",
+    )
 
     def make(pods: dict[str, Any] | None = None, **changes: Any) -> RanInPods:
         monkeypatch.setenv("HALVING_CLUSTER", str(site.cluster(**(pods or {}))))
         resources = {"cpus": 0.25, "grace_seconds": 10, **changes.pop("resources", {})}
-        given = {"image": site.image, "trainable": "in_image:train", "max_trials": 1, "strategy": {"random": {"budget": 4}}, **changes}
+        given = {
+            "image": site.image,
+            "trainable": "in_image:train",
+            "max_trials": 1,
+            "strategy": {"random": {"budget": 4}},
+            **changes,
+        }
         return RanInPods(site, backend, small_spec(resources=resources, **given))
 
     yield make
@@ -258,8 +300,13 @@ def run(site: Site, tmp_path: Path, small_spec: Spec, monkeypatch: pytest.Monkey
     backend.catalog.close()
 
 
-def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_worker(run: Callable[..., RanInPods]) -> None:
-    ran = run(max_trials=3, strategy={"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "reduction_factor": 3}}).work()
+def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_worker(
+    run: Callable[..., RanInPods],
+) -> None:
+    ran = run(
+        max_trials=3,
+        strategy={"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "reduction_factor": 3}},
+    ).work()
     rows = [ran.row(number) for number in range(3)]
     assert sorted(row.status for row in rows) == ["paused", "paused", "paused"], [row.error for row in rows]
     best = max(rows, key=lambda row: row.params["x"])
@@ -272,10 +319,16 @@ def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_wo
 
 
 @pytest.mark.usefixtures("gpus")
-def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: Callable[..., RanInPods]) -> None:
+def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(
+    run: Callable[..., RanInPods],
+) -> None:
     ran = run(trainable="in_image:look_around", resources={"gpus": 1})
     seen: list[str] = []
-    ran.meanwhile(lambda: seen.append(json.dumps(ran.site.core.api_client.sanitize_for_serialization(ran.wait_for(ran.pods)))))
+    ran.meanwhile(
+        lambda: seen.append(
+            json.dumps(ran.site.core.api_client.sanitize_for_serialization(ran.wait_for(ran.pods)))
+        )
+    )
     ran.work()
     (entry,) = ran.backend.store.names(ran.records(0).folder + "/artifacts")
     digest = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/artifacts/{entry}"))["digest"]
@@ -286,10 +339,19 @@ def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: C
         assert DATABASE_PASSWORD not in told
         assert "HALVING_CATALOG" not in told
     assert ran.site.store_key not in seen[0] + json.dumps(ran.records(0).read())
-    assert len(ran.records(0).read()["provenance"]["hardware"]["visible_gpus"]["NVIDIA_VISIBLE_DEVICES"].split(",")) == 1
+    assert (
+        len(
+            ran.records(0)
+            .read()["provenance"]["hardware"]["visible_gpus"]["NVIDIA_VISIBLE_DEVICES"]
+            .split(",")
+        )
+        == 1
+    )
 
 
-def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_in_another_pod(run: Callable[..., RanInPods]) -> None:
+def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_in_another_pod(
+    run: Callable[..., RanInPods],
+) -> None:
     ran = run(trainable="in_image:train_slowly", max_retries=0)
     names: list[str] = []
 
@@ -297,7 +359,11 @@ def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_i
         ran.wait_for(ran.records(0).checkpoints)
         names.extend(pod.metadata.name for pod in ran.pods())
         ran.site.core.delete_namespaced_pod(names[0], ran.site.namespace)
-        names.append(ran.wait_for(lambda: [pod.metadata.name for pod in ran.pods() if pod.metadata.name != names[0]])[0])
+        names.append(
+            ran.wait_for(lambda: [pod.metadata.name for pod in ran.pods() if pod.metadata.name != names[0]])[
+                0
+            ]
+        )
 
     reclaiming = ran.meanwhile(reclaim)
     ran.work()
@@ -313,7 +379,9 @@ def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_i
     assert resumed["attempt"] == 2
 
 
-def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
+def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(
+    run: Callable[..., RanInPods],
+) -> None:
     ran = run(trainable="in_image:train_slowly")
     epochs: list[int] = []
 
@@ -334,7 +402,9 @@ def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: 
 
 
 def ask_back_once_it_trains(ran: RanInPods, small_spec: Spec) -> None:
-    """Take its only place from a sweep with a long second epoch, work it off, and see that nothing was lost."""
+    """Take its only place from a sweep with a long second epoch, work it off, and see that nothing was
+    lost.
+    """
     take_its_place = taking_its_place(ran, small_spec)
 
     def act() -> None:
@@ -353,7 +423,11 @@ def ask_back_once_it_trains(ran: RanInPods, small_spec: Spec) -> None:
 def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
     run: Callable[..., RanInPods], small_spec: Spec
 ) -> None:
-    ran = run(trainable="in_image:train_through_a_long_epoch", strategy={"random": {"budget": 3}}, resources={"grace_seconds": 1})
+    ran = run(
+        trainable="in_image:train_through_a_long_epoch",
+        strategy={"random": {"budget": 3}},
+        resources={"grace_seconds": 1},
+    )
     ask_back_once_it_trains(ran, small_spec)
 
 
@@ -365,14 +439,25 @@ from resources.scheduling.scheduler import Scheduler
 root, catalog, sweep, dataset, digest = sys.argv[1:]
 backend = Backend(root=root, catalog_url=catalog)
 scheduler = Scheduler(backend.catalog, sweep)
-work(scheduler, TrialRunner(scheduler, backend.store, dataset_name=dataset, dataset_digest=digest, labels={}), lambda _: None)
+runner = TrialRunner(scheduler, backend.store, dataset_name=dataset, dataset_digest=digest, labels={})
+work(scheduler, runner, lambda _: None)
 """
 
 
-def test_a_worker_that_is_asked_to_end_takes_its_trials_pod_along_with_a_checkpoint(run: Callable[..., RanInPods]) -> None:
+def test_a_worker_that_is_asked_to_end_takes_its_trials_pod_along_with_a_checkpoint(
+    run: Callable[..., RanInPods],
+) -> None:
     ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 100}})
-    arguments = [ran.backend.store.root, ran.backend.catalog.url, ran.sweep, ran.snapshot.name, ran.snapshot.digest]
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, *arguments], cwd=CHECKOUT, stderr=subprocess.PIPE, text=True)
+    arguments = [
+        ran.backend.store.root,
+        ran.backend.catalog.url,
+        ran.sweep,
+        ran.snapshot.name,
+        ran.snapshot.digest,
+    ]
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, *arguments], cwd=CHECKOUT, stderr=subprocess.PIPE, text=True
+    )
     ran.wait_for(ran.records(0).checkpoints)
     worker.terminate()
     _, said = worker.communicate(timeout=90)
@@ -385,12 +470,16 @@ def test_a_worker_that_is_asked_to_end_takes_its_trials_pod_along_with_a_checkpo
     assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
 
 
-def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_on(run: Callable[..., RanInPods]) -> None:
+def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_on(
+    run: Callable[..., RanInPods],
+) -> None:
     ran = run(trainable="in_image:take_all_memory", resources={"memory": "400Mi"}, max_retries=1).work()
     row = ran.row()
     assert (row.status, row.attempt, row.failures) == ("completed", 2, 1), row.error
     with ran.backend.catalog.read() as session:
-        first = session.scalars(select(AttemptRow).where(AttemptRow.sweep == ran.sweep, AttemptRow.attempt == 1)).one()
+        first = session.scalars(
+            select(AttemptRow).where(AttemptRow.sweep == ran.sweep, AttemptRow.attempt == 1)
+        ).one()
     assert first.outcome == "retry"
     assert "OOMKilled" in str(first.error)
     assert "400Mi" in str(first.error)
@@ -399,13 +488,17 @@ def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_
     assert trained(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3, 4)]
 
 
-def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(run: Callable[..., RanInPods]) -> None:
+def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(
+    run: Callable[..., RanInPods],
+) -> None:
     why: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "ImagePull": ({"image": "localhost/nowhere:1"}, {}),
         "Insufficient nvidia.com/gpu": ({"resources": {"gpus": 99}}, {}),
         'secret "nowhere" not found': ({}, {"env_secrets": ["nowhere"]}),
     }
-    began, noted, working = time.monotonic(), dict[str, float](), list[tuple[str, RanInPods, threading.Thread]]()
+    began = time.monotonic()
+    noted = dict[str, float]()
+    working = list[tuple[str, RanInPods, threading.Thread]]()
     for said, (changes, pods) in why.items():
         resources = {"start_timeout_seconds": 20, **changes.get("resources", {})}
         ran = run(pods, max_retries=0, **{**changes, "resources": resources})
@@ -436,13 +529,17 @@ def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(r
         ("in_image:need_a_package", "ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )
-def test_what_is_missing_in_the_image_is_shown_on_the_trial(run: Callable[..., RanInPods], trainable: str, said: str) -> None:
+def test_what_is_missing_in_the_image_is_shown_on_the_trial(
+    run: Callable[..., RanInPods], trainable: str, said: str
+) -> None:
     ran = run(trainable=trainable, max_retries=0).work()
     assert ran.row().status == "failed"
     assert said in str(ran.row().error)
 
 
-@pytest.mark.skipif("HALVING_TEST_SDK_IMAGE" in os.environ, reason="the image of HALVING_TEST_SDK_IMAGE has the SDK")
+@pytest.mark.skipif(
+    "HALVING_TEST_SDK_IMAGE" in os.environ, reason="the image of HALVING_TEST_SDK_IMAGE has the SDK"
+)
 def test_an_image_without_the_sdk_is_named_by_its_own_last_words(run: Callable[..., RanInPods]) -> None:
     ran = run({"env": {"PYTHONPATH": ""}, "volume_mounts": []}, max_retries=0).work()
     assert ran.row().status == "failed"
@@ -483,9 +580,14 @@ def test_a_rerun_trains_in_a_pod_of_the_recorded_image_and_is_identical_and_an_i
     run: Callable[..., RanInPods],
 ) -> None:
     ran = run(trainable="in_image:train_arrays", deterministic=True).work()
-    key, store, pods, said = f"{ran.sweep}.0000", ran.backend.store, rerun_pods(), []
+    key = f"{ran.sweep}.0000"
+    store = ran.backend.store
+    pods = rerun_pods()
+    said = []
     options = Options(repository=Path("/nowhere"), strict=True)
-    assert read_run(store, "small", key).record["provenance"]["image_digest"].startswith("sha256:"), "the image is named by a tag"
+    assert read_run(store, "small", key).record["provenance"]["image_digest"].startswith("sha256:"), (
+        "the image is named by a tag"
+    )
     verdict = rerun(store, "small", key, options, said.append, pods)
     assert (verdict.verdict, verdict.points, verdict.weights_equal) == ("identical", 4, True), said
     assert verdict.factors == []
@@ -495,11 +597,28 @@ def test_a_rerun_trains_in_a_pod_of_the_recorded_image_and_is_identical_and_an_i
     assert again.record["determinism"] == ran.records(0).read()["determinism"]
     assert store.names(f"runs/project=small/{verdict.run}/mail/0001") == []
 
-    request = TrialRequest(recorded={}, given={"root": store.root}, trainable="m:train", epochs=1, threads=None)
-    gone: dict[str, Any] = {"rerun_of": f"small/{key}", "project": "small", "run": "gone", "image": "localhost/nowhere:1"}
+    request = TrialRequest(
+        recorded={}, given={"root": store.root}, trainable="m:train", epochs=1, threads=None
+    )
+    gone: dict[str, Any] = {
+        "rerun_of": f"small/{key}",
+        "project": "small",
+        "run": "gone",
+        "image": "localhost/nowhere:1",
+    }
     assert pods is not None
-    with pytest.raises(NotFound, match=f"the image localhost/nowhere:1 of run small/{key} cannot be had by this cluster any more: .*Pull"):
-        pods.train(store, PodRerun(**gone, resources={"cpus": 0.25}, variables={}, request=request), lambda *_: None, said.append)
+    with pytest.raises(
+        NotFound,
+        match=(
+            f"the image localhost/nowhere:1 of run small/{key} cannot be had by this cluster any more: .*Pull"
+        ),
+    ):
+        pods.train(
+            store,
+            PodRerun(**gone, resources={"cpus": 0.25}, variables={}, request=request),
+            lambda *_: None,
+            said.append,
+        )
     left = [pod for pod in ran.site.pods() if pod.metadata.labels.get("halving/pod") == "rerun"]
     assert all(pod.metadata.deletion_timestamp for pod in left)
 
@@ -508,7 +627,8 @@ def test_what_a_param_does_is_measured_by_reruns_in_pods_by_the_command(
     run: Callable[..., RanInPods], capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran = run(trainable="in_image:train_arrays", max_trials=2, strategy={"random": {"budget": 2}}).work()
-    trials, root = [f"{ran.sweep}.{number:04d}" for number in (0, 1)], ran.backend.store.root
+    trials = [f"{ran.sweep}.{number:04d}" for number in (0, 1)]
+    root = ran.backend.store.root
     status = main(["why", *trials, "--root", root, "--rerun", "--repeat", "2", "--yes", "--json"])
     said = capsys.readouterr()
     assert status == 0, said.err

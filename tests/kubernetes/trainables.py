@@ -11,18 +11,25 @@ _EPOCH_SECONDS = 1.0
 
 
 def train(run: Run) -> None:
-    """A second an epoch; ``x`` says how good the trial is. Each epoch is logged when it begins and when it ends."""
+    """A second an epoch; ``x`` says how good the trial is.
+
+    Each epoch is logged when it begins and when it ends.
+    """
     _train(run, lambda epoch: time.sleep(_EPOCH_SECONDS))
 
 
 def train_held(run: Run) -> None:
-    """As :func:`train`, but nobody gets beyond the fourth epoch until the sweep is released, if not told to stop."""
+    """As :func:`train`, but nobody gets beyond the fourth epoch until the sweep is released, if not told to
+    stop.
+    """
 
     store = Store()
 
     def hold(epoch: int) -> None:
         time.sleep(_EPOCH_SECONDS)
-        while epoch == HELD_EPOCH and not run.stopping and not store.exists(released(run.id.partition(".")[0])):
+        while (
+            epoch == HELD_EPOCH and not run.stopping and not store.exists(released(run.id.partition(".")[0]))
+        ):
             time.sleep(0.5)
 
     _train(run, hold)
@@ -34,12 +41,16 @@ def released(sweep: str) -> str:
 
 
 def held(run: str) -> str:
-    """The file in the store that says that a trial's first attempt has begun the fourth epoch: its points follow."""
+    """The file in the store that says that a trial's first attempt has begun the fourth epoch: its points
+    follow.
+    """
     return f"held/{run}"
 
 
 def train_hungry(run: Run) -> None:
-    """Takes more memory than its limit in its second epoch, the first time; else as :func:`train`, without taking its time."""
+    """Takes more memory than its limit in its second epoch, the first time; else as :func:`train`, without
+    taking its time.
+    """
 
     def hoard(epoch: int) -> None:
         if epoch == 2 and run.attempt == 1:

@@ -1,4 +1,6 @@
-"""The fixtures of a backend, its catalog and specs, and one small sweep for all tests that only look at one."""
+"""The fixtures of a backend, its catalog and specs, and one small sweep for all tests that only look at
+one.
+"""
 
 from pathlib import Path
 

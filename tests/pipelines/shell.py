@@ -19,7 +19,9 @@ from tests.backends import CHECKOUT, Dagster
 
 
 def on_swept(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test of the fixture ``swept``: slow as its sweep is, and run by the one of xdist's workers that runs the sweep."""
+    """Mark a test of the fixture ``swept``: slow as its sweep is, and run by the one of xdist's workers that
+    runs the sweep.
+    """
     return pytest.mark.slow(pytest.mark.xdist_group("swept")(test))
 
 
@@ -28,7 +30,8 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         dagster = Dagster(folder)
-        self.folder, self.environment = folder, dagster.environment
+        self.folder = folder
+        self.environment = dagster.environment
         self.backend = dagster.backend
 
     def copy(self, folder: Path) -> "Shell":
@@ -58,14 +61,16 @@ class Shell:
 
     def call(self, *arguments: str) -> tuple[int, str, str]:
         """As :meth:`run`, but in this process: it has imported what each process would import again."""
-        out, err = io.StringIO(), io.StringIO()
+        out = io.StringIO()
+        err = io.StringIO()
         with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
             for name, value in self.environment.items():
                 patched.setenv(name, value)
             patched.chdir(CHECKOUT)
             handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
             status = main([*arguments])
-            for number, handler in handlers.items():  # a sweep ends with its command, and would set them for itself
+            for number, handler in handlers.items():
+                # a sweep ends with its command, and would set them for itself
                 signal.signal(number, handler)
         return status, out.getvalue(), err.getvalue()
 

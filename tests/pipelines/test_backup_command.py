@@ -28,8 +28,11 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_backup_is_made_and_restored_by_commands(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place, new = str(tmp_path / "backups"), tmp_path / "new"
+def test_a_backup_is_made_and_restored_by_commands(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "backups")
+    new = tmp_path / "new"
     catalog = Backend(root=str(root)).catalog
     with catalog.write() as session:
         add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1)
@@ -50,14 +53,19 @@ def test_a_backup_is_made_and_restored_by_commands(root: Path, tmp_path: Path, c
     assert "is not accepted: it has" in capsys.readouterr().err
 
 
-def test_old_backups_are_listed_and_go_by_the_number_that_is_kept(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_backups_are_listed_and_go_by_the_number_that_is_kept(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = str(tmp_path / "backups")
     assert main(["backup", place, "--list"]) == 0
     assert capsys.readouterr().out == f"there are no backups in {place}\n"
     assert main(["backup", place, "--root", str(root), "--json"]) == 0
     assert said(capsys)["pruned"] is None
     assert main(["backup", place, "--root", str(root), "--keep", "1"]) == 0
-    assert "1 older backups went, and 0 files that no other one has, 0 B\nto restore it: " in capsys.readouterr().out
+    assert (
+        "1 older backups went, and 0 files that no other one has, 0 B\nto restore it: "
+        in capsys.readouterr().out
+    )
     assert main(["backup", place, "--list", "--json"]) == 0
     (left,) = said(capsys)["backups"]
     assert left["root"] == str(root)
@@ -66,7 +74,10 @@ def test_old_backups_are_listed_and_go_by_the_number_that_is_kept(root: Path, tm
     for wrong in ("0", "-1", "many"):
         with pytest.raises(SystemExit):
             main(["backup", place, "--root", str(root), f"--keep={wrong}"])
-        assert f"argument --keep: '{wrong}' is not accepted: give how many backups to keep, 1 or more" in capsys.readouterr().err
+        assert (
+            f"argument --keep: '{wrong}' is not accepted: give how many backups to keep, 1 or more"
+            in capsys.readouterr().err
+        )
     assert main(["backup", place, "--list", "--json"]) == 0
     assert said(capsys)["backups"] == [left]
 
@@ -74,10 +85,13 @@ def test_old_backups_are_listed_and_go_by_the_number_that_is_kept(root: Path, tm
 def test_a_backup_that_lacks_what_the_catalog_names_has_the_status_1_and_deletes_none(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, digest = str(tmp_path / "backups"), halving.Store(root).put_blob(b"weights")
+    place = str(tmp_path / "backups")
+    digest = halving.Store(root).put_blob(b"weights")
     catalog = Backend(root=str(root)).catalog
     with catalog.write() as session:
-        add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, checkpoint=digest)
+        add_version(
+            session, model="small", version="1.0.0", stage="champion", updated=0, number=1, checkpoint=digest
+        )
     asked = ["backup", place, "--root", str(root), "--keep", "1"]
     assert main([*asked, "--json"]) == 0
     whole = said(capsys)
@@ -89,14 +103,20 @@ def test_a_backup_that_lacks_what_the_catalog_names_has_the_status_1_and_deletes
     assert f"the checkpoint of small@1.0.0 ({digest}). No older backup was deleted" in out
     assert main([*asked, "--json"]) == 1
     made = said(capsys)
-    assert (made["missing"], made["pruned"]) == ([{"digest": digest, "what": "the checkpoint of small@1.0.0"}], None)
+    assert (made["missing"], made["pruned"]) == (
+        [{"digest": digest, "what": "the checkpoint of small@1.0.0"}],
+        None,
+    )
     assert main(["backup", place, "--list", "--json"]) == 0
     assert sorted(row["missing"] for row in said(capsys)["backups"]) == [0, 1, 1]
     assert main(["restore", place, "--root", str(tmp_path / "new"), "--backup", made["backup"]]) == 0
     out = capsys.readouterr().out
     assert f"backup {made['backup']} of {root} is restored into {tmp_path / 'new'}" in out
     assert "it lacks 1 contents that its catalog names" in out
-    assert main(["restore", place, "--root", str(tmp_path / "newer"), "--backup", whole["backup"], "--json"]) == 0
+    assert (
+        main(["restore", place, "--root", str(tmp_path / "newer"), "--backup", whole["backup"], "--json"])
+        == 0
+    )
     restored = said(capsys)
     assert (restored["missing"], restored["of"]) == (0, str(root))
     assert halving.Store(tmp_path / "newer").get_blob(digest) == b"weights"
@@ -117,13 +137,18 @@ def test_a_restore_whose_catalog_is_another_file_in_the_store(
 def test_several_processes_compact_the_runs_that_wait(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["compact", "--all", "--root", str(root), "--workers"]
     assert main([*asked, "2", "--json"]) == 0
-    assert [(row["run"], row["points"], row["error"]) for row in said(capsys)["runs"]] == [("a", 1, None), ("b", 1, None)]
+    assert [(row["run"], row["points"], row["error"]) for row in said(capsys)["runs"]] == [
+        ("a", 1, None),
+        ("b", 1, None),
+    ]
     assert [read_manifest(halving.Store(root), "digits", run).points for run in "ab"] == [1, 1]
     assert main([*asked, "1"]) == 0
     assert "nothing to compact: no run in" in capsys.readouterr().out
 
 
-def test_a_number_of_workers_that_is_none_and_single_runs_are_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_of_workers_that_is_none_and_single_runs_are_refused(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compact", "--all", "--root", str(root), "--workers", "0"]) == 1
     assert "--workers 0 is not accepted: give 1 to 64" in capsys.readouterr().err
     assert main(["compact", "a", "--root", str(root), "--workers", "2"]) == 1

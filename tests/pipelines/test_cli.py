@@ -1,4 +1,6 @@
-"""The ``halving`` command as a person meets it: what it prints, when it is stopped, and when it is called wrongly."""
+"""The ``halving`` command as a person meets it: what it prints, when it is stopped, and when it is called
+wrongly.
+"""
 
 import json
 import signal
@@ -24,7 +26,9 @@ def shell(tmp_path: Path) -> Shell:
 
 
 @on_swept
-def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(swept: Swept, tmp_path: Path) -> None:
+def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_type_next(
+    swept: Swept, tmp_path: Path
+) -> None:
     assert swept.status == 0, swept.out + swept.err
     sweep = _sweep(swept.shell)
     for said in (
@@ -46,12 +50,22 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     assert "1.0.0" in shell.call("models", "list")[1]
     assert shell.call("promote", "small", "1.0.0")[:2] == (0, "model small 1.0.0 is champion\n")
     status, _, err = shell.call("promote", "small", "7.0.0")
-    assert (status, err) == (1, "halving promote: no version '7.0.0' of model 'small'; there are small 1.0.0 (champion)\n")
+    assert (status, err) == (
+        1,
+        "halving promote: no version '7.0.0' of model 'small'; there are small 1.0.0 (champion)\n",
+    )
     status, _, err = shell.call("leaderboard", "small-none")
-    assert (status, err) == (1, f"halving leaderboard: no sweep 'small-none' in the catalog; the newest are ['{sweep}']\n")
+    assert (status, err) == (
+        1,
+        f"halving leaderboard: no sweep 'small-none' in the catalog; the newest are ['{sweep}']\n",
+    )
 
     board = shell.data("leaderboard")
-    assert (board["sweep"], board["status"], board["test_metrics"]) == (sweep, "finished", {"accuracy": 1.0, "f1_macro": 1.0})
+    assert (board["sweep"], board["status"], board["test_metrics"]) == (
+        sweep,
+        "finished",
+        {"accuracy": 1.0, "f1_macro": 1.0},
+    )
     assert board["promoted"] == {"model": "small", "version": "1.0.0", "stage": "champion"}
     models = shell.data("models", "list")["models"]
     assert [row["key"] for row in board["standings"]][:1] == [models[0]["run"]]
@@ -61,7 +75,9 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
 
     runs = shell.data("runs", f"sweep = {sweep}")
     assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
-    assert {run["run"] for run in shell.data("compact", "--project", "small")["runs"]} == {run["run"] for run in runs["runs"]}
+    assert {run["run"] for run in shell.data("compact", "--project", "small")["runs"]} == {
+        run["run"] for run in runs["runs"]
+    }
 
 
 @on_swept
@@ -85,14 +101,27 @@ def test_retention_does_what_the_policy_says_and_a_dry_run_only_says_it(swept: S
 
     planned = shell.data("retention", "--dry-run")
     assert [(row["kind"], row["count"]) for row in planned["gone"]] == [("points", 8)]
-    assert (planned["dry_run"], planned["protected"], planned["shipped"]) == (True, {"a champion version": 1}, False)
+    assert (planned["dry_run"], planned["protected"], planned["shipped"]) == (
+        True,
+        {"a champion version": 1},
+        False,
+    )
     status, out, _ = shell.call("retention", "--dry-run", "--project", "small")
-    assert (status, "would go; without --dry-run it goes" in out, "a champion version" in out) == (0, True, True)
-    assert f"{champion} stays: it is champion 1.0.0 of the model small" in shell.call("retention", "--explain", champion)[1]
+    assert (status, "would go; without --dry-run it goes" in out, "a champion version" in out) == (
+        0,
+        True,
+        True,
+    )
+    assert (
+        f"{champion} stays: it is champion 1.0.0 of the model small"
+        in shell.call("retention", "--explain", champion)[1]
+    )
 
     applied = shell.data("retention")
     assert {**applied, "dry_run": True} == planned
-    assert {run: shell.data("show", run)["files"]["full"] is None for run in others} == dict.fromkeys(others, True)
+    assert {run: shell.data("show", run)["files"]["full"] is None for run in others} == dict.fromkeys(
+        others, True
+    )
     assert shell.data("show", champion)["files"]["full"]
     assert shell.data("retention")["gone"] == []
 
@@ -107,7 +136,10 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
     status, _, err = shell.call("sweep", "nowhere.yaml")
     assert (status, err) == (
         1,
-        "halving sweep: sweep file 'nowhere.yaml' is not accepted: No such file or directory; give the path of a YAML file\n",
+        (
+            "halving sweep: sweep file 'nowhere.yaml' is not accepted: No such file or directory; give the "
+            "path of a YAML file\n"
+        ),
     )
     status, _, err = shell.call("sweep", shell.spec(small(snapshot="sha256:" + "0" * 64)), "--refresh")
     assert (status, "--refresh is not accepted: the spec names the snapshot 'sha256:00" in err) == (1, True)
@@ -118,10 +150,15 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
     ("change", "said"),
     [
         ({"resources": {"cpus": 4096}}, "resources.cpus = 4096 is not accepted here"),
-        ({"predictor": "tests.trainables:predict_too_few", "max_trials": 1}, "The search is done and its results are kept. Correct this"),
+        (
+            {"predictor": "tests.trainables:predict_too_few", "max_trials": 1},
+            "The search is done and its results are kept. Correct this",
+        ),
     ],
 )
-def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Small, change: dict[str, Any], said: str) -> None:
+def test_a_job_that_fails_says_why_and_where_its_log_is(
+    shell: Shell, small: Small, change: dict[str, Any], said: str
+) -> None:
     status, out, err = shell.call("sweep", shell.spec(small(**change)))
     assert status == 1
     assert said in (out + err).replace("\n", " ")
@@ -138,9 +175,14 @@ def data():
 """
     )
     shell.environment["PYTHONPATH"] = str(shell.folder)
-    status, out, err = shell.run("sweep", shell.spec(small(dataset={"name": "p", "source": "talkative:data", "target": "y"})))
+    status, out, err = shell.run(
+        "sweep", shell.spec(small(dataset={"name": "p", "source": "talkative:data", "target": "y"}))
+    )
     assert (status, err) == (1, "")
-    assert "failed: dataset.source = 'talkative:data' is not accepted: it raised KeyError at talkative.py:" in out
+    assert (
+        "failed: dataset.source = 'talkative:data' is not accepted: it raised KeyError at talkative.py:"
+        in out
+    )
     assert "not the reason" not in out
     assert "Traceback" not in out
 
@@ -182,10 +224,16 @@ def _trials_in(epochs: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_a_command_that_is_killed_takes_its_job_with_it(shell: Shell, small: Small) -> None:
-    spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}}))
+    spec = shell.spec(
+        small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 200}})
+    )
     process = shell.start("sweep", spec)
     epochs = Path(shell.backend.store.root, "epochs")
-    wait_for(lambda: _is_running(process) and epochs.exists() and len(epochs.read_text().splitlines()) >= 4, 120, "4 epochs")
+    wait_for(
+        lambda: _is_running(process) and epochs.exists() and len(epochs.read_text().splitlines()) >= 4,
+        120,
+        "4 epochs",
+    )
     assert is_worked_in(shell.backend.store.root)
     process.kill()
     process.communicate()
@@ -206,19 +254,30 @@ def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> 
 
 @pytest.mark.slow
 def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, small: Small) -> None:
-    spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 30}}))
+    spec = shell.spec(
+        small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 30}})
+    )
     epochs = Path(shell.backend.store.root, "epochs")
     # Ctrl-C, and what ends a job in the background, whose shell has it ignore Ctrl-C.
-    for number, before in ((signal.SIGINT, ()), (signal.SIGTERM, ("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))):
+    for number, before in (
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh")),
+    ):
         process = shell.start("sweep", spec, before=before)
-        wait_for(lambda process=process: _is_running(process) and len(_trials_in(epochs)) == 2, 120, "both trials")  # type: ignore[misc]
+        wait_for(
+            lambda process=process: _is_running(process) and len(_trials_in(epochs)) == 2, 120, "both trials"
+        )  # type: ignore[misc]
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
         assert process.returncode == 130, out + err
-        assert f"the same command resumes the sweep: halving sweep {spec}" in out.replace("\n", " ").replace("  ", " ")
+        assert f"the same command resumes the sweep: halving sweep {spec}" in out.replace("\n", " ").replace(
+            "  ", " "
+        )
         with shell.backend.catalog.read() as session:
             (sweep,) = session.query(SweepRow)
-            assert [(trial.status, trial.failures) for trial in shell.backend.catalog.trials(session, sweep.id)] == [("queued", 0)] * 2
+            assert [
+                (trial.status, trial.failures) for trial in shell.backend.catalog.trials(session, sweep.id)
+            ] == [("queued", 0)] * 2
         epochs.unlink()
     status, out, _ = shell.call("sweep", spec)
     assert status == 0
@@ -257,10 +316,17 @@ def test_a_sweep_that_fails_says_why_and_says_so_in_its_data(shell: Shell, small
     status, out, err = shell.call("sweep", shell.spec(small(**change)), "--json")
     assert status == 1
     data = json.loads(out)
-    assert (data["status"], data["test_metrics"], [failed["trial"] for failed in data["failed"]]) == ("failed", None, [0, 1])
+    assert (data["status"], data["test_metrics"], [failed["trial"] for failed in data["failed"]]) == (
+        "failed",
+        None,
+        [0, 1],
+    )
     assert data["error"] in err
     sweep = _sweep(shell)
-    said = f"2 trials failed: {sweep}.0000, {sweep}.0001: RuntimeError: no trial of this sweep can work (trainables.py:"
+    said = (
+        f"2 trials failed: {sweep}.0000, {sweep}.0001: RuntimeError: no trial of this sweep can work "
+        "(trainables.py:"
+    )
     assert said in err.replace("\n", " ")
     status, shown, more = shell.call("leaderboard")
     assert (status, sweep in shown) == (0, True)
@@ -272,7 +338,10 @@ def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:
     Path(shell.backend.store.root).mkdir(exist_ok=True)
     assert "no project 'smal' in" in shell.fails("retention", "--project", "smal")
     Path(shell.backend.store.root, "retention.yaml").write_text("checkpoint: {days: 3}")
-    assert "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean 'checkpoints'?" in shell.fails("retention")
+    assert (
+        "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean 'checkpoints'?"
+        in shell.fails("retention")
+    )
 
 
 @pytest.mark.slow
@@ -288,5 +357,15 @@ def test_no_command_shows_the_commands(shell: Shell) -> None:
     status, out, _ = shell.run()
     assert status == 2
     changes = ("promote", "approve", "reject", "rollback", "archive")
-    for command in ("sweep", "leaderboard", "models", *changes, "retention", "runs", "show", "compare", "export"):
+    for command in (
+        "sweep",
+        "leaderboard",
+        "models",
+        *changes,
+        "retention",
+        "runs",
+        "show",
+        "compare",
+        "export",
+    ):
         assert command in out

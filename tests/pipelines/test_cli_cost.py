@@ -24,7 +24,9 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
     return {"score": params["x"] * epochs}
 
 
-def asked(backend: Backend, of: str | None, by: str | None = None, *, as_json: bool = False, kind: str = "of") -> str:
+def asked(
+    backend: Backend, of: str | None, by: str | None = None, *, as_json: bool = False, kind: str = "of"
+) -> str:
     names = {"of": None, "project": None, "model": None, kind: of}
     with redirect_stdout(io.StringIO()) as output:
         assert run_cost(Namespace(root=backend.store.root, by=by, json=as_json, **names)) == 0
@@ -34,7 +36,9 @@ def asked(backend: Backend, of: str | None, by: str | None = None, *, as_json: b
 def test_a_sweep_a_name_and_everything_cost_the_same_where_there_is_one_sweep(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    sweep = search(backend, small_spec(max_trials=6, resources={"gpus": 1}), score, seconds=600.0, curves=True)
+    sweep = search(
+        backend, small_spec(max_trials=6, resources={"gpus": 1}), score, seconds=600.0, curves=True
+    )
     whole = [json.loads(asked(backend, of, as_json=True))["cost"] for of in (sweep, "small", None)]
     assert whole == [pytest.approx(whole[0])] * 3
     assert whole[0] > 0
@@ -75,9 +79,16 @@ def test_where_nothing_was_trained_nothing_is_listed(backend: Backend) -> None:
 def test_a_name_that_a_project_and_another_projects_model_have_is_refused_until_it_is_said_which_is_meant(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    of_model = search(backend, small_spec(name="vision", project="research", max_trials=1), score, seconds=60.0)
-    of_project = search(backend, small_spec(name="other", project="vision", max_trials=1), score, seconds=60.0)
-    said = "'vision' is not accepted: it is a project, and a model of research; say which is meant: --project vision or --model vision"
+    of_model = search(
+        backend, small_spec(name="vision", project="research", max_trials=1), score, seconds=60.0
+    )
+    of_project = search(
+        backend, small_spec(name="other", project="vision", max_trials=1), score, seconds=60.0
+    )
+    said = (
+        "'vision' is not accepted: it is a project, and a model of research; say which is meant: --project "
+        "vision or --model vision"
+    )
     with pytest.raises(InvalidInput, match=said):
         asked(backend, "vision")
     for kind, sweep in (("project", of_project), ("model", of_model)):
@@ -88,10 +99,15 @@ def test_a_name_that_a_project_and_another_projects_model_have_is_refused_until_
             asked(backend, "visio", kind=kind)
 
 
-def test_a_name_that_is_the_projects_and_its_own_models_is_the_projects(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_a_name_that_is_the_projects_and_its_own_models_is_the_projects(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
     for name in ("small", "other"):
         search(backend, small_spec(name=name, project="small", max_trials=1), score, seconds=60.0)
-    found = {kind: json.loads(asked(backend, "small", as_json=True, kind=kind)) for kind in ("of", "project", "model")}
+    found = {
+        kind: json.loads(asked(backend, "small", as_json=True, kind=kind))
+        for kind in ("of", "project", "model")
+    }
     assert [len(each["lines"]) for each in found.values()] == [2, 2, 1]
     assert found["of"] == found["project"]
 
@@ -99,7 +115,13 @@ def test_a_name_that_is_the_projects_and_its_own_models_is_the_projects(backend:
 def test_what_is_asked_about_is_named_once() -> None:
     parser = argparse.ArgumentParser()
     add_cost_command(parser.add_subparsers())
-    assert vars(parser.parse_args(["cost", "-p", "vision"])).items() >= {"of": None, "project": "vision", "model": None}.items()
-    assert vars(parser.parse_args(["cost", "vision"])).items() >= {"of": "vision", "project": None, "model": None}.items()
+    assert (
+        vars(parser.parse_args(["cost", "-p", "vision"])).items()
+        >= {"of": None, "project": "vision", "model": None}.items()
+    )
+    assert (
+        vars(parser.parse_args(["cost", "vision"])).items()
+        >= {"of": "vision", "project": None, "model": None}.items()
+    )
     with pytest.raises(SystemExit):
         parser.parse_args(["cost", "vision", "--model", "vision"])

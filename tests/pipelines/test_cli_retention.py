@@ -1,4 +1,6 @@
-"""What a sweep's command does about old data when it is done: in a process of its own, said in a line, and never the sweep's concern."""
+"""What a sweep's command does about old data when it is done: in a process of its own, said in a line, and
+never the sweep's concern.
+"""
 
 import argparse
 import io
@@ -38,7 +40,9 @@ def said(backend: Backend) -> str:
 
 
 @pytest.mark.slow
-def test_after_a_sweep_old_data_goes_once_a_day_and_a_line_says_so(old: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_sweep_old_data_goes_once_a_day_and_a_line_says_so(
+    old: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The points of a run that has ended are in one file then: of segments nothing would ever go."""
     RunRecords(old.store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
     write_segment(old.store, "a", 1, 0, [("loss", step, step, 0.5) for step in range(10)], "p")
@@ -74,7 +78,8 @@ def test_what_moved_to_the_cold_tier_is_not_said_to_be_deleted(backend: Backend,
     records.start({}, {}, 1, {"provenance": {}, "started": now()})
     records.add_artifact("weights", backend.store.put_blob(b"weights"), 7)
     backend.store.create("retention.yaml", f"cold: {{days: 30, root: {tmp_path}/cold}}".encode())
-    file, later = load_policy(backend.store), datetime.now(UTC) + timedelta(days=40)
+    file = load_policy(backend.store)
+    later = datetime.now(UTC) + timedelta(days=40)
     said = []
     for dry_run in (True, False):
         done = carry_out(backend.store, backend.catalog, file, dry_run=dry_run, now=later)
@@ -83,11 +88,22 @@ def test_what_moved_to_the_cold_tier_is_not_said_to_be_deleted(backend: Backend,
         with redirect_stdout(out):
             cli_retention._print(argparse.Namespace(json=False), done)
         said.append(out.getvalue().splitlines()[-1])
-    assert said == ["0 B would go, 7 B would move to the cold tier; without --dry-run it goes", "0 B deleted, 7 B moved to the cold tier"]
+    assert said == [
+        "0 B would go, 7 B would move to the cold tier; without --dry-run it goes",
+        "0 B deleted, 7 B moved to the cold tier",
+    ]
 
 
 @pytest.mark.parametrize(
-    "command", ["retention", "retention --dry-run", "retention --if-due", "backup place", "index", "compact --all --workers 2"]
+    "command",
+    [
+        "retention",
+        "retention --dry-run",
+        "retention --if-due",
+        "backup place",
+        "index",
+        "compact --all --workers 2",
+    ],
 )
 def test_a_root_that_is_misspelt_is_refused_and_not_made(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -95,7 +111,10 @@ def test_a_root_that_is_misspelt_is_refused_and_not_made(
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "typo"
     assert main([*command.split(), "--root", str(root)]) == 1
-    assert f"root = '{root}' is not accepted: there is no such folder; name a store by --root or HALVING_ROOT" in capsys.readouterr().err
+    assert (
+        f"root = '{root}' is not accepted: there is no such folder; name a store by --root or HALVING_ROOT"
+        in capsys.readouterr().err
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,12 +132,18 @@ def test_a_dry_run_makes_no_catalog_and_says_what_the_policy_and_the_store_have_
     assert f"note: {store.address('runs/project=digits/b/record.json')} is damaged: " in said
     assert main(["retention", "--dry-run", "--json", "--root", store.root]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["unknown_projects"], data["catalog"], len(data["problems"])) == ({"digitz": "digits"}, None, 2)
+    assert (data["unknown_projects"], data["catalog"], len(data["problems"])) == (
+        {"digitz": "digits"},
+        None,
+        2,
+    )
     assert main(["retention", "--explain", "digits/a", "--root", store.root]) == 0
     assert sorted(store.files("")) == files
 
 
-def test_what_nobody_asks_for_makes_no_catalog_and_cleans_a_store_of_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_asks_for_makes_no_catalog_and_cleans_a_store_of_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HALVING_CATALOG", raising=False)
     store = Store(tmp_path)
     RunRecords(store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
@@ -132,23 +157,35 @@ def test_what_nobody_asks_for_makes_no_catalog_and_cleans_a_store_of_scripts(tmp
     assert (tmp_path / "catalog.db").exists()
 
 
-def test_no_catalog_is_made_where_another_one_has_the_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_catalog_is_made_where_another_one_has_the_sweeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = Store(tmp_path)
-    RunRecords(store, "digits", "digits-1.0000").start({}, {"sweep": "digits-1"}, 1, {"started": now(), "provenance": {}})
+    RunRecords(store, "digits", "digits-1.0000").start(
+        {}, {"sweep": "digits-1"}, 1, {"started": now(), "provenance": {}}
+    )
     files = sorted(store.files(""))
     for options in ([], ["--dry-run"]):
         assert main(["retention", *options, "--root", store.root]) == 1
         said = capsys.readouterr().err
-        assert f"a new catalog for the store {store.root} is not accepted: it has no sweep digits-1, of which the store" in said
+        assert (
+            f"a new catalog for the store {store.root} is not accepted: it has no sweep digits-1, of which "
+            "the store"
+        ) in said
         assert "Set HALVING_CATALOG to the store's catalog." in said
     assert sorted(store.files("")) == files
 
 
-def test_a_run_that_is_deleted_under_a_wrong_policy_is_said_to_be(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_deleted_under_a_wrong_policy_is_said_to_be(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
     records = RunRecords(backend.store, "p", "a")
     records.start({}, {}, 1, {"started": now(), "provenance": {}})
     records.end(1, {"status": "finished", "summary": {}})
     backend.store.create("retention.yaml", b"trash: {days: 1e7}")
     assert main(["runs", "delete", "p/a", "--root", backend.store.root]) == 0
     said = capsys.readouterr().out
-    assert "p/a is deleted: halving runs restore takes it back; until when is not known: the retention policy " in said
+    assert (
+        "p/a is deleted: halving runs restore takes it back; until when is not known: the retention policy "
+        in said
+    )

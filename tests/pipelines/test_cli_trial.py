@@ -26,7 +26,10 @@ _REASON = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu [16 asked]."
 def scheduler(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Scheduler:
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    return Scheduler(backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="sensors", commit=None).id)
+    return Scheduler(
+        backend.catalog,
+        open_sweep(backend.catalog, small_spec(), "sha256:s", driver="sensors", commit=None).id,
+    )
 
 
 @pytest.fixture
@@ -44,15 +47,25 @@ def handed_out(scheduler: Scheduler) -> Assignment:
     return given
 
 
-def test_a_trial_is_shown_with_every_attempt_and_how_it_ended(scheduler: Scheduler, said: Callable[..., str]) -> None:
+def test_a_trial_is_shown_with_every_attempt_and_how_it_ended(
+    scheduler: Scheduler, said: Callable[..., str]
+) -> None:
     first = handed_out(scheduler)
     scheduler.preempted(scheduler.claim(first.trial, "pod-a:1"), "pod pod-a was deleted: spot reclaim", 61.0)
     second = handed_out(scheduler)
-    scheduler.crashed(scheduler.claim(second.trial, "pod-b:1"), "Traceback\n  line 1\nValueError: [boom]", 1.0)
+    scheduler.crashed(
+        scheduler.claim(second.trial, "pod-b:1"), "Traceback\n  line 1\nValueError: [boom]", 1.0
+    )
     third = scheduler.claim(handed_out(scheduler).trial, "pod-c:1")
     scheduler.reached(third, ReachedRung(1, {"score": 0.25}, "sha256:c"), 2.0)
     shown = said("trial", first.key)
-    for part in (f"{first.key}: paused", "x 0.", "1.1 min of training, 1 failures, 1 times preempted", "0.2500", "to be promoted"):
+    for part in (
+        f"{first.key}: paused",
+        "x 0.",
+        "1.1 min of training, 1 failures, 1 times preempted",
+        "0.2500",
+        "to be promoted",
+    ):
         assert part in shown
     for worker, outcome, reason in (
         ("pod-a:1", "preempted", "spot reclaim"),
@@ -73,20 +86,35 @@ def test_a_trial_is_shown_with_every_attempt_and_how_it_ended(scheduler: Schedul
 
 
 def test_each_attempt_is_shown_in_full_and_with_what_it_ran_on(
-    backend: Backend, small_spec: Callable[..., SweepSpec], said: Callable[..., str], capsys: pytest.CaptureFixture[str]
+    backend: Backend,
+    small_spec: Callable[..., SweepSpec],
+    said: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    spec = small_spec(resources={"processes": 2, "gpus": 4, "nodes": 2}, image="registry/train:1", max_retries=3)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None).id)
+    spec = small_spec(
+        resources={"processes": 2, "gpus": 4, "nodes": 2}, image="registry/train:1", max_retries=3
+    )
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None).id
+    )
     first = handed_out(scheduler)
-    hang = "Where each rank was:\n  rank 1 (did not come):\n    File [a.py]\nrank 1 did not come to all_reduce"
+    hang = (
+        "Where each rank was:\n  rank 1 (did not come):\n    File [a.py]\nrank 1 did not come to all_reduce"
+    )
     scheduler.crashed(scheduler.claim(first.trial, "pod-a:1"), hang, 1.0)
-    scheduler.crashed(scheduler.claim(handed_out(scheduler).trial, "pod-b:1"), "rank 3 of 4 was killed by SIGKILL", 1.0)
+    scheduler.crashed(
+        scheduler.claim(handed_out(scheduler).trial, "pod-b:1"), "rank 3 of 4 was killed by SIGKILL", 1.0
+    )
     raised = "rank 2: Traceback (most recent call last):\n  File 'b.py'\nValueError: [boom]"
     scheduler.crashed(scheduler.claim(handed_out(scheduler).trial, "pod-c:1"), raised, 1.0)
     shown = said("trial", first.key)
-    reasons = ["rank 1 did not come to all_reduce", "rank 3 of 4 was killed by SIGKILL", "rank 2: ValueError: [boom]"]
+    reasons = [
+        "rank 1 did not come to all_reduce",
+        "rank 3 of 4 was killed by SIGKILL",
+        "rank 2: ValueError: [boom]",
+    ]
     for worker, reason in zip(("pod-a:1", "pod-b:1", "pod-c:1"), reasons, strict=True):
         line = next(line for line in shown.splitlines() if worker in line)
         assert "4 ranks, 2 nodes, 8 GPUs" in line
@@ -105,40 +133,68 @@ def test_each_attempt_is_shown_in_full_and_with_what_it_ran_on(
     assert f"no attempt 9 at trial {first.key}: its attempts are 1, 2, 3" in capsys.readouterr().err
 
 
-def test_what_a_trial_has_left_out_is_said(scheduler: Scheduler, backend: Backend, said: Callable[..., str]) -> None:
+def test_what_a_trial_has_left_out_is_said(
+    scheduler: Scheduler, backend: Backend, said: Callable[..., str]
+) -> None:
     given = scheduler.claim(handed_out(scheduler).trial, "pod-a:1")
-    with Run(backend.store, project="small", run_id=given.key, params={}, seed=None, attempt=1, system_metrics=None) as run:
+    with Run(
+        backend.store, project="small", run_id=given.key, params={}, seed=None, attempt=1, system_metrics=None
+    ) as run:
         run.log({"system/skipped_steps": 2, "system/nonfinite_loss/rank.1": 2}, step=57)
         missed = {"count": 3, "since": "2026-03-01T10:00:00+00:00", "why": "the store [s3] does not answer"}
         run.records.add_checkpoint(SavedCheckpoint(4, 1, "sha256:c", {}, missed=missed))
     shown = said("trial", given.key)
-    assert "attempt 1 left out 2 steps that were NaN or infinite (the loss of rank 1 in 2), the last at step 57, " in shown
     assert (
-        "attempt 1 skipped 3 checkpoints, from 2026-03-01 10:00:00 UTC on, until that of epoch 4 was stored: the store [s3] does" in shown
-    )
+        "attempt 1 left out 2 steps that were NaN or infinite (the loss of rank 1 in 2), the last at step "
+        "57, "
+    ) in shown
+    assert (
+        "attempt 1 skipped 3 checkpoints, from 2026-03-01 10:00:00 UTC on, until that of epoch 4 was "
+        "stored: the store [s3] does"
+    ) in shown
     skips = json.loads(said("trial", given.key, "--json"))["skips"]
     assert (skips["steps"][0]["count"], skips["checkpoints"][0]["count"]) == (2, 3)
 
 
 @pytest.mark.slow  # a gang, three times
 @pytest.mark.xdist_group("gangs")
-def test_a_gang_that_ended_differently_each_time_says_so_of_each_attempt(backend: Backend, said: Callable[..., str]) -> None:
+def test_a_gang_that_ended_differently_each_time_says_so_of_each_attempt(
+    backend: Backend, said: Callable[..., str]
+) -> None:
     strategy = {"asha": {"sampler": "random", "min_budget": 3, "max_budget": 3, "reduction_factor": 3}}
-    given = {"trainable": "tests.gang_trainables:end_differently", "max_trials": 1, "max_retries": 3, "strategy": strategy}
+    given = {
+        "trainable": "tests.gang_trainables:end_differently",
+        "max_trials": 1,
+        "max_retries": 3,
+        "strategy": strategy,
+    }
     resources = {"processes": 2, "collective_timeout_seconds": 4}
     sweep = Ran(backend, parse_spec({**SMALL, **given, "resources": resources})).work().sweep
     attempts = json.loads(said("trial", f"{sweep}.0000", "--json"))["attempts"]
-    assert [(each["attempt"], each["ranks"], each["outcome"]) for each in attempts] == [(1, 2, "retry"), (2, 2, "retry"), (3, 2, "fail")]
+    assert [(each["attempt"], each["ranks"], each["outcome"]) for each in attempts] == [
+        (1, 2, "retry"),
+        (2, 2, "retry"),
+        (3, 2, "fail"),
+    ]
     hang, death, memory = (each["reason"] for each in attempts)
-    assert hang.startswith("rank 1 did not come to all_reduce (collective 2 of the process group default_pg) within 4 s")
+    assert hang.startswith(
+        "rank 1 did not come to all_reduce (collective 2 of the process group default_pg) within 4 s"
+    )
     assert death == "rank 1 of 2 was killed by SIGKILL"
     assert memory.startswith("rank 1: halving.errors.OutOfMemory: rank 1 ran out of memory in step 2")
     whole = said("trial", f"{sweep}.0000", "--attempt", "1")
-    for part in ("rank 1 (did not come):", "was stopped by a signal (SIGSTOP)", "rank 0 (waited):", "in end_differently"):
+    for part in (
+        "rank 1 (did not come):",
+        "was stopped by a signal (SIGSTOP)",
+        "rank 0 (waited):",
+        "in end_differently",
+    ):
         assert part in whole
 
 
-def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(scheduler: Scheduler, said: Callable[..., str]) -> None:
+def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(
+    scheduler: Scheduler, said: Callable[..., str]
+) -> None:
     given = handed_out(scheduler)
     assert "waits: for its run, which was launched and has not started yet" in said("trial", given.key)
     scheduler.note_waiting(given, _REASON)
@@ -155,13 +211,21 @@ def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(scheduler: Sch
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("digits", "trial 'digits' is not accepted: give a sweep's id and a number, for example digits-7f3a.0007"),
+        (
+            "digits",
+            "trial 'digits' is not accepted: give a sweep's id and a number, for example digits-7f3a.0007",
+        ),
         ("digits-7f3a.0007", "no sweep 'digits-7f3a' in the catalog"),
         ("{sweep}.0099", "no trial '{sweep}.0099' in the catalog: sweep {sweep} has 0 trials"),
     ],
 )
 def test_a_name_of_no_trial_is_answered_with_what_there_is(
-    scheduler: Scheduler, backend: Backend, capsys: pytest.CaptureFixture[str], key: str, message: str, tmp_path: Path
+    scheduler: Scheduler,
+    backend: Backend,
+    capsys: pytest.CaptureFixture[str],
+    key: str,
+    message: str,
+    tmp_path: Path,
 ) -> None:
     assert main(["trial", key.format(sweep=scheduler.id), "--root", backend.store.root]) != 0
     assert message.format(sweep=scheduler.id) in capsys.readouterr().err

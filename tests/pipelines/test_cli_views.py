@@ -32,14 +32,26 @@ def replayed(**asked: Any) -> str:
     return output.getvalue()
 
 
-def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(backend: Backend, small_spec: Spec) -> None:
+def test_a_replay_is_a_table_beside_the_sweep_itself_and_the_same_as_json(
+    backend: Backend, small_spec: Spec
+) -> None:
     sweep = search(backend, small_spec(max_trials=2), score, curves=True)
     asked = {"root": backend.store.root, "sweep": sweep, "strategy": ["asha: {min_budget: 3}", "random"]}
     found = json.loads(replayed(**asked, json=True))
     assert [next(iter(one["strategy"])) for one in found["replayed"]] == ["asha", "random"]
-    assert found["replayed"][1]["epochs"] == 18 == found["replayed"][1]["unknown_epochs"] + found["itself"]["epochs"]
+    assert (
+        found["replayed"][1]["epochs"]
+        == 18
+        == found["replayed"][1]["unknown_epochs"] + found["itself"]["epochs"]
+    )
     shown = replayed(**asked, json=False)
-    for said in (f"{sweep}: 2 trials", "the sweep itself", "asha: {min_budget: 3, max_budget: 9}", "random: {budget: 9}", "unknown"):
+    for said in (
+        f"{sweep}: 2 trials",
+        "the sweep itself",
+        "asha: {min_budget: 3, max_budget: 9}",
+        "random: {budget: 9}",
+        "unknown",
+    ):
         assert said in shown
 
 
@@ -50,15 +62,28 @@ def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_s
         "y": {"float": {"low": 0.0, "high": 1.0}, "when": {"kind": "b"}},
     }
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "audit": 0.3}}
-    sweep = search(backend, small_spec(space=space, bounds={"latency_ms": {"max": 50}}, strategy=strategy, max_trials=12), score)
+    sweep = search(
+        backend,
+        small_spec(space=space, bounds={"latency_ms": {"max": 50}}, strategy=strategy, max_trials=12),
+        score,
+    )
     output = io.StringIO()
     print_leaderboard(Console(width=200, file=output), backend, sweep, rows=20)
     shown = output.getvalue()
-    for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "ranked by within bounds, then highest rung", " -\n"):
+    for said in (
+        "latency_ms",
+        "out of bounds",
+        "audited",
+        "Audit of pruning: ",
+        "ranked by within bounds, then highest rung",
+        " -\n",
+    ):
         assert said in shown
 
 
-def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(backend: Backend, small_spec: Spec) -> None:
+def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(
+    backend: Backend, small_spec: Spec
+) -> None:
     verdicts = [
         Verdict("finite_metrics", PASS, "accuracy is finite"),
         Verdict("bounds", PASS, "accuracy 0.9 is at least 0.5"),
@@ -66,9 +91,13 @@ def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(ba
         Verdict("non_inferior", UNDECIDED, "about 1,200 rows would settle it", needed=1200),
     ]
     sweep = search(backend, small_spec(max_trials=2), score)
-    report = backend.store.put_blob(json.dumps({"gates": [verdict.as_dict() for verdict in verdicts]}).encode())
+    report = backend.store.put_blob(
+        json.dumps({"gates": [verdict.as_dict() for verdict in verdicts]}).encode()
+    )
     with backend.catalog.write() as session:
-        session.add(ReportRow(sweep=sweep, digest=report, html=report, metrics={"accuracy": 0.9}, created_at=utcnow()))
+        session.add(
+            ReportRow(sweep=sweep, digest=report, html=report, metrics={"accuracy": 0.9}, created_at=utcnow())
+        )
     output = io.StringIO()
     print_leaderboard(Console(width=200, file=output), backend, sweep)
     for said in (
@@ -77,11 +106,23 @@ def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(ba
         "Gate non_inferior: too little evidence: about 1,200 rows would settle it\n",
     ):
         assert said in output.getvalue()
-    assert leaderboard_of(backend.store, backend.catalog, sweep)["gates"] == [verdict.as_dict() for verdict in verdicts]
+    assert leaderboard_of(backend.store, backend.catalog, sweep)["gates"] == [
+        verdict.as_dict() for verdict in verdicts
+    ]
 
 
 def test_a_strategy_is_shown_by_its_budgets_and_what_differs_from_the_defaults() -> None:
     assert strategy_text({"random": {"budget": 27}}) == "random: {budget: 27}"
-    given = {"sampler": "tpe", "options": {}, "min_budget": 1, "max_budget": 9, "reduction_factor": 4, "audit": 0.0}
+    given = {
+        "sampler": "tpe",
+        "options": {},
+        "min_budget": 1,
+        "max_budget": 9,
+        "reduction_factor": 4,
+        "audit": 0.0,
+    }
     assert strategy_text({"asha": given}) == "asha: {min_budget: 1, max_budget: 9, reduction_factor: 4}"
-    assert strategy_text({"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "options": {}, "budget": 9}}) == "optuna: {budget: 9}"
+    assert (
+        strategy_text({"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "options": {}, "budget": 9}})
+        == "optuna: {budget: 9}"
+    )

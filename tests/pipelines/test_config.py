@@ -37,19 +37,27 @@ space:
   warmup: {constant: 3}
 constraints: ["hidden * lr <= 8192", "momentum < 0.9 or lr < 0.01"]
 strategy:
-  optuna: {sampler: "optuna.samplers:TPESampler", options: {n_startup_trials: 3, gamma: null, other: [1, {a: null}]}, budget: 9}
+  optuna:
+    sampler: "optuna.samplers:TPESampler"
+    options: {n_startup_trials: 3, gamma: null, other: [1, {a: null}]}
+    budget: 9
 warm_start: [small-7f3a, small-80ab]
 start_from: [{lr: 0.01, hidden: 64}, {optimizer: true}, {}]
 training: {warmup_epochs: 3, lr_schedule: cosine, schedule_epochs: 27}
 resources:
-  {cpus: 0.5, gpus: 2, processes: 1, gpu_type: a100, memory: 2Gi, spot: true, nodes: {1: 1, 9: 4}, priority_class: low, queue: team,
+  {cpus: 0.5, gpus: 2, processes: 1, gpu_type: a100, memory: 2Gi, spot: true, nodes: {1: 1, 9: 4},
+   priority_class: low, queue: team,
    grace_seconds: 5, start_timeout_seconds: 60}
 elastic: {min_nodes: 2}
 image: registry.example/train:1
 max_trials: 40
 max_preemptions: 3
 max_failed_trials: 2
-gates: [lineage, leakage: {accept: [x]}, non_inferior: {metric: accuracy, margin: 0.01}, bounds: {metric: accuracy, min: 0.5}]
+gates:
+  - lineage
+  - leakage: {accept: [x]}
+  - non_inferior: {metric: accuracy, margin: 0.01}
+  - bounds: {metric: accuracy, min: 0.5}
 exporter: examples.digits:export
 approval: {required: true, by: [ann, bob], at_least: 2}
 auto_promote: true
@@ -84,7 +92,9 @@ def test_defaults_filled_in_by_dagster_are_the_specs_own() -> None:
     assert parse_spec(resolved(launch_config, SMALL)) == parse_spec(SMALL)
 
 
-def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cluster.yaml").write_text("gpu_types: {a100: {}}\nspot: {}\n")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
     data = {**SMALL, **yaml.safe_load(FULL)}
@@ -104,10 +114,23 @@ def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(tmp
             "training": {"warmup_epochs": None, "lr_schedule": None, "schedule_epochs": None},
             "gates": [{"leakage": None}, {"non_inferior": {"metric": None}}],
         },
-        {"space": {"a": {"constant": None}, "b": {"categorical": [None, [1, None], {"c": None, "d": {}}, []], "when": {"a": None}}}},
-        {"space": {"a": {"constant": {"b": None}}, "c": {"constant": [[None]], "when": {"a": [{"b": None}]}}}},
+        {
+            "space": {
+                "a": {"constant": None},
+                "b": {"categorical": [None, [1, None], {"c": None, "d": {}}, []], "when": {"a": None}},
+            }
+        },
+        {
+            "space": {
+                "a": {"constant": {"b": None}},
+                "c": {"constant": [[None]], "when": {"a": [{"b": None}]}},
+            }
+        },
         {"space": {"a": {"categorical": [None, 1]}}, "start_from": [{"a": None}]},
-        {"objective": {"metric": "score", "direction": "maximize", "window": None}, "bounds": {"score": {"min": 0, "max": None}}},
+        {
+            "objective": {"metric": "score", "direction": "maximize", "window": None},
+            "bounds": {"score": {"min": 0, "max": None}},
+        },
     ],
 )
 def test_null_and_auto_mean_the_same_in_the_launchpad_and_to_the_spec(change: dict[str, Any]) -> None:
@@ -121,11 +144,16 @@ def test_null_and_auto_mean_the_same_in_the_launchpad_and_to_the_spec(change: di
         ({"space": {"a": {"categorical": [1], "when": {"b": None}}}}, r"space\.a\.when\.b = \[None\]"),
         ({"start_from": [{"x": None}]}, r"start_from\.0 is not accepted: x = None"),
         # Dagster's YAML 1.1 reads 1e-3 as a text.
-        ({"space": {"a": {"categorical": yaml.safe_load("[1e-3, 1]")}}}, r"space\.a\.categorical\.0 = '1e-3'.*write the number as 0\.001"),
+        (
+            {"space": {"a": {"categorical": yaml.safe_load("[1e-3, 1]")}}},
+            r"space\.a\.categorical\.0 = '1e-3'.*write the number as 0\.001",
+        ),
         ({"warm_start": 3}, r"warm_start = 3 is not accepted: give auto, or a list"),
     ],
 )
-def test_a_value_that_dagster_does_not_check_is_refused_in_the_specs_own_words(change: dict[str, Any], said: str) -> None:
+def test_a_value_that_dagster_does_not_check_is_refused_in_the_specs_own_words(
+    change: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidSweepSpec, match=said):
         resolved(sweep_config, {**SMALL, **change})
 
@@ -134,7 +162,9 @@ def test_every_field_has_a_description_and_dagster_shows_it() -> None:
     def check(schema: dict[str, dg.Field], path: str) -> int:
         for name, field in schema.items():
             assert field.description, f"{path}{name} has no description"
-        return len(schema) + sum(check(_fields_inside(field.config_type), f"{path}{name}.") for name, field in schema.items())
+        return len(schema) + sum(
+            check(_fields_inside(field.config_type), f"{path}{name}.") for name, field in schema.items()
+        )
 
     assert check(config_schema(SweepSpec), "") > 100
 
@@ -162,7 +192,9 @@ def _fields_inside(kind: Any) -> dict[str, dg.Field]:
     ],
 )
 def test_every_strategy_passes_through_the_launchpad(kind: dict[str, Any]) -> None:
-    assert parse_spec(resolved(launch_config, {**SMALL, "strategy": kind})) == parse_spec({**SMALL, "strategy": kind})
+    assert parse_spec(resolved(launch_config, {**SMALL, "strategy": kind})) == parse_spec(
+        {**SMALL, "strategy": kind}
+    )
 
 
 def test_a_wrong_type_is_refused_by_the_launchpad_itself() -> None:
@@ -175,10 +207,14 @@ def test_an_unknown_field_is_refused_by_the_launchpad_itself() -> None:
         resolved(launch_config, {**SMALL, "concurency": 2})
 
 
-def test_a_spec_that_cannot_work_is_refused_in_the_specs_own_words(small: Callable[..., dict[str, Any]]) -> None:
+def test_a_spec_that_cannot_work_is_refused_in_the_specs_own_words(
+    small: Callable[..., dict[str, Any]],
+) -> None:
     wrong = small(space={"x": {"float": {"low": 1.0, "high": 0.5}}})
     for job in ("sweep", "launch_sweep"):
-        with pytest.raises(InvalidSweepSpec, match=r"space\.x\.float is not accepted: low = 1\.0 must be below high = 0\.5"):
+        with pytest.raises(
+            InvalidSweepSpec, match=r"space\.x\.float is not accepted: low = 1\.0 must be below high = 0\.5"
+        ):
             dg.validate_run_config(defs.resolve_job_def(job), wrong)
 
 
@@ -186,17 +222,23 @@ def test_more_than_the_machine_has_is_refused_before_anything_runs(
     small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(InvalidSweepSpec, match=r"resources\.gpus = 8 is not accepted here: this machine has 0"):
+    with pytest.raises(
+        InvalidSweepSpec, match=r"resources\.gpus = 8 is not accepted here: this machine has 0"
+    ):
         dg.validate_run_config(defs.resolve_job_def("sweep"), small(resources={"gpus": 8}))
     with pytest.raises(InvalidSweepSpec, match=r"resources\.cpus = 500 is not accepted here"):
-        dg.validate_run_config(defs.resolve_job_def("launch_sweep"), small(resources={"cpus": 500}, concurrency=64))
+        dg.validate_run_config(
+            defs.resolve_job_def("launch_sweep"), small(resources={"cpus": 500}, concurrency=64)
+        )
 
 
 def test_runs_that_sensors_launch_share_the_gpus_of_one_machine_out(
     small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    dg.validate_run_config(defs.resolve_job_def("launch_sweep"), small(resources={"gpus": 1, "cpus": 0.1}, concurrency=2))
+    dg.validate_run_config(
+        defs.resolve_job_def("launch_sweep"), small(resources={"gpus": 1, "cpus": 0.1}, concurrency=2)
+    )
 
 
 def test_steps_on_a_cluster_do_not_go_with_their_coordinator(

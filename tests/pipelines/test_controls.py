@@ -34,7 +34,9 @@ def scheduler(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Schedul
 
 def execute(job: dg.JobDefinition, backend: Backend, **config: Any) -> dg.ExecuteInProcessResult:
     (op,) = job.graph.node_dict
-    return job.execute_in_process(run_config={"ops": {op: {"config": config}}}, resources={"backend": backend}, raise_on_error=False)
+    return job.execute_in_process(
+        run_config={"ops": {op: {"config": config}}}, resources={"backend": backend}, raise_on_error=False
+    )
 
 
 def halving(capsys: pytest.CaptureFixture[str], backend: Backend, *arguments: str) -> tuple[int, str, str]:
@@ -61,7 +63,11 @@ def test_the_jobs_pause_resume_extend_and_stop_a_sweep(backend: Backend, schedul
     ("job", "config", "reason"),
     [
         (pause_sweep, {"sweep": "nosuch-1234"}, "no sweep 'nosuch-1234'"),
-        (extend_sweep, {"sweep": "SWEEP", "max_trials": 3}, "max_trials = 3 is not accepted: give more than the 3 of now"),
+        (
+            extend_sweep,
+            {"sweep": "SWEEP", "max_trials": 3},
+            "max_trials = 3 is not accepted: give more than the 3 of now",
+        ),
     ],
 )
 def test_a_job_says_what_is_wrong_with_what_it_was_given(
@@ -73,12 +79,19 @@ def test_a_job_says_what_is_wrong_with_what_it_was_given(
     assert reason in str(failed.event_specific_data)
 
 
-def test_the_commands_do_the_same_and_say_what_follows(backend: Backend, scheduler: Scheduler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_do_the_same_and_say_what_follows(
+    backend: Backend, scheduler: Scheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = halving(capsys, backend, "pause", scheduler.id)
     assert (status, f"halving resume {scheduler.id}" in out) == (0, True)
     assert isinstance(scheduler.next_work("w"), Wait)
     status, out, _ = halving(capsys, backend, "resume", scheduler.id, "--json")
-    assert json.loads(out) == {"sweep": scheduler.id, "status": "searching", "control": "run", "max_trials": None}
+    assert json.loads(out) == {
+        "sweep": scheduler.id,
+        "status": "searching",
+        "control": "run",
+        "max_trials": None,
+    }
     status, out, _ = halving(capsys, backend, "extend", scheduler.id, "--max-trials", "4")
     assert (status, "4 trials in all" in out) == (0, True)
     status, out, _ = halving(capsys, backend, "stop", scheduler.id)
@@ -125,7 +138,12 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
     backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def checked(*options: str, root: Backend = backend, **changes: Any) -> tuple[int, str, str]:
-        given = {"project": "vision", "resources": {"gpus": 1}, "strategy": {"random": {"budget": 2}}, **changes}
+        given = {
+            "project": "vision",
+            "resources": {"gpus": 1},
+            "strategy": {"random": {"budget": 2}},
+            **changes,
+        }
         path = tmp_path / "spec.json"
         path.write_text(small_spec(**given).canonical_json())
         status, out, err = halving(capsys, root, "check", str(path), *options)
@@ -133,12 +151,20 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
 
     nowhere = Backend(root=str(tmp_path / "nowhere"))
     status, out, _ = checked(root=nowhere, max_trials=2)
-    assert (status, "project vision: unknown GPU-hours (no sweep 'small' has a result yet" in out) == (0, True)
+    assert (status, "project vision: unknown GPU-hours (no sweep 'small' has a result yet" in out) == (
+        0,
+        True,
+    )
     assert not Path(str(nowhere.root)).exists(), "nothing is made to look"
-    known = small_spec(project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=1)
+    known = small_spec(
+        project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=1
+    )
     sweep = search(backend, known, lambda trial, params, epochs: {"score": 1.0}, seconds=3600.0)
     status, out, _ = checked(max_trials=2)
-    said = f"project vision: about 4 GPU-hours (4 epochs times GPUs, as early stopping leaves them, at 3.6e+03 s an epoch as in {sweep})"
+    said = (
+        "project vision: about 4 GPU-hours (4 epochs times GPUs, as early stopping leaves them, at "
+        f"3.6e+03 s an epoch as in {sweep})"
+    )
     assert (status, out.endswith(said)) == (0, True), out
     set_project(backend.catalog, "vision", gpu_hours=10.0)
     with backend.catalog.read() as session:
@@ -148,15 +174,29 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
     assert (status, f"{said}; it has {left.left:.4g} of its 10 GPU-hours left this month" in out) == (0, True)
     status, out, _ = checked("--json", max_trials=2)
     hours = json.loads(out)["gpu_hours"]
-    assert hours == {"project": "vision", "expected": 4.0, "how": hours["how"], "quota": 10.0, "left": left.left, "others": 0.0}
+    assert hours == {
+        "project": "vision",
+        "expected": 4.0,
+        "how": hours["how"],
+        "quota": 10.0,
+        "left": left.left,
+        "others": 0.0,
+    }
     refused = checked(max_trials=6)
     assert refused[:2] == (1, "")
     assert "max_trials = 6 is not accepted: the sweep would take about 12 GPU-hours" in refused[2]
-    assert f"project vision has {left.left:.4g} of its 10 GPU-hours left this month: give fewer trials" in refused[2]
+    assert (
+        f"project vision has {left.left:.4g} of its 10 GPU-hours left this month: give fewer trials"
+        in refused[2]
+    )
     assert checked("--json", max_trials=6)[:2] == (1, "")
-    larger = small_spec(project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=6)
+    larger = small_spec(
+        project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=6
+    )
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     for driver, status in (("sensors", 1), ("job", 0)):
         open_sweep(backend.catalog, larger, "sha256:s", driver=driver, commit=None)
-        assert checked(max_trials=6)[0] == status, "what goes on with the sweep of an earlier `halving sweep` is not refused"
+        assert checked(max_trials=6)[0] == status, (
+            "what goes on with the sweep of an earlier `halving sweep` is not refused"
+        )

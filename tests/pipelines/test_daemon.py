@@ -1,4 +1,6 @@
-"""Dagster's daemon with the sensors, as it runs in production: whole sweeps through real runs, asked for before any of it is there."""
+"""Dagster's daemon with the sensors, as it runs in production: whole sweeps through real runs, asked for
+before any of it is there.
+"""
 
 import os
 import signal
@@ -34,7 +36,9 @@ ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
 
 
 class Daemon(NamedTuple):
-    """A daemon, and what it was asked for before it was there: a training run, and a sweep whose trials are all killed once."""
+    """A daemon, and what it was asked for before it was there: a training run, and a sweep whose trials are
+    all killed once.
+    """
 
     dagster: Dagster
     process: Any
@@ -50,7 +54,8 @@ class Daemon(NamedTuple):
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    dagster, log = Dagster(folder), folder / "daemon.log"
+    dagster = Dagster(folder)
+    log = folder / "daemon.log"
     backend = dagster.backend
     killed = {
         **SMALL,
@@ -60,16 +65,30 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     }
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(SMALL).dataset)
     objective = {"metric": "score", "direction": "maximize"}
-    single = spec_of(snapshot, project="single", params={"x": 0.4}, epochs=3, trainable="tests.trainables:train", objective=objective)
+    single = spec_of(
+        snapshot,
+        project="single",
+        params={"x": 0.4},
+        epochs=3,
+        trainable="tests.trainables:train",
+        objective=objective,
+    )
     asked = [ask(backend, single), ask(backend, parse_spec(killed))]
     assert training_run(backend.catalog, backend.store, "single", first_run(asked[0])).status == "waiting"
-    # The code location has a server of its own: the daemon's would be started, and import everything, anew each minute.
+    # The code location has a server of its own: the daemon's would be started, and import everything, anew
+    # each minute.
     port = free_port()
-    (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"grpc_server": {"port": port, "location_name": "halving"}}]}))
-    code = dagster.start("api", "grpc", "-m", "pipelines.definitions", "-p", str(port), log=folder / "code.log")
+    (folder / "workspace.yaml").write_text(
+        yaml.safe_dump({"load_from": [{"grpc_server": {"port": port, "location_name": "halving"}}]})
+    )
+    code = dagster.start(
+        "api", "grpc", "-m", "pipelines.definitions", "-p", str(port), log=folder / "code.log"
+    )
     try:
         wait_while_running(code, lambda: _is_open(port), folder / "code.log", "the code location is served")
-        process = dagster.start("run", "-w", str(folder / "workspace.yaml"), module="dagster._daemon", log=log)
+        process = dagster.start(
+            "run", "-w", str(folder / "workspace.yaml"), module="dagster._daemon", log=log
+        )
         try:
             yield Daemon(dagster, process, log, first_run(asked[0]), asked[1])
         finally:
@@ -86,16 +105,25 @@ def ask(backend: Backend, spec: SweepSpec) -> str:
         return intents.add(session, spec, kind="study", driver="sensors", actor="ada").sweep
 
 
-def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_on_from_a_checkpoint(daemon: Daemon) -> None:
+def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_on_from_a_checkpoint(
+    daemon: Daemon,
+) -> None:
     backend = daemon.backend
 
     def finished(run: str) -> bool:
         return training_run(backend.catalog, backend.store, "single", run).status == "finished"
 
     wait_while_running(daemon.process, lambda: finished(daemon.training_run), daemon.log, "the training run")
-    restored = first_run(ask(backend, spec_of_restored(backend.catalog, backend.store, "single", daemon.training_run, 3, 5)))
+    restored = first_run(
+        ask(backend, spec_of_restored(backend.catalog, backend.store, "single", daemon.training_run, 3, 5))
+    )
     wait_while_running(daemon.process, lambda: finished(restored), daemon.log, "the restored run")
-    wait_while_running(daemon.process, lambda: set(statuses(backend, "single")) == {"finished"}, daemon.log, "the end of both sweeps")
+    wait_while_running(
+        daemon.process,
+        lambda: set(statuses(backend, "single")) == {"finished"},
+        daemon.log,
+        "the end of both sweeps",
+    )
     again = training_run(backend.catalog, backend.store, "single", restored)
     assert [one["epoch"] for one in again.checkpoints] == [4, 5]
     assert (again.restored_from or {})["run"] == daemon.training_run
@@ -105,24 +133,44 @@ def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_o
 
 def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(daemon: Daemon) -> None:
     backend = daemon.backend
-    wait_while_running(daemon.process, lambda: statuses(backend, SMALL["name"]) == ["finished"], daemon.log, "the sweep finishes")
+    wait_while_running(
+        daemon.process,
+        lambda: statuses(backend, SMALL["name"]) == ["finished"],
+        daemon.log,
+        "the sweep finishes",
+    )
     with dg.DagsterInstance.from_config(str(daemon.dagster.home)) as instance:
         # The run that finishes it still writes its last events.
-        wait_while_running(daemon.process, lambda: {run.status for run in instance.get_runs()} <= ENDED, daemon.log, "all runs end")
+        wait_while_running(
+            daemon.process,
+            lambda: {run.status for run in instance.get_runs()} <= ENDED,
+            daemon.log,
+            "all runs end",
+        )
         runs = [run for run in instance.get_runs() if daemon.killed in run.tags.get("dagster/partition", "")]
         materialized = {
-            asset: [record.partition_key for record in instance.fetch_materializations(dg.AssetKey(asset), limit=100).records]
+            asset: [
+                record.partition_key
+                for record in instance.fetch_materializations(dg.AssetKey(asset), limit=100).records
+            ]
             for asset in ("trial", "evaluation_report", "promoted_checkpoint")
         }
     with backend.catalog.read() as session:
         sweep = backend.catalog.sweep(session, daemon.killed)
         (version,) = session.scalars(select(ModelVersionRow))
         trials = backend.catalog.trials(session, sweep.id)
-    assert (sweep.driver, sweep.status, version.sweep, version.stage) == ("sensors", "finished", sweep.id, "champion")
+    assert (sweep.driver, sweep.status, version.sweep, version.stage) == (
+        "sensors",
+        "finished",
+        sweep.id,
+        "champion",
+    )
     assert [trial.failures for trial in trials] == [1, 1, 1]
     assert sorted(trial.status for trial in trials) == ["completed", "paused", "paused"]
     for trial in trials:
-        points = curves([f"{sweep.id}.{trial.number:04d}"], "score", project="small", root=backend.store, attempts="raw")
+        points = curves(
+            [f"{sweep.id}.{trial.number:04d}"], "score", project="small", root=backend.store, attempts="raw"
+        )
         steps = points["step"].to_pylist()
         assert sorted(steps) == list(range(1, len(steps) + 1)), "an epoch was trained twice or not at all"
     keys = [run.tags["dagster/run_key"] for run in runs if run.job_name == "run_trial"]
@@ -131,7 +179,9 @@ def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(dae
     assert len(failed) == 3
     of_trials = [key for key in materialized["trial"] if str(key).startswith(sweep.id)]
     assert len(of_trials) == 4  # three trials at the first rung, one of them at the second
-    assert [materialized[asset].count(sweep.id) for asset in ("evaluation_report", "promoted_checkpoint")] == [1, 1]
+    assert [
+        materialized[asset].count(sweep.id) for asset in ("evaluation_report", "promoted_checkpoint")
+    ] == [1, 1]
 
 
 def _is_open(port: int) -> bool:

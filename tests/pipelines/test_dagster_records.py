@@ -1,4 +1,6 @@
-"""Dagster's own record of sweeps that ended long ago is removed, and of no others; on a real instance, in SQLite."""
+"""Dagster's own record of sweeps that ended long ago is removed, and of no others; on a real instance, in
+SQLite.
+"""
 
 import functools
 import os
@@ -35,14 +37,23 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def add_sweep(backend: Backend, instance: dg.DagsterInstance, sweep: str, status: str = "finished", name: str = "p") -> None:
+def add_sweep(
+    backend: Backend, instance: dg.DagsterInstance, sweep: str, status: str = "finished", name: str = "p"
+) -> None:
     """A sweep with three trials' partitions, and a run of Dagster's that has ended."""
     with backend.catalog.write() as session:
         if session.get(type(snapshot_row("sha256:s")), "sha256:s") is None:
             session.add(snapshot_row("sha256:s"))
             session.flush()
         ended = None if status == "searching" else utcnow()
-        about = {"spec": {}, "spec_digest": sweep, "snapshot": "sha256:s", "driver": "sensors", "ordinal": 0, "created_at": utcnow()}
+        about = {
+            "spec": {},
+            "spec_digest": sweep,
+            "snapshot": "sha256:s",
+            "driver": "sensors",
+            "ordinal": 0,
+            "created_at": utcnow(),
+        }
         session.add(SweepRow(id=sweep, name=name, status=status, finished_at=ended, **about))
     instance.add_dynamic_partitions("sweeps", [sweep])
     instance.add_dynamic_partitions("trials", [f"{sweep}.{number:04d}" for number in range(3)])
@@ -80,7 +91,8 @@ def test_runs_events_and_partitions_of_sweeps_that_ended_long_ago_go_and_of_open
         add_sweep(backend, instance, sweep, status, name)
     with backend.catalog.write() as session:
         add_version(session, model="p", version="1.0.0", stage="champion", sweep="best-1")
-    old, best = add_run(instance, "old-1"), add_run(instance, "best-1")
+    old = add_run(instance, "old-1")
+    best = add_run(instance, "best-1")
     assert materialized(instance) == {"old-1.0000", "best-1.0000"}
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER - timedelta(days=20)) == []
     would = forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, dry_run=True)
@@ -102,7 +114,9 @@ def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one
     add_sweep(backend, instance, "old-1")
     for _ in range(2):
         instance.create_run_for_job(_empty, tags={SWEEP_LABEL: "old-1"}, status=dg.DagsterRunStatus.SUCCESS)
-    partitions = lambda: len(instance.get_dynamic_partitions("trials")) + len(instance.get_dynamic_partitions("sweeps"))  # noqa: E731
+
+    def partitions() -> int:
+        return len(instance.get_dynamic_partitions("trials")) + len(instance.get_dynamic_partitions("sweeps"))
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -114,7 +128,9 @@ def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one
     seen = []
     for _ in range(4):
         forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=2)
-        seen.append((instance.get_runs_count(), partitions(), instance.has_dynamic_partition("sweeps", "old-1")))
+        seen.append(
+            (instance.get_runs_count(), partitions(), instance.has_dynamic_partition("sweeps", "old-1"))
+        )
     assert seen == [(0, 4, True), (0, 2, True), (0, 0, False), (0, 0, False)]
 
 
@@ -130,7 +146,8 @@ def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_an
 ) -> None:
     monkeypatch.setattr(dagster_records, "_AT_ONCE", 2)
     add_sweep(backend, instance, "open-1", "searching")
-    ended, launched = dg.DagsterRunStatus.SUCCESS, {SWEEP_LABEL: "open-1"}
+    ended = dg.DagsterRunStatus.SUCCESS
+    launched = {SWEEP_LABEL: "open-1"}
     for job in (*UPKEEP, *UPKEEP, *UPKEEP):
         instance.create_run_for_job(renamed(job), status=ended)
     goes = [("launch_sweep", dg.DagsterRunStatus.FAILURE, {}), ("sweep", dg.DagsterRunStatus.CANCELED, {})]
@@ -140,16 +157,28 @@ def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_an
         ("compact_metrics", dg.DagsterRunStatus.STARTED, {}),
         ("materialize_clicks", ended, {}),
     ]
-    gone = [instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id for job, status, tags in goes]
-    kept = {instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id for job, status, tags in stays}
+    gone = [
+        instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id
+        for job, status, tags in goes
+    ]
+    kept = {
+        instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id
+        for job, status, tags in stays
+    }
     count = 3 * len(UPKEEP) + len(gone)
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER - timedelta(days=20)) == []
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, project="p") == []
     assert forget_sweeps(instance, backend.catalog, parse_policy({}, "test"), is_own=True, now=LATER) == []
-    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, dry_run=True) == [Gone("", "Dagster runs", count, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, dry_run=True) == [
+        Gone("", "Dagster runs", count, 0)
+    ]
     assert instance.get_runs_count() == count + len(kept)
-    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=3) == [Gone("", "Dagster runs", 3, 0)]
-    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == [Gone("", "Dagster runs", count - 3, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=3) == [
+        Gone("", "Dagster runs", 3, 0)
+    ]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == [
+        Gone("", "Dagster runs", count - 3, 0)
+    ]
     assert {run.run_id for run in instance.get_runs()} == kept
 
 
@@ -158,15 +187,27 @@ def test_the_jobs_of_upkeep_are_all_there_and_none_of_them_materializes_an_asset
     assert set(UPKEEP) <= jobs.keys()
     assert not any(jobs[name].asset_layer.executable_asset_keys for name in UPKEEP)
     left = {name for name in jobs if not name.startswith(("__", "materialize_"))} - set(UPKEEP)
-    assert left == {"sweep", "launch_sweep", "run_trial", "conclude_sweep"}  # a new one is of a sweep, or of upkeep
+    assert left == {
+        "sweep",
+        "launch_sweep",
+        "run_trial",
+        "conclude_sweep",
+    }  # a new one is of a sweep, or of upkeep
 
 
 def test_logs_of_old_sweeps_go_with_their_records_and_no_other_files(backend: Backend) -> None:
     home = Path(backend.store.root) / "dagster"
     logs = home / "logs"
     logs.mkdir(parents=True)
-    old, new = "small-20260101-120000-77", "small-20260301-120000-78"
-    for name, days in ((f"{old}.log", 100), (f"{old}.yaml", 100), (f"{new}.log", 80), ("notes.log", 100), ("daemon-2026.log", 100)):
+    old = "small-20260101-120000-77"
+    new = "small-20260301-120000-78"
+    for name, days in (
+        (f"{old}.log", 100),
+        (f"{old}.yaml", 100),
+        (f"{new}.log", 80),
+        ("notes.log", 100),
+        ("daemon-2026.log", 100),
+    ):
         (logs / name).write_text("said")
         os.utime(logs / name, (time.time() - days * 86_400,) * 2)
     gone = [Gone("", "Dagster logs", 2, 8)]
@@ -180,7 +221,8 @@ def test_logs_of_old_sweeps_go_with_their_records_and_no_other_files(backend: Ba
 def test_on_an_instance_that_stores_share_what_does_not_say_whose_it_is_stays(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, log = tmp_path / "shared", tmp_path / "shared" / "logs" / "small-20260101-120000-77.log"
+    home = tmp_path / "shared"
+    log = tmp_path / "shared" / "logs" / "small-20260101-120000-77.log"
     log.parent.mkdir(parents=True)
     log.write_text("said")
     os.utime(log, (time.time() - 100 * 86_400,) * 2)
@@ -193,7 +235,10 @@ def test_on_an_instance_that_stores_share_what_does_not_say_whose_it_is_stays(
         ("sweep", {SWEEP_LABEL: "old-1"}),
     ]
     with open_instance(home) as instance:
-        ids = [instance.create_run_for_job(renamed(job), status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id for job, tags in runs]
+        ids = [
+            instance.create_run_for_job(renamed(job), status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id
+            for job, tags in runs
+        ]
     true = time.time()
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: true + 100 * 86_400)
@@ -206,7 +251,10 @@ def test_on_an_instance_that_stores_share_what_does_not_say_whose_it_is_stays(
 
 
 @pytest.mark.slow  # Dagster captures a run's output with processes
-@pytest.mark.parametrize(("home", "cluster", "goes"), [("root/dagster", False, True), ("shared", False, False), ("shared", True, True)])
+@pytest.mark.parametrize(
+    ("home", "cluster", "goes"),
+    [("root/dagster", False, True), ("shared", False, False), ("shared", True, True)],
+)
 def test_the_job_deletes_runs_of_upkeep_in_the_stores_own_instance_and_in_a_clusters(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, cluster: bool, goes: bool
 ) -> None:
@@ -225,9 +273,14 @@ def test_the_job_deletes_runs_of_upkeep_in_the_stores_own_instance_and_in_a_clus
 
 @pytest.mark.parametrize("file", ["dagster.yaml", "deploy/kubernetes/base/dagster.yaml"])
 def test_ticks_of_every_status_are_purged_after_some_days(tmp_path: Path, file: str) -> None:
-    """Of Dagster's defaults all but a sensor's skipped ticks stay for ever. What else the cluster's file says needs a cluster."""
+    """Of Dagster's defaults all but a sensor's skipped ticks stay for ever.
+
+    What else the cluster's file says needs a cluster.
+    """
     read: dict[str, Any] = yaml.safe_load((CHECKOUT / file).read_text())
-    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump({"retention": read["retention"]} if "deploy" in file else read))
+    (tmp_path / "dagster.yaml").write_text(
+        yaml.safe_dump({"retention": read["retention"]} if "deploy" in file else read)
+    )
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         for kind in (InstigatorType.SENSOR, InstigatorType.SCHEDULE):
             assert all(0 < days <= 90 for days in instance.get_tick_retention_settings(kind).values())
@@ -242,7 +295,9 @@ def test_a_clock_of_this_machine_that_runs_ahead_forgets_nothing(
     monkeypatch.setattr(backend.catalog, "now", lambda: true)
     assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True) == []
     monkeypatch.setattr(backend.catalog, "now", lambda: true + 100 * 86_400)
-    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True) == [Gone("p", "Dagster partitions", 4, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True) == [
+        Gone("p", "Dagster partitions", 4, 0)
+    ]
 
 
 @dg.job

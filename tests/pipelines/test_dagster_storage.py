@@ -1,4 +1,6 @@
-"""Dagster's files when several processes are the first to open them, and what doctor does with those that were broken so."""
+"""Dagster's files when several processes are the first to open them, and what doctor does with those that
+were broken so.
+"""
 
 import fcntl
 import os
@@ -52,7 +54,9 @@ def opened_by_others(file: Path) -> list[str]:
     ids = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if folder.name != str(os.getpid()) and any(link.readlink() == file for link in (folder / "fd").iterdir()):
+            if folder.name != str(os.getpid()) and any(
+                link.readlink() == file for link in (folder / "fd").iterdir()
+            ):
                 ids.append(folder.name)
     return ids
 
@@ -100,7 +104,13 @@ def test_two_first_sweeps_at_once_both_run(tmp_path: Path, small: Any) -> None:
             path = tmp_path / f"{name}.yaml"
             path.write_text(yaml.safe_dump(small(name=name, max_trials=1, concurrency=1)))
             started.append(shell.start("sweep", str(path)))
-        wait_for(lambda: len(opened_by_others(lock)) == 2 or any(process.poll() is not None for process in started), 300, "both wait")
+        wait_for(
+            lambda: (
+                len(opened_by_others(lock)) == 2 or any(process.poll() is not None for process in started)
+            ),
+            300,
+            "both wait",
+        )
         assert [process.poll() for process in started] == [None, None]
         assert not any((home / file).exists() for file in FILES)
     said = [process.communicate() for process in started]
@@ -113,7 +123,11 @@ def test_a_file_with_two_revisions_is_named_and_repaired(home: Path, backend: Ba
         pass
     assert "halving doctor says more" in _first_failure(home, "any")
     (problem,) = check_daemon(home, backend.catalog)
-    assert (problem.level, "2 revisions" in problem.what, "DELETE FROM alembic_version" in problem.mend) == (ERROR, True, True)
+    assert (problem.level, "2 revisions" in problem.what, "DELETE FROM alembic_version" in problem.mend) == (
+        ERROR,
+        True,
+        True,
+    )
     repaired, after = examine([Check("dagster", lambda: check_daemon(home, backend.catalog))], repair=True)
     assert "the newest revision alone" in repaired[1].repaired
     assert "has never run" in after[1].what
@@ -122,9 +136,19 @@ def test_a_file_with_two_revisions_is_named_and_repaired(home: Path, backend: Ba
     assert len(revisions(home / FILES[0])) == 1
 
 
-@pytest.mark.parametrize("lost", ["DROP TABLE run_tags", "DROP INDEX idx_run_partitions", "ALTER TABLE runs DROP end_time", "newest"])
-def test_a_file_that_is_not_of_the_newest_schema_is_not_repaired_but_to_be_moved_away(home: Path, lost: str) -> None:
-    change(home / FILES[0], f"UPDATE alembic_version SET version_num = 'x' WHERE version_num <> '{EARLIER}'" if lost == "newest" else lost)
+@pytest.mark.parametrize(
+    "lost",
+    ["DROP TABLE run_tags", "DROP INDEX idx_run_partitions", "ALTER TABLE runs DROP end_time", "newest"],
+)
+def test_a_file_that_is_not_of_the_newest_schema_is_not_repaired_but_to_be_moved_away(
+    home: Path, lost: str
+) -> None:
+    change(
+        home / FILES[0],
+        f"UPDATE alembic_version SET version_num = 'x' WHERE version_num <> '{EARLIER}'"
+        if lost == "newest"
+        else lost,
+    )
     (problem,) = check_storage(home)
     assert (problem.level, problem.repair) == (ERROR, None)
     assert f"mv {home / 'history'} {home / 'history.broken'}" in problem.mend

@@ -1,4 +1,6 @@
-"""``halving datasets``: what it says is true, what it refuses is named, and its status tells a script what it found."""
+"""``halving datasets``: what it says is true, what it refuses is named, and its status tells a script what it
+found.
+"""
 
 import json
 from collections.abc import Callable
@@ -40,7 +42,10 @@ def snapshot(backend: Backend) -> Snapshot:
 
 
 def test_a_store_without_snapshots_says_how_to_get_one(command: Command) -> None:
-    assert command("list")[:2] == (0, "there is no snapshot yet; a sweep takes one, as in halving sweep sweeps/digits.yaml")
+    assert command("list")[:2] == (
+        0,
+        "there is no snapshot yet; a sweep takes one, as in halving sweep sweeps/digits.yaml",
+    )
     assert command("list", "digits")[1].startswith("there is no snapshot of digits yet")
     status, _, err = command("show", "digits@12")
     assert status == 1
@@ -71,15 +76,22 @@ def test_the_deviation_of_shards_from_their_splits_mean_is_shown(
     lengths = np.random.default_rng(0).integers(100, 1_000, 40_000)
     table = pa.table({"x": ["x" * length for length in lengths], "label": lengths % 2})
     monkeypatch.setattr("tests.trainables.data", lambda: table)
-    snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "shard_mib": 1}))
+    snapshot = take_snapshot(
+        backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "shard_mib": 1})
+    )
     manifest = json.loads(command("show", snapshot.digest, "--json")[1])
     assert min(len(shards) for shards in manifest["shards"].values()) >= 2
     deviation = manifest["deviation"]
     assert 0 < deviation["bytes"] < deviation["rows"] <= 0.05
-    assert f"{deviation['rows']:.1%} in rows, {deviation['bytes']:.1%} in bytes" in command("show", snapshot.digest)[1]
+    assert (
+        f"{deviation['rows']:.1%} in rows, {deviation['bytes']:.1%} in bytes"
+        in command("show", snapshot.digest)[1]
+    )
 
 
-def test_a_diff_names_what_changed(command: Command, snapshot: Snapshot, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diff_names_what_changed(
+    command: Command, snapshot: Snapshot, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     grown = pa.concat_tables([data(), pa.table({"x": [2.0, 3.0], "label": ["high", "low"]})])
     monkeypatch.setattr("tests.trainables.data", lambda: grown)
     new = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
@@ -87,13 +99,21 @@ def test_a_diff_names_what_changed(command: Command, snapshot: Snapshot, backend
     assert sum(found["rows"]["added"].values()) == 2
     assert found["rows"]["moved"] == []
     said = command("diff", snapshot.key, new.key)[1]
-    for line in ("no row moved from one split to another", "x: max 0.98", "→ 3.0", "classes high 44, low 46 → high 45, low 47"):
+    for line in (
+        "no row moved from one split to another",
+        "x: max 0.98",
+        "→ 3.0",
+        "classes high 44, low 46 → high 45, low 47",
+    ):
         assert line in said
 
 
 def test_a_snapshot_is_deprecated_with_a_reason_and_back(command: Command, snapshot: Snapshot) -> None:
     status, said, _ = command("deprecate", snapshot.key, "--reason", "labels of May are wrong")
-    assert (status, said) == (0, f"{snapshot.key} is deprecated: nothing is launched on it any more; runs that used it keep it")
+    assert (status, said) == (
+        0,
+        f"{snapshot.key} is deprecated: nothing is launched on it any more; runs that used it keep it",
+    )
     assert "labels of May are wrong" in command("list")[1]
     assert "deprecated: labels of May are wrong" in command("show", snapshot.key)[1]
     assert command("deprecate", snapshot.key, "--undo")[1] == f"{snapshot.key} may be used again"
@@ -106,7 +126,10 @@ def test_a_snapshot_is_deprecated_with_a_reason_and_back(command: Command, snaps
 def test_damage_is_a_status_that_a_script_sees_and_is_fetched_from_another_store(
     command: Command, snapshot: Snapshot, backend: Backend, tmp_path: Path
 ) -> None:
-    assert command("verify", snapshot.key)[:2] == (0, f"{snapshot.key}: all 3 shards are as their digests say")
+    assert command("verify", snapshot.key)[:2] == (
+        0,
+        f"{snapshot.key}: all 3 shards are as their digests say",
+    )
     shard = shards_of(Dataset(backend.store, "points", snapshot.digest).manifest, "test")[0]
     path = Path(backend.store.path(shard.name))
     other = tmp_path / "other" / shard.name
@@ -116,7 +139,9 @@ def test_damage_is_a_status_that_a_script_sees_and_is_fetched_from_another_store
     assert status == 1
     assert f"missing: {shard.name} of the split test" in said
     assert f"halving datasets fetch {snapshot.key} --from STORE brings them back" in said
-    assert json.loads(command("verify", snapshot.key, "--json")[1])["faults"] == [{"split": "test", "shard": shard.name, "what": "missing"}]
+    assert json.loads(command("verify", snapshot.key, "--json")[1])["faults"] == [
+        {"split": "test", "shard": shard.name, "what": "missing"}
+    ]
     status, _, err = command("fetch", snapshot.key)
     assert status == 1
     assert "--from is missing: give the store that has the shards, or set HALVING_DVC_REMOTE" in err
@@ -125,13 +150,20 @@ def test_damage_is_a_status_that_a_script_sees_and_is_fetched_from_another_store
     assert command("verify", snapshot.key)[0] == 0
 
 
-def test_a_file_that_a_snapshot_refers_to_is_verified_too(command: Command, backend: Backend, tmp_path: Path) -> None:
+def test_a_file_that_a_snapshot_refers_to_is_verified_too(
+    command: Command, backend: Backend, tmp_path: Path
+) -> None:
     (tmp_path / "raw").mkdir()
     for number in range(60):
         (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
     given = {"folder": str(tmp_path / "raw"), "reference": "digest"}
-    taken = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "source": given}))
-    said = f"{taken.key}: all 3 shards are as their digests say {taken.key}: all 60 files that it refers to are as they were"
+    taken = take_snapshot(
+        backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "source": given})
+    )
+    said = (
+        f"{taken.key}: all 3 shards are as their digests say {taken.key}: all 60 files that it refers to "
+        "are as they were"
+    )
     assert command("verify", taken.key)[:2] == (0, said)
     (tmp_path / "raw" / "7.txt").write_text("8")
     status, said, _ = command("verify", taken.key)
@@ -139,4 +171,8 @@ def test_a_file_that_a_snapshot_refers_to_is_verified_too(command: Command, back
     assert f"{tmp_path}/raw/7.txt is not any more what the snapshot refers to: its sha256 is" in said
     assert f"{taken.key}: 1 of 60 files are not any more what it refers to" in said
     found = json.loads(command("verify", taken.key, "--json")[1])
-    assert (found["faults"], found["files"], [file["location"] for file in found["changed"]]) == ([], 60, [f"{tmp_path}/raw/7.txt"])
+    assert (found["faults"], found["files"], [file["location"] for file in found["changed"]]) == (
+        [],
+        60,
+        [f"{tmp_path}/raw/7.txt"],
+    )

@@ -1,4 +1,6 @@
-"""People's decisions from Dagster's UI: the jobs say who decided and why, and leave an observation of the checkpoint."""
+"""People's decisions from Dagster's UI: the jobs say who decided and why, and leave an observation of the
+checkpoint.
+"""
 
 from typing import Any
 
@@ -17,13 +19,22 @@ from tests.resources.registry.winners import winner
 @pytest.fixture
 def waiting(backend: Backend) -> Backend:
     """A model with a champion, and a version that waits for approval."""
-    about = {"name": "digits", "spec_digest": "d", "snapshot": "sha256:s0", "driver": "job", "status": "evaluating"}
+    about = {
+        "name": "digits",
+        "spec_digest": "d",
+        "snapshot": "sha256:s0",
+        "driver": "job",
+        "status": "evaluating",
+    }
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s0"))
         session.flush()
         for number, spec in enumerate([{}, {"approval": {"required": True}}]):
-            session.add(SweepRow(id=f"digits-{number}", ordinal=number, spec=spec, created_at=utcnow(), **about))
-    digest, report = backend.store.put_blob(b"weights"), backend.store.put_blob(b"{}")
+            session.add(
+                SweepRow(id=f"digits-{number}", ordinal=number, spec=spec, created_at=utcnow(), **about)
+            )
+    digest = backend.store.put_blob(b"weights")
+    report = backend.store.put_blob(b"{}")
     for sweep, against in (("digits-0", None), ("digits-1", "1.0.0")):
         new = winner(sweep, checkpoint=digest, report=report, gates=[])
         register(backend.catalog, new, judged_against=against, auto_promote=False)
@@ -43,10 +54,15 @@ def test_decisions_are_made_in_the_name_of_who_is_given_and_are_observed(waiting
         assert run(reject_version, **version, by="bob", note="too slow")
         assert run(approve_version, **version, by="bob", note="fast now")
         assert run(promote_version, **version, by="ann")
-        assert run(promote_version, **version, by="zoe"), "it is the champion already, which is nobody's decision"
+        assert run(promote_version, **version, by="zoe"), (
+            "it is the champion already, which is nobody's decision"
+        )
         assert run(rollback_model, model="digits", by="eve", note="worse")
         seen = instance.fetch_observations(dg.AssetKey("promoted_checkpoint"), limit=9).records
-        told = [(record.asset_observation.partition, record.asset_observation.description) for record in reversed(seen)]
+        told = [
+            (record.asset_observation.partition, record.asset_observation.description)
+            for record in reversed(seen)
+        ]
     assert told == [
         ("digits-1", "1.0.1 rejected"),
         ("digits-1", "1.0.1 approved"),
@@ -54,5 +70,7 @@ def test_decisions_are_made_in_the_name_of_who_is_given_and_are_observed(waiting
         ("digits-0", "1.0.0 rolled back: archived → champion"),
     ]
     with waiting.catalog.read() as session:
-        decided = [(row.actor, row.kind) for row in events_of(session, "digits") if not row.actor.startswith("sweep")]
+        decided = [
+            (row.actor, row.kind) for row in events_of(session, "digits") if not row.actor.startswith("sweep")
+        ]
     assert [actor for actor, kind in decided if kind != "replaced"] == ["bob", "bob", "ann", "eve"]

@@ -35,7 +35,11 @@ def test_the_five_assets_are_one_line_of_descent() -> None:
 
 def test_the_gates_are_blocking_checks_of_the_report() -> None:
     graph = defs.resolve_asset_graph()
-    checks = {key.name: graph.get(key).blocking for key in graph.asset_check_keys if key.asset_key == dg.AssetKey("evaluation_report")}
+    checks = {
+        key.name: graph.get(key).blocking
+        for key in graph.asset_check_keys
+        if key.asset_key == dg.AssetKey("evaluation_report")
+    }
     assert checks == dict.fromkeys(KINDS, True)
 
 
@@ -44,9 +48,13 @@ def test_a_snapshot_has_its_data_checks() -> None:
     assert {key.name for key in keys if key.asset_key == dg.AssetKey("dataset_snapshot")} == set(CHECKS)
 
 
-@pytest.mark.parametrize("selection", ['group:"halving"', '+key:"evaluation_report"', 'key:"*report*"', 'kind:"dvc" or kind:"plotly"'])
+@pytest.mark.parametrize(
+    "selection",
+    ['group:"halving"', '+key:"evaluation_report"', 'key:"*report*"', 'kind:"dvc" or kind:"plotly"'],
+)
 def test_string_selections_work_beside_dvc(selection: str) -> None:
-    # dvc's stable hydra and omegaconf bring antlr 4.9, whose parser raises TypeError: ord() on every one of these.
+    # dvc's stable hydra and omegaconf bring antlr 4.9, whose parser raises TypeError: ord() on every one of
+    # these.
     assert dg.AssetSelection.from_string(selection).resolve(defs.resolve_asset_graph())
 
 
@@ -59,17 +67,23 @@ def test_the_sensors_run_by_default_and_the_schedule_does_not() -> None:
 
 
 def test_scheduled_retraining_asks_for_a_run_that_the_sweep_job_accepts() -> None:
-    tick = scheduled_retraining.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, 3, tzinfo=UTC)))
+    tick = scheduled_retraining.evaluate_tick(
+        dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, 3, tzinfo=UTC))
+    )
     (request,) = tick.run_requests or []
     dg.validate_run_config(defs.resolve_job_def("sweep"), request.run_config)
     assert request.run_config == yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
 
 
 def test_each_feature_view_has_a_daily_schedule_that_is_off_and_materialises_the_day_before() -> None:
-    view, online = (defs.resolve_schedule_def(f"daily_{name}") for name in ("feature_view__clicks_v1", "online_features"))
+    view, online = (
+        defs.resolve_schedule_def(f"daily_{name}") for name in ("feature_view__clicks_v1", "online_features")
+    )
     assert (view.default_status, online.default_status) == (dg.DefaultScheduleStatus.STOPPED,) * 2
     assert (view.cron_schedule, online.cron_schedule) == ("0 6 * * *", "0 7 * * *")
-    tick = view.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 3, 3, 6, tzinfo=UTC)))
+    tick = view.evaluate_tick(
+        dg.build_schedule_context(scheduled_execution_time=datetime(2026, 3, 3, 6, tzinfo=UTC))
+    )
     assert [request.partition_key for request in tick.run_requests or []] == ["2026-03-02"]
 
 
@@ -92,12 +106,19 @@ def test_the_jobs_are_listed_by_dagsters_own_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_importing_the_definitions_does_not_import_what_only_trials_need() -> None:
     heavy = ["torch", "optuna", "sklearn", "scipy.stats", "pandas", "duckdb", "plotly", "dvc", "alembic"]
-    code = f"import sys, json, pipelines.definitions; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    code = (
+        f"import sys, json, pipelines.definitions; print(json.dumps([name for name in {heavy} if name in "
+        "sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
-def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_ROOT", str(tmp_path / "environment"))
 
     @dg.op
@@ -108,7 +129,12 @@ def test_steps_hand_on_what_they_give_in_the_store_of_the_runs_own_lab(tmp_path:
     def taken(planned: dict[str, int]) -> None:
         assert planned == {"slot": 3}
 
-    @dg.job(resource_defs={"backend": Backend(root=str(tmp_path / "definitions")).get_resource_definition(), "io_manager": step_outputs})
+    @dg.job(
+        resource_defs={
+            "backend": Backend(root=str(tmp_path / "definitions")).get_resource_definition(),
+            "io_manager": step_outputs,
+        }
+    )
     def both() -> None:
         taken(given())
 

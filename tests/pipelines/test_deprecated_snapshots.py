@@ -1,4 +1,6 @@
-"""A sweep on a deprecated snapshot is refused however it is launched, and launched where its run says that it may be."""
+"""A sweep on a deprecated snapshot is refused however it is launched, and launched where its run says that it
+may be.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -25,8 +27,11 @@ from tests.pipelines.shell import Shell
 
 Small = Callable[..., dict[str, Any]]
 _REASON = "labels of May are wrong"
-_REFUSED = f"is not accepted: it is deprecated: {_REASON}; `halving sweep --allow-deprecated`, or a run with the tag"
-_JOBS = [pytest.param("sweep", marks=pytest.mark.slow), "launch_sweep"]  # the first one trains, which takes processes
+_REFUSED = (
+    f"is not accepted: it is deprecated: {_REASON}; `halving sweep --allow-deprecated`, or a run with the tag"
+)
+# the first one trains, which takes processes
+_JOBS = [pytest.param("sweep", marks=pytest.mark.slow), "launch_sweep"]
 
 
 @pytest.fixture
@@ -43,9 +48,13 @@ def snapshot(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) ->
     return deprecate(backend.catalog, taken.digest, _REASON)
 
 
-def execute(instance: dg.DagsterInstance, job: str, spec: dict[str, Any], tags: dict[str, str] | None = None) -> tuple[bool, str]:
+def execute(
+    instance: dg.DagsterInstance, job: str, spec: dict[str, Any], tags: dict[str, str] | None = None
+) -> tuple[bool, str]:
     """Whether a job succeeded, and why its steps failed."""
-    done = defs.get_job_def(job).execute_in_process(run_config=spec, tags=tags, instance=instance, raise_on_error=False)
+    done = defs.get_job_def(job).execute_in_process(
+        run_config=spec, tags=tags, instance=instance, raise_on_error=False
+    )
     failures = [event.step_failure_data for event in done.all_events if event.is_step_failure]
     return done.success, "\n".join(str(failure.user_failure_data) for failure in failures)
 
@@ -56,7 +65,9 @@ def snapshots_of_sweeps(backend: Backend) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_command_refuses_a_deprecated_snapshot_and_takes_it_with_an_option(tmp_path: Path, small: Small) -> None:
+def test_the_command_refuses_a_deprecated_snapshot_and_takes_it_with_an_option(
+    tmp_path: Path, small: Small
+) -> None:
     shell = Shell(tmp_path)
     spec = shell.spec(small(max_trials=1))
     taken = take_snapshot(shell.backend.store, shell.backend.catalog, parse_spec(small()).dataset)
@@ -108,7 +119,13 @@ def test_an_unfinished_sweep_goes_on_though_its_snapshot_was_deprecated_meanwhil
 @pytest.mark.parametrize("tag", [ALLOW_DEPRECATED, REFRESH])
 @pytest.mark.parametrize("value", ["True", "yes", ""])
 def test_another_value_of_a_tag_is_one_error(
-    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch, job: str, tag: str, value: str
+    backend: Backend,
+    instance: dg.DagsterInstance,
+    small: Small,
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+    tag: str,
+    value: str,
 ) -> None:
     monkeypatch.setenv("HALVING_ROOT", backend.store.root)
     success, error = execute(instance, job, small(), {tag: value})
@@ -118,7 +135,11 @@ def test_another_value_of_a_tag_is_one_error(
 
 
 def test_scheduled_retraining_is_refused_on_a_deprecated_snapshot(
-    instance: dg.DagsterInstance, snapshot: Snapshot, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    instance: dg.DagsterInstance,
+    snapshot: Snapshot,
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schedules, "RETRAINED", tmp_path / "retrained.yaml")
     schedules.RETRAINED.write_text(yaml.safe_dump(small()))

@@ -1,4 +1,6 @@
-"""A sweep whose trials get more ranks the higher they climb, as a user runs it: to the report, the champion, its export and a rerun."""
+"""A sweep whose trials get more ranks the higher they climb, as a user runs it: to the report, the champion,
+its export and a rerun.
+"""
 
 import json
 from pathlib import Path
@@ -40,7 +42,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A small sweep: the first rung by one process, the last by two."""
     asha = {"sampler": "random", "min_budget": 1, "max_budget": 3, "reduction_factor": 3}
     resources = {"processes": {1: 1, 3: 2}, "cpus": 2}
-    return sweep(tmp_path_factory.mktemp("distributed"), strategy={"asha": asha}, max_trials=3, resources=resources)
+    return sweep(
+        tmp_path_factory.mktemp("distributed"), strategy={"asha": asha}, max_trials=3, resources=resources
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +64,18 @@ def test_the_winner_was_promoted_to_two_ranks_evaluated_from_its_sharded_checkpo
     swept: Shell, version: ModelVersionRow, winner: str
 ) -> None:
     run = read_run(swept.backend.store, NAME, winner)
-    assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [1, 2]
+    assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [
+        1,
+        2,
+    ]
     history = history_of(swept.backend.catalog, winner)
     assert [(result.epochs, result.attempt) for result in history.results] == [(1, 1), (3, 2)]
     assert (history.failures, history.preemptions) == (0, 0)
     checkpoints = RunRecords(swept.backend.store, NAME, winner).checkpoints()
-    assert [(saved.epoch, saved.sharded) for saved in (checkpoints[0], checkpoints[-1])] == [(1, False), (3, True)]
+    assert [(saved.epoch, saved.sharded) for saved in (checkpoints[0], checkpoints[-1])] == [
+        (1, False),
+        (3, True),
+    ]
     assert version.checkpoint == checkpoints[-1].digest
     (model,) = swept.data("models", "list")["models"]
     assert (model["model"], model["stage"]) == (NAME, "champion")
@@ -86,7 +96,9 @@ def test_the_champion_is_loaded_and_exported_with_the_weights_that_two_ranks_hav
     assert set(json.loads((tmp_path / "out" / "predictions.json").read_text())) <= set("0123456789")
 
 
-def test_a_rerun_of_the_winner_on_one_rank_has_its_numbers_and_says_that_the_ranks_differ(swept: Shell, winner: str) -> None:
+def test_a_rerun_of_the_winner_on_one_rank_has_its_numbers_and_says_that_the_ranks_differ(
+    swept: Shell, winner: str
+) -> None:
     status, out, err = swept.call("rerun", winner, "--json")
     assert status == 1
     verdict = json.loads(out)

@@ -43,8 +43,12 @@ def beat(home: Path, moment: float) -> None:
             instance.add_daemon_heartbeat(DaemonHeartbeat(moment, daemon, "one", []))
 
 
-def test_a_daemon_that_is_silent_is_an_error_where_sweeps_wait_for_it(backend: Backend, small_spec: Any, home: Path) -> None:
-    assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], "it has never run, and nobody needs it"
+def test_a_daemon_that_is_silent_is_an_error_where_sweeps_wait_for_it(
+    backend: Backend, small_spec: Any, home: Path
+) -> None:
+    assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], (
+        "it has never run, and nobody needs it"
+    )
     beat(home, time.time())
     assert [found.level for found in check_daemon(home, backend.catalog)] == [OK]
     later = time.time() + 3600
@@ -53,22 +57,41 @@ def test_a_daemon_that_is_silent_is_an_error_where_sweeps_wait_for_it(backend: B
     sweep = search(backend, small_spec(max_trials=1), lambda trial, params, epochs: {"score": 0.0})
     with backend.catalog.write() as session:
         row = session.get_one(SweepRow, sweep)
-        row.driver, row.status = "sensors", "searching"
+        row.driver = "sensors"
+        row.status = "searching"
     (found,) = check_daemon(home, backend.catalog, lambda: later)
-    assert (found.level, found.means, "dagster-daemon run" in found.mend) == (ERROR, "1 open sweeps stand still", True)
+    assert (found.level, found.means, "dagster-daemon run" in found.mend) == (
+        ERROR,
+        "1 open sweeps stand still",
+        True,
+    )
 
 
 def test_a_sensor_that_is_switched_off_is_named(backend: Backend, home: Path) -> None:
     beat(home, time.time())
-    origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "all").get_instigator_origin("start_trials")
-    optional = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "all").get_instigator_origin("nightly_backup")
+    origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "all").get_instigator_origin(
+        "start_trials"
+    )
+    optional = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "all").get_instigator_origin(
+        "nightly_backup"
+    )
     data = ScheduleInstigatorData("40 2 * * *")
     with DagsterInstance.from_config(str(home)) as instance:
-        instance.add_instigator_state(InstigatorState(optional, InstigatorType.SCHEDULE, InstigatorStatus.STOPPED, data))
-        assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], "a schedule that nobody needs"
-        instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED))
+        instance.add_instigator_state(
+            InstigatorState(optional, InstigatorType.SCHEDULE, InstigatorStatus.STOPPED, data)
+        )
+        assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], (
+            "a schedule that nobody needs"
+        )
+        instance.add_instigator_state(
+            InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED)
+        )
     _, found = check_daemon(home, backend.catalog)
-    assert (found.level, "start_trials" in found.what, "dagster sensor start start_trials" in found.mend) == (WARNING, True, True)
+    assert (found.level, "start_trials" in found.what, "dagster sensor start start_trials" in found.mend) == (
+        WARNING,
+        True,
+        True,
+    )
 
 
 def test_the_sensors_that_sweeps_need_are_those_of_the_application() -> None:
@@ -85,7 +108,17 @@ def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_d
     told = json.loads(capsys.readouterr().out)["findings"]
     assert [found["check"] for found in told] == [
         *("store", "clock", "disk", "permissions", "journals", "cold", "digests"),
-        *("catalog", "database", "db-clock", "files", "snapshots", "published", "index", "dagster", "cluster"),
+        *(
+            "catalog",
+            "database",
+            "db-clock",
+            "files",
+            "snapshots",
+            "published",
+            "index",
+            "dagster",
+            "cluster",
+        ),
     ]
     assert {found["level"] for found in told} <= {OK, WARNING}, told
     catalog = Path(backend.store.root, "catalog.db")
@@ -111,8 +144,11 @@ def look(shell: Shell, *options: str) -> Looked:
 
 
 @pytest.mark.slow
-def test_an_older_schema_is_a_warning_and_repair_brings_it_up_to_date_with_what_is_in_it(tmp_path: Path, any_catalog: str) -> None:
-    shell, head = Shell(tmp_path), newest_revision()
+def test_an_older_schema_is_a_warning_and_repair_brings_it_up_to_date_with_what_is_in_it(
+    tmp_path: Path, any_catalog: str
+) -> None:
+    shell = Shell(tmp_path)
+    head = newest_revision()
     shell.environment["HALVING_CATALOG"] = any_catalog
     with closing(Catalog(any_catalog)) as catalog:
         set_project(catalog, "vision", max_trials=3)
@@ -130,8 +166,11 @@ def test_an_older_schema_is_a_warning_and_repair_brings_it_up_to_date_with_what_
 
 
 @pytest.mark.slow
-def test_a_schema_of_a_later_version_is_an_error_that_repair_leaves_alone_and_no_command_goes_on(tmp_path: Path, any_catalog: str) -> None:
-    shell, head = Shell(tmp_path), newest_revision()
+def test_a_schema_of_a_later_version_is_an_error_that_repair_leaves_alone_and_no_command_goes_on(
+    tmp_path: Path, any_catalog: str
+) -> None:
+    shell = Shell(tmp_path)
+    head = newest_revision()
     shell.environment["HALVING_CATALOG"] = any_catalog
     with closing(Catalog(any_catalog)) as catalog:
         with catalog.write() as session:
@@ -142,7 +181,10 @@ def test_a_schema_of_a_later_version_is_an_error_that_repair_leaves_alone_and_no
             assert f"has the schema 9999, and this version of Halving knows those up to {head}" in looked.what
         status, out, err = shell.run("leaderboard")
         assert (status, out) == (1, "")
-        assert f"it has the schema 9999, and this version of Halving knows those up to {head}; install the version" in err
+        assert (
+            f"it has the schema 9999, and this version of Halving knows those up to {head}; install the "
+            "version"
+        ) in err
         assert "Traceback" not in err
         with catalog.write() as session:
             session.execute(text("UPDATE alembic_version SET version_num = :head"), {"head": head})

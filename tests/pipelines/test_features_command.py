@@ -55,10 +55,15 @@ def test_days_are_materialised_once_and_listed(command: Command, backend: Backen
 
 
 def test_without_days_all_that_the_source_has_are_materialised(command: Command) -> None:
-    assert f"clicks@1: {clicks.DAYS + 1} days, {clicks.DAYS + 1} of them new" in command("materialize", "clicks@1")[1]
+    assert (
+        f"clicks@1: {clicks.DAYS + 1} days, {clicks.DAYS + 1} of them new"
+        in command("materialize", "clicks@1")[1]
+    )
 
 
-def test_a_version_may_be_mended_until_a_day_of_it_is_made(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_may_be_mended_until_a_day_of_it_is_made(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
     text = (CHECKOUT / "features" / "clicks.yaml").read_text()
     for place, (text_now, status, told) in enumerate(
@@ -73,17 +78,24 @@ def test_a_version_may_be_mended_until_a_day_of_it_is_made(command: Command, tmp
         assert (place, done, told in out + err) == (place, status, True)
 
 
-def test_changed_code_is_refused_until_the_command_says_why_values_are_the_same(command: Command, backend: Backend) -> None:
+def test_changed_code_is_refused_until_the_command_says_why_values_are_the_same(
+    command: Command, backend: Backend
+) -> None:
     assert command("materialize", "clicks@1", *MARCH)[0] == 0
     with backend.catalog.write(exclusive=True) as session:
         session.get_one(FeatureViewRow, ("clicks", 1)).code = {"source.function": "0" * 64}
     for act in (("materialize", "clicks@1", *MARCH), ("push",)):
         status, _, err = command(*act)
-        assert (status, "the code that source.function stands on changed. Give version: 2" in " ".join(err.split())) == (1, True)
+        assert (
+            status,
+            "the code that source.function stands on changed. Give version: 2" in " ".join(err.split()),
+        ) == (1, True)
     assert command("materialize", "clicks@1", *MARCH, "--accept-same-values", "only faster")[0] == 0
     assert command("push")[0] == 0
     (listed,) = json.loads(command("list", "--json")[1])
-    assert [(entry["reason"], entry["changed"]) for entry in listed["accepted"]] == [("only faster", ["source.function"])]
+    assert [(entry["reason"], entry["changed"]) for entry in listed["accepted"]] == [
+        ("only faster", ["source.function"])
+    ]
     assert "clicks@1: the code of source.function changed by" in command("list")[1]
 
 
@@ -99,7 +111,12 @@ def test_a_view_whose_code_changed_keeps_no_other_from_being_pushed(
         session.get_one(FeatureViewRow, ("changed", 1)).code = {"transform": "0" * 64}
     status, out, _ = command("push", "--until", "2026-03-03T20:00", "--json")
     changed, clicks_ = json.loads(out)
-    assert (status, changed["view"], clicks_["view"], clicks_["entities"]) == (1, "changed@1", "clicks@1", clicks.USERS)
+    assert (status, changed["view"], clicks_["view"], clicks_["entities"]) == (
+        1,
+        "changed@1",
+        "clicks@1",
+        clicks.USERS,
+    )
     assert "the code that transform stands on changed" in changed["error"]
     status, out, _ = command("push")
     assert (status, "changed@1 was not pushed: " in out, "clicks@1: " in out) == (1, True, True)
@@ -139,7 +156,9 @@ def test_dagster_shows_what_the_commands_have_made_where_there_is_an_instance(
         assert days == {"2026-03-01", "2026-03-02", "2026-03-03"}
         assert event is not None
         assert event.asset_materialization is not None
-        assert str(event.asset_materialization.metadata["clicks@1"].value).startswith(f"{clicks.USERS} entities, ")
+        assert str(event.asset_materialization.metadata["clicks@1"].value).startswith(
+            f"{clicks.USERS} entities, "
+        )
 
 
 def test_a_dagster_that_cannot_be_written_changes_nothing_else(
@@ -154,11 +173,25 @@ def test_a_dagster_that_cannot_be_written_changes_nothing_else(
 
 def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
     command("materialize", "clicks@1", *MARCH)
-    assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS
-    found = json.loads(command("get", "clicks@1:ctr", "clicks@1:night", "--entity", "user_id=3", "--at", "2026-03-03T20:00", "--json")[1])
+    assert (
+        json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS
+    )
+    found = json.loads(
+        command(
+            "get",
+            "clicks@1:ctr",
+            "clicks@1:night",
+            "--entity",
+            "user_id=3",
+            "--at",
+            "2026-03-03T20:00",
+            "--json",
+        )[1]
+    )
     assert 0 <= found["ctr"] <= 1
     assert found["night"] is False
-    assert json.loads(command("get", "clicks@1:ctr", "--entity", "user_id=3", "--json")[1]) == {"ctr": None}  # two days are over
+    # two days are over
+    assert json.loads(command("get", "clicks@1:ctr", "--entity", "user_id=3", "--json")[1]) == {"ctr": None}
 
 
 def test_what_is_deleted_is_not_looked_up_nor_pushed_any_more(command: Command) -> None:
@@ -166,7 +199,9 @@ def test_what_is_deleted_is_not_looked_up_nor_pushed_any_more(command: Command) 
     command("push", "--until", "2026-03-03T20:00")
     status, out, _ = command("delete", "clicks@1", "user_id=3")
     assert status == 0
-    assert "clicks@1: the features of user_id=3 are deleted; what happened until now is not pushed again" in out
+    assert (
+        "clicks@1: the features of user_id=3 are deleted; what happened until now is not pushed again" in out
+    )
     assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["taken"] == 0
     look = ("get", "clicks@1:ctr", "--at", "2026-03-03T20:00", "--json", "--entity")
     assert json.loads(command(*look, "user_id=3")[1]) == {"ctr": None}
@@ -188,7 +223,10 @@ def test_a_spec_with_a_feature_that_does_not_exist_is_refused_before_anything_ru
 @pytest.mark.slow
 def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    assert shell.call("features", "materialize", "clicks@1", "--from", "2026-03-01", "--to", "2026-03-15")[0] == 0
+    assert (
+        shell.call("features", "materialize", "clicks@1", "--from", "2026-03-01", "--to", "2026-03-15")[0]
+        == 0
+    )
     status, out, err = shell.call("sweep", "sweeps/clicks.yaml")
     assert status == 0, out + err
     (model,) = shell.data("models", "list")["models"]
@@ -196,14 +234,20 @@ def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path
     assert model["metrics"]["accuracy"] > 0.66  # 0.64 of the visits end without an order
     (view,) = shell.data("features", "list")
     assert (view["sweeps"], view["models"]) == ([model["sweep"]], ["clicks 1.0.0"])
-    backend, now = shell.backend, "2026-03-15T00:00:00+00:00"
+    backend = shell.backend
+    now = "2026-03-15T00:00:00+00:00"
     manifest = manifest_of_winner(backend.store, load_report(backend.store, backend.catalog, model["sweep"]))
     assert manifest.features == model["features"]
     assert shell.data("features", "push", "--until", now)[0]["entities"] == clicks.USERS
-    snapshot = Dataset(backend.store, "ctr", model["snapshot"]).read(columns=["user_id", "visited_at", "ctr", "night"])
-    last = snapshot.sort_by("visited_at").slice(snapshot.num_rows - 1).to_pylist()[0]  # nothing more was known of this user until midnight
+    snapshot = Dataset(backend.store, "ctr", model["snapshot"]).read(
+        columns=["user_id", "visited_at", "ctr", "night"]
+    )
+    # nothing more was known of this user until midnight
+    last = snapshot.sort_by("visited_at").slice(snapshot.num_rows - 1).to_pylist()[0]
     with OnlineFeatures(online_address(backend.store), manifest.features) as online:
-        assert online.get(last, now=datetime.fromisoformat(now)) == {name: last[name] for name in ("ctr", "night")}
+        assert online.get(last, now=datetime.fromisoformat(now)) == {
+            name: last[name] for name in ("ctr", "night")
+        }
 
 
 @pytest.mark.parametrize(
@@ -211,13 +255,18 @@ def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path
     [
         (("materialize", "clicks@2"), "feature view 'clicks@2' is not accepted"),
         (("materialize", "clicks@1", "--to", "2026-03-03"), "--to needs --from"),
-        (("materialize", "clicks@1", "--from", "2026-03-03", "--to", "2026-03-01"), "it is before --from = 2026-03-03"),
+        (
+            ("materialize", "clicks@1", "--from", "2026-03-03", "--to", "2026-03-01"),
+            "it is before --from = 2026-03-03",
+        ),
         (("push",), "clicks@1 has not been materialised"),
         (("get", "clicks@1:ctr", "--entity", "user_id=3"), "online.db"),
         (("delete", "clicks@1", "user_id=3"), "online.db"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(command: Command, arguments: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_done_is_refused_with_the_reason(
+    command: Command, arguments: tuple[str, ...], told: str
+) -> None:
     status, _, err = command(*arguments)
     assert status == 1
     assert told in err

@@ -1,4 +1,6 @@
-"""The final training as people run it: in the one job, with the command, and what Dagster, the report and the registry have of it."""
+"""The final training as people run it: in the one job, with the command, and what Dagster, the report and the
+registry have of it.
+"""
 
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from tests.pipelines.shell import Shell
 
 
 @pytest.mark.slow
-def test_digits_are_trained_again_on_train_and_validation_and_the_median_seed_is_the_champion(tmp_path: Path) -> None:
+def test_digits_are_trained_again_on_train_and_validation_and_the_median_seed_is_the_champion(
+    tmp_path: Path,
+) -> None:
     shell = Shell(tmp_path)
     spec = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
     spec |= {
@@ -22,18 +26,28 @@ def test_digits_are_trained_again_on_train_and_validation_and_the_median_seed_is
     }
     status, out, err = shell.call("sweep", shell.spec(spec))
     assert status == 0, out + err
-    for said in ("Final training: 3 of 3 seeds complete", ", the median", "mean ± standard deviation: accuracy "):
+    for said in (
+        "Final training: 3 of 3 seeds complete",
+        ", the median",
+        "mean ± standard deviation: accuracy ",
+    ):
         assert said in out
 
     board = shell.data("leaderboard")
-    sweep, finals, scores = board["sweep"], board["final"], board["final_scores"]
+    sweep = board["sweep"]
+    finals = board["final"]
+    scores = board["final_scores"]
     assert [(trial["key"], trial["status"], trial["epochs"]) for trial in finals] == [
         (f"{sweep}.{number:04d}", "completed", 4) for number in (3, 4, 5)
     ]
     assert {standing["trial"] for standing in board["standings"]} == {0, 1, 2}
     (model,) = shell.data("models", "list")["models"]
     median = next(trial for trial in finals if trial["key"] == model["run"])
-    assert (model["stage"], model["checkpoint"], model["run"]) == ("champion", median["checkpoint"], scores["promotable"])
+    assert (model["stage"], model["checkpoint"], model["run"]) == (
+        "champion",
+        median["checkpoint"],
+        scores["promotable"],
+    )
     accuracies = sorted(seed["metrics"]["accuracy"] for seed in scores["seeds"])
     assert model["metrics"]["accuracy"] == accuracies[1]
     assert scores["mean"]["accuracy"] == pytest.approx(sum(accuracies) / 3)
@@ -45,7 +59,9 @@ def test_digits_are_trained_again_on_train_and_validation_and_the_median_seed_is
     assert len({record["seed"] for record in records}) == 3
     assert len({trial["checkpoint"] for trial in finals}) == 3
     with dg.DagsterInstance.from_config(shell.environment["DAGSTER_HOME"]) as instance:
-        assert {f"{sweep}.{number:04d}" for number in range(6)} == set(instance.get_dynamic_partitions("trials"))
+        assert {f"{sweep}.{number:04d}" for number in range(6)} == set(
+            instance.get_dynamic_partitions("trials")
+        )
         logged = instance.fetch_materializations(dg.AssetKey("trial"), limit=100).records
         of_finals = {
             str(record.partition_key): record.asset_materialization.metadata

@@ -1,4 +1,6 @@
-"""What the API asked for while no process of Dagster was there: the sensor makes each intent one run, and says what became of it."""
+"""What the API asked for while no process of Dagster was there: the sensor makes each intent one run, and
+says what became of it.
+"""
 
 import re
 from argparse import Namespace
@@ -43,16 +45,26 @@ def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInst
         return list(sensor.evaluate_tick(context).run_requests or [])
 
 
-def asked(backend: Backend, spec: SweepSpec, driver: intents.Driver = "sensors", projects: Collection[str] | None = None) -> IntentRow:
+def asked(
+    backend: Backend,
+    spec: SweepSpec,
+    driver: intents.Driver = "sensors",
+    projects: Collection[str] | None = None,
+) -> IntentRow:
     with backend.catalog.write() as session:
         return intents.add(session, spec, kind="study", driver=driver, actor="ada", projects=projects)
 
 
-def carry_out(backend: Backend, instance: dg.DagsterInstance, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
+def carry_out(
+    backend: Backend, instance: dg.DagsterInstance, request: dg.RunRequest
+) -> dg.ExecuteInProcessResult:
     """Execute a request's run, as Dagster's daemon would have it launched."""
     tags = {**request.tags, "dagster/run_key": str(request.run_key)}
-    job, resources = defs.get_job_def("launch_sweep"), {"backend": backend}
-    return job.execute_in_process(run_config=request.run_config, instance=instance, tags=tags, resources=resources, raise_on_error=False)
+    job = defs.get_job_def("launch_sweep")
+    resources = {"backend": backend}
+    return job.execute_in_process(
+        run_config=request.run_config, instance=instance, tags=tags, resources=resources, raise_on_error=False
+    )
 
 
 def status(backend: Backend, intent: IntentRow) -> tuple[str, str | None]:
@@ -75,22 +87,38 @@ def test_an_intent_is_asked_for_until_it_has_a_run_and_becomes_the_sweep_that_it
     assert [sweep.id for sweep in sweeps(backend)] == [intent.sweep]
     assert status(backend, intent) == ("done", None)
     assert tick(launch_requested, backend, instance) == []
-    assert f"{intent.sweep}.0000/r0/a1" in [request.run_key for request in tick(start_trials, backend, instance)]
+    assert f"{intent.sweep}.0000/r0/a1" in [
+        request.run_key for request in tick(start_trials, backend, instance)
+    ]
 
 
 def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_the_command(
-    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
+    instance: dg.DagsterInstance,
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     given = small(resources={"gpus": 1}, max_trials=2)
     with backend.catalog.write() as session:
-        session.add(ProjectRow(name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
-    said = "resources.gpus = 1 is not accepted: project small has 0 of its 0 GPU-hours left this month; they are renewed on "
+        session.add(
+            ProjectRow(
+                name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()
+            )
+        )
+    said = (
+        "resources.gpus = 1 is not accepted: project small has 0 of its 0 GPU-hours left this month; they "
+        "are renewed on "
+    )
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(given))
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        _sweep(Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False, refresh=False))
+        _sweep(
+            Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False, refresh=False)
+        )
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(given).dataset)
-    other = open_sweep(backend.catalog, parse_spec(given), snapshot.digest, driver="sensors", commit=None)  # an intent opens its own
+    # an intent opens its own
+    other = open_sweep(backend.catalog, parse_spec(given), snapshot.digest, driver="sensors", commit=None)
     intent = asked(backend, parse_spec(given))
     (request,) = tick(launch_requested, backend, instance)
     refused = carry_out(backend, instance, request)  # the job that a launchpad launches, too
@@ -107,7 +135,11 @@ def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver
     monkeypatch.setenv("HALVING_ROOT", backend.store.root)
     spec = small(resources={"gpus": 1}, max_trials=2)
     with backend.catalog.write() as session:
-        session.add(ProjectRow(name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
+        session.add(
+            ProjectRow(
+                name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()
+            )
+        )
         session.add(snapshot_row("sha256:before"))
 
     def launched() -> tuple[bool, str]:
@@ -124,7 +156,9 @@ def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver
     of_command = open_sweep(backend.catalog, parse_spec(spec), "sha256:before", driver="job", commit=None).id
     success, error = launched()
     assert (success, refused in error, snapshots()) == (False, True, 1), "refused before anything is stored"
-    on_other = open_sweep(backend.catalog, parse_spec(spec), "sha256:before", driver="sensors", commit=None).id
+    on_other = open_sweep(
+        backend.catalog, parse_spec(spec), "sha256:before", driver="sensors", commit=None
+    ).id
     success, error = launched()
     assert (success, refused in error) == (False, True)
     digest = take_snapshot(backend.store, backend.catalog, parse_spec(spec).dataset).digest
@@ -135,7 +169,9 @@ def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver
     assert {sweep.id for sweep in sweeps(backend)} == {of_command, on_other, unfinished}
 
 
-def test_a_run_that_is_carried_out_twice_opens_one_sweep(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+def test_a_run_that_is_carried_out_twice_opens_one_sweep(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
     asked(backend, parse_spec(small()))
     (request,) = tick(launch_requested, backend, instance)
     assert carry_out(backend, instance, request).success
@@ -148,11 +184,17 @@ def test_a_sweep_learns_from_the_projects_that_whoever_asked_for_it_may_see(
 ) -> None:
     earlier = {}
     for name in ("mine", "other"):
-        earlier[name] = search(backend, parse_spec(small(name=name, max_trials=1)), lambda trial, params, epochs: {"score": params["x"]})
+        earlier[name] = search(
+            backend,
+            parse_spec(small(name=name, max_trials=1)),
+            lambda trial, params, epochs: {"score": params["x"]},
+        )
         backend.catalog.end_sweep(earlier[name], "finished")
     learns = {"name": "mine", "warm_start": "auto", "strategy": {"tpe": {"budget": 3}}}
     limited = asked(backend, parse_spec(small(**learns)), projects=["mine"])
-    named = asked(backend, parse_spec(small(**learns | {"warm_start": [earlier["other"]]})), projects=["mine"])
+    named = asked(
+        backend, parse_spec(small(**learns | {"warm_start": [earlier["other"]]})), projects=["mine"]
+    )
     for request in tick(launch_requested, backend, instance):
         carry_out(backend, instance, request)
     assert {sweep.id: sweep.warm_start for sweep in sweeps(backend)}[limited.sweep] == [earlier["mine"]]
@@ -161,7 +203,9 @@ def test_a_sweep_learns_from_the_projects_that_whoever_asked_for_it_may_see(
     assert (became, f"no sweep '{earlier['other']}' in the catalog" in str(error)) == ("failed", True)
 
 
-def test_two_intents_of_one_spec_become_two_sweeps(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+def test_two_intents_of_one_spec_become_two_sweeps(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
     for _ in range(2):
         asked(backend, parse_spec(small()))
     for request in tick(launch_requested, backend, instance):
@@ -169,7 +213,9 @@ def test_two_intents_of_one_spec_become_two_sweeps(backend: Backend, instance: d
     assert len(sweeps(backend)) == 2
 
 
-def test_why_a_run_failed_is_said_of_its_intent(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+def test_why_a_run_failed_is_said_of_its_intent(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
     dataset = {"name": "points", "source": "tests.trainables:data_raising", "target": "label"}
     intent = asked(backend, parse_spec(small(dataset=dataset)))
     (request,) = tick(launch_requested, backend, instance)
@@ -183,9 +229,14 @@ def test_why_a_run_failed_is_said_of_its_intent(backend: Backend, instance: dg.D
 def test_a_canceled_run_fails_its_intent_and_one_that_goes_on_is_waited_for(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    canceled, queued = asked(backend, parse_spec(small())), asked(backend, parse_spec(small(seed=1)))
+    canceled = asked(backend, parse_spec(small()))
+    queued = asked(backend, parse_spec(small(seed=1)))
     for intent, now in ((canceled, dg.DagsterRunStatus.CANCELED), (queued, dg.DagsterRunStatus.STARTED)):
-        instance.add_run(dg.DagsterRun(job_name="launch_sweep", tags={"dagster/run_key": f"intent/{intent.id}"}, status=now))
+        instance.add_run(
+            dg.DagsterRun(
+                job_name="launch_sweep", tags={"dagster/run_key": f"intent/{intent.id}"}, status=now
+            )
+        )
     assert tick(launch_requested, backend, instance) == []
     assert (status(backend, canceled)[0], status(backend, queued)) == ("failed", ("launched", None))
 
@@ -194,9 +245,14 @@ def test_a_run_whose_sweep_was_opened_before_it_was_killed_has_done_its_work(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
     spec = parse_spec(small())
-    intent, snapshot = asked(backend, spec), take_snapshot(backend.store, backend.catalog, spec.dataset)
+    intent = asked(backend, spec)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None, sweep=intent.sweep)
-    killed = dg.DagsterRun(job_name="launch_sweep", tags={"dagster/run_key": f"intent/{intent.id}"}, status=dg.DagsterRunStatus.FAILURE)
+    killed = dg.DagsterRun(
+        job_name="launch_sweep",
+        tags={"dagster/run_key": f"intent/{intent.id}"},
+        status=dg.DagsterRunStatus.FAILURE,
+    )
     instance.add_run(killed)
     assert tick(launch_requested, backend, instance) == []
     assert status(backend, intent) == ("done", None)
@@ -205,7 +261,8 @@ def test_a_run_whose_sweep_was_opened_before_it_was_killed_has_done_its_work(
 def test_an_intent_that_dagster_would_not_take_does_not_stop_the_others(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    wrong, right = asked(backend, parse_spec(small())), asked(backend, parse_spec(small(seed=1)))
+    wrong = asked(backend, parse_spec(small()))
+    right = asked(backend, parse_spec(small(seed=1)))
     with backend.catalog.write() as session:
         row = session.get_one(IntentRow, wrong.id)
         row.payload = {**row.payload, "spec": {**row.payload["spec"], "resources": {"cpus": 4000}}}
@@ -250,10 +307,14 @@ def test_a_study_that_external_loops_drive_is_opened_and_then_left_to_them(
     (sweep,) = sweeps(backend)
     assert (sweep.driver, tick(start_trials, backend, instance)) == ("api", [])
     backend.catalog.end_sweep(sweep.id, "evaluating")
-    assert [one.partition_key for one in tick(finish_sweeps, backend, instance)] == [sweep.id], "it has a predictor"
+    assert [one.partition_key for one in tick(finish_sweeps, backend, instance)] == [sweep.id], (
+        "it has a predictor"
+    )
 
 
-def test_a_stopped_study_whose_loops_are_gone_is_ended_by_a_tick(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+def test_a_stopped_study_whose_loops_are_gone_is_ended_by_a_tick(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
     spec = parse_spec(small())
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     row = open_sweep(backend.catalog, spec, snapshot.digest, driver="api", commit=None)
@@ -299,13 +360,17 @@ def test_a_study_without_a_trainable_is_opened_for_its_loops_and_for_nobody_else
     assert carry_out(backend, instance, request).success
     assert status(backend, intent) == ("done", None)
     job = defs.get_job_def("launch_sweep")
-    by_hand = job.execute_in_process(run_config=given, instance=instance, resources={"backend": backend}, raise_on_error=False)
+    by_hand = job.execute_in_process(
+        run_config=given, instance=instance, resources={"backend": backend}, raise_on_error=False
+    )
     (failure,) = (event for event in by_hand.all_events if event.is_step_failure)
     assert "trainable is missing" in str(failure.step_failure_data.user_failure_data)
     assert len(sweeps(backend)) == 1
 
 
-def test_a_sweep_without_a_predictor_is_not_concluded(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
+def test_a_sweep_without_a_predictor_is_not_concluded(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
     given = small(max_trials=1)
     del given["predictor"]
     spec = parse_spec(given)
@@ -318,7 +383,11 @@ def test_a_sweep_without_a_predictor_is_not_concluded(backend: Backend, instance
 
 
 def test_an_intent_that_got_past_the_server_reads_nothing_that_is_not_listed_here(
-    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
+    instance: dg.DagsterInstance,
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     secret = tmp_path / "beside" / "secret.csv"
     secret.parent.mkdir()
@@ -333,7 +402,9 @@ def test_an_intent_that_got_past_the_server_reads_nothing_that_is_not_listed_her
         {"sql": "SELECT *, 1 AS label FROM read_blob('/pro' || 'c/self/environ')"},
         "os:getcwd",
     ):
-        intent = asked(backend, parse_spec(small(dataset={"name": "small", "source": source, "target": "label"})))
+        intent = asked(
+            backend, parse_spec(small(dataset={"name": "small", "source": source, "target": "label"}))
+        )
         (request,) = tick(launch_requested, backend, instance)
         assert not carry_out(backend, instance, request).success
         assert tick(launch_requested, backend, instance) == []

@@ -30,16 +30,26 @@ def planning() -> None:
 
 
 def config_of(spec: dict[str, Any]) -> dict[str, Any]:
-    return {"ops": {"take_snapshot": {"config": {"spec": parse_spec(spec).model_dump(mode="json", by_alias=True, exclude_none=True)}}}}
+    return {
+        "ops": {
+            "take_snapshot": {
+                "config": {"spec": parse_spec(spec).model_dump(mode="json", by_alias=True, exclude_none=True)}
+            }
+        }
+    }
 
 
 def slots(backend: Backend, spec: dict[str, Any]) -> int:
     with dg.DagsterInstance.ephemeral() as instance:
-        done = planning.execute_in_process(run_config=config_of(spec), resources={"backend": backend}, instance=instance)
+        done = planning.execute_in_process(
+            run_config=config_of(spec), resources={"backend": backend}, instance=instance
+        )
         return len(done.output_for_node("plan_sweep"))
 
 
-def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_no_more_slots_than_trials(
+    backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: 16)
     spec = small(max_trials=4, concurrency=16)
     assert slots(backend, spec) == 4
@@ -49,8 +59,11 @@ def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, mon
     assert slots(backend, spec) == 6, "the sweep goes on, with what it was extended by"
 
 
-def test_a_tag_of_a_run_says_that_its_source_is_read_again(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, options = jobs.snapshot_for, list[dict[str, bool]]()
+def test_a_tag_of_a_run_says_that_its_source_is_read_again(
+    backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = jobs.snapshot_for
+    options = list[dict[str, bool]]()
 
     def noted(*arguments: Any, **more: bool) -> Snapshot:
         options.append(more)
@@ -61,7 +74,9 @@ def test_a_tag_of_a_run_says_that_its_source_is_read_again(backend: Backend, sma
     with dg.DagsterInstance.ephemeral() as instance:
         for tags in ({}, {jobs.REFRESH: "true"}):
             config = config_of(small(max_trials=1))
-            assert planning.execute_in_process(run_config=config, tags=tags, resources={"backend": backend}, instance=instance).success
+            assert planning.execute_in_process(
+                run_config=config, tags=tags, resources={"backend": backend}, instance=instance
+            ).success
     assert [option["refresh"] for option in options] == [False, True]
 
 
@@ -78,21 +93,39 @@ def test_a_specs_fields_are_checked_against_each_other_once_in_a_whole_sweep(
     monkeypatch.setattr("resources.sweep_spec.parsing.contradictions", counted)
     monkeypatch.setenv("HALVING_ROOT", backend.store.root)
     with dg.DagsterInstance.ephemeral() as instance:
-        assert defs.get_job_def("sweep").execute_in_process(run_config=small(max_trials=3), instance=instance).success
+        assert (
+            defs.get_job_def("sweep")
+            .execute_in_process(run_config=small(max_trials=3), instance=instance)
+            .success
+        )
     assert len(checked) == 1
 
 
-@pytest.mark.parametrize("step", [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures])
-def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_unavailable(step: dg.OpDefinition) -> None:
+@pytest.mark.parametrize(
+    "step",
+    [jobs.take_snapshot, jobs.plan_sweep, jobs.evaluate_winner, jobs.promote_checkpoint, jobs.count_failures],
+)
+def test_a_step_that_may_be_done_again_waits_for_some_minutes_for_what_is_unavailable(
+    step: dg.OpDefinition,
+) -> None:
     assert step.retry_policy
-    delays = [step.retry_policy.calculate_delay(attempt) for attempt in range(1, step.retry_policy.max_retries + 1)]
+    delays = [
+        step.retry_policy.calculate_delay(attempt) for attempt in range(1, step.retry_policy.max_retries + 1)
+    ]
     assert 120 < sum(delays) < 600
 
 
 @pytest.mark.parametrize(
-    ("error", "again"), [(StoreUnavailable("no answer"), True), (StoreError("access denied"), False), (InvalidInput("it is wrong"), False)]
+    ("error", "again"),
+    [
+        (StoreUnavailable("no answer"), True),
+        (StoreError("access denied"), False),
+        (InvalidInput("it is wrong"), False),
+    ],
 )
-def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_unavailable(error: HalvingError, again: bool) -> None:
+def test_an_expected_end_of_a_step_is_tried_again_only_where_the_store_was_unavailable(
+    error: HalvingError, again: bool
+) -> None:
     with pytest.raises(dg.Failure) as raised, expected_failures():
         raise error
     assert raised.value.allow_retries is again
@@ -121,35 +154,61 @@ def leaking() -> pa.Table:
     return pa.concat_tables([table, table.slice(3, 1).set_column(1, "part", pa.array(["test"]))])
 
 
-def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_rows(backend: Backend, small: Small) -> None:
-    dataset = {"name": "points", "source": "tests.pipelines.test_jobs:leaking", "target": "label", "split_column": "part"}
+def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_rows(
+    backend: Backend, small: Small
+) -> None:
+    dataset = {
+        "name": "points",
+        "source": "tests.pipelines.test_jobs:leaking",
+        "target": "label",
+        "split_column": "part",
+    }
     with dg.DagsterInstance.ephemeral() as instance:
         given = config_of(small(dataset=dataset))
-        done = planning.execute_in_process(run_config=given, resources={"backend": backend}, instance=instance, raise_on_error=False)
+        done = planning.execute_in_process(
+            run_config=given, resources={"backend": backend}, instance=instance, raise_on_error=False
+        )
         (failure,) = [event for event in done.all_events if event.event_type_value == "STEP_FAILURE"]
         reason = failure.event_specific_data.error_display_string  # type: ignore[union-attr]
-        assert "failed its data checks, so nothing is trained on it:\n  - leaked_rows: 1 rows are in two splits or more" in reason
-        found = [event.asset_check_evaluation_data for event in done.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"]
+        assert (
+            "failed its data checks, so nothing is trained on it:\n  - leaked_rows: 1 rows are in two "
+            "splits or more"
+        ) in reason
+        found = [
+            event.asset_check_evaluation_data
+            for event in done.all_events
+            if event.event_type_value == "ASSET_CHECK_EVALUATION"
+        ]
         checks = {one.check_name: one for one in found}
     assert not checks["leaked_rows"].passed
     assert checks["duplicates"].passed
-    assert [dict(record.data)["split"] for record in checks["leaked_rows"].metadata["rows"].records] == ["test", "train"]
+    assert [dict(record.data)["split"] for record in checks["leaked_rows"].metadata["rows"].records] == [
+        "test",
+        "train",
+    ]
     with backend.catalog.read() as session:
         assert list(session.scalars(select(SweepRow.id))) == []
     (taken,) = list_snapshots(backend.catalog)
     named = config_of(small(dataset=dataset, snapshot=taken.digest))
     with dg.DagsterInstance.ephemeral() as instance:
-        again = planning.execute_in_process(run_config=named, resources={"backend": backend}, instance=instance, raise_on_error=False)
+        again = planning.execute_in_process(
+            run_config=named, resources={"backend": backend}, instance=instance, raise_on_error=False
+        )
     assert not again.success, "also where the snapshot is named, though it is there"
     assert slots(backend, small(dataset={**dataset, "checks": {"leaked_rows": "warn"}})) > 0
 
 
-def test_a_column_that_leaves_its_range_ends_the_sweep_before_its_first_trial_unless_it_only_warns(backend: Backend, small: Small) -> None:
+def test_a_column_that_leaves_its_range_ends_the_sweep_before_its_first_trial_unless_it_only_warns(
+    backend: Backend, small: Small
+) -> None:
     dataset = {"name": "points", "source": "tests.trainables:data", "target": "label"}
     ranges = {"x": {"max": 0}}
     with pytest.raises(dg.Failure, match=r"ranges: x goes from .* and may from anything to 0"):
         slots(backend, small(dataset={**dataset, "checks": {"ranges": ranges}}))
-    assert slots(backend, small(dataset={**dataset, "checks": {"ranges": ranges, "ranges_severity": "warn"}})) > 0
+    assert (
+        slots(backend, small(dataset={**dataset, "checks": {"ranges": ranges, "ranges_severity": "warn"}}))
+        > 0
+    )
 
 
 def test_the_newest_snapshot_is_checked_again_from_dagsters_page(backend: Backend, small: Small) -> None:

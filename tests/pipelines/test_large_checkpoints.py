@@ -14,7 +14,9 @@ from tests.pipelines.shell import Shell
 
 
 @pytest.mark.slow
-def test_a_winner_of_sharded_checkpoints_is_judged_promoted_exported_loaded_and_trained_again(tmp_path: Path) -> None:
+def test_a_winner_of_sharded_checkpoints_is_judged_promoted_exported_loaded_and_trained_again(
+    tmp_path: Path,
+) -> None:
     shell = Shell(tmp_path)
     spec: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
     spec |= {"trainable": "tests.large_trial:train", "max_trials": 4}

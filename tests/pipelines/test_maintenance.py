@@ -42,7 +42,9 @@ def swept(backend: Backend) -> Backend:
             )
         )
         session.flush()
-        session.add_all([TrialRow(sweep="small-1", number=number, params={}, status="completed") for number in range(2)])
+        session.add_all(
+            [TrialRow(sweep="small-1", number=number, params={}, status="completed") for number in range(2)]
+        )
     for run, project in [*((run, "small") for run in RUNS), ("by-hand", "other")]:
         records = RunRecords(backend.store, project, run)
         records.start({}, {}, None, {"started": now(), "provenance": {}})
@@ -82,9 +84,14 @@ def test_compaction_and_retention_by_their_jobs(swept: Backend, monkeypatch: pyt
     assert "points.fulll = {'days': 3} is not accepted: there is no such field, did you mean 'full'?" in said
 
 
-def test_a_backup_by_its_job_says_what_was_copied_and_what_went(swept: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_by_its_job_says_what_was_copied_and_what_went(
+    swept: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = str(execute("backup", swept, "make_backup").get_step_failure_events()[0].event_specific_data)
-    assert "place = null is not accepted: give a folder or s3://bucket/prefix, here or by HALVING_BACKUP" in refused
+    assert (
+        "place = null is not accepted: give a folder or s3://bucket/prefix, here or by HALVING_BACKUP"
+        in refused
+    )
     place = Store(f"{swept.store.root}-backups")
     monkeypatch.setenv("HALVING_BACKUP", place.root)
     assert execute("backup", swept, "make_backup").success
@@ -92,14 +99,27 @@ def test_a_backup_by_its_job_says_what_was_copied_and_what_went(swept: Backend, 
     (backup,) = backups_of(place)
     (event,) = [event for event in done.all_node_events if event.is_successful_output]
     told = {name: value.value for name, value in event.step_output_data.metadata.items()}
-    assert (told["backup"], told["place"], told["copied"], told["deleted_backups"]) == (backup, place.root, 0, 1)
+    assert (told["backup"], told["place"], told["copied"], told["deleted_backups"]) == (
+        backup,
+        place.root,
+        0,
+        1,
+    )
 
 
 def test_a_backup_by_its_job_that_lacks_what_the_catalog_names_fails_and_says_so(swept: Backend) -> None:
     place = Store(f"{swept.store.root}-backups")
     assert execute("backup", swept, "make_backup", place=place.root, keep=1).success
     with swept.catalog.write() as session:
-        add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, checkpoint=f"sha256:{'0' * 64}")
+        add_version(
+            session,
+            model="small",
+            version="1.0.0",
+            stage="champion",
+            updated=0,
+            number=1,
+            checkpoint=f"sha256:{'0' * 64}",
+        )
     done = execute("backup", swept, "make_backup", place=place.root, keep=1)
     said = str(done.get_step_failure_events()[0].event_specific_data)
     assert "lacks 1 contents that the catalog names" in said
@@ -110,6 +130,8 @@ def test_a_backup_by_its_job_that_lacks_what_the_catalog_names_fails_and_says_so
 @pytest.mark.parametrize("schedule", [hourly_compaction, nightly_retention, nightly_backup])
 def test_the_schedules_are_off_and_ask_for_everything(schedule: dg.ScheduleDefinition) -> None:
     assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
-    tick = schedule.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)))
+    tick = schedule.evaluate_tick(
+        dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC))
+    )
     (request,) = tick.run_requests or []
     dg.validate_run_config(defs.resolve_job_def(schedule.job_name), request.run_config)

@@ -24,12 +24,20 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     shell = Shell(tmp_path)
     backend = shell.backend
     approval = {"approval": {"required": True, "by": ["ann", "bob"]}}
-    about = {"name": "digits", "spec_digest": "d", "snapshot": "sha256:s0", "driver": "job", "status": "evaluating"}
+    about = {
+        "name": "digits",
+        "spec_digest": "d",
+        "snapshot": "sha256:s0",
+        "driver": "job",
+        "status": "evaluating",
+    }
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s0"))
         session.flush()
         for number, spec in enumerate([{}, approval]):
-            session.add(SweepRow(id=f"digits-{number}", ordinal=number, spec=spec, created_at=utcnow(), **about))
+            session.add(
+                SweepRow(id=f"digits-{number}", ordinal=number, spec=spec, created_at=utcnow(), **about)
+            )
     digest = backend.store.put_blob(b"weights")
     for sweep, against in (("digits-0", None), ("digits-1", "1.0.0")):
         new = winner(sweep, checkpoint=digest, report=backend.store.put_blob(b"{}"), gates=[])
@@ -48,9 +56,13 @@ def test_people_approve_promote_and_roll_back_and_the_story_tells_it(two: Shell)
     assert resolve("digits@champion", two.backend.store.root).version == "1.0.1"
     assert two.data("rollback", "digits", "--note", "worse")["version"] == "1.0.0"
     assert resolve("digits@champion", two.backend.store.root).version == "1.0.0"
-    assert two.fails("promote", "digits", "1.0.1", "--force").startswith("halving promote: a promotion is not forced without a note")
+    assert two.fails("promote", "digits", "1.0.1", "--force").startswith(
+        "halving promote: a promotion is not forced without a note"
+    )
     events = two.data("models", "show", "digits")["events"]
-    assert [(event["actor"], event["told"], event["note"]) for event in events if event["actor"] == "ann"] == [
+    assert [
+        (event["actor"], event["told"], event["note"]) for event in events if event["actor"] == "ann"
+    ] == [
         ("ann", "1.0.1 rejected", "too slow"),
         ("ann", "1.0.1 approved", "fast now"),
         ("ann", "1.0.0 replaced: champion → archived", "by 1.0.1"),
@@ -67,13 +79,21 @@ def test_models_are_described_tagged_named_and_found(two: Shell) -> None:
     assert resolve("digits@candidate", two.backend.store.root).tags == {"team": "vision"}
     assert [found["version"] for found in two.data("models", "search", "vision")["models"]] == ["1.0.1"]
     story = two.data("models", "show", "digits")
-    assert (story["description"], story["aliases"]) == ("reads digits", {"candidate": "1.0.1", "champion": "1.0.0"})
+    assert (story["description"], story["aliases"]) == (
+        "reads digits",
+        {"candidate": "1.0.1", "champion": "1.0.0"},
+    )
     two.data("models", "tag", "digits@1.0.1", "team=")
     two.data("models", "alias", "digits", "candidate")
     assert two.data("models", "search", "vision")["models"] == []
-    assert "halving promote digits 1.0.1 makes a version the champion" in two.fails("models", "alias", "digits", "champion", "1.0.1")
+    assert "halving promote digits 1.0.1 makes a version the champion" in two.fails(
+        "models", "alias", "digits", "champion", "1.0.1"
+    )
     assert "give NAME=VALUE" in two.fails("models", "tag", "digits", "vision")
-    assert [version["version"] for version in two.data("models", "list", "digits")["models"]] == ["1.0.0", "1.0.1"]
+    assert [version["version"] for version in two.data("models", "list", "digits")["models"]] == [
+        "1.0.0",
+        "1.0.1",
+    ]
     assert "no version of a model 'letters'" in two.fails("models", "list", "letters")
 
 
@@ -84,7 +104,9 @@ def test_an_approval_says_what_is_still_missing_and_a_model_may_have_an_at_sign(
         create_model(session, "a@b", actor="ann")
     notes: list[str] = []
     first = by_hand.approve(backend, "digits", "1.0.1", notes.append, actor="ann", note="fine")
-    assert first.missing == ["it waits for the approval of 2, and ann approved so far: halving approve digits 1.0.1 --note WHY"]
+    assert first.missing == [
+        "it waits for the approval of 2, and ann approved so far: halving approve digits 1.0.1 --note WHY"
+    ]
     second = by_hand.approve(backend, "digits", "1.0.1", notes.append, actor="bob", note="fine")
     assert (second.row.stage, second.missing, second.event and second.event.actor) == ("staging", [], "bob")
     assert two.data("models", "describe", "a@b", "an odd name")["model"] == "a@b"
@@ -101,7 +123,9 @@ def test_what_people_wrote_is_shown_as_it_is_and_is_no_markup(two: Shell) -> Non
         assert written in out
 
 
-def test_a_rollback_does_not_wait_for_the_store_with_the_change(two: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollback_does_not_wait_for_the_store_with_the_change(
+    two: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     two.data("promote", "digits", "1.0.1", "--force", "--note", "now")
     seen = set[str]()
 

@@ -24,7 +24,9 @@ Small = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.instance_for_test(overrides={"run_launcher": {"module": "dagster._core.test_utils", "class": "MockedRunLauncher"}}) as one:
+    with dg.instance_for_test(
+        overrides={"run_launcher": {"module": "dagster._core.test_utils", "class": "MockedRunLauncher"}}
+    ) as one:
         yield one
 
 
@@ -41,10 +43,17 @@ def job(name: str, of: str, **status: Any) -> SimpleNamespace:
     return SimpleNamespace(metadata=SimpleNamespace(name=name, labels={"dagster/run-id": of}), status=stands)
 
 
-def test_the_steps_of_a_canceled_run_are_ended_and_no_others(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_of_a_canceled_run_are_ended_and_no_others(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     going_on = run(instance, dg.DagsterRunStatus.STARTED, job_name="sweep")
     over = run(instance, dg.DagsterRunStatus.CANCELED, job_name="sweep")
-    jobs = [job("alive", going_on), job("orphan", over), job("failed", over, failed=1), job("of-another-dagster", "unknown")]
+    jobs = [
+        job("alive", going_on),
+        job("orphan", over),
+        job("failed", over, failed=1),
+        job("of-another-dagster", "unknown"),
+    ]
     deleted: list[str] = []
     monkeypatch.setattr(orphans, "find_jobs", lambda labels: jobs)
     monkeypatch.setattr(orphans, "delete_job", deleted.append)
@@ -60,7 +69,9 @@ def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_frees_its_slot(
 ) -> None:
     spec = parse_spec(small(max_trials=4))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
+    )
     runs = {}
     for number in (0, 1):
         assignment = scheduler.next_work(worker=None)
@@ -70,11 +81,15 @@ def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_frees_its_slot(
         runs[number] = run(instance, dg.DagsterRunStatus.STARTED, job_name="run_trial", tags=tags)
     scheduler.preempted(given, "its node is lost", 1.0)
     canceled: list[str] = []
-    monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id))
+    monkeypatch.setattr(
+        type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id)
+    )
     context = dg.build_sensor_context(instance=instance, resources={"backend": backend})
     end_abandoned_runs.evaluate_tick(context)
     assert canceled == [], "it may just be ending by itself"
     with backend.catalog.write() as session:
-        session.execute(update(AttemptRow).where(AttemptRow.trial == 1).values(ended_at=utcnow() - timedelta(minutes=2)))
+        session.execute(
+            update(AttemptRow).where(AttemptRow.trial == 1).values(ended_at=utcnow() - timedelta(minutes=2))
+        )
     end_abandoned_runs.evaluate_tick(context)
     assert canceled == [runs[1]]

@@ -1,4 +1,6 @@
-"""Dagster's storage over connections that are used again: how many there are, when they go, and what must not be shared."""
+"""Dagster's storage over connections that are used again: how many there are, when they go, and what must not
+be shared.
+"""
 
 import gc
 import os
@@ -28,16 +30,20 @@ class Watched:
     def __init__(self, postgres: Postgres) -> None:
         name = f"dagster_{uuid4().hex}"
         self.url = postgres.database(name).replace("+psycopg:", "+psycopg2:")
-        self._name, self._watcher = name, psycopg.connect(postgres.address_of("postgres"), autocommit=True)
+        self._name = name
+        self._watcher = psycopg.connect(postgres.address_of("postgres"), autocommit=True)
 
     def processes(self) -> set[int]:
         """The server's processes of the connections that are open."""
-        query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"  # not of its own upkeep
+        # not of its own upkeep
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
         found = self._watcher.execute(query, [self._name])
         return {pid for (pid,) in found}
 
     def break_off(self) -> None:
-        self._watcher.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [self._name])
+        self._watcher.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [self._name]
+        )
 
     def close(self) -> None:
         self._watcher.close()
@@ -56,9 +62,15 @@ def database(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wa
 def instance(database: Watched, folder: Path, *, pooled: bool = True) -> dg.DagsterInstance:
     """An instance as one of Dagster's processes opens it."""
     config = {"postgres_url": database.url}
-    custom = {"module": PooledPostgresStorage.__module__, "class": PooledPostgresStorage.__name__, "config": config}
+    custom = {
+        "module": PooledPostgresStorage.__module__,
+        "class": PooledPostgresStorage.__name__,
+        "config": config,
+    }
     folder.mkdir(exist_ok=True)
-    (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": {"custom": custom} if pooled else {"postgres": config}}))
+    (folder / "dagster.yaml").write_text(
+        yaml.safe_dump({"storage": {"custom": custom} if pooled else {"postgres": config}})
+    )
     return dg.DagsterInstance.from_config(str(folder))
 
 
@@ -70,7 +82,9 @@ def succeeds() -> None:
     nothing()
 
 
-def test_runs_are_kept_over_one_connection_for_all_instances_of_a_process(database: Watched, tmp_path: Path) -> None:
+def test_runs_are_kept_over_one_connection_for_all_instances_of_a_process(
+    database: Watched, tmp_path: Path
+) -> None:
     seen = set()
     for _ in range(3):
         with instance(database, tmp_path) as opened:
@@ -78,14 +92,17 @@ def test_runs_are_kept_over_one_connection_for_all_instances_of_a_process(databa
             wait_for(lambda: len(database.processes()) == 1, 60, "those that made the tables are closed")
             seen |= database.processes()
     assert len(seen) == 1
-    with instance(database, tmp_path / "dagsters", pooled=False) as own:  # what Dagster's own storage finds there
+    with instance(database, tmp_path / "dagsters", pooled=False) as own:
+        # what Dagster's own storage finds there
         assert [run.status for run in own.get_runs()] == [dg.DagsterRunStatus.SUCCESS] * 3
         for run in own.get_runs():
             kinds = {entry.dagster_event_type for entry in own.all_logs(run.run_id)}
             assert kinds >= {dg.DagsterEventType.RUN_START, dg.DagsterEventType.STEP_SUCCESS}
 
 
-def test_as_many_threads_as_ask_at_once_are_served_and_few_connections_stay(database: Watched, tmp_path: Path) -> None:
+def test_as_many_threads_as_ask_at_once_are_served_and_few_connections_stay(
+    database: Watched, tmp_path: Path
+) -> None:
     together = threading.Barrier(20, timeout=60)
 
     def ask(_: int) -> None:
@@ -95,7 +112,11 @@ def test_as_many_threads_as_ask_at_once_are_served_and_few_connections_stay(data
 
     with instance(database, tmp_path), ThreadPoolExecutor(20) as threads:
         list(threads.map(ask, range(20)))
-        wait_for(lambda: len(database.processes()) == postgres_storage._KEPT, 60, "the connections beyond the few are closed")
+        wait_for(
+            lambda: len(database.processes()) == postgres_storage._KEPT,
+            60,
+            "the connections beyond the few are closed",
+        )
 
 
 def test_a_connection_that_nobody_uses_is_closed_and_the_next_statement_opens_one(
@@ -126,13 +147,20 @@ def test_a_statement_that_takes_longer_than_others_are_idle_leaves_no_connection
             gc.enable()
 
 
-def test_a_machine_of_the_databases_that_is_gone_is_not_waited_for_without_end(database: Watched, tmp_path: Path) -> None:
+def test_a_machine_of_the_databases_that_is_gone_is_not_waited_for_without_end(
+    database: Watched, tmp_path: Path
+) -> None:
     with instance(database, tmp_path), postgres_storage._engines[database.url].connect() as connection:
         options = connection.connection.driver_connection.get_dsn_parameters()  # type: ignore[union-attr]
-        assert options.items() >= {"connect_timeout": "5", "tcp_user_timeout": "10000", "keepalives_idle": "10"}.items()
+        assert (
+            options.items()
+            >= {"connect_timeout": "5", "tcp_user_timeout": "10000", "keepalives_idle": "10"}.items()
+        )
 
 
-def test_a_database_that_breaks_connections_off_is_asked_over_new_ones(database: Watched, tmp_path: Path) -> None:
+def test_a_database_that_breaks_connections_off_is_asked_over_new_ones(
+    database: Watched, tmp_path: Path
+) -> None:
     with instance(database, tmp_path) as opened:
         for _ in range(3):
             assert opened.get_runs() == []

@@ -31,27 +31,55 @@ def halving(capsys: pytest.CaptureFixture[str], backend: Backend, *arguments: st
     return status, said.out, said.err
 
 
-def test_the_commands_set_show_list_and_rename_a_project(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_set_show_list_and_rename_a_project(
+    backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "every project has the weight 1 and no quota" in halving(capsys, backend, "projects", "list")[1]
-    wanted = ("--owner", "ann", "--weight", "2", "--max-trials", "8", "--max-gpus", "16", "--gpu-hours", "1000")
+    wanted = (
+        "--owner",
+        "ann",
+        "--weight",
+        "2",
+        "--max-trials",
+        "8",
+        "--max-gpus",
+        "16",
+        "--gpu-hours",
+        "1000",
+    )
     status, said, err = halving(capsys, backend, "projects", "set", "vision", *wanted)
     assert (status, err) == (0, "")
-    assert "project vision, weight 2\ntrials: 0 of 8\nGPUs: 0 of 16\nGPU-hours a month: 1000, of which 0 are used\n" in said
+    assert (
+        "project vision, weight 2\ntrials: 0 of 8\nGPUs: 0 of 16\nGPU-hours a month: 1000, of which 0 are "
+        "used\n"
+    ) in said
     assert "owners: ann" in said
     assert "owners" not in halving(capsys, backend, "projects", "set", "vision", "--owner", "none")[1]
     assert show_project(backend.catalog, "vision").owners == []
     assert halving(capsys, backend, "projects", "set", "vision", "--max-gpus", "none")[0] == 0
     assert halving(capsys, backend, "projects", "set", "*", "--max-trials", "64")[0] == 0
-    assert "specs that say vision still mean it" in halving(capsys, backend, "projects", "rename", "vision", "perception")[1]
+    assert (
+        "specs that say vision still mean it"
+        in halving(capsys, backend, "projects", "rename", "vision", "perception")[1]
+    )
     data = json.loads(halving(capsys, backend, "projects", "list", "--json")[1])
     whole, one = data["projects"]
     assert (whole["name"], whole["max_trials"]) == ("*", 64)
-    assert (one["name"], one["max_trials"], one["max_gpus"], one["former_names"]) == ("perception", 8, None, ["vision"])
+    assert (one["name"], one["max_trials"], one["max_gpus"], one["former_names"]) == (
+        "perception",
+        8,
+        None,
+        ["vision"],
+    )
     assert json.loads(halving(capsys, backend, "projects", "show", "vision", "--json")[1]) == one
     assert (one["gpu_hours_used"], whole["gpu_hours_used"]) == (0.0, None)
     assert "no limit" in halving(capsys, backend, "projects", "list")[1]
     status, said, err = halving(capsys, backend, "projects", "unset", "perception")
-    assert (status, said, err) == (0, "nothing is set for project perception any more. It still has the names vision, too.\n", "")
+    assert (status, said, err) == (
+        0,
+        "nothing is set for project perception any more. It still has the names vision, too.\n",
+        "",
+    )
     assert halving(capsys, backend, "projects", "unset", "*")[1] == "nothing is set for project * any more.\n"
     assert [line.max_trials for line in list_projects(backend.catalog)] == [None]
 
@@ -63,14 +91,23 @@ def test_the_list_has_gpus_that_wait_for_a_device_and_the_hours_of_this_month(
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     spec = small_spec(project="vision", resources={"gpus": 2})
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id)
-    trains, waits = scheduler.next_work("a"), scheduler.next_work("b")
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id
+    )
+    trains = scheduler.next_work("a")
+    waits = scheduler.next_work("b")
     assert isinstance(trains, Assignment)
     assert isinstance(waits, Assignment)
     scheduler.note_waiting(waits, "0 of the 2 GPUs that it needs are free")
     with backend.catalog.write() as session:
-        session.execute(update(AttemptRow).where(AttemptRow.trial == trains.trial).values(held_since=utcnow() - timedelta(minutes=1)))
-    (row,) = (line for line in halving(capsys, backend, "projects", "list")[1].splitlines() if "vision" in line)
+        session.execute(
+            update(AttemptRow)
+            .where(AttemptRow.trial == trains.trial)
+            .values(held_since=utcnow() - timedelta(minutes=1))
+        )
+    (row,) = (
+        line for line in halving(capsys, backend, "projects", "list")[1].splitlines() if "vision" in line
+    )
     assert "4 (2 waiting)" in row
     (one,) = json.loads(halving(capsys, backend, "projects", "list", "--json")[1])["projects"]
     assert (one["gpus"], one["gpus_waiting"]) == (4, 2)
@@ -86,28 +123,46 @@ def test_the_command_that_runs_a_sweep_shows_that_of_its_project_by_each_name(
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     sweeps = {
-        project: open_sweep(backend.catalog, small_spec(project=project), "sha256:s", driver="job", commit=None).id
+        project: open_sweep(
+            backend.catalog, small_spec(project=project), "sha256:s", driver="job", commit=None
+        ).id
         for project in ("vision", "speech")
     }
     rename_project(backend.catalog, "vision", "sight")
-    shown = {project: newest_sweep(backend, small_spec(project=project, priority=3)) for project in ("vision", "sight", "speech", "other")}
-    assert shown == {"vision": sweeps["vision"], "sight": sweeps["vision"], "speech": sweeps["speech"], "other": None}
+    shown = {
+        project: newest_sweep(backend, small_spec(project=project, priority=3))
+        for project in ("vision", "sight", "speech", "other")
+    }
+    assert shown == {
+        "vision": sweeps["vision"],
+        "sight": sweeps["vision"],
+        "speech": sweeps["speech"],
+        "other": None,
+    }
     assert newest_sweep(backend) == sweeps["speech"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("set", "vision", "--weight", "0"), "halving projects: weight = 0.0 is not accepted: give a number from 0.001 to 1000"),
+        (
+            ("set", "vision", "--weight", "0"),
+            "halving projects: weight = 0.0 is not accepted: give a number from 0.001 to 1000",
+        ),
         (("set", "vision"), "halving projects: nothing is given for project 'vision'"),
         (("set", "a/b", "--weight", "1"), "halving projects: project 'a/b' is not accepted"),
-        (("set", "vision", "--owner", "none", "--owner", "ann"), "halving projects: owner = 'none' is not accepted beside others"),
+        (
+            ("set", "vision", "--owner", "none", "--owner", "ann"),
+            "halving projects: owner = 'none' is not accepted beside others",
+        ),
         (("unset", "nobody"), "halving projects: nothing was set for project 'nobody'"),
         (("show", "nobody"), "halving projects: no project 'nobody' in the catalog"),
         (("rename", "nobody", "new"), "halving projects: no project 'nobody' in the catalog"),
     ],
 )
-def test_a_wrong_input_is_one_error(backend: Backend, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_input_is_one_error(
+    backend: Backend, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
     status, out, err = halving(capsys, backend, "projects", *arguments)
     assert (status, out) == (1, "")
     assert err.startswith(said)
@@ -117,7 +172,9 @@ def test_a_wrong_input_is_one_error(backend: Backend, capsys: pytest.CaptureFixt
 def test_the_job_sets_and_renames_a_project_and_says_what_is_wrong(backend: Backend) -> None:
     def execute(**config: Any) -> dg.ExecuteInProcessResult:
         given = {"ops": {"change_project": {"config": config}}}
-        return set_project.execute_in_process(run_config=given, resources={"backend": backend}, raise_on_error=False)
+        return set_project.execute_in_process(
+            run_config=given, resources={"backend": backend}, raise_on_error=False
+        )
 
     assert execute(project="vision", owners=["ann"], max_gpus=8, weight=2.0).success
     assert execute(project="vision", max_gpus=-1, max_trials=4, rename_to="perception").success
@@ -141,7 +198,9 @@ def test_a_tick_shares_the_places_out_by_weight_whichever_sweep_it_looks_at_firs
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     ids = {
-        name: open_sweep(backend.catalog, small_spec(name=name, concurrency=2), "sha256:s", driver="sensors", commit=None).id
+        name: open_sweep(
+            backend.catalog, small_spec(name=name, concurrency=2), "sha256:s", driver="sensors", commit=None
+        ).id
         for name in ("aaa", "heavy")
     }
     with dg.DagsterInstance.ephemeral() as instance:
@@ -150,8 +209,14 @@ def test_a_tick_shares_the_places_out_by_weight_whichever_sweep_it_looks_at_firs
         context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
         with dg.partition_loading_context(dynamic_partitions_store=instance):
             started = list(start_trials.evaluate_tick(context).run_requests or [])
-    assert sorted(request.tags["halving/sweep"] for request in started) == sorted([ids["aaa"], *[ids["heavy"]] * 2])
+    assert sorted(request.tags["halving/sweep"] for request in started) == sorted(
+        [ids["aaa"], *[ids["heavy"]] * 2]
+    )
     with backend.catalog.read() as session:
         waiting = session.get_one(SweepRow, ids["aaa"]).waiting or ""
     assert "project aaa holds 1 places and 0 GPUs, weight 1" in waiting
-    assert {line.name: line.trials for line in list_projects(backend.catalog)} == {"*": 3, "aaa": 1, "heavy": 2}
+    assert {line.name: line.trials for line in list_projects(backend.catalog)} == {
+        "*": 3,
+        "aaa": 1,
+        "heavy": 2,
+    }

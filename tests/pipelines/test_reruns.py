@@ -25,7 +25,8 @@ def test_the_job_and_the_command_leave_the_verdict_as_an_observation_of_the_tria
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ran = Ran(backend, small_spec(max_trials=1)).work()
-    key, home = f"{ran.sweep}.0000", tmp_path / "dagster"
+    key = f"{ran.sweep}.0000"
+    home = tmp_path / "dagster"
     home.mkdir()
     shutil.copy(CHECKOUT / "dagster.yaml", home)
     monkeypatch.setenv("DAGSTER_HOME", str(home))
@@ -37,7 +38,9 @@ def test_the_job_and_the_command_leave_the_verdict_as_an_observation_of_the_tria
     config = {"ops": {"train_again": {"config": {"run": key, "repository": str(CHECKOUT)}}}}
     job = defs.resolve_job_def("rerun")
     with dg.DagsterInstance.from_config(str(home)) as of_command, dg.DagsterInstance.ephemeral() as of_job:
-        assert job.execute_in_process(run_config=config, resources={"backend": backend}, instance=of_job).success
+        assert job.execute_in_process(
+            run_config=config, resources={"backend": backend}, instance=of_job
+        ).success
         for instance in (of_command, of_job):
             (record,) = instance.fetch_observations(dg.AssetKey("trial"), limit=5).records
             observed = record.event_log_entry.asset_observation or pytest.fail("no observation")

@@ -11,7 +11,14 @@ import pytest
 from halving import init
 from halving.trial.messages import ReachedRung
 from pipelines.definitions import defs
-from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
+from pipelines.sensors import (
+    finish_sweeps,
+    hand_out,
+    retry_crashed_trials,
+    start_trials,
+    stop_diverged_trials,
+    watch_starting_pods,
+)
 from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.datasets.snapshots import take_snapshot
@@ -30,7 +37,9 @@ ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRun
 def launched(backend: Backend, small: Small) -> Scheduler:
     spec = parse_spec(small(max_trials=4))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    return Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
+    )
 
 
 def tick(sensor: dg.SensorDefinition, backend: Backend, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
@@ -51,7 +60,9 @@ def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
     instance.add_dynamic_partitions("sweeps", [launched.id])
 
 
-def test_a_tick_begins_the_days_retention(backend: Backend, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+def test_a_tick_begins_the_days_retention(
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
     prepare(instance, launched)
     tick(finish_sweeps, backend, instance)
     assert len(backend.store.names("retention/begun")) == 1
@@ -61,8 +72,12 @@ def test_a_tick_asks_for_as_many_runs_as_the_concurrency_allows_and_again_for_th
     backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:
     prepare(instance, launched)
-    first, again = tick(start_trials, backend, instance), tick(start_trials, backend, instance)
-    assert [request.run_key for request in first] == [f"{launched.id}.0000/r0/a1", f"{launched.id}.0001/r0/a1"]
+    first = tick(start_trials, backend, instance)
+    again = tick(start_trials, backend, instance)
+    assert [request.run_key for request in first] == [
+        f"{launched.id}.0000/r0/a1",
+        f"{launched.id}.0001/r0/a1",
+    ]
     assert [request.run_key for request in again] == [request.run_key for request in first]
     assert [request.partition_key for request in first] == [f"{launched.id}.0000", f"{launched.id}.0001"]
 
@@ -73,7 +88,9 @@ def test_a_running_trial_is_not_asked_for_and_counts_in_the_concurrency(
     prepare(instance, launched)
     tick(start_trials, backend, instance)
     launched.claim(0, "worker")
-    assert [request.run_key for request in tick(start_trials, backend, instance)] == [f"{launched.id}.0001/r0/a1"]
+    assert [request.run_key for request in tick(start_trials, backend, instance)] == [
+        f"{launched.id}.0001/r0/a1"
+    ]
 
 
 def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_attempt(
@@ -85,25 +102,45 @@ def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_atte
         number = int(str(waiting.partition_key)[-4:])
         given = launched.claim(number, "worker")
         launched.reached(given, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
-    assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
+    assert f"{launched.id}.0000/r1/a2" in [
+        request.run_key for request in tick(start_trials, backend, instance)
+    ]
 
 
 def test_a_trial_that_goes_on_with_other_resources_gets_a_run_whose_pod_has_those(
-    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
+    instance: dg.DagsterInstance,
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("concurrency: 1\n")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
-    spec = parse_spec(small(strategy={"median": {"max_budget": 2}}, resources={"gpus": {1: 1, 2: 8}, "processes": 1}, concurrency=1))
+    spec = parse_spec(
+        small(
+            strategy={"median": {"max_budget": 2}},
+            resources={"gpus": {1: 1, 2: 8}, "processes": 1},
+            concurrency=1,
+        )
+    )
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
+    )
     prepare(instance, scheduler)
     (first,) = tick(start_trials, backend, instance)
     given = scheduler.claim(0, "worker")
     scheduler.reached(given, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
     scheduler.resized(given, 1.0)
     (second,) = tick(start_trials, backend, instance)
-    assert [request.run_key for request in (first, second)] == [f"{scheduler.id}.0000/r0/a1", f"{scheduler.id}.0000/r1/a2"]
-    pods = [json.loads(request.tags["dagster-k8s/config"])["container_config"]["resources"] for request in (first, second)]
+    assert [request.run_key for request in (first, second)] == [
+        f"{scheduler.id}.0000/r0/a1",
+        f"{scheduler.id}.0000/r1/a2",
+    ]
+    pods = [
+        json.loads(request.tags["dagster-k8s/config"])["container_config"]["resources"]
+        for request in (first, second)
+    ]
     assert [pod["limits"]["nvidia.com/gpu"] for pod in pods] == ["1", "8"]
 
 
@@ -112,29 +149,48 @@ def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
 ) -> None:
     prepare(instance, launched)
     key = str(tick(start_trials, backend, instance)[0].run_key)
-    run = dg.DagsterRun(job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED)
+    run = dg.DagsterRun(
+        job_name="run_trial", tags={"dagster/run_key": key}, status=dg.DagsterRunStatus.CANCELED
+    )
     instance.add_run(run)
     assert tick(retry_crashed_trials, backend, instance) == []
     with backend.catalog.read() as session:
         error = str(backend.catalog.trials(session, launched.id)[0].error)
     assert error == f"run {run.run_id} of attempt 1 ended as CANCELED before it began to train"
-    assert f"{launched.id}.0000/r0/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
+    assert f"{launched.id}.0000/r0/a2" in [
+        request.run_key for request in tick(start_trials, backend, instance)
+    ]
 
 
 @pytest.mark.parametrize("waiting", [1, 50])
 def test_a_tick_asks_for_runs_once_however_many_attempts_wait(
-    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch, waiting: int
+    backend: Backend,
+    instance: dg.DagsterInstance,
+    small: Small,
+    monkeypatch: pytest.MonkeyPatch,
+    waiting: int,
 ) -> None:
     spec = parse_spec(small(max_trials=60, concurrency=50, strategy={"random": {"budget": 1}}))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
+    )
     given = [scheduler.next_work(None) for _ in range(waiting)]
     assert scheduler.handed_out() == given
-    storage, asked, canceled = instance.run_storage, [], []
+    storage = instance.run_storage
+    asked = []
+    canceled = []
     ask = storage.get_runs
-    monkeypatch.setattr(storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named))
-    monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(one, None, 1e9) for one in handed_out])
-    monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id))
+    monkeypatch.setattr(
+        storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named)
+    )
+    monkeypatch.setattr(
+        "pipelines.sensors.starting",
+        lambda sweep, handed_out: [Starting(one, None, 1e9) for one in handed_out],
+    )
+    monkeypatch.setattr(
+        type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id)
+    )
     lost = [add_run(instance, one, dg.DagsterRunStatus.FAILURE) for one in scheduler.handed_out()[1::2]]
     late = [add_run(instance, one, dg.DagsterRunStatus.STARTED) for one in scheduler.handed_out()[::2]]
 
@@ -166,12 +222,19 @@ def test_a_tick_asks_once_how_often_the_conclusions_of_all_sweeps_have_failed(
         backend.catalog.end_sweep(opened[-1], "evaluating")
         instance.add_dynamic_partitions("sweeps", [opened[-1]])
     failed = {"halving/concludes": opened[0]}
-    instance.add_run(dg.DagsterRun(job_name="conclude_sweep", tags=failed, status=dg.DagsterRunStatus.FAILURE))
-    storage, asked = instance.run_storage, []
+    instance.add_run(
+        dg.DagsterRun(job_name="conclude_sweep", tags=failed, status=dg.DagsterRunStatus.FAILURE)
+    )
+    storage = instance.run_storage
+    asked = []
     ask = storage.get_runs
-    monkeypatch.setattr(storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named))
+    monkeypatch.setattr(
+        storage, "get_runs", lambda *given, **named: asked.append(given) or ask(*given, **named)
+    )
     requests = tick(finish_sweeps, backend, instance)
-    assert [request.run_key for request in requests] == [f"{sweep}/conclude/a{1 + (sweep == opened[0])}" for sweep in opened]
+    assert [request.run_key for request in requests] == [
+        f"{sweep}/conclude/a{1 + (sweep == opened[0])}" for sweep in opened
+    ]
     assert len(asked) == 1
 
 
@@ -217,24 +280,39 @@ def test_trials_that_a_sweep_was_extended_by_get_their_partition_with_their_run(
 def test_the_final_training_gets_runs_and_partitions_of_its_own_when_the_search_is_over(
     backend: Backend, instance: dg.DagsterInstance, small: Small
 ) -> None:
-    spec = parse_spec(small(max_trials=1, concurrency=2, strategy={"random": {"budget": 2}}, final={"seeds": 3, "epochs": 5}))
+    spec = parse_spec(
+        small(
+            max_trials=1, concurrency=2, strategy={"random": {"budget": 2}}, final={"seeds": 3, "epochs": 5}
+        )
+    )
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
+    )
     prepare(instance, scheduler)
-    assert [request.run_key for request in tick(start_trials, backend, instance)] == [f"{scheduler.id}.0000/r0/a1"]
+    assert [request.run_key for request in tick(start_trials, backend, instance)] == [
+        f"{scheduler.id}.0000/r0/a1"
+    ]
     scheduler.reached(scheduler.claim(0, "worker"), ReachedRung(2, {"score": 0.5}, "sha256:c"), 1.0)
     asked = tick(start_trials, backend, instance)
-    assert [request.run_key for request in asked] == [f"{scheduler.id}.0001/r0/a1", f"{scheduler.id}.0002/r0/a1"]
+    assert [request.run_key for request in asked] == [
+        f"{scheduler.id}.0001/r0/a1",
+        f"{scheduler.id}.0002/r0/a1",
+    ]
     assert tick(finish_sweeps, backend, instance) == []
     for number in (1, 2):
         scheduler.reached(scheduler.claim(number, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
-    assert [request.run_key for request in tick(start_trials, backend, instance)] == [f"{scheduler.id}.0003/r0/a1"]
+    assert [request.run_key for request in tick(start_trials, backend, instance)] == [
+        f"{scheduler.id}.0003/r0/a1"
+    ]
     scheduler.reached(scheduler.claim(3, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
     assert tick(start_trials, backend, instance) == []
     assert [request.partition_key for request in tick(finish_sweeps, backend, instance)] == [scheduler.id]
 
 
-def test_a_sweep_that_one_job_drives_is_left_to_it(backend: Backend, small: Small, instance: dg.DagsterInstance) -> None:
+def test_a_sweep_that_one_job_drives_is_left_to_it(
+    backend: Backend, small: Small, instance: dg.DagsterInstance
+) -> None:
     spec = parse_spec(small())
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None)
@@ -261,33 +339,52 @@ def test_a_conclusion_that_failed_is_tried_again_and_then_the_sweep_is_over(
     for attempt in (1, 2):
         (request,) = tick(finish_sweeps, backend, instance)
         assert request.run_key == f"{launched.id}/conclude/a{attempt}"
-        instance.add_run(dg.DagsterRun(job_name="conclude_sweep", tags=dict(request.tags), status=dg.DagsterRunStatus.FAILURE))
+        instance.add_run(
+            dg.DagsterRun(
+                job_name="conclude_sweep", tags=dict(request.tags), status=dg.DagsterRunStatus.FAILURE
+            )
+        )
     assert tick(finish_sweeps, backend, instance) == []
     with backend.catalog.read() as session:
         assert backend.catalog.sweep(session, launched.id).status == "failed"
 
 
-def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(backend: Backend, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+def test_a_sweep_that_cannot_be_read_does_not_stop_the_others(
+    backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
+) -> None:
     prepare(instance, launched)
     with backend.catalog.write() as session:
         good = backend.catalog.sweep(session, launched.id)
-        fields = {name: getattr(good, name) for name in ("name", "spec_digest", "snapshot", "driver", "created_at")}
-        session.add(SweepRow(id="broken-0000", spec={"from": "another version"}, ordinal=9, status="searching", **fields))
+        fields = {
+            name: getattr(good, name) for name in ("name", "spec_digest", "snapshot", "driver", "created_at")
+        }
+        session.add(
+            SweepRow(
+                id="broken-0000", spec={"from": "another version"}, ordinal=9, status="searching", **fields
+            )
+        )
     assert len(tick(start_trials, backend, instance)) == 2
     assert tick(retry_crashed_trials, backend, instance) == []
 
 
 def test_a_sweep_that_the_cluster_does_not_take_any_more_does_not_stop_the_others(
-    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
+    instance: dg.DagsterInstance,
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("concurrency: 2\n")  # the kind a100 has been taken out of it
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
-    snapshot, opened = None, []
+    snapshot = None
+    opened = []
     for wanted in ({"resources": {"gpus": 1, "gpu_type": "a100"}}, {}):
         spec = parse_spec(small(**wanted))
         snapshot = snapshot or take_snapshot(backend.store, backend.catalog, spec.dataset)
         opened.append(open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
-    instance.add_dynamic_partitions("trials", [f"{sweep}.{number:04d}" for sweep in opened for number in range(4)])
+    instance.add_dynamic_partitions(
+        "trials", [f"{sweep}.{number:04d}" for sweep in opened for number in range(4)]
+    )
     assert {request.tags["halving/sweep"] for request in tick(start_trials, backend, instance)} == {opened[1]}
 
 
@@ -308,7 +405,9 @@ def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
     tick(start_trials, backend, instance)
     said: list[str] = []
     given = launched.handed_out()[0]
-    monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, said[-1], 1.0)])
+    monkeypatch.setattr(
+        "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, said[-1], 1.0)]
+    )
     observed = []
     for reason in ("Unschedulable: 0/1 nodes", "Unschedulable: 0/2 nodes", "FailedMount: no secret"):
         said.append(reason)
@@ -333,11 +432,15 @@ def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unl
 
     monkeypatch.setattr("pipelines.sensors.starting", both)
     context = dg.build_sensor_context(instance=instance, resources={"backend": backend}, definitions=defs)
-    assert [event.partition for event in watch_starting_pods.evaluate_tick(context).asset_events] == [late.key]
+    assert [event.partition for event in watch_starting_pods.evaluate_tick(context).asset_events] == [
+        late.key
+    ]
     with backend.catalog.read() as session:
         rows = backend.catalog.trials(session, launched.id)
     assert (rows[late.trial].failures, rows[begun.trial].failures) == (1, 0)
-    assert "did not start within start_timeout_seconds = 1800: Unschedulable: 0/1 nodes" in str(rows[late.trial].error)
+    assert "did not start within start_timeout_seconds = 1800: Unschedulable: 0/1 nodes" in str(
+        rows[late.trial].error
+    )
 
 
 def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
@@ -346,7 +449,9 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     prepare(instance, launched)
     tick(start_trials, backend, instance)
     given = launched.handed_out()[0]
-    monkeypatch.setattr("pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)])
+    monkeypatch.setattr(
+        "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)]
+    )
 
     def unavailable(*_: object) -> None:
         asked.append(1)

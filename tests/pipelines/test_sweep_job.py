@@ -1,6 +1,7 @@
 """The main job as CI of a user runs it: Dagster's own command on a YAML file, and what is there afterwards.
 
-Where only that matters what a job does with a spec, it is executed in the test's process: a fifth of the time.
+Where only that matters what a job does with a spec, it is executed in the test's process: a fifth of the
+time.
 """
 
 import json
@@ -44,7 +45,9 @@ class Executed:
         self.backend = self.dagster.backend
 
     def copy(self, folder: Path, spec: dict[str, Any]) -> "Executed":
-        """The same instance and store in another folder, to execute a spec there next: what was executed before need not be again."""
+        """The same instance and store in another folder, to execute a spec there next: what was executed
+        before need not be again.
+        """
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         return Executed(folder, spec)
 
@@ -56,7 +59,9 @@ class Executed:
         spec = yaml.safe_load(self.config.read_text())
         with pytest.MonkeyPatch.context() as patched, self.instance() as instance:
             patched.setenv("HALVING_ROOT", self.backend.store.root)
-            done = defs.get_job_def("sweep").execute_in_process(run_config=spec, instance=instance, raise_on_error=False)
+            done = defs.get_job_def("sweep").execute_in_process(
+                run_config=spec, instance=instance, raise_on_error=False
+            )
         failures = [event.step_failure_data for event in done.all_events if event.is_step_failure]
         return done.success, "\n".join(failure.error_display_string for failure in failures)
 
@@ -121,20 +126,27 @@ def test_every_rung_of_every_trial_is_a_materialization_of_its_partition(done: E
 
 
 @on_swept
-def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(done: Executed) -> None:
+def test_each_asset_has_the_partitions_that_exist_and_descends_from_the_one_above_by_digest(
+    done: Executed,
+) -> None:
     (sweep,) = done.sweeps()
     snapshot = f"points@{sweep.snapshot.removeprefix('sha256:')[:16]}"
     with done.instance() as instance:
         assert instance.get_dynamic_partitions("datasets") == [snapshot]
         assert instance.get_dynamic_partitions("sweeps") == [sweep.id]
-        assert instance.get_dynamic_partitions("trials") == [f"{sweep.id}.{number:04d}" for number in range(9)]
+        assert instance.get_dynamic_partitions("trials") == [
+            f"{sweep.id}.{number:04d}" for number in range(9)
+        ]
         versions = {}
         for asset in ("dataset_snapshot", "sweep", "evaluation_report", "promoted_checkpoint"):
             (record,) = instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
             assert record.asset_materialization is not None
             versions[asset] = record.asset_materialization.tags or {}
     (version,) = done.versions()
-    assert versions["sweep"]["dagster/input_data_version/dataset_snapshot"] == versions["dataset_snapshot"]["dagster/data_version"]
+    assert (
+        versions["sweep"]["dagster/input_data_version/dataset_snapshot"]
+        == versions["dataset_snapshot"]["dagster/data_version"]
+    )
     assert versions["evaluation_report"]["dagster/input_data_version/trial"] == version.checkpoint
     assert versions["promoted_checkpoint"]["dagster/input_data_version/evaluation_report"] == version.report
     assert versions["promoted_checkpoint"]["dagster/data_version"] == version.checkpoint
@@ -152,10 +164,17 @@ def test_the_gates_are_recorded_as_checks_of_the_report(done: Executed) -> None:
 
 @on_swept
 def test_the_winner_is_the_best_of_the_highest_rung_and_is_promoted_by_its_digest(done: Executed) -> None:
-    summary, (version,) = done.summary(), done.versions()
-    best = max((result for result in done.results() if result.epochs == 9), key=lambda result: result.value or 0)
+    summary = done.summary()
+    (version,) = done.versions()
+    best = max(
+        (result for result in done.results() if result.epochs == 9), key=lambda result: result.value or 0
+    )
     assert summary.best is not None
-    assert (version.trial, version.checkpoint) == (best.trial, best.checkpoint) == (summary.best.trial, summary.best.checkpoint)
+    assert (
+        (version.trial, version.checkpoint)
+        == (best.trial, best.checkpoint)
+        == (summary.best.trial, summary.best.checkpoint)
+    )
     assert (version.version, version.stage, version.metrics["accuracy"]) == ("1.0.0", "champion", 1.0)
     assert version.input_schema == {"x": "double"}
     assert version.output_schema == {"type": "string", "classes": ["high", "low"]}
@@ -186,16 +205,22 @@ def test_metrics_of_every_trained_epoch_are_in_parquet(done: Executed) -> None:
 
 
 @on_swept
-def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(done: Executed, tmp_path: Path) -> None:
+def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(
+    done: Executed, tmp_path: Path
+) -> None:
     executed = done.copy(tmp_path, SMALL)
-    assert executed.backend.store.names("retention/begun")  # which `halving sweep` left, as all of this store is of today
+    # which `halving sweep` left, as all of this store is of today
+    assert executed.backend.store.names("retention/begun")
     executed.backend.store.delete_below("retention")
     assert executed.run_here() == (True, "")
     assert executed.backend.store.names("retention/begun")  # and so does the job alone
     first, second = executed.sweeps()
     assert first.snapshot == second.snapshot
     assert first.id != second.id
-    assert [(version.version, version.stage) for version in executed.versions()] == [("1.0.0", "champion"), ("1.0.1", "staging")]
+    assert [(version.version, version.stage) for version in executed.versions()] == [
+        ("1.0.0", "champion"),
+        ("1.0.1", "staging"),
+    ]
     report = json.loads(executed.backend.store.get_blob(executed.versions()[1].report))
     assert report["champion"]["version"] == "1.0.0"
     assert report["champion"]["metrics"]["accuracy"] == 1.0
@@ -214,9 +239,13 @@ def test_a_winner_that_is_worse_than_the_champion_is_rejected_by_its_gate_and_th
 
 
 @pytest.mark.slow
-def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_to_look_at(tmp_path: Path, small: Small) -> None:
+def test_metrics_that_are_not_finite_are_stopped_by_their_gate_with_the_report_to_look_at(
+    tmp_path: Path, small: Small
+) -> None:
     dataset = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y"}
-    executed = Executed(tmp_path, small(max_trials=3, dataset=dataset, predictor="tests.trainables:predict_nan"))
+    executed = Executed(
+        tmp_path, small(max_trials=3, dataset=dataset, predictor="tests.trainables:predict_nan")
+    )
     succeeded, why = executed.run_here()
     assert not succeeded
     assert "finite_metrics: not finite: mae, r2, rmse" in why
@@ -250,13 +279,21 @@ def test_failed_trials_that_the_spec_accepts_leave_the_job_green(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(tmp_path: Path, small: Small) -> None:
-    executed = Executed(tmp_path, small(trainable="tests.trainables:train_raising_always", max_retries=0, max_failed_trials=99))
+def test_a_sweep_whose_every_trial_fails_fails_the_job_and_says_why_once(
+    tmp_path: Path, small: Small
+) -> None:
+    executed = Executed(
+        tmp_path,
+        small(trainable="tests.trainables:train_raising_always", max_retries=0, max_failed_trials=99),
+    )
     succeeded, why = executed.run_here()
     assert not succeeded
     (sweep,) = executed.sweeps()
     assert sweep.status == "failed"
-    said = f"sweep {sweep.id} has no result: 9 trials failed: {sweep.id}.0000, {sweep.id}.0001, {sweep.id}.0002 and 6 more"
+    said = (
+        f"sweep {sweep.id} has no result: 9 trials failed: {sweep.id}.0000, {sweep.id}.0001, "
+        f"{sweep.id}.0002 and 6 more"
+    )
     assert f"{said}: RuntimeError: no trial of this sweep can work" in why
 
 
@@ -293,7 +330,9 @@ def nothing_ran(executed: Executed) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_epoch_again(tmp_path: Path, small: Small) -> None:
+def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_epoch_again(
+    tmp_path: Path, small: Small
+) -> None:
     executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=9))
     epochs = Path(executed.backend.store.root, "epochs")
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
@@ -336,8 +375,13 @@ def test_a_job_that_is_killed_resumes_the_same_sweep_and_trains_no_checkpointed_
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_checkpoint(tmp_path: Path, small: Small) -> None:
-    executed = Executed(tmp_path, small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
+def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_checkpoint(
+    tmp_path: Path, small: Small
+) -> None:
+    executed = Executed(
+        tmp_path,
+        small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}),
+    )
     epochs = Path(executed.backend.store.root, "epochs")
     arguments = ["job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)]
     process = executed.dagster.start(*arguments, log=tmp_path / "job.log")
@@ -355,16 +399,25 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_goes_on_from_its_chec
     points = curves(executed.backend.store, "small", [f"{killed.sweep}.0000"], "score")
     assert points["step"].to_pylist() == list(range(1, 21))
     saved = RunRecords(executed.backend.store, "small", f"{killed.sweep}.0000").checkpoints()
-    assert {entry.attempt for entry in saved} == {1, 2}, "the second attempt went on from the first one's checkpoint"
+    assert {entry.attempt for entry in saved} == {1, 2}, (
+        "the second attempt went on from the first one's checkpoint"
+    )
 
 
 @pytest.mark.slow
-def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started(tmp_path: Path, small: Small) -> None:
+def test_dagsters_own_script_finds_a_trainable_in_the_folder_where_it_is_started(
+    tmp_path: Path, small: Small
+) -> None:
     (tmp_path / "my_project.py").write_text("from tests.trainables import data, predict, train\n")
     dataset = {**SMALL["dataset"], "source": "my_project:data"}
-    executed = Executed(tmp_path, small(max_trials=1, trainable="my_project:train", predictor="my_project:predict", dataset=dataset))
+    executed = Executed(
+        tmp_path,
+        small(max_trials=1, trainable="my_project:train", predictor="my_project:predict", dataset=dataset),
+    )
     script = str(Path(sys.executable).parent / "dagster")
-    environment = {name: value for name, value in executed.dagster.environment.items() if name != "DAGSTER_HOME"}
+    environment = {
+        name: value for name, value in executed.dagster.environment.items() if name != "DAGSTER_HOME"
+    }
     done = subprocess.run(
         [script, "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(executed.config)],
         cwd=tmp_path,

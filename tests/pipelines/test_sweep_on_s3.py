@@ -1,4 +1,6 @@
-"""The whole way of a sweep with its store on S3 and its catalog on Postgres, and that no secret of either leaves a trace."""
+"""The whole way of a sweep with its store on S3 and its catalog on Postgres, and that no secret of either
+leaves a trace.
+"""
 
 import json
 import secrets
@@ -33,8 +35,11 @@ class Executed:
     """A sweep that was executed, and where."""
 
     def __init__(self, folder: Path, s3: S3, postgres: Postgres) -> None:
-        self.s3, self.bucket, self.folder = s3, secrets.token_hex(6), folder
-        catalog = postgres.database(f"t{self.bucket}").replace("tests@", f"tests:{PASSWORD}@")  # which trusts everybody
+        self.s3 = s3
+        self.bucket = secrets.token_hex(6)
+        self.folder = folder
+        # which trusts everybody
+        catalog = postgres.database(f"t{self.bucket}").replace("tests@", f"tests:{PASSWORD}@")
         self.dagster = Dagster(folder, s3.root(self.bucket), catalog)
         self.backend = self.dagster.backend
         config = folder / "sweep.yaml"
@@ -49,7 +54,11 @@ class Executed:
         """Everything in the bucket, by its path."""
         filesystem = self.s3.filesystem()
         found = filesystem.get_file_info(fs.FileSelector(f"halving-{self.bucket}", recursive=True))
-        return {info.path: filesystem.open_input_stream(info.path).read() for info in found if info.type == fs.FileType.File}
+        return {
+            info.path: filesystem.open_input_stream(info.path).read()
+            for info in found
+            if info.type == fs.FileType.File
+        }
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +88,12 @@ def test_its_runs_and_curves_are_read_from_s3(executed: Executed) -> None:
     longest = max(runs, key=lambda run: run.attempts[-1].epoch or 0)
     table = curves(store, "small", [longest.run], "train/loss")
     assert table["step"].to_pylist() == list(range(1, (longest.attempts[-1].epoch or 0) + 1))
-    (counted,) = sql("SELECT count(*) AS points FROM metrics WHERE key = 'train/loss'", root=store).to_pylist()
-    assert counted["points"] == sum(saved.epoch for run in runs if (saved := RunRecords(store, "small", run.run).latest_checkpoint()))
+    (counted,) = sql(
+        "SELECT count(*) AS points FROM metrics WHERE key = 'train/loss'", root=store
+    ).to_pylist()
+    assert counted["points"] == sum(
+        saved.epoch for run in runs if (saved := RunRecords(store, "small", run.run).latest_checkpoint())
+    )
 
 
 def test_its_champion_is_found_loaded_and_exported_from_s3_while_the_catalog_is_away(
@@ -97,7 +110,9 @@ def test_its_champion_is_found_loaded_and_exported_from_s3_while_the_catalog_is_
 
 
 def test_no_credential_is_in_a_record_an_event_or_a_log(executed: Executed) -> None:
-    written = executed.objects() | {str(path): path.read_bytes() for path in executed.folder.rglob("*") if path.is_file()}
+    written = executed.objects() | {
+        str(path): path.read_bytes() for path in executed.folder.rglob("*") if path.is_file()
+    }
     written["output"] = (executed.process.stdout + executed.process.stderr).encode()
     assert len(written) > 20
     for secret in (PASSWORD, CREDENTIALS["AWS_SECRET_ACCESS_KEY"]):

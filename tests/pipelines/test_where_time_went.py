@@ -1,5 +1,5 @@
-"""What is said of where the time of a training went, by ``halving trial``, by the API that the page reads, and by the report: of real
-trainings, each of which waits for one thing.
+"""What is said of where the time of a training went, by ``halving trial``, by the API that the page reads,
+and by the report: of real trainings, each of which waits for one thing.
 """
 
 import json
@@ -22,9 +22,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 ONE_EPOCH = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 1, "reduction_factor": 3}}
 ADVICE = {
     "wait_for_data": (1, "waiting for data", "it waits for data: prepare batches in processes"),
-    "exchange": (2, "collectives", "its ranks wait for each other or for the network: give each more work between two collectives"),
+    "exchange": (
+        2,
+        "collectives",
+        "its ranks wait for each other or for the network: give each more work between two collectives",
+    ),
     "save_much": (1, "saves", "it writes checkpoints: let run.save decide how often"),
-    "compute_unevenly": (3, "collectives", "most of its ranks wait for another one; rank 2 is a straggler: it takes "),
+    "compute_unevenly": (
+        3,
+        "collectives",
+        "most of its ranks wait for another one; rank 2 is a straggler: it takes ",
+    ),
 }
 
 
@@ -49,7 +57,13 @@ def told(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable[[str,
     """Train one trial in so many processes, to its end and to its report."""
 
     def train(trainable: str, processes: int) -> Said:
-        spec = {**SMALL, "trainable": f"tests.gang_trainables:{trainable}", "max_trials": 1, "strategy": ONE_EPOCH, "gates": []}
+        spec = {
+            **SMALL,
+            "trainable": f"tests.gang_trainables:{trainable}",
+            "max_trials": 1,
+            "strategy": ONE_EPOCH,
+            "gates": [],
+        }
         sweep = Ran(backend, parse_spec({**spec, "resources": {"processes": processes}})).work().sweep
         report = evaluate_sweep(backend.store, backend.catalog, sweep)
         capsys.readouterr()
@@ -61,7 +75,9 @@ def told(backend: Backend, capsys: pytest.CaptureFixture[str]) -> Callable[[str,
         assert spent is not None
         html = backend.store.get_blob(report.html_digest).decode()
         body = html.partition("<h3>Where its time went</h3>")[2].partition("<h3>")[0]
-        return Said(printed[0], json.loads(printed[1]), spent, " ".join(re.sub(r"<[^>]+>", " ", body).split()))
+        return Said(
+            printed[0], json.loads(printed[1]), spent, " ".join(re.sub(r"<[^>]+>", " ", body).split())
+        )
 
     return train
 
@@ -83,11 +99,15 @@ def test_a_training_that_waits_is_told_why_on_its_page_in_its_report_and_by_the_
     for name, percent in shares.items():
         assert name in said.page
         assert f"{percent} %" in said.page
-    assert (said.data["time_spent"]["straggler"] or {}).get("rank") == (2 if trainable == "compute_unevenly" else None)
+    assert (said.data["time_spent"]["straggler"] or {}).get("rank") == (
+        2 if trainable == "compute_unevenly" else None
+    )
     assert said.data["time_spent"]["gpu"] is None
 
 
-def test_of_a_training_that_computes_on_cpus_nothing_is_said_to_be_wrong(told: Callable[[str, int], Said]) -> None:
+def test_of_a_training_that_computes_on_cpus_nothing_is_said_to_be_wrong(
+    told: Callable[[str, int], Said],
+) -> None:
     said = told("compute", 1)
     assert said.api["warning"] is None
     assert "where its time went: computing " in said.text

@@ -1,4 +1,6 @@
-"""Workers of a one-job sweep whose pods do not start, are reclaimed, or crash; the cluster's answers are given."""
+"""Workers of a one-job sweep whose pods do not start, are reclaimed, or crash; the cluster's answers are
+given.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +14,12 @@ from dagster._core.definitions.executor_definition import multiple_process_execu
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.events import DagsterEvent, StepSuccessData
 from dagster._core.execution.retries import RetryMode
-from dagster._core.executor.step_delegating import CheckStepHealthResult, StepDelegatingExecutor, StepHandler, StepHandlerContext
+from dagster._core.executor.step_delegating import (
+    CheckStepHealthResult,
+    StepDelegatingExecutor,
+    StepHandler,
+    StepHandlerContext,
+)
 from dagster_k8s.client import DagsterK8sUnrecoverableAPIError
 from kubernetes.client import ApiException, V1Pod
 from sqlalchemy import update
@@ -34,7 +41,9 @@ LIMIT = 30.0  # start_timeout_seconds
 
 
 class Jobs(StepHandler):
-    """Stands for Dagster's own handler of Kubernetes Jobs: a job is dead if one of its pods has failed, or, since 1.26, was deleted."""
+    """Stands for Dagster's own handler of Kubernetes Jobs: a job is dead if one of its pods has failed, or,
+    since 1.26, was deleted.
+    """
 
     name = "Jobs"
 
@@ -95,12 +104,18 @@ class Watched:
 
     def __init__(self, backend: Backend, scheduler: Scheduler, cluster: Cluster) -> None:
         self.handler = WatchedSteps(backend, Jobs(cluster), Jobs(cluster))
-        self._run, self._cluster = SimpleNamespace(run_id="r", tags={SWEEP_LABEL: scheduler.id}), cluster
+        self._run = SimpleNamespace(run_id="r", tags={SWEEP_LABEL: scheduler.id})
+        self._cluster = cluster
 
     def context(self, slot: int) -> Any:
         arguments = SimpleNamespace(step_keys_to_execute=[f"{WORKERS}[{slot}]"], known_state=None)
         instance = SimpleNamespace(get_run_by_id=lambda run_id: self._run)
-        return SimpleNamespace(execute_step_args=arguments, instance=instance, dagster_run=self._run, get_step_context=lambda step: None)
+        return SimpleNamespace(
+            execute_step_args=arguments,
+            instance=instance,
+            dagster_run=self._run,
+            get_step_context=lambda step: None,
+        )
 
     def launch(self, slot: int = 0) -> None:
         list(self.handler.launch_step(self.context(slot)))
@@ -114,18 +129,31 @@ class Watched:
 def scheduler(backend: Backend, small: Small) -> Scheduler:
     spec = parse_spec(small(resources={"start_timeout_seconds": LIMIT}))
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
+    return Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+    )
 
 
 @pytest.fixture
-def watched(backend: Backend, scheduler: Scheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
+def watched(
+    backend: Backend, scheduler: Scheduler, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> Watched:
     monkeypatch.setattr(worker_pods, "time", SimpleNamespace(monotonic=lambda: cluster.now))
-    monkeypatch.setattr(worker_pods.DagsterEvent, "engine_event", lambda context, message, data: cluster.logged.append(message))
+    monkeypatch.setattr(
+        worker_pods.DagsterEvent,
+        "engine_event",
+        lambda context, message, data: cluster.logged.append(message),
+    )
     return Watched(backend, scheduler, cluster)
 
 
 def unschedulable(nodes: int = 1) -> V1Pod:
-    lacking = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": f"0/{nodes} nodes are available"}
+    lacking = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/{nodes} nodes are available",
+    }
     return pod("Pending", conditions=[lacking])
 
 
@@ -145,7 +173,7 @@ def test_a_lost_trial_is_queued_again_although_no_worker_lives_to_do_it(
     assert scheduler.state().trials[0].status is Status.QUEUED
 
 
-def test_a_run_ends_with_the_clusters_reason_when_no_worker_could_start_although_a_lost_trial_counts_as_running(
+def test_a_run_without_workers_ends_with_the_clusters_reason_despite_a_lost_trial(
     scheduler: Scheduler, watched: Watched, cluster: Cluster
 ) -> None:
     scheduler.next_work("gone:1")
@@ -153,14 +181,20 @@ def test_a_run_ends_with_the_clusters_reason_when_no_worker_could_start_although
     watched.launch()
     assert watched.look(LIMIT - 1).is_healthy
     given_up = watched.look(2)
-    assert "no worker of the sweep could start within resources.start_timeout_seconds = 30: Unschedulable" in str(given_up.unhealthy_reason)
+    assert (
+        "no worker of the sweep could start within resources.start_timeout_seconds = 30: Unschedulable"
+        in str(given_up.unhealthy_reason)
+    )
     assert cluster.terminated == [f"job-{WORKERS}[0]"]
     with pytest.raises(worker_pods.WorkerNotStarted, match="0/1 nodes are available"):
         watched.launch()
 
 
-def test_a_slot_without_a_node_waits_while_another_worker_runs_or_has_just_run(watched: Watched, cluster: Cluster) -> None:
-    first, second = running(), unschedulable()
+def test_a_slot_without_a_node_waits_while_another_worker_runs_or_has_just_run(
+    watched: Watched, cluster: Cluster
+) -> None:
+    first = running()
+    second = unschedulable()
     cluster.shows(first)
     second.metadata.labels = {"job-name": f"job-{WORKERS}[1]"}
     cluster.pods.append(second)
@@ -195,7 +229,9 @@ def test_a_slot_that_waits_when_the_search_is_over_is_let_go_and_that_is_no_cras
     assert "it is released; this does not count as a crash" in str(let_go.unhealthy_reason)
 
 
-def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(watched: Watched, cluster: Cluster) -> None:
+def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(
+    watched: Watched, cluster: Cluster
+) -> None:
     deleted = running()
     deleted.metadata.deletion_timestamp = datetime.now(UTC) + timedelta(seconds=60)
     cluster.shows(deleted)
@@ -204,7 +240,9 @@ def test_a_worker_that_was_deleted_and_still_saves_tells_its_end_itself(watched:
     assert not watched.look(5).is_healthy
 
 
-def test_a_pod_on_a_node_that_does_not_confirm_its_end_is_given_up(watched: Watched, cluster: Cluster) -> None:
+def test_a_pod_on_a_node_that_does_not_confirm_its_end_is_given_up(
+    watched: Watched, cluster: Cluster
+) -> None:
     deleted = running()
     cluster.shows(deleted)
     deleted.metadata.deletion_timestamp = datetime.now(UTC) - timedelta(seconds=10)
@@ -224,9 +262,13 @@ def test_a_step_that_cannot_be_looked_at_is_taken_for_healthy(watched: Watched, 
 
 
 @pytest.mark.parametrize("status", [409, 403])
-def test_a_resumed_run_goes_on_with_a_job_that_is_there_already(watched: Watched, cluster: Cluster, status: int) -> None:
+def test_a_resumed_run_goes_on_with_a_job_that_is_there_already(
+    watched: Watched, cluster: Cluster, status: int
+) -> None:
     def refused(context: StepHandlerContext) -> Iterator[DagsterEvent]:
-        raise DagsterK8sUnrecoverableAPIError("", k8s_api_exception=ApiException(status=status), original_exc_info=(Exception, None, None))
+        raise DagsterK8sUnrecoverableAPIError(
+            "", k8s_api_exception=ApiException(status=status), original_exc_info=(Exception, None, None)
+        )
         yield
 
     cluster.launch = refused
@@ -241,7 +283,9 @@ def test_a_reason_is_logged_once_however_its_numbers_change(watched: Watched, cl
     for nodes in (1, 2, 3):
         cluster.shows(unschedulable(nodes))
         watched.look(5)
-    assert cluster.logged == [f"{WORKERS}[0] waits for its pod to start: Unschedulable: 0/1 nodes are available"]
+    assert cluster.logged == [
+        f"{WORKERS}[0] waits for its pod to start: Unschedulable: 0/1 nodes are available"
+    ]
 
 
 _IN_USE: list[Any] = []  # the backend and the cluster of the job below
@@ -251,7 +295,9 @@ _IN_USE: list[Any] = []  # the backend and the cluster of the job below
 def jobs(_context: dg.InitExecutorContext) -> StepDelegatingExecutor:
     backend, cluster = _IN_USE
     watched = WatchedSteps(backend, Jobs(cluster), Jobs(cluster))
-    return StepDelegatingExecutor(watched, RetryMode.ENABLED, sleep_seconds=0.0, check_step_health_interval_seconds=0)
+    return StepDelegatingExecutor(
+        watched, RetryMode.ENABLED, sleep_seconds=0.0, check_step_health_interval_seconds=0
+    )
 
 
 @dg.op(name=WORKERS, retry_policy=dg.RetryPolicy(max_retries=10_000))
@@ -263,20 +309,31 @@ def one_slot() -> None:
     one_worker()
 
 
-@pytest.mark.parametrize(("reclaimed", "crashed", "success"), [(2 * MAX_CRASHES, MAX_CRASHES, True), (3, MAX_CRASHES + 1, False)])
+@pytest.mark.parametrize(
+    ("reclaimed", "crashed", "success"), [(2 * MAX_CRASHES, MAX_CRASHES, True), (3, MAX_CRASHES + 1, False)]
+)
 def test_a_worker_may_be_reclaimed_as_often_as_it_likes_and_crash_ten_times(
-    backend: Backend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, reclaimed: int, crashed: int, success: bool
+    backend: Backend,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    reclaimed: int,
+    crashed: int,
+    success: bool,
 ) -> None:
     monkeypatch.setattr(worker_pods, "_CHECK_SECONDS", 0)
     deaths = [pod("Failed", reason="Evicted") for _ in range(reclaimed)]
-    deaths += [pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 1}}]) for _ in range(crashed)]
+    deaths += [
+        pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 1}}]) for _ in range(crashed)
+    ]
 
     def launch(context: StepHandlerContext) -> Iterator[DagsterEvent]:
         cluster.pods = []
         if deaths:
             cluster.shows(deaths.pop(), step=WORKERS)
         else:
-            yield DagsterEvent.step_success_event(context.get_step_context(WORKERS), StepSuccessData(duration_ms=0.0))  # type: ignore[arg-type]
+            yield DagsterEvent.step_success_event(
+                context.get_step_context(WORKERS), StepSuccessData(duration_ms=0.0)
+            )  # type: ignore[arg-type]
 
     cluster.launch = launch
     _IN_USE[:] = [backend, cluster]
@@ -293,7 +350,8 @@ def test_a_worker_may_be_reclaimed_as_often_as_it_likes_and_crash_ten_times(
 def test_the_executor_looks_at_the_sweep_in_the_lab_of_its_code_location(tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(
-        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, "
+        "user: u}}],"
         " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
     )
     given = {"load_incluster_config": False, "kubeconfig_file": str(config), "retries": {"enabled": {}}}
@@ -305,7 +363,9 @@ def test_the_executor_looks_at_the_sweep_in_the_lab_of_its_code_location(tmp_pat
     def of_a_backend() -> None:
         using()
 
-    location = dg.Definitions(jobs=[of_a_backend], resources={"backend": Backend(root=str(tmp_path / "backend"))})
+    location = dg.Definitions(
+        jobs=[of_a_backend], resources={"backend": Backend(root=str(tmp_path / "backend"))}
+    )
     context = dg.InitExecutorContext(
         job=InMemoryJob(location.resolve_job_def("of_a_backend")),
         executor_def=worker_pods.worker_pods,

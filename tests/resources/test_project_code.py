@@ -1,4 +1,6 @@
-"""The digest of a function's code changes with whatever the function reaches in its project, and with nothing else."""
+"""The digest of a function's code changes with whatever the function reaches in its project, and with nothing
+else.
+"""
 
 import importlib
 import subprocess
@@ -11,7 +13,10 @@ from halving import InvalidInput
 from resources.project_code import code_digest
 
 FILES = {
-    "scaled/__init__.py": "from . import offsets\nfrom scaled import widths as breadths\nfrom .shifts import shift as exported\n",
+    "scaled/__init__.py": (
+        "from . import offsets\nfrom scaled import widths as breadths\nfrom .shifts import shift as "
+        "exported\n"
+    ),
     "scaled/offsets.py": "def offset(value):\n    return value - 1\n",
     "scaled/widths.py": "def width(value):\n    return value\n",
     "scaled/rates.py": '''"""Rates."""
@@ -49,7 +54,8 @@ def rate(rows):
     from scaled import late
 
     value = [breadths.width(offsets.offset(base(row))) for row in rows if Path(row)]
-    return Model(PARAMS).fit(value), scaled.units.to_metres(value), exported(value), late.last(value), TABLE, math.pi, folder
+    fitted = Model(PARAMS).fit(value)
+    return fitted, scaled.units.to_metres(value), exported(value), late.last(value), TABLE, math.pi, folder
 
 
 def other(rows):
@@ -73,12 +79,20 @@ folder = str(__file__)
 tripled = functools.partial(base, power=3)
 fit = tripled
 ''',
-    "scaled/constants.py": "from dataclasses import dataclass\n\n\n@dataclass\nclass Params:\n    width: int = 4\n\n\n"
+    "scaled/constants.py": "from dataclasses import dataclass\n\n\n@dataclass\nclass Params:\n    width: "
+    "int = 4\n\n\n"
     "LIMITS = (0, 9)\nPARAMS = Params(width=8)\nUNUSED = 1\n",
-    "scaled/decorators.py": "import functools\n\n\ndef clipped(limits):\n    def around(function):\n        @functools.wraps(function)\n"
-    "        def inner(rows):\n            return function(rows[:5])\n\n        return inner\n\n    return around\n",
-    "scaled/units.py": "from .constants import LIMITS\nfrom .deep import *\n\n\ndef to_metres(value):\n    return scale(value), LIMITS\n",
-    "scaled/deep.py": "import scaled.rates\n\n\ndef scale(value):\n    return scaled.rates.base(value) * 1000\n",
+    "scaled/decorators.py": "import functools\n\n\ndef clipped(limits):\n    def around(function):\n        "
+    "@functools.wraps(function)\n"
+    "        def inner(rows):\n            return function(rows[:5])\n\n        return inner\n\n    return "
+    "around\n",
+    "scaled/units.py": (
+        "from .constants import LIMITS\nfrom .deep import *\n\n\ndef to_metres(value):\n    return "
+        "scale(value), LIMITS\n"
+    ),
+    "scaled/deep.py": (
+        "import scaled.rates\n\n\ndef scale(value):\n    return scaled.rates.base(value) * 1000\n"
+    ),
     "scaled/shifts.py": "def shift(value):\n    return value + 1\n",
     "scaled/late.py": "def last(value):\n    return value[-1]\n",
 }
@@ -110,11 +124,18 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        pytest.param(RATES, "def rate(rows):\n", "def rate(rows):\n    rows = rows[1:]\n", id="the function itself"),
+        pytest.param(
+            RATES, "def rate(rows):\n", "def rate(rows):\n    rows = rows[1:]\n", id="the function itself"
+        ),
         pytest.param(RATES, "return value**power", "return value**power + 1", id="a helper"),
         pytest.param(RATES, "OFFSET = 3", "OFFSET = 4", id="the default of a helper's parameter"),
         pytest.param(RATES, "return value * 2", "return value * 3", id="a method of a class"),
-        pytest.param(RATES, "return self.weigh(value)", "return self.weigh(value) + 1", id="a method of the class above"),
+        pytest.param(
+            RATES,
+            "return self.weigh(value)",
+            "return self.weigh(value) + 1",
+            id="a method of the class above",
+        ),
         pytest.param(RATES, '"low": 1', '"low": 0', id="a table"),
         pytest.param(RATES, 'TABLE["high"] = 2', 'TABLE["high"] = 3', id="an item of a table"),
         pytest.param(RATES, "@clipped(LIMITS)\n", "", id="a decorator that is gone"),
@@ -122,15 +143,40 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("scaled/constants.py", "Params(width=8)", "Params(width=9)", id="an object's state"),
         pytest.param("scaled/constants.py", "width: int = 4", "width: int = 5", id="the class of an object"),
         pytest.param("scaled/decorators.py", "rows[:5]", "rows[:6]", id="a decorator's code"),
-        pytest.param("scaled/units.py", "scale(value), LIMITS", "scale(value)", id="a function of a module by its whole name"),
-        pytest.param("scaled/deep.py", "* 1000", "* 999", id="a helper's helper, imported with all others of its module"),
+        pytest.param(
+            "scaled/units.py",
+            "scale(value), LIMITS",
+            "scale(value)",
+            id="a function of a module by its whole name",
+        ),
+        pytest.param(
+            "scaled/deep.py",
+            "* 1000",
+            "* 999",
+            id="a helper's helper, imported with all others of its module",
+        ),
         pytest.param("scaled/shifts.py", "value + 1", "value + 2", id="what a package imports for others"),
-        pytest.param("scaled/__init__.py", "shift as exported", "shift as shift, shift as exported\nexported = abs", id="what it is there"),
+        pytest.param(
+            "scaled/__init__.py",
+            "shift as exported",
+            "shift as shift, shift as exported\nexported = abs",
+            id="what it is there",
+        ),
         pytest.param("scaled/offsets.py", "value - 1", "value - 2", id="a module that its package imports"),
-        pytest.param("scaled/widths.py", "return value", "return value + 0", id="a module that its package imports by another name"),
+        pytest.param(
+            "scaled/widths.py",
+            "return value",
+            "return value + 0",
+            id="a module that its package imports by another name",
+        ),
         pytest.param(RATES, "Path = str", "Path = bytes", id="what is made where types are not checked"),
         pytest.param("scaled/late.py", "value[-1]", "value[-2]", id="what is imported within the function"),
-        pytest.param(RATES, "import math\n", "import cmath as math\n", id="from where a name is that is not the project's"),
+        pytest.param(
+            RATES,
+            "import math\n",
+            "import cmath as math\n",
+            id="from where a name is that is not the project's",
+        ),
     ],
 )
 def test_the_digest_changes_with_what_the_function_reaches(
@@ -149,15 +195,28 @@ def test_the_digest_changes_with_what_the_function_reaches(
         pytest.param(RATES, '"""The base."""', '"""Another text."""', id="a docstring"),
         pytest.param(RATES, '"""Rates."""', "", id="a docstring that is gone"),
         pytest.param(
-            RATES, "(offsets.offset(base(row)))", "(\n        offsets.offset(\n            base(row)\n        )\n    )", id="layout"
+            RATES,
+            "(offsets.offset(base(row)))",
+            "(\n        offsets.offset(\n            base(row)\n        )\n    )",
+            id="layout",
         ),
-        pytest.param(RATES, "def unrelated(value):\n    return value", "def unrelated(value):\n    return 0", id="another function"),
+        pytest.param(
+            RATES,
+            "def unrelated(value):\n    return value",
+            "def unrelated(value):\n    return 0",
+            id="another function",
+        ),
         pytest.param(RATES, "def unrelated", "def value", id="another function with the name of a variable"),
         pytest.param(RATES, "fit = tripled", "fit = base", id="another constant, with the name of a method"),
-        pytest.param(RATES, "    from pathlib import Path", "    from pathlib import PurePath", id="imports for types"),
+        pytest.param(
+            RATES, "    from pathlib import Path", "    from pathlib import PurePath", id="imports for types"
+        ),
         pytest.param("scaled/constants.py", "UNUSED = 1", "UNUSED = 2", id="a constant that is not used"),
         pytest.param(
-            "scaled/constants.py", "LIMITS = (0, 9)\nPARAMS = Params(width=8)", "PARAMS = Params(width=8)\nLIMITS = (0, 9)", id="order"
+            "scaled/constants.py",
+            "LIMITS = (0, 9)\nPARAMS = Params(width=8)",
+            "PARAMS = Params(width=8)\nLIMITS = (0, 9)",
+            id="order",
         ),
     ],
 )
@@ -187,7 +246,9 @@ def test_what_was_made_anew_while_the_process_ran_does_not_count(project: Path) 
     assert code_digest("transform", "scaled.rates:rate") == digest
 
 
-def test_the_digest_is_the_same_in_another_folder(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_is_the_same_in_another_folder(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digest = code_digest("transform", "scaled.rates:rate")
     written(tmp_path / "elsewhere" / "deeper", monkeypatch)
     assert code_digest("transform", "scaled.rates:rate") == digest
@@ -195,19 +256,29 @@ def test_the_digest_is_the_same_in_another_folder(project: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_the_digest_is_the_same_in_processes_that_hash_otherwise(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from resources.project_code import code_digest; print(code_digest('transform', 'scaled.rates:rate'))"
+def test_the_digest_is_the_same_in_processes_that_hash_otherwise(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from resources.project_code import code_digest; print(code_digest('transform', 'scaled.rates:rate'))"
+    )
     digests = {code_digest("transform", "scaled.rates:rate")}
     for seed in ("1", "2"):
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
-        digests.add(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip())
+        digests.add(
+            subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            ).stdout.strip()
+        )
     assert len(digests) == 1
 
 
 def test_of_what_has_no_text_the_import_path_counts(project: Path) -> None:
     assert code_digest("transform", "operator:neg") != code_digest("transform", "operator:pos")
-    assert code_digest("transform", "pyarrow.compute:divide") == code_digest("transform", "pyarrow.compute:divide")
+    assert code_digest("transform", "pyarrow.compute:divide") == code_digest(
+        "transform", "pyarrow.compute:divide"
+    )
 
 
 def test_a_function_that_its_module_makes_by_no_statement_of_its_own_stands_on_the_whole_module(
@@ -222,5 +293,8 @@ def test_a_function_that_its_module_makes_by_no_statement_of_its_own_stands_on_t
 
 
 def test_a_function_that_is_not_there_is_refused_by_the_field_that_names_it(project: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"transform = 'scaled\.rates:ratio' is not accepted: scaled\.rates has no function 'ratio'"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"transform = 'scaled\.rates:ratio' is not accepted: scaled\.rates has no function 'ratio'",
+    ):
         code_digest("transform", "scaled.rates:ratio")

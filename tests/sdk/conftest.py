@@ -62,7 +62,9 @@ def no_git_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def script(request: pytest.FixtureRequest, tmp_path: Path) -> Script:
-    """Run Python source as a script in an interpreter of its own, as a user would; its store is the test's, or ``tmp_path/store``."""
+    """Run Python source as a script in an interpreter of its own, as a user would; its store is the test's,
+    or ``tmp_path/store``.
+    """
     own = next((name for name in ("store", "any_store") if name in request.fixturenames), None)
     root = request.getfixturevalue(own).root if own else str(tmp_path / "store")
 
@@ -72,6 +74,8 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Script:
         environment = {**os.environ, "HALVING_ROOT": root}
         command = [*before, sys.executable, str(path), *arguments]
         # One that hangs is ended by pytest's own timeout, however busy the machine is.
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
 
     return run

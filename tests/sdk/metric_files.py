@@ -1,4 +1,6 @@
-"""Metric files for the tests of compaction: segments as a run leaves them, and a small reader of what counts as a run's points."""
+"""Metric files for the tests of compaction: segments as a run leaves them, and a small reader of what counts
+as a run's points.
+"""
 
 import struct
 import subprocess
@@ -66,7 +68,9 @@ print(at)
 """
 
 
-def write_segment(store: Store, run: str, attempt: int, sequence: int, logged: Sequence[Logged], project: str = "p") -> None:
+def write_segment(
+    store: Store, run: str, attempt: int, sequence: int, logged: Sequence[Logged], project: str = "p"
+) -> None:
     """One segment with these points in the order of logging, as the drain writes it."""
     keys = sorted({key for key, *_ in logged})
     ordered = sorted(logged, key=lambda point: point[0])
@@ -88,27 +92,40 @@ def rows(attempt: int, logged: Sequence[Logged]) -> list[Row]:
 
 
 def in_order(points: list[Row]) -> list[Row]:
-    """By (key, step, attempt), and by the order of logging where they are equal: what a full file has to hold."""
+    """By (key, step, attempt), and by the order of logging where they are equal: what a full file has to
+    hold.
+    """
     return sorted(points, key=lambda row: (row[1], row[2], row[0]))
 
 
 def read_file(store: Store, name: str, run: str) -> list[Row]:
     """A run's points in a file, in the file's order."""
-    with missing_when_gone(store, store.path(name)), store.filesystem.open_input_file(store.path(name)) as handle:
+    with (
+        missing_when_gone(store, store.path(name)),
+        store.filesystem.open_input_file(store.path(name)) as handle,
+    ):
         table = pq.read_table(handle)
     assert table.column_names == ["run", "attempt", "key", "step", "wall_time", "value"]
     found = zip(
         *(
-            table.column(name).cast("int64" if name == "wall_time" else table.schema.field(name).type).to_pylist()
+            table.column(name)
+            .cast("int64" if name == "wall_time" else table.schema.field(name).type)
+            .to_pylist()
             for name in table.column_names
         ),
         strict=True,
     )
-    return [(attempt, key, step, time, struct.pack("<d", value)) for named, attempt, key, step, time, value in found if named == run]
+    return [
+        (attempt, key, step, time, struct.pack("<d", value))
+        for named, attempt, key, step, time, value in found
+        if named == run
+    ]
 
 
 def read_points(store: Store, run: str, project: str = "p") -> list[Row]:
-    """All points of a run as readers find them: what the newest manifest names, and the segments behind it."""
+    """All points of a run as readers find them: what the newest manifest names, and the segments behind
+    it.
+    """
     while True:
         files = run_files(store, project, run)
         names = [f"{project_folder(project)}/{files.manifest.full}"] if files.manifest.full else []
@@ -123,7 +140,9 @@ def read_rollup(store: Store, run: str, project: str = "p") -> list[dict[str, An
     """A run's buckets, in the file's order."""
     files = run_files(store, project, run)
     assert files.manifest.rollup is not None
-    with store.filesystem.open_input_file(store.path(f"{project_folder(project)}/{files.manifest.rollup}")) as handle:
+    with store.filesystem.open_input_file(
+        store.path(f"{project_folder(project)}/{files.manifest.rollup}")
+    ) as handle:
         return [bucket for bucket in pq.read_table(handle).to_pylist() if bucket["run"] == run]
 
 
@@ -134,8 +153,16 @@ def all_files(store: Store) -> list[str]:
 
 
 def killed_everywhere(store: Store, action: str) -> list[Store]:
-    """Copies of the store in which ``action`` was killed at every single step of it: before and after each link and deletion."""
+    """Copies of the store in which ``action`` was killed at every single step of it: before and after each
+    link and deletion.
+    """
     assert store.folder is not None
-    done = subprocess.run([sys.executable, "-c", _KILLER, store.root, action], capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLER, store.root, action],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return [Store(f"{store.folder}-killed-{at}") for at in range(int(done.stdout) + 1)]

@@ -47,15 +47,40 @@ def test_a_name_is_accepted_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "../up", "/etc/passwd", "a/../b", "a//b", "a/", "./a", "a\nb", "a\0", "\x7f", "\udc80", "木" * 667, 3, None]
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../up",
+        "/etc/passwd",
+        "a/../b",
+        "a//b",
+        "a/",
+        "./a",
+        "a\nb",
+        "a\0",
+        "\x7f",
+        "\udc80",
+        "木" * 667,
+        3,
+        None,
+    ],
 )
 def test_what_leads_elsewhere_or_cannot_be_shown_is_refused_by_name(name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"artifact name .* is not accepted: give text of 1-2,000 bytes in UTF-8 without control"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"artifact name .* is not accepted: give text of 1-2,000 bytes in UTF-8 without control",
+    ):
         check_artifact_name("artifact name", name)
 
 
 def test_records_of_these_names_differ() -> None:
-    names = {*NAMES, *map(artifact_record, NAMES), *(artifact_record(artifact_record(name)) for name in NAMES)}
+    names = {
+        *NAMES,
+        *map(artifact_record, NAMES),
+        *(artifact_record(artifact_record(name)) for name in NAMES),
+    }
     assert len({artifact_record(name) for name in names}) == len(names)
 
 

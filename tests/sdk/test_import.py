@@ -12,7 +12,18 @@ from tests.sdk.conftest import Script
 
 CHECKOUT = Path(__file__).parents[2]
 PLATFORM = {"dagster", "alembic", "sqlalchemy", "optuna", "pydantic", "resources", "assets", "pipelines"}
-HEAVY = ["torch", "numpy", "pyarrow", "duckdb", "pandas", "dagster", "sqlalchemy", "optuna", "pydantic", "sklearn"]
+HEAVY = [
+    "torch",
+    "numpy",
+    "pyarrow",
+    "duckdb",
+    "pandas",
+    "dagster",
+    "sqlalchemy",
+    "optuna",
+    "pydantic",
+    "sklearn",
+]
 
 
 @pytest.mark.slow
@@ -42,9 +53,20 @@ def test_a_run_never_imports_torch_or_numpy_for_a_script_that_does_not(script: S
 def test_the_sdks_own_tests_load_nothing_of_the_platform() -> None:
     plugins = ("-p", "xdist.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider")
     collect = [*plugins, "--collect-only", "--quiet", "--numprocesses=0", str(Path(__file__).parent)]
-    program = f"import json, pytest, sys; print(int(pytest.main({collect})), json.dumps(sorted(sys.modules)), sep='\\n')"
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins that no test of the SDK uses take seconds to import
-    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False)
+    program = (
+        f"import json, pytest, sys; print(int(pytest.main({collect})), json.dumps(sorted(sys.modules)), "
+        "sep='\\n')"
+    )
+    # plugins that no test of the SDK uses take seconds to import
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=CHECKOUT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     *_, status, loaded = done.stdout.splitlines()
     assert status == "0", done.stdout
     assert "tests.sdk.conftest" in loaded
@@ -60,7 +82,9 @@ def test_every_public_name_exists() -> None:
 def test_every_error_is_a_halving_error_and_a_builtin_one() -> None:
     from halving import errors
 
-    children = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.HalvingError]
+    children = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not errors.HalvingError
+    ]
     assert len(children) == 14
     for kind in children:
         assert issubclass(kind, errors.HalvingError)

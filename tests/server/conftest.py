@@ -15,10 +15,12 @@ from tests.server.clients import ADDRESS, client_of
 
 @pytest.fixture(scope="session")
 def mlflow_grammar() -> None:
-    """MLflow's package, imported before a test asks for something by MLflow's API, and not by the server's thread beside the test.
+    """MLflow's package, imported before a test asks for something by MLflow's API, and not by the server's
+    thread beside the test.
 
-    Its modules change the filters of warnings while they are imported, and so does pytest between any two steps. The filters are one list
-    for all threads: each puts back what the other had, and a warning that the package ignores is an error, in the thread or in the test.
+    Its modules change the filters of warnings while they are imported, and so does pytest between any two
+    steps. The filters are one list for all threads: each puts back what the other had, and a warning that the
+    package ignores is an error, in the thread or in the test.
     """
     search_utils("SearchUtils")
 
@@ -26,7 +28,9 @@ def mlflow_grammar() -> None:
 @pytest.fixture
 def client(either_backend: Backend) -> Iterator[TestClient]:
     """A client of the API on an empty store, once on each database."""
-    with client_of(Settings(root=either_backend.root, catalog_url=either_backend.catalog_url), f"{ADDRESS}/api/v1") as client:
+    with client_of(
+        Settings(root=either_backend.root, catalog_url=either_backend.catalog_url), f"{ADDRESS}/api/v1"
+    ) as client:
         yield client
 
 

@@ -19,10 +19,20 @@ class Begun(NamedTuple):
 
     def send(self, sequence: int, content: Any, **headers: str) -> Any:
         """Send a batch: a list of points, or bytes with their headers."""
-        query: dict[str, str | int] = {"project": self.project, "run": self.run, "attempt": self.attempt, "sequence": sequence}
-        body: dict[str, Any] = {"json": {"points": content}} if isinstance(content, list) else {"content": content}
+        query: dict[str, str | int] = {
+            "project": self.project,
+            "run": self.run,
+            "attempt": self.attempt,
+            "sequence": sequence,
+        }
+        body: dict[str, Any] = (
+            {"json": {"points": content}} if isinstance(content, list) else {"content": content}
+        )
         return self.client.post(
-            "/api/v1/ingest", params=query, headers={name.replace("_", "-"): text for name, text in headers.items()}, **body
+            "/api/v1/ingest",
+            params=query,
+            headers={name.replace("_", "-"): text for name, text in headers.items()},
+            **body,
         )
 
     def end(self, status: str = "finished") -> Any:
@@ -40,7 +50,10 @@ def begin(client: TestClient, project: str = "p", **given: Any) -> Begun:
 
 def points(first: int, end: int, key: str = "loss") -> list[dict[str, Any]]:
     """The points of steps ``first`` to ``end - 1``, each with its step as value."""
-    return [{"key": key, "step": step, "value": float(step), "wall_time": 1_700_000_000_000 + step} for step in range(first, end)]
+    return [
+        {"key": key, "step": step, "value": float(step), "wall_time": 1_700_000_000_000 + step}
+        for step in range(first, end)
+    ]
 
 
 def arrow(table: pa.Table, **options: Any) -> bytes:
@@ -53,7 +66,9 @@ def arrow(table: pa.Table, **options: Any) -> bytes:
 
 def table_of(given: list[dict[str, Any]]) -> pa.Table:
     """Points as a table with the columns of a batch."""
-    return pa.table({name: [point[name] for point in given] for name in ("key", "step", "wall_time", "value")})
+    return pa.table(
+        {name: [point[name] for point in given] for name in ("key", "step", "wall_time", "value")}
+    )
 
 
 def stored(root: str, run: str, key: str = "loss", project: str = "p") -> list[tuple[int, float]]:
@@ -67,5 +82,9 @@ def stored(root: str, run: str, key: str = "loss", project: str = "p") -> list[t
     found = []
     for name in run_files(store, project, run).segments:
         table = pq.read_table(store.path(name))
-        found += [(row["step"], row["value"]) for row in table.select(["key", "step", "value"]).to_pylist() if row["key"] == key]
+        found += [
+            (row["step"], row["value"])
+            for row in table.select(["key", "step", "value"]).to_pylist()
+            if row["key"] == key
+        ]
     return found

@@ -15,6 +15,9 @@ def carried_out(backend: Backend, intent: str) -> Scheduler:
     spec = stored_spec(row.payload["spec"])
     given: Any = {"driver": row.payload["driver"], "commit": None, "sweep": row.sweep}
     intents.carry_out(
-        backend.catalog, intent, "r1", lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **given, within=within)
+        backend.catalog,
+        intent,
+        "r1",
+        lambda within: open_sweep(backend.catalog, spec, str(spec.snapshot), **given, within=within),
     )
     return Scheduler(backend.catalog, row.sweep)

@@ -1,4 +1,6 @@
-"""A proxy that shows a server below a path of its own host, as JupyterHub's and most ingresses do, and nothing else."""
+"""A proxy that shows a server below a path of its own host, as JupyterHub's and most ingresses do, and
+nothing else.
+"""
 
 import http.client
 import threading
@@ -24,7 +26,8 @@ class PrefixProxy(ThreadingHTTPServer):
     def __init__(self, address: str, base_path: str, *, strips: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.server = urlsplit(address).netloc
-        self.base_path, self.strips = base_path, strips
+        self.base_path = base_path
+        self.strips = strips
         self.host = f"http://127.0.0.1:{self.server_address[1]}"
         self.url = f"{self.host}{base_path}"
         self.strays: list[str] = []
@@ -42,10 +45,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         rest = self.path.removeprefix(base_path)
         stripped = rest if rest.startswith("/") else f"/{rest}"
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION}
+        headers = {
+            name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION
+        }
         connection = http.client.HTTPConnection(self.server.server, timeout=60)
         try:
-            connection.request(self.command, stripped if self.server.strips else self.path, self._body(), headers)
+            connection.request(
+                self.command, stripped if self.server.strips else self.path, self._body(), headers
+            )
             self._answer(connection.getresponse())
         except ConnectionError:
             pass  # who asked has left, or the server was stopped

@@ -22,8 +22,8 @@ from tests.ports import free_port
 from tests.server import plain_http
 from tests.waiting import wait_for
 
-# Servers are forked from a process that has imported what they need: to import it again for each took longer than most of their tests.
-# It is told where each is to work, and answers with the number of its process.
+# Servers are forked from a process that has imported what they need: to import it again for each took longer
+# than most of their tests. It is told where each is to work, and answers with the number of its process.
 _FORK = """
 import json, os, signal, socket, sys
 from server.serving import serve
@@ -50,14 +50,19 @@ class _Forks:
     def __init__(self) -> None:
         line, its = socket.socketpair()
         with its:
-            self._process = subprocess.Popen([sys.executable, "-c", _FORK, str(its.fileno())], pass_fds=[its.fileno()])
-        self._line, self._answers = line, line.makefile()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _FORK, str(its.fileno())], pass_fds=[its.fileno()]
+            )
+        self._line = line
+        self._answers = line.makefile()
         self._lock = threading.Lock()
 
     def server(self, root: str, port: int, base_path: str) -> int:
         """Start a server with the variables and in the folder of now; the number of its process."""
         with self._lock:
-            self._line.sendall(json.dumps([root, port, base_path, dict(os.environ), str(Path.cwd())]).encode() + b"\n")
+            self._line.sendall(
+                json.dumps([root, port, base_path, dict(os.environ), str(Path.cwd())]).encode() + b"\n"
+            )
             return int(self._answers.readline())
 
 
@@ -81,7 +86,9 @@ class ServerProcess:
     """
 
     def __init__(self, root: str, base_path: str = "") -> None:
-        self.root, self.port, self._base_path = root, free_port(), base_path
+        self.root = root
+        self.port = free_port()
+        self._base_path = base_path
         self.address = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -102,7 +109,9 @@ class ServerProcess:
         wait_for(lambda: not self._is_alive(), seconds, "the server has ended", every=0.01)
 
     def wait_until_it_has_read(self, size: int) -> None:
-        """Until a body that is being uploaded is in a file of the server's with so many bytes: such a file has no name."""
+        """Until a body that is being uploaded is in a file of the server's with so many bytes: such a file
+        has no name.
+        """
 
         def read() -> bool:
             for file in Path(f"/proc/{self.pid}/fd").iterdir():
@@ -181,7 +190,10 @@ class Stream:
     def is_past(self, step: int) -> bool:
         """Whether the point of a step was seen, and after it an id to go on from."""
         events = list(self.events)
-        at = next((i for i, event in enumerate(events) if event.name == "points" and step in event.data["x"]), len(events))
+        at = next(
+            (i for i, event in enumerate(events) if event.name == "points" and step in event.data["x"]),
+            len(events),
+        )
         return any(event.id for event in events[at:])
 
     def close(self) -> None:
@@ -203,7 +215,11 @@ class Stream:
                         fields[name] = value
                     elif fields:
                         if "event" in fields:
-                            self.events.append(Sent(fields["event"], json.loads(fields["data"]), fields.get("id"), time.time()))
+                            self.events.append(
+                                Sent(
+                                    fields["event"], json.loads(fields["data"]), fields.get("id"), time.time()
+                                )
+                            )
                         fields = {}
         except (httpx2.HTTPError, httpx2.StreamError, RuntimeError, OSError):
             pass  # the server was killed, or this was closed

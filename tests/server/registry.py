@@ -17,22 +17,36 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 
 
 def promoted(
-    backend: Backend, spec: SweepSpec, *, checkpoint: bytes = b"weights", page: bytes = b"<p>report", curves: bool = False
+    backend: Backend,
+    spec: SweepSpec,
+    *,
+    checkpoint: bytes = b"weights",
+    page: bytes = b"<p>report",
+    curves: bool = False,
 ) -> ModelVersionRow:
     """Search the spec and register a version of its model; the first becomes the champion."""
     sweep = search(backend, spec, score, curves=curves)
-    digest, html = backend.store.put_blob(checkpoint), backend.store.put_blob(page)
+    digest = backend.store.put_blob(checkpoint)
+    html = backend.store.put_blob(page)
     metrics = {"accuracy": 0.9, "loss": None}
     with backend.catalog.write() as session:
         row = backend.catalog.sweep(session, sweep)
-        row.status, row.finished_at, snapshot = "finished", utcnow(), row.snapshot
+        row.status = "finished"
+        row.finished_at = utcnow()
+        snapshot = row.snapshot
         data = {
             "sweep": sweep,
             "name": spec.name,
             "spec": row.spec,
             "snapshot": {"digest": snapshot},
             "metrics": metrics,
-            "winner": {"key": f"{sweep}.0000", "params": {}, "metrics": {}, "violation": 0.0, "checkpoint": digest},
+            "winner": {
+                "key": f"{sweep}.0000",
+                "params": {},
+                "metrics": {},
+                "violation": 0.0,
+                "checkpoint": digest,
+            },
             "champion": None,
             "gates": [
                 Verdict("finite_metrics", "fail", "not finite: loss").as_dict(),
@@ -57,4 +71,6 @@ def promoted(
     )
     with backend.catalog.read() as session:
         champion = session.query(ModelVersionRow).filter_by(model=spec.name, stage="champion").one_or_none()
-    return register(backend.catalog, version, judged_against=champion.version if champion else None, auto_promote=False)
+    return register(
+        backend.catalog, version, judged_against=champion.version if champion else None, auto_promote=False
+    )

@@ -58,12 +58,19 @@ def test_each_scope_may_do_what_those_before_it_may(guarded: TestClient, bearer:
     allowed = {}
     for scope in ("read", "write", "admin"):
         headers = bearer(scope, scope=scope)
-        asked = (guarded.get(STUDIES, headers=headers), guarded.post(f"{STUDIES}/{sweep}/pause", headers=headers))
-        allowed[scope] = [answer.status_code for answer in (*asked, guarded.get("/api/v1/audit", headers=headers))]
+        asked = (
+            guarded.get(STUDIES, headers=headers),
+            guarded.post(f"{STUDIES}/{sweep}/pause", headers=headers),
+        )
+        allowed[scope] = [
+            answer.status_code for answer in (*asked, guarded.get("/api/v1/audit", headers=headers))
+        ]
     assert allowed == {"read": [200, 403, 403], "write": [200, 200, 403], "admin": [200, 200, 200]}
 
 
-def test_a_token_that_is_wrong_revoked_or_too_old_does_not_hold(guarded: TestClient, backend: Backend) -> None:
+def test_a_token_that_is_wrong_revoked_or_too_old_does_not_hold(
+    guarded: TestClient, backend: Backend
+) -> None:
     old = create_token(backend.catalog, "old", days=1e-9)
     for token in (old, "hlv_", "hlv_" + "x" * 43, "ä", "Bearer"):
         answer = guarded.get(STUDIES, headers={"Authorization": f"Bearer {token}".encode("latin-1")})
@@ -73,13 +80,21 @@ def test_a_token_that_is_wrong_revoked_or_too_old_does_not_hold(guarded: TestCli
     headers = {"Authorization": f"Bearer {token}"}
     assert guarded.get(STUDIES, headers=headers).status_code == 200
     revoke_token(backend.catalog, "gone")
-    wait_for(lambda: guarded.get(STUDIES, headers=headers).status_code == 401, FRESH_SECONDS + 60, "the token is revoked")
+    wait_for(
+        lambda: guarded.get(STUDIES, headers=headers).status_code == 401,
+        FRESH_SECONDS + 60,
+        "the token is revoked",
+    )
 
 
-def test_an_address_with_many_wrong_tokens_is_told_to_wait_and_a_right_one_is_not(guarded: TestClient, bearer: Bearer) -> None:
-    right, wrong = bearer("ada"), {"Authorization": "Bearer hlv_wrong"}
+def test_an_address_with_many_wrong_tokens_is_told_to_wait_and_a_right_one_is_not(
+    guarded: TestClient, bearer: Bearer
+) -> None:
+    right = bearer("ada")
+    wrong = {"Authorization": "Bearer hlv_wrong"}
     answers = [guarded.get(STUDIES, headers=wrong)]
-    while answers[-1].status_code == 401 and len(answers) <= 40:  # twenty in each minute, and another one may begin meanwhile
+    while answers[-1].status_code == 401 and len(answers) <= 40:
+        # twenty in each minute, and another one may begin meanwhile
         answers.append(guarded.get(STUDIES, headers=wrong))
     assert (len(answers) > 20, answers[-1].status_code) == (True, 429)
     assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
@@ -107,7 +122,9 @@ def test_when_a_token_was_last_used_is_known(guarded: TestClient, backend: Backe
     assert wait_for(used, 60, "the use of the token is noted") >= list_tokens(backend.catalog)[0].created_at
 
 
-def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(guarded: TestClient, backend: Backend) -> None:
+def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_send(
+    guarded: TestClient, backend: Backend
+) -> None:
     token = create_token(backend.catalog, "ada", scope="write")
     answer = guarded.post("/api/v1/session", json={"token": token})
     cookie = answer.headers["Set-Cookie"]
@@ -123,51 +140,82 @@ def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read_and_other_sites_
         "auth": True,
         "csrf": answer.json()["csrf"],
     }
-    elsewhere = guarded.post("/api/v1/session", json={"token": token}, headers={"Host": "halving.example.com"})
+    elsewhere = guarded.post(
+        "/api/v1/session", json={"token": token}, headers={"Host": "halving.example.com"}
+    )
     assert "Secure" in elsewhere.headers["Set-Cookie"]
 
 
-def test_a_session_writes_only_with_its_own_csrf_token_and_from_its_own_origin(guarded: TestClient, backend: Backend, sweep: str) -> None:
+def test_a_session_writes_only_with_its_own_csrf_token_and_from_its_own_origin(
+    guarded: TestClient, backend: Backend, sweep: str
+) -> None:
     csrf = logged_in(guarded, create_token(backend.catalog, "ada", scope="write"))
     with client_of(Settings(root=backend.store.root, tokens=True)) as other:
         foreign = logged_in(other, create_token(backend.catalog, "eve", scope="write"))
     pause = f"{STUDIES}/{sweep}/pause"
     assert guarded.get(STUDIES).status_code == 200
-    for headers in ({}, foreign, {"X-CSRF-Token": ""}, {**csrf, "Origin": "https://evil.example"}, {**csrf, "Origin": "null"}):
+    for headers in (
+        {},
+        foreign,
+        {"X-CSRF-Token": ""},
+        {**csrf, "Origin": "https://evil.example"},
+        {**csrf, "Origin": "null"},
+    ):
         assert guarded.post(pause, headers=headers).status_code == 403, headers
     assert guarded.post(pause, headers={**csrf, "Origin": "http://127.0.0.1:3002"}).status_code == 403
-    assert guarded.post(pause, headers=csrf).status_code == guarded.post(pause, headers={**csrf, "Origin": ADDRESS}).status_code == 200
+    assert (
+        guarded.post(pause, headers=csrf).status_code
+        == guarded.post(pause, headers={**csrf, "Origin": ADDRESS}).status_code
+        == 200
+    )
 
 
-def test_credentials_that_a_proxy_adds_are_no_token_and_the_session_counts(guarded: TestClient, backend: Backend, sweep: str) -> None:
+def test_credentials_that_a_proxy_adds_are_no_token_and_the_session_counts(
+    guarded: TestClient, backend: Backend, sweep: str
+) -> None:
     csrf = logged_in(guarded, create_token(backend.catalog, "ada", scope="write"))
-    cookie, pause = {"Cookie": f"{COOKIE}={guarded.cookies[COOKIE]}"}, f"{STUDIES}/{sweep}/pause"
+    cookie = {"Cookie": f"{COOKIE}={guarded.cookies[COOKIE]}"}
+    pause = f"{STUDIES}/{sweep}/pause"
     guarded.cookies.clear()
     for added in ("Bearer eyJhbGciOi.J9.x", "bearer ", "Basic YTpi"):
         headers = {"Authorization": added}
         assert guarded.get("/api/v1/session", headers={**headers, **cookie}).json()["actor"] == "ada"
         assert guarded.post(pause, headers={**headers, **cookie}).status_code == 403
-        assert guarded.post(pause, headers={**headers, **cookie, **csrf, "Origin": "https://evil.example"}).status_code == 403
+        assert (
+            guarded.post(
+                pause, headers={**headers, **cookie, **csrf, "Origin": "https://evil.example"}
+            ).status_code
+            == 403
+        )
         assert guarded.post(pause, headers={**headers, **cookie, **csrf}).status_code == 200
         refused = guarded.get(STUDIES, headers=headers)
         assert (refused.status_code, "Bearer hlv_" in refused.json()["detail"]) == (401, True)
 
 
-def test_who_asks_is_found_out_while_slow_questions_have_all_connections(guarded: TestClient, bearer: Bearer) -> None:
-    headers, engine = bearer("ada"), guarded.app.state.halving.catalog.engine  # type: ignore[attr-defined]
+def test_who_asks_is_found_out_while_slow_questions_have_all_connections(
+    guarded: TestClient, bearer: Bearer
+) -> None:
+    headers = bearer("ada")
+    engine = guarded.app.state.halving.catalog.engine
     with ExitStack() as held:
         for _ in range(engine.pool.size() + engine.pool._max_overflow):
             held.enter_context(engine.connect())
         assert guarded.get("/api/v1/session", headers=headers).json()["actor"] == "ada"
 
 
-def test_a_session_ends_with_its_token_and_when_it_is_logged_out(guarded: TestClient, backend: Backend) -> None:
+def test_a_session_ends_with_its_token_and_when_it_is_logged_out(
+    guarded: TestClient, backend: Backend
+) -> None:
     csrf = logged_in(guarded, create_token(backend.catalog, "ada"))
     assert guarded.delete("/api/v1/session", headers=csrf).status_code == 204
     assert guarded.get("/api/v1/session").status_code == 401
     logged_in(guarded, create_token(backend.catalog, "bob"))
     revoke_token(backend.catalog, "bob")
-    wait_for(lambda: guarded.get("/api/v1/session").status_code == 401, FRESH_SECONDS + 60, "the session's token is revoked")
+    wait_for(
+        lambda: guarded.get("/api/v1/session").status_code == 401,
+        FRESH_SECONDS + 60,
+        "the session's token is revoked",
+    )
 
 
 def test_a_cookie_that_was_changed_is_no_session(guarded: TestClient, backend: Backend) -> None:
@@ -175,7 +223,9 @@ def test_a_cookie_that_was_changed_is_no_session(guarded: TestClient, backend: B
     cookie = guarded.cookies[COOKIE]
     guarded.cookies.clear()
     for wrong in (cookie[:-1], cookie[1:], f"{cookie[:-4]}AAAA", "", "a.b.c", "WyJhIl0.aaaa.bbbb"):
-        assert guarded.get("/api/v1/session", headers={"Cookie": f"{COOKIE}={wrong}"}).status_code == 401, wrong
+        assert guarded.get("/api/v1/session", headers={"Cookie": f"{COOKIE}={wrong}"}).status_code == 401, (
+            wrong
+        )
     assert guarded.get("/api/v1/session", headers={"Cookie": f"{COOKIE}={cookie}"}).status_code == 200
 
 
@@ -186,13 +236,18 @@ def test_replicas_read_each_others_sessions(guarded: TestClient, backend: Backen
         assert replica.get("/api/v1/session").json()["actor"] == "ada"
 
 
-def test_a_token_of_a_project_sees_and_changes_nothing_else(guarded: TestClient, bearer: Bearer, sweep: str) -> None:
-    mine, others = bearer("mine", scope="write", projects=["small"]), bearer("others", scope="write", projects=["other", "third"])
+def test_a_token_of_a_project_sees_and_changes_nothing_else(
+    guarded: TestClient, bearer: Bearer, sweep: str
+) -> None:
+    mine = bearer("mine", scope="write", projects=["small"])
+    others = bearer("others", scope="write", projects=["other", "third"])
     assert [study["id"] for study in guarded.get(STUDIES, headers=mine).json()["studies"]] == [sweep]
     assert guarded.get(STUDIES, headers=others).json() == {"studies": []}
     assert guarded.get("/api/v1/models", headers=others).json() == {"models": []}
     assert guarded.get("/api/v1/datasets", headers=others).json() == {"datasets": []}
-    assert guarded.get("/api/v1/datasets", headers=mine).json()["datasets"][0]["snapshots"][0]["sweeps"] == [sweep]
+    assert guarded.get("/api/v1/datasets", headers=mine).json()["datasets"][0]["snapshots"][0]["sweeps"] == [
+        sweep
+    ]
     for method, path in (
         ("GET", f"{STUDIES}/{sweep}"),
         ("POST", f"{STUDIES}/{sweep}/pause"),
@@ -208,21 +263,30 @@ def test_a_token_of_a_project_sees_and_changes_nothing_else(guarded: TestClient,
         assert answer.status_code == 404, path
         # What is not theirs is answered as what is not there.
         unknown = guarded.request(
-            method, path.replace(sweep, "nothing").replace("small", "nothing").replace("points", "nothing"), headers=others
+            method,
+            path.replace(sweep, "nothing").replace("small", "nothing").replace("points", "nothing"),
+            headers=others,
         )
         assert unknown.status_code == 404, path
         assert sweep not in unknown.text
     assert guarded.get(f"{STUDIES}/{sweep}", headers=mine).status_code == 200
 
 
-def test_every_route_of_the_api_limits_itself_to_projects_and_no_other_is_outside_of_the_gate(guarded: TestClient) -> None:
+def test_every_route_of_the_api_limits_itself_to_projects_and_no_other_is_outside_of_the_gate(
+    guarded: TestClient,
+) -> None:
     routes = guarded.app.state.routes  # type: ignore[attr-defined]
-    known = {path: endpoint for endpoint, path in routes.paths.items() if path.startswith("/api/v1") and not path.endswith("openapi.json")}
+    known = {
+        path: endpoint
+        for endpoint, path in routes.paths.items()
+        if path.startswith("/api/v1") and not path.endswith("openapi.json")
+    }
     assert len(known) > 10
     of_all = {"/api/v1/audit"}  # an administrator's token has no limits
     assert {path for path, endpoint in known.items() if not routes.limits(endpoint)} == of_all
     others = {path for path in routes.paths.values() if not path.startswith("/api/v1")}
-    # MLflow's lie by its prefixes, behind the gate as well; tests/server/mlflow/test_access.py asks them for other projects.
+    # MLflow's lie by its prefixes, behind the gate as well; tests/server/mlflow/test_access.py asks them for
+    # other projects.
     mlflows = {path for path in others if path.startswith(PREFIXES)}
     assert others - mlflows == {"/health", "/version"}, "outside of the API is the page alone"
     assert mlflows
@@ -230,7 +294,9 @@ def test_every_route_of_the_api_limits_itself_to_projects_and_no_other_is_outsid
         assert {guarded.get(path).status_code, guarded.post(path).status_code} <= {401, 403}, path
 
 
-def test_on_this_machine_a_foreign_page_can_neither_write_nor_give_the_server_another_name(local: TestClient, sweep: str) -> None:
+def test_on_this_machine_a_foreign_page_can_neither_write_nor_give_the_server_another_name(
+    local: TestClient, sweep: str
+) -> None:
     pause = f"{STUDIES}/{sweep}/pause"
     for headers in (
         {"Origin": "https://evil.example"},
@@ -240,24 +306,42 @@ def test_on_this_machine_a_foreign_page_can_neither_write_nor_give_the_server_an
         {"Sec-Fetch-Site": "same-site"},
     ):
         assert local.post(pause, headers=headers).status_code == 403, headers
-    for host in ("evil.example", "evil.example:3001", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::2]", "10.0.0.1"):
+    for host in (
+        "evil.example",
+        "evil.example:3001",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "",
+        "[::2]",
+        "10.0.0.1",
+    ):
         assert local.get(STUDIES, headers={"Host": host}).status_code == 421, host
         assert local.get("/", headers={"Host": host}).status_code == 421, host
     assert local.get(STUDIES, headers={"X-Forwarded-For": "10.0.0.1"}).status_code == 421
     for host in ("127.0.0.1:3001", "localhost:3001", "LOCALHOST", "[::1]:3001", "127.1.2.3"):
         assert local.get(STUDIES, headers={"Host": host}).status_code == 200, host
     assert local.post(pause).status_code == local.post(pause, headers={"Origin": ADDRESS}).status_code == 200
-    assert local.post(pause, headers={"Origin": "http://localhost:3001", "Host": "localhost:3001"}).status_code == 200
+    assert (
+        local.post(pause, headers={"Origin": "http://localhost:3001", "Host": "localhost:3001"}).status_code
+        == 200
+    )
 
 
 def test_whoever_asks_on_this_machine_may_do_everything(local: TestClient) -> None:
     who = local.get("/api/v1/session").json()
-    assert (who["actor"], who["scopes"], who["auth"], who["csrf"]) == ("local", ["read", "write", "admin"], False, None)
+    assert (who["actor"], who["scopes"], who["auth"], who["csrf"]) == (
+        "local",
+        ["read", "write", "admin"],
+        False,
+        None,
+    )
     assert local.post("/api/v1/session", json={"token": "any"}).json() == who
 
 
 def test_access_is_off_only_where_nobody_else_can_ask() -> None:
-    assert not any(Settings(host=host).asks_for_tokens for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"))
+    assert not any(
+        Settings(host=host).asks_for_tokens for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8")
+    )
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.com", "", "localhost.example.com"):
         assert Settings(host=host).asks_for_tokens, host
     assert Settings(tokens=True).asks_for_tokens

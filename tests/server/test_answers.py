@@ -25,11 +25,18 @@ HEADERS = {
 
 def is_problem(answer: Any) -> bool:
     body = answer.json()
-    return answer.headers["Content-Type"] == "application/problem+json" and body["status"] == answer.status_code and bool(body["detail"])
+    return (
+        answer.headers["Content-Type"] == "application/problem+json"
+        and body["status"] == answer.status_code
+        and bool(body["detail"])
+    )
 
 
 def test_every_answer_has_the_security_headers(local: TestClient, guarded: TestClient) -> None:
-    answers = [local.get(path) for path in ("/", "/style.css", "/nothing.js", STUDIES, "/api/v1/nothing", f"{STUDIES}/nothing")]
+    answers = [
+        local.get(path)
+        for path in ("/", "/style.css", "/nothing.js", STUDIES, "/api/v1/nothing", f"{STUDIES}/nothing")
+    ]
     answers += [
         guarded.get(STUDIES),
         local.post(STUDIES, content=b"x" * (MOST_BYTES + 1)),
@@ -87,16 +94,24 @@ def test_a_wrong_value_is_named_with_its_field_and_what_is_accepted(local: TestC
         text: local.post(extend, content=text, headers={"Content-Type": "application/json"}).json()["detail"]
         for text in ('{"max_trials": "many"}', "{}", "{", '{"max_trials": 0}', "[]", "")
     }
-    assert said['{"max_trials": "many"}'].startswith("max_trials = 'many' is not accepted: it should be a valid integer")
+    assert said['{"max_trials": "many"}'].startswith(
+        "max_trials = 'many' is not accepted: it should be a valid integer"
+    )
     assert said["{}"] == "max_trials is missing: give it in the body"
     assert said["{"].startswith("the body is not JSON: ")
-    assert said['{"max_trials": 0}'] == "max_trials = 0 is not accepted: it should be greater than or equal to 1"
-    assert local.get(f"{STUDIES}?limit=0").json()["detail"] == "limit = '0' is not accepted: it should be greater than or equal to 1"
+    assert (
+        said['{"max_trials": 0}'] == "max_trials = 0 is not accepted: it should be greater than or equal to 1"
+    )
+    assert (
+        local.get(f"{STUDIES}?limit=0").json()["detail"]
+        == "limit = '0' is not accepted: it should be greater than or equal to 1"
+    )
 
 
 def test_a_head_is_answered_as_its_get_without_the_body(local: TestClient) -> None:
     for path in ("/api/v1/health", STUDIES, "/api/v1/nothing", "/"):
-        got, head = local.get(path), local.head(path)
+        got = local.get(path)
+        head = local.head(path)
         assert head.status_code == got.status_code, path
         assert head.content == b""
         assert head.headers["Content-Type"] == got.headers["Content-Type"]
@@ -130,21 +145,34 @@ def test_text_that_a_database_does_not_take_is_refused_on_each(client: TestClien
 
 
 def test_an_address_of_bytes_that_are_no_utf8_is_refused(client: TestClient) -> None:
-    for path in ("/runs/a/%FF", "/files/runs/project=a/r/caf%E9.json", "/runs?filter=params.x=%E9", "/blobs/0?run=a/b&artifact=%ff"):
+    for path in (
+        "/runs/a/%FF",
+        "/files/runs/project=a/r/caf%E9.json",
+        "/runs?filter=params.x=%E9",
+        "/blobs/0?run=a/b&artifact=%ff",
+    ):
         answer = client.get(path)
         assert answer.status_code == 400, (path, answer.text)
         assert is_problem(answer)
         assert "is no UTF-8" in answer.json()["detail"]
 
 
-def test_a_link_to_the_page_that_was_cut_in_the_middle_of_a_letter_is_the_pages_to_answer(local: TestClient) -> None:
+def test_a_link_to_the_page_that_was_cut_in_the_middle_of_a_letter_is_the_pages_to_answer(
+    local: TestClient,
+) -> None:
     answer = local.get("/models/%E0%A4%A", headers={"Accept": "text/html"})
     assert answer.headers["content-type"].startswith("text/html")
 
 
 def test_messages_do_not_say_where_the_store_is(local: TestClient, backend: Backend) -> None:
     digest = f"sha256:{'0' * 64}"
-    asked = ("/runs/a/b", "/runs/diff?run=a/b&run=a/c", "/curves?run=a/b&key=loss", "/media?run=a/b", f"/blobs/{digest}?run=a/b")
+    asked = (
+        "/runs/a/b",
+        "/runs/diff?run=a/b&run=a/c",
+        "/curves?run=a/b&key=loss",
+        "/media?run=a/b",
+        f"/blobs/{digest}?run=a/b",
+    )
     for path in (*asked, "/live?run=a/b&key=loss", "/training-runs/a/b", "/reports/a", "/models/a"):
         answer = local.get(f"/api/v1{path}")
         assert answer.status_code == 404, (path, answer.text)
@@ -152,23 +180,38 @@ def test_messages_do_not_say_where_the_store_is(local: TestClient, backend: Back
 
 
 def test_where_a_store_is_is_left_out_of_a_message_and_nothing_else_is() -> None:
-    said = without_root("no run 'x' in project 'p' of /data; no a in the store /data, see /data/runs/a and /database", "/data")
-    assert said == "no run 'x' in project 'p' of the store; no a in the store, see the store/runs/a and /database"
+    said = without_root(
+        "no run 'x' in project 'p' of /data; no a in the store /data, see /data/runs/a and /database", "/data"
+    )
+    assert (
+        said
+        == "no run 'x' in project 'p' of the store; no a in the store, see the store/runs/a and /database"
+    )
     root = "s3://key:secret@bucket/p?endpoint_override=minio:9000"
     said = without_root(f"cannot read {root.partition('?')[0]}/a: no a in the store {root}", root)
     assert said == "cannot read the store/a: no a in the store"
 
 
-def test_questions_to_the_index_beyond_their_turns_are_answered_with_when_to_ask_again(local: TestClient) -> None:
+def test_questions_to_the_index_beyond_their_turns_are_answered_with_when_to_ask_again(
+    local: TestClient,
+) -> None:
     app = local.app
     app.state.halving = replace(app.state.halving, index_turns=Turns(1, 1, waiting=0))  # type: ignore[attr-defined]
-    for path in ("/runs", "/runs/groups?by=status", "/runs/columns", "/curves?filter=&key=a", "/live?filter=&key=a"):
+    for path in (
+        "/runs",
+        "/runs/groups?by=status",
+        "/runs/columns",
+        "/curves?filter=&key=a",
+        "/live?filter=&key=a",
+    ):
         answer = local.get(f"/api/v1{path}")
         assert (answer.status_code, bool(answer.headers.get("Retry-After"))) == (503, True), path
     assert local.get(STUDIES).status_code == 200
 
 
-def test_an_error_of_the_server_says_nothing_of_its_inside(local: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_the_server_says_nothing_of_its_inside(
+    local: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
     @local.app.get("/api/v1/broken")  # type: ignore[attr-defined]
     def broken() -> None:
         raise RuntimeError("the inside")

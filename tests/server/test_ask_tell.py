@@ -40,7 +40,12 @@ from tests.trainables import score
 from tests.waiting import wait_for
 
 Small = Callable[..., dict[str, Any]]
-REPORTS = {"tell": ("attempt", "epoch", "values"), "heartbeat": ("attempt",), "fail": ("attempt", "error"), "release": ("attempt",)}
+REPORTS = {
+    "tell": ("attempt", "epoch", "values"),
+    "heartbeat": ("attempt",),
+    "fail": ("attempt", "error"),
+    "release": ("attempt",),
+}
 
 
 @pytest.fixture
@@ -89,7 +94,9 @@ def drive(client: TestClient, study: str) -> None:
         given = answer.json()
         verdict = {"decision": "continue", "epochs": given["epochs"]}
         while verdict["decision"] == "continue":
-            verdict = told(client, study, given, verdict["epochs"], score(given["params"]["x"], verdict["epochs"]))
+            verdict = told(
+                client, study, given, verdict["epochs"], score(given["params"]["x"], verdict["epochs"])
+            )
 
 
 def results(backend: Backend, sweep: str) -> list[tuple[Any, ...]]:
@@ -97,11 +104,19 @@ def results(backend: Backend, sweep: str) -> list[tuple[Any, ...]]:
     return [(trial.number, str(trial.status), trial.results) for trial in state.trials]
 
 
-def test_a_trial_over_http_gets_null_lists_and_mappings_as_they_are(client: TestClient, external: Small) -> None:
+def test_a_trial_over_http_gets_null_lists_and_mappings_as_they_are(
+    client: TestClient, external: Small
+) -> None:
     layers: list[Any] = [None, [64, 64], {"wide": [128], "deep": None}]
-    space = {"layers": {"categorical": layers}, "depth": {"constant": None}, "x": {"float": {"low": 0.0, "high": 1.0}}}
+    space = {
+        "layers": {"categorical": layers},
+        "depth": {"constant": None},
+        "x": {"float": {"low": 0.0, "high": 1.0}},
+    }
     starts = [{"layers": value, "x": 0.5} for value in layers]
-    study = opened(client, external(space=space, start_from=starts, strategy={"tpe": {"budget": 1}}, max_trials=4))
+    study = opened(
+        client, external(space=space, start_from=starts, strategy={"tpe": {"budget": 1}}, max_trials=4)
+    )
     for value in layers:
         given = asked(client, study)
         assert given["params"] == {"layers": value, "depth": None, "x": 0.5}
@@ -118,7 +133,10 @@ def test_a_flag_is_a_number_in_metrics_alone(client: TestClient, external: Small
         assert answer.status_code == 422
         assert "true and false are no numbers" in answer.json()["detail"]
     assert client.post(f"/hpo/studies/{study}/extend", json={"max_trials": True}).status_code == 422
-    told = client.post(f"/hpo/studies/{study}/trials/{given['trial']}/tell", json=body | {"values": {"score": 0.5, "converged": True}})
+    told = client.post(
+        f"/hpo/studies/{study}/trials/{given['trial']}/tell",
+        json=body | {"values": {"score": 0.5, "converged": True}},
+    )
     assert told.status_code == 200, "as in run.report"
 
 
@@ -126,18 +144,34 @@ def test_a_flag_is_a_number_in_metrics_alone(client: TestClient, external: Small
 def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
     client: TestClient, either_backend: Backend, external: Small, strategy: str
 ) -> None:
-    spec = external(**({"strategy": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}}} if strategy == "median" else {}))
+    spec = external(
+        **(
+            {"strategy": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}}}
+            if strategy == "median"
+            else {}
+        )
+    )
     study = opened(client, spec)
     drive(client, study)
-    by_a_worker = search(either_backend, parse_spec(spec), lambda trial, params, epochs: {"score": score(params["x"], epochs)})
+    by_a_worker = search(
+        either_backend, parse_spec(spec), lambda trial, params, epochs: {"score": score(params["x"], epochs)}
+    )
     assert results(either_backend, study) == results(either_backend, by_a_worker)
     with either_backend.catalog.read() as session:
         assert either_backend.catalog.sweep(session, study).status == "finished"
 
 
-def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and_in_the_study(client: TestClient, external: Small) -> None:
-    options = {"gamma": 3, "n_startup_trials": 4}  # gamma must be a function, which shows after the random trials
-    study = opened(client, external(strategy={"optuna": {"sampler": "optuna.samplers:TPESampler", "options": options, "budget": 1}}))
+def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and_in_the_study(
+    client: TestClient, external: Small
+) -> None:
+    # gamma must be a function, which shows after the random trials
+    options = {"gamma": 3, "n_startup_trials": 4}
+    study = opened(
+        client,
+        external(
+            strategy={"optuna": {"sampler": "optuna.samplers:TPESampler", "options": options, "budget": 1}}
+        ),
+    )
     seen = client.get(f"/hpo/studies/{study}")
     assert seen.json()["problem"] is None
 
@@ -153,7 +187,9 @@ def test_a_sampler_that_fails_in_the_middle_of_a_study_is_named_to_its_loops_and
     assert client.get(f"/hpo/studies/{study}").json()["problem"] == answer.json()["detail"]
 
 
-def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: TestClient, external: Small) -> None:
+def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(
+    client: TestClient, external: Small
+) -> None:
     study = opened(client, external(strategy={"tpe": {"budget": 1}}, max_trials=12))
     for number in range(12):
         given = asked(client, study)
@@ -162,7 +198,9 @@ def test_a_search_whose_sampler_takes_long_never_keeps_a_loop_waiting(client: Te
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 
 
-def test_two_loops_at_once_share_the_trials_and_take_none_twice(client: TestClient, either_backend: Backend, external: Small) -> None:
+def test_two_loops_at_once_share_the_trials_and_take_none_twice(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
     study = opened(client, external(max_trials=12))
     with ThreadPoolExecutor(2) as pool:
         for _ in pool.map(lambda _: drive(client, study), range(2)):
@@ -172,7 +210,9 @@ def test_two_loops_at_once_share_the_trials_and_take_none_twice(client: TestClie
     assert {str(trial.status) for trial in trials} <= {"completed", "paused"}
 
 
-def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(client: TestClient, external: Small) -> None:
+def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(
+    client: TestClient, external: Small
+) -> None:
     study = opened(client, external(strategy={"random": {"budget": 1}}))
     first = asked(client, study, headers={"Idempotency-Key": "k1"})
     other = asked(client, study, headers={"Idempotency-Key": "k2"})
@@ -186,14 +226,22 @@ def test_a_repeated_ask_with_its_key_gets_the_same_trial_also_when_it_is_over(cl
 def test_an_ask_that_is_repeated_holds_the_lease_that_it_names_and_goes_on_where_the_trial_is_now(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1))
-    key, checkpoint = {"Idempotency-Key": "k"}, either_backend.store.put_blob(b"weights")
+    study = opened(
+        client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1)
+    )
+    key = {"Idempotency-Key": "k"}
+    checkpoint = either_backend.store.put_blob(b"weights")
     asked(client, study, headers=key, json={"lease_seconds": 2})
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": checkpoint, "lease_seconds": 2}
     assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).json()["epochs"] == 2
     for _ in range(2):  # also while nothing is to be done for others
         again = asked(client, study, headers=key, json={"lease_seconds": 600})
-        assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (1, 1, 2, checkpoint)
+        assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (
+            1,
+            1,
+            2,
+            checkpoint,
+        )
         with either_backend.catalog.read() as session:
             assert session.get_one(TrialRow, (study, 0)).lease_until == pytest.approx(again["lease_until"])
         assert again["lease_until"] > either_backend.catalog.now() + 300
@@ -203,15 +251,20 @@ def test_an_ask_that_is_repeated_holds_the_lease_that_it_names_and_goes_on_where
 def test_an_ask_that_is_repeated_when_its_attempt_is_over_promises_no_lease_and_nothing_to_train(
     client: TestClient, external: Small
 ) -> None:
-    study, key = (
-        opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 2}}, max_trials=1)),
-        {"Idempotency-Key": "k"},
+    study = opened(
+        client, external(strategy={"median": {"sampler": "random", "max_budget": 2}}, max_trials=1)
     )
+    key = {"Idempotency-Key": "k"}
     first = asked(client, study, headers=key)
     told(client, study, first, 1, 0.5)
     client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
     released = asked(client, study, headers=key)
-    assert (released["attempt"], released["epoch"], released["epochs"], released["lease_until"]) == (1, 1, 1, None)
+    assert (released["attempt"], released["epoch"], released["epochs"], released["lease_until"]) == (
+        1,
+        1,
+        1,
+        None,
+    )
     second = asked(client, study, headers={"Idempotency-Key": "other"})
     assert (second["attempt"], second["epoch"], second["epochs"]) == (2, 1, 2)
     assert asked(client, study, headers=key)["lease_until"] is None
@@ -220,7 +273,8 @@ def test_an_ask_that_is_repeated_when_its_attempt_is_over_promises_no_lease_and_
 
 
 def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, external: Small) -> None:
-    study, together = opened(client, external()), threading.Barrier(4)
+    study = opened(client, external())
+    together = threading.Barrier(4)
 
     def ask(_: int) -> int:
         together.wait(10)
@@ -233,8 +287,10 @@ def test_asks_with_one_key_that_come_at_once_get_one_trial(client: TestClient, e
 def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other_study_waiting(
     client: TestClient, either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, other = opened(client, external()), opened(client, external(seed=3))
-    held, may_end = [], threading.Event()
+    slow = opened(client, external())
+    other = opened(client, external(seed=3))
+    held = []
+    may_end = threading.Event()
 
     def ask(loops: ExternalLoops, *_: Any, **__: Any) -> Wait:
         if loops.scheduler.id == slow:
@@ -248,7 +304,12 @@ def test_loops_of_one_study_that_come_at_once_hold_few_threads_and_keep_no_other
         try:
             asking = [pool.submit(client.post, f"/hpo/studies/{slow}/ask") for _ in range(6)]
             at_once = 4 if either_backend.catalog.engine.dialect.name == "postgresql" else 1
-            wait_for(lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once, 60, "all have come", every=0.01)
+            wait_for(
+                lambda: slow in askers and askers[slow].asking == 6 and len(held) >= at_once,
+                60,
+                "all have come",
+                every=0.01,
+            )
             assert client.post(f"/hpo/studies/{other}/ask").status_code == 204
             assert len(held) == at_once
         finally:
@@ -280,8 +341,12 @@ def test_what_is_told_again_is_answered_as_before(client: TestClient, external: 
 def test_what_is_decided_on_a_tell_is_written_in_one_transaction_with_the_lease(
     either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, writes, turn = either_backend.catalog, list[Catalog](), Catalog._turn_to_write
-    study = opened_by_loops(either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 2}}))
+    catalog = either_backend.catalog
+    writes = list[Catalog]()
+    turn = Catalog._turn_to_write
+    study = opened_by_loops(
+        either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 2}})
+    )
 
     def counted(written: Catalog) -> Any:
         writes.append(written)
@@ -299,7 +364,9 @@ def test_what_is_decided_on_a_tell_is_written_in_one_transaction_with_the_lease(
                     assert session.get_one(TrialRow, (study, 0)).lease_until >= given.lease_until + 4_000  # type: ignore[union-attr, operator]
 
 
-def test_a_search_of_which_nothing_is_known_any_more_may_be_over(either_backend: Backend, external: Small) -> None:
+def test_a_search_of_which_nothing_is_known_any_more_may_be_over(
+    either_backend: Backend, external: Small
+) -> None:
     scheduler = LoopScheduler(either_backend.catalog, opened_by_loops(either_backend, external()))
     assert scheduler.may_be_over()
     assert scheduler.running() == 0
@@ -308,8 +375,12 @@ def test_a_search_of_which_nothing_is_known_any_more_may_be_over(either_backend:
     assert scheduler.may_be_over()
 
 
-def test_an_attempt_that_was_lost_is_not_told_to_go_on_when_it_tells_again(client: TestClient, external: Small) -> None:
-    study = opened(client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1))
+def test_an_attempt_that_was_lost_is_not_told_to_go_on_when_it_tells_again(
+    client: TestClient, external: Small
+) -> None:
+    study = opened(
+        client, external(strategy={"median": {"sampler": "random", "max_budget": 3}}, max_trials=1)
+    )
     given = asked(client, study)
     assert told(client, study, given, 1, 0.3)["decision"] == "continue"
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.3}}
@@ -319,7 +390,9 @@ def test_an_attempt_that_was_lost_is_not_told_to_go_on_when_it_tells_again(clien
     assert client.post(f"/hpo/studies/{study}/trials/0/tell", json=body).status_code == 409
 
 
-def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(client: TestClient, external: Small) -> None:
+def test_between_two_rungs_nothing_is_decided_and_beyond_the_grant_nothing_is_accepted(
+    client: TestClient, external: Small
+) -> None:
     study = opened(client, external(strategy={"random": {"budget": 5}}))
     given = asked(client, study)
     before = told(client, study, given, 2, 0.1)
@@ -344,7 +417,9 @@ def test_a_value_that_is_not_finite_ends_the_trial(client: TestClient, external:
     assert "'score' became nan" in answers[0]["reason"]
 
 
-def test_a_value_that_is_not_finite_and_is_not_asked_for_is_left_out(client: TestClient, either_backend: Backend, external: Small) -> None:
+def test_a_value_that_is_not_finite_and_is_not_asked_for_is_left_out(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
     study = opened(client, external(strategy={"random": {"budget": 1}}))
     asked(client, study)
     values = {"score": 0.5, "a": "NaN", "b": "Infinity", "c": "-Infinity", "a\0b": 3.0}
@@ -362,9 +437,16 @@ def test_too_many_values_and_names_that_nobody_keeps_are_refused_and_the_trial_c
 ) -> None:
     study = opened(client, external(strategy={"random": {"budget": 1}}))
     given = asked(client, study)
-    for values in ({f"m{number}": 0.0 for number in range(1_001)}, {"m" * 501: 0.0}, {"": 0.0}, {"\ud800": 0.0}):
+    for values in (
+        {f"m{number}": 0.0 for number in range(1_001)},
+        {"m" * 501: 0.0},
+        {"": 0.0},
+        {"\ud800": 0.0},
+    ):
         body = json.dumps({"attempt": 1, "epoch": 1, "values": {"score": 0.5, **values}})
-        refused = client.post(f"/hpo/studies/{study}/trials/0/tell", content=body, headers={"Content-Type": "application/json"})
+        refused = client.post(
+            f"/hpo/studies/{study}/trials/0/tell", content=body, headers={"Content-Type": "application/json"}
+        )
         assert (refused.status_code, "values" in refused.json()["detail"]) == (422, True), refused.text
     assert told(client, study, given, 1, 0.5)["decision"] == "complete"
 
@@ -372,15 +454,20 @@ def test_too_many_values_and_names_that_nobody_keeps_are_refused_and_the_trial_c
 def test_a_checkpoint_that_is_not_in_the_store_is_refused_and_the_trial_can_still_be_told(
     client: TestClient, either_backend: Backend, external: Small
 ) -> None:
-    study, tell = opened(client, external(strategy={"random": {"budget": 1}})), "/hpo/studies/{}/trials/0/tell"
+    study = opened(client, external(strategy={"random": {"budget": 1}}))
+    tell = "/hpo/studies/{}/trials/0/tell"
     asked(client, study)
     body = {"attempt": 1, "epoch": 1, "values": {"score": 0.5}, "checkpoint": "sha256:" + "2" * 64}
     refused = client.post(tell.format(study), json=body)
-    assert (refused.status_code, "the store has no such blob" in refused.json()["detail"]) == (422, True), refused.text
+    assert (refused.status_code, "the store has no such blob" in refused.json()["detail"]) == (422, True), (
+        refused.text
+    )
     body["checkpoint"] = either_backend.store.put_blob(b"weights")
     assert client.post(tell.format(study), json=body).json()["decision"] == "complete"
     either_backend.store.delete(blob_name(str(body["checkpoint"])))  # as retention may
-    assert client.post(tell.format(study), json=body).json()["decision"] == "complete", "told again, it is answered as before"
+    assert client.post(tell.format(study), json=body).json()["decision"] == "complete", (
+        "told again, it is answered as before"
+    )
 
 
 def test_a_store_that_does_not_say_whether_it_has_a_checkpoint_is_asked_again_later_and_others_tell_meanwhile(
@@ -407,7 +494,8 @@ def opened_by_loops(backend: Backend, spec: dict[str, Any]) -> str:
 def test_how_often_loops_ask_is_no_demand_for_suggestions(
     either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted, chosen = list[int](), threading.Event()
+    wanted = list[int]()
+    chosen = threading.Event()
 
     def choose_nothing(_: LoopScheduler, length: int) -> int:
         wanted.append(length)
@@ -422,9 +510,16 @@ def test_how_often_loops_ask_is_no_demand_for_suggestions(
     assert set(wanted) == {1}
 
 
-def test_training_seconds_are_the_same_whichever_server_is_told(either_backend: Backend, external: Small) -> None:
-    study = opened_by_loops(either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 3}}))
-    with closing(ExternalLoops(either_backend.catalog, study)) as asked_here, closing(ExternalLoops(either_backend.catalog, study)) as told:
+def test_training_seconds_are_the_same_whichever_server_is_told(
+    either_backend: Backend, external: Small
+) -> None:
+    study = opened_by_loops(
+        either_backend, external(strategy={"median": {"sampler": "random", "max_budget": 3}})
+    )
+    with (
+        closing(ExternalLoops(either_backend.catalog, study)) as asked_here,
+        closing(ExternalLoops(either_backend.catalog, study)) as told,
+    ):
         given = asked_here.ask("w")
         assert isinstance(given, Given)
         with either_backend.catalog.write() as session:
@@ -439,7 +534,9 @@ def test_training_seconds_are_the_same_whichever_server_is_told(either_backend: 
         assert 10_800 <= session.get_one(TrialRow, (study, 0)).seconds < 11_400
 
 
-def test_a_study_of_external_loops_needs_no_trainable_and_one_that_the_platform_trains_does(client: TestClient, external: Small) -> None:
+def test_a_study_of_external_loops_needs_no_trainable_and_one_that_the_platform_trains_does(
+    client: TestClient, external: Small
+) -> None:
     spec = external(max_trials=3)
     dataset = spec.pop("dataset")
     del spec["trainable"]
@@ -456,7 +553,9 @@ def test_a_study_of_external_loops_needs_no_trainable_and_one_that_the_platform_
 
 def test_a_loop_that_dies_loses_its_trial_to_another_loop(either_backend: Backend, external: Small) -> None:
     clock = Clock()
-    loops = ExternalLoops(either_backend.catalog, opened_by_loops(either_backend, external(max_trials=1)), clock=clock)
+    loops = ExternalLoops(
+        either_backend.catalog, opened_by_loops(either_backend, external(max_trials=1)), clock=clock
+    )
     first = loops.ask("dies", 60)
     for now in (59, 10, 10):  # the lease runs out, is doubted, and is lost
         clock.now += now
@@ -474,7 +573,10 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
     assert renewed["lease_until"] > given["lease_until"] + 400
     client.post(f"/hpo/studies/{study}/pause")
     assert client.post(beat, json={"attempt": 1}).json()["decision"] == "pause"
-    assert client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1}).json()["decision"] == "pause"
+    assert (
+        client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1}).json()["decision"]
+        == "pause"
+    )
     assert client.post(beat, json={"attempt": 1}).status_code == 409
     for _ in range(2):  # also while nobody looks again
         nothing = client.post(f"/hpo/studies/{study}/ask")
@@ -519,7 +621,9 @@ def test_a_trial_that_is_handed_out_again_comes_with_the_checkpoint_that_was_tol
     client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1})
     again = asked(client, study)
     assert (again["attempt"], again["epoch"], again["epochs"], again["checkpoint"]) == (2, 2, 3, digest)
-    wrong = client.post(tell, json={"attempt": 2, "epoch": 3, "values": {"score": 0.5}, "checkpoint": "model.pt"})
+    wrong = client.post(
+        tell, json={"attempt": 2, "epoch": 3, "values": {"score": 0.5}, "checkpoint": "model.pt"}
+    )
     assert wrong.status_code == 422
 
 
@@ -529,17 +633,25 @@ def test_a_failed_trial_is_tried_again_and_then_given_up(client: TestClient, ext
     for attempt in (1, 2):
         assert asked(client, study)["attempt"] == attempt
         body = {"attempt": attempt, "error": "it burns"}
-        decisions += [client.post(f"/hpo/studies/{study}/trials/0/fail", json=body).json()["decision"] for _ in range(2)]
+        decisions += [
+            client.post(f"/hpo/studies/{study}/trials/0/fail", json=body).json()["decision"] for _ in range(2)
+        ]
     assert decisions == ["retry", "retry", "stop", "stop"]
 
 
-def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(client: TestClient, either_backend: Backend, external: Small) -> None:
+def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
     study = opened(client, external())
     trial = f"/hpo/studies/{study}/trials"
     for number in range(3):
         asked(client, study)
         client.post(f"{trial}/{number}/heartbeat", json={"attempt": 1})
-    ends = {"0/release": {"attempt": 1}, "1/fail": {"attempt": 1, "error": "it burns", "final": True}, "2/release": {"attempt": 1}}
+    ends = {
+        "0/release": {"attempt": 1},
+        "1/fail": {"attempt": 1, "error": "it burns", "final": True},
+        "2/release": {"attempt": 1},
+    }
     with either_backend.catalog.write() as session:
         session.execute(text("ALTER TABLE audit RENAME TO gone"))
     assert client.post(f"{trial}/0/release", json={"attempt": 1}).status_code == 500
@@ -549,7 +661,11 @@ def test_who_ends_an_attempt_is_in_the_audit_once_or_it_is_not_ended(client: Tes
     for path, body in ends.items():
         assert [client.post(f"{trial}/{path}", json=body).status_code for _ in range(2)] == [200, 200]
     entries = client.get("/audit").json()["entries"]
-    ended = [(one["actor"], one["target"]) for one in entries if "/trials/" in one["route"] and one["status"] == 200]
+    ended = [
+        (one["actor"], one["target"])
+        for one in entries
+        if "/trials/" in one["route"] and one["status"] == 200
+    ]
     assert ended == [("local", f"/api/v1{trial}/{path}") for path in reversed(ends)]
 
 
@@ -566,7 +682,9 @@ def test_a_study_that_is_stopped_ends_with_the_last_trial_that_is_given_back(
     assert client.post(f"/hpo/studies/{study}/ask").status_code == 410
 
 
-def test_a_stopped_study_without_a_running_trial_has_ended_at_once(client: TestClient, external: Small) -> None:
+def test_a_stopped_study_without_a_running_trial_has_ended_at_once(
+    client: TestClient, external: Small
+) -> None:
     study = opened(client, external())
     told(client, study, asked(client, study), 1, 0.5)
     client.post(f"/hpo/studies/{study}/stop")
@@ -582,7 +700,9 @@ def test_a_loop_may_ask_before_its_study_is_open(client: TestClient, small: Smal
     assert (late.status_code, "was never opened" in late.text) == (409, True), late.text
 
 
-def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(client: TestClient, either_backend: Backend, external: Small) -> None:
+def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
     spec = parse_spec(external())
     row = open_sweep(either_backend.catalog, spec, str(spec.snapshot), driver="sensors", commit=None)
     refused = client.post(f"/hpo/studies/{row.id}/ask")
@@ -592,10 +712,20 @@ def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(client: Te
     assert client.post(f"/hpo/studies/{study}/trials/5/heartbeat", json={"attempt": 1}).status_code == 404
 
 
-def test_loops_read_their_data_themselves_so_a_final_training_is_refused_with_what_to_do(client: TestClient, external: Small) -> None:
-    answer = client.post("/hpo/studies", params={"driver": "api"}, json={**external(), "predictor": "a:b", "final": {"seeds": 2}})
+def test_loops_read_their_data_themselves_so_a_final_training_is_refused_with_what_to_do(
+    client: TestClient, external: Small
+) -> None:
+    answer = client.post(
+        "/hpo/studies",
+        params={"driver": "api"},
+        json={**external(), "predictor": "a:b", "final": {"seeds": 2}},
+    )
     assert answer.status_code == 422, answer.text
-    for said in ("final = {'seeds': 2", "not accepted with driver api", "leave it out and train the winner again yourself"):
+    for said in (
+        "final = {'seeds': 2",
+        "not accepted with driver api",
+        "leave it out and train the winner again yourself",
+    ):
         assert said in answer.json()["detail"]
 
 
@@ -607,13 +737,19 @@ def test_loops_read_their_data_themselves_so_a_final_training_is_refused_with_wh
         ({"sampler": "optuna.samplers:Nothing"}, "strategy.optuna.sampler"),
     ],
 )
-def test_the_server_imports_no_code_that_a_study_names(client: TestClient, external: Small, sampler: dict[str, Any], says: str) -> None:
-    answer = client.post("/hpo/studies", params={"driver": "api"}, json=external(strategy={"optuna": sampler}))
+def test_the_server_imports_no_code_that_a_study_names(
+    client: TestClient, external: Small, sampler: dict[str, Any], says: str
+) -> None:
+    answer = client.post(
+        "/hpo/studies", params={"driver": "api"}, json=external(strategy={"optuna": sampler})
+    )
     assert (answer.status_code, says in answer.json()["detail"]) == (422, True), answer.text
     assert "tests.slow_to_import" not in sys.modules
 
 
-def test_another_server_goes_on_where_the_first_was_killed(client: TestClient, either_backend: Backend, external: Small) -> None:
+def test_another_server_goes_on_where_the_first_was_killed(
+    client: TestClient, either_backend: Backend, external: Small
+) -> None:
     study = opened(client, external(max_trials=3))
     given = asked(client, study)
     other = ExternalLoops(either_backend.catalog, study)
@@ -638,7 +774,10 @@ def test_the_example_of_the_documentation_drives_a_study_to_its_end(backend: Bac
     thread.start()
     try:
         wait_for(lambda: server.started, 60, "the server")
-        names = {"SPEC": {**spec, "snapshot": snapshot.digest}, "train": lambda params, epochs: score(params["x"], epochs)}
+        names = {
+            "SPEC": {**spec, "snapshot": snapshot.digest},
+            "train": lambda params, epochs: score(params["x"], epochs),
+        }
         exec(example.replace(":3001", f":{port}"), names)
         state = Scheduler(backend.catalog, names["study"]).state()  # type: ignore[arg-type]
         assert len(state.trials) == 4

@@ -57,8 +57,12 @@ def sweep(backend: Backend, small_spec: Spec) -> str:
     return search(backend, small_spec(max_trials=2), score, most=1)
 
 
-def test_every_write_is_recorded_with_who_when_what_and_its_outcome(guarded: TestClient, bearer: Bearer, sweep: str) -> None:
-    ada, bob, root = bearer("ada", scope="write"), bearer("bob"), bearer("root", scope="admin")
+def test_every_write_is_recorded_with_who_when_what_and_its_outcome(
+    guarded: TestClient, bearer: Bearer, sweep: str
+) -> None:
+    ada = bearer("ada", scope="write")
+    bob = bearer("bob")
+    root = bearer("root", scope="admin")
     guarded.get(STUDIES, headers=ada)
     guarded.post(f"{STUDIES}/{sweep}/pause", headers=ada)
     guarded.post(f"{STUDIES}/{sweep}/extend", headers=ada, json={"max_trials": 1})
@@ -70,13 +74,17 @@ def test_every_write_is_recorded_with_who_when_what_and_its_outcome(guarded: Tes
         ("ada", "POST", "/api/v1/hpo/studies/{study}/extend", f"{STUDIES}/{sweep}/extend", 422),
         ("ada", "POST", "/api/v1/hpo/studies/{study}/pause", f"{STUDIES}/{sweep}/pause", 200),
     ]
-    assert [one["id"] for one in guarded.get("/api/v1/audit?limit=1&actor=ada", headers=root).json()["entries"]] == [entries[1]["id"]]
+    assert [
+        one["id"] for one in guarded.get("/api/v1/audit?limit=1&actor=ada", headers=root).json()["entries"]
+    ] == [entries[1]["id"]]
     assert guarded.get(f"/api/v1/audit?before={entries[-1]['id']}", headers=root).json() == {"entries": []}
     assert guarded.get("/api/v1/audit?since=2999-01-01T00:00:00Z", headers=root).json() == {"entries": []}
     now = datetime.now(UTC)
     for hours, since, count in ((5, now - timedelta(minutes=5), 3), (-5, now + timedelta(minutes=5), 0)):
         there = since.astimezone(timezone(timedelta(hours=hours)))
-        found = guarded.get("/api/v1/audit", params={"since": there.isoformat()}, headers=root).json()["entries"]
+        found = guarded.get("/api/v1/audit", params={"since": there.isoformat()}, headers=root).json()[
+            "entries"
+        ]
         assert len(found) == count, "moments are compared, whatever their zone"
 
 
@@ -87,10 +95,15 @@ def test_on_this_machine_writes_are_recorded_too(local: TestClient, sweep: str) 
 
 
 def test_logging_in_and_out_is_recorded(guarded: TestClient, backend: Backend, bearer: Bearer) -> None:
-    csrf = guarded.post("/api/v1/session", json={"token": create_token(backend.catalog, "ada")}).json()["csrf"]
+    csrf = guarded.post("/api/v1/session", json={"token": create_token(backend.catalog, "ada")}).json()[
+        "csrf"
+    ]
     guarded.delete("/api/v1/session", headers={"X-CSRF-Token": csrf})
     entries = guarded.get("/api/v1/audit", headers=bearer("root", scope="admin")).json()["entries"]
-    assert [(one["actor"], one["method"], one["status"]) for one in entries] == [("ada", "DELETE", 204), ("ada", "POST", 200)]
+    assert [(one["actor"], one["method"], one["status"]) for one in entries] == [
+        ("ada", "DELETE", 204),
+        ("ada", "POST", 200),
+    ]
 
 
 def test_a_write_that_cannot_be_recorded_is_not_done(local: TestClient, backend: Backend, sweep: str) -> None:
@@ -105,7 +118,8 @@ def test_a_write_that_cannot_be_recorded_is_not_done(local: TestClient, backend:
 def test_what_changes_nothing_is_answered_while_the_audit_is_away_and_recorded_when_it_is_back(
     guarded: TestClient, backend: Backend, bearer: Bearer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    token, root = create_token(backend.catalog, "ada"), bearer("root", scope="admin")
+    token = create_token(backend.catalog, "ada")
+    root = bearer("root", scope="admin")
     rename_audit(backend, "audit", "gone")
     assert guarded.post("/api/v1/session", json={"token": token}).status_code == 200
     assert "the audit could not be written" in caplog.text
@@ -114,8 +128,11 @@ def test_what_changes_nothing_is_answered_while_the_audit_is_away_and_recorded_w
     wait_for(lambda: guarded.get("/api/v1/audit?actor=ada", headers=root).json()["entries"], 60, "the entry")
 
 
-def test_refused_writes_that_are_alike_are_one_entry_a_minute(guarded: TestClient, bearer: Bearer, sweep: str) -> None:
-    bob, root = bearer("bob"), bearer("root", scope="admin")
+def test_refused_writes_that_are_alike_are_one_entry_a_minute(
+    guarded: TestClient, bearer: Bearer, sweep: str
+) -> None:
+    bob = bearer("bob")
+    root = bearer("root", scope="admin")
     for path in (f"{sweep}/stop", f"{sweep}/pause", "nothing/pause") * 5:
         assert guarded.post(f"{STUDIES}/{path}", headers=bob).status_code == 403
     for _ in range(5):
@@ -126,7 +143,11 @@ def test_refused_writes_that_are_alike_are_one_entry_a_minute(guarded: TestClien
 
 @pytest.mark.usefixtures("looks_often")
 def test_how_often_a_refused_write_was_sent_again_is_in_the_log(
-    guarded: TestClient, bearer: Bearer, sweep: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    guarded: TestClient,
+    bearer: Bearer,
+    sweep: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     headers = bearer("bob")
     for _ in range(3):
@@ -137,17 +158,34 @@ def test_how_often_a_refused_write_was_sent_again_is_in_the_log(
 
 def test_whatever_changes_the_catalog_is_recorded_in_the_transaction_of_its_work(local: TestClient) -> None:
     app: FastAPI = local.app  # type: ignore[assignment]
-    free = {f"{method} {path}" for path, methods in app.openapi()["paths"].items() for method in methods if method != "get"}
+    free = {
+        f"{method} {path}"
+        for path, methods in app.openapi()["paths"].items()
+        for method in methods
+        if method != "get"
+    }
     once = {
         f"{method} {path}"
         for path, methods in app.openapi()["paths"].items()
         for method, described in methods.items()
         if any(one["name"] == "idempotency-key" for one in described.get("parameters", ()))
     }
-    loops = {f"post {STUDIES}/{{study}}/trials/{{number}}/{what}" for what in ("tell", "heartbeat", "fail", "release")}
-    in_store = {"post /ingest", "post /ingest/begin", "post /ingest/end", "put /files/{name}", "put /blobs/{digest}"}
+    loops = {
+        f"post {STUDIES}/{{study}}/trials/{{number}}/{what}"
+        for what in ("tell", "heartbeat", "fail", "release")
+    }
+    in_store = {
+        "post /ingest",
+        "post /ingest/begin",
+        "post /ingest/end",
+        "put /files/{name}",
+        "put /blobs/{digest}",
+    }
     ingest = {one.replace(" ", " /api/v1", 1) for one in in_store}
-    assert free - once - loops == {"post /api/v1/session", "delete /api/v1/session", "post /api/v1/curves"} | ingest
+    assert (
+        free - once - loops
+        == {"post /api/v1/session", "delete /api/v1/session", "post /api/v1/curves"} | ingest
+    )
 
 
 def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backend) -> None:
@@ -159,7 +197,11 @@ def test_the_audit_forgets_what_is_older_than_it_is_told_to_keep(backend: Backen
     assert audit.forget(backend.catalog, now - timedelta(days=30), most=3) == 3
     assert audit.forget(backend.catalog, now - timedelta(days=40)) == 0
     with client_of(Settings(root=backend.store.root, audit_days=30)) as client:
-        wait_for(lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2, 60, "what is too old to be gone")
+        wait_for(
+            lambda: len(client.get("/api/v1/audit?limit=3").json()["entries"]) == 2,
+            60,
+            "what is too old to be gone",
+        )
     for days in (0.0, -1.0, 1e9, float("nan")):
         with pytest.raises(InvalidInput, match="audit_days"):
             Settings(audit_days=days)
@@ -170,7 +212,8 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     token = create_token(backend.catalog, "ada", scope="admin")
-    headers, said = {"Authorization": f"Bearer {token}"}, []
+    headers = {"Authorization": f"Bearer {token}"}
+    said = []
     promoted(backend, small_spec(max_trials=1, name="model"))
     address = guarded.get("/api/v1/models/model/champion", headers=headers).json()["url"]
     cookie, csrf = logged_in(guarded, token)
@@ -191,7 +234,11 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         ("POST", f"{STUDIES}/{sweep}/pause", {"headers": {**with_cookie, "Origin": "https://evil.example"}}),
         ("GET", f"{address}x", {}),
         ("POST", address, {"headers": headers}),
-        ("POST", f"{STUDIES}/{sweep}/resume", {"headers": with_cookie, "before": lambda: rename_audit(backend, "audit", "gone")}),
+        (
+            "POST",
+            f"{STUDIES}/{sweep}/resume",
+            {"headers": with_cookie, "before": lambda: rename_audit(backend, "audit", "gone")},
+        ),
         ("POST", f"{STUDIES}/nothing/resume", {"headers": with_cookie}),
         ("GET", STUDIES, {"headers": with_cookie, "before": lambda: rename_audit(backend, "gone", "audit")}),
     ):
@@ -200,11 +247,16 @@ def test_no_secret_is_in_logs_answers_errors_or_the_catalog(
         said.append(answer.text + str(answer.headers))
     key = guarded.app.state.halving.signing_key  # type: ignore[attr-defined]
     # The tests' own HTTP client logs the addresses that it asks for.
-    logged = "\n".join(logging.Formatter().format(record) for record in caplog.records if not record.name.startswith("http"))
+    logged = "\n".join(
+        logging.Formatter().format(record) for record in caplog.records if not record.name.startswith("http")
+    )
     for secret in (token, token[4:], key, cookie, csrf, address.rpartition("/")[2]):
         assert secret not in logged
         assert not [text for text in said if secret in text]
     backend.catalog.close()
     with sqlite3.connect(Path(backend.store.root) / "catalog.db") as connection:
-        kept = {table: str(connection.execute(f"SELECT * FROM {table}").fetchall()) for table in ("tokens", "audit", "answers")}
+        kept = {
+            table: str(connection.execute(f"SELECT * FROM {table}").fetchall())
+            for table in ("tokens", "audit", "answers")
+        }
     assert not [table for table, content in kept.items() if token[4:] in content]

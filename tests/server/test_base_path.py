@@ -49,14 +49,25 @@ def addresses_of(html: str) -> list[str]:
 def test_bytes_that_are_no_utf8_are_refused_below_the_path(below: TestClient, sent: str) -> None:
     answer = below.get(f"{sent}/api/v1/runs/a/caf%E9")
     assert answer.status_code == 400
-    assert answer.json()["detail"].startswith("address '/api/v1/runs/a/caf%E9' is not accepted: its byte %E9 is no UTF-8")
+    assert answer.json()["detail"].startswith(
+        "address '/api/v1/runs/a/caf%E9' is not accepted: its byte %E9 is no UTF-8"
+    )
     assert below.get(f"{sent}/api/v1/runs/a/caf%C3%A9").status_code == 422
 
 
 @both
 def test_all_that_the_page_asks_for_is_below_the_path(below: TestClient, sent: str) -> None:
     addresses: set[str] = set()
-    for path in ("/", "/?filter=a", "/sweeps", "/sweeps/a", "/runs/p/r", "/models/m?version=v", "/datasets", "/login"):
+    for path in (
+        "/",
+        "/?filter=a",
+        "/sweeps",
+        "/sweeps/a",
+        "/runs/p/r",
+        "/models/m?version=v",
+        "/datasets",
+        "/login",
+    ):
         html = below.get(sent + path).text
         addresses_of_page = addresses_of(html)
         assert len(addresses_of_page) > 20, path
@@ -71,7 +82,10 @@ def test_all_that_the_page_asks_for_is_below_the_path(below: TestClient, sent: s
 def test_the_import_map_is_allowed_as_it_is_sent(below: TestClient, sent: str) -> None:
     answer = below.get(f"{sent}/")
     (imports,) = re.findall(r'<script type="importmap">(.*?)</script>', answer.text, re.DOTALL)
-    assert f"'sha256-{base64.b64encode(sha256(imports.encode()).digest()).decode()}'" in answer.headers["Content-Security-Policy"]
+    assert (
+        f"'sha256-{base64.b64encode(sha256(imports.encode()).digest()).decode()}'"
+        in answer.headers["Content-Security-Policy"]
+    )
 
 
 ADDRESSES = [
@@ -98,13 +112,24 @@ def test_only_the_whole_base_path_is_taken_off_and_once(below: TestClient) -> No
 
 @pytest.mark.parametrize(
     "base_path",
-    [BASE, "/halving", "/a/b/c/d/e", "/user/ada%40example.org", "/user/ada@example.org", "/~ada/x.y_z-1+2", "/user/%C3%A9va", "/HALVING"],
+    [
+        BASE,
+        "/halving",
+        "/a/b/c/d/e",
+        "/user/ada%40example.org",
+        "/user/ada@example.org",
+        "/~ada/x.y_z-1+2",
+        "/user/%C3%A9va",
+        "/HALVING",
+    ],
 )
 def test_a_base_path_is_found_however_its_signs_are_sent(backend: Backend, base_path: str) -> None:
     with client_of(Settings(root=backend.store.root, base_path=base_path)) as client:
         for sent in (base_path, base_path.replace("%40", "@"), base_path.replace("@", "%40"), ""):
             assert client.get(f"{sent}/api/v1/health").status_code == 200, sent
-        assert all(address.startswith(f"{base_path}/static/") for address in addresses_of(client.get("/").text))
+        assert all(
+            address.startswith(f"{base_path}/static/") for address in addresses_of(client.get("/").text)
+        )
 
 
 @both
@@ -112,12 +137,19 @@ def test_a_page_that_is_not_there_is_said_by_the_page(below: TestClient, sent: s
     shown = below.get(f"{sent}/nothing", headers=BROWSER)
     assert (shown.status_code, shown.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
     assert f"{BASE}/static/" in shown.text
-    assert below.get(f"{sent}/api/v1/nothing", headers=BROWSER).headers["Content-Type"] == "application/problem+json"
-    assert below.get(f"{sent}/api/2.0/mlflow/nothing").json()["error_code"], "MLflow's errors are those of its clients"
+    assert (
+        below.get(f"{sent}/api/v1/nothing", headers=BROWSER).headers["Content-Type"]
+        == "application/problem+json"
+    )
+    assert below.get(f"{sent}/api/2.0/mlflow/nothing").json()["error_code"], (
+        "MLflow's errors are those of its clients"
+    )
 
 
 @both
-def test_a_browser_logs_in_and_out_below_the_path(backend: Backend, bearer: Callable[..., dict[str, str]], sent: str) -> None:
+def test_a_browser_logs_in_and_out_below_the_path(
+    backend: Backend, bearer: Callable[..., dict[str, str]], sent: str
+) -> None:
     token = bearer("ada", scope="write")["Authorization"].removeprefix("Bearer ")
     with client_of(Settings(root=backend.store.root, tokens=True, base_path=BASE)) as client:
         answer = client.post(f"{sent}/api/v1/session", json={"token": token})
@@ -126,10 +158,14 @@ def test_a_browser_logs_in_and_out_below_the_path(backend: Backend, bearer: Call
         kept = {"Cookie": cookie.partition(";")[0]}
         assert client.get(f"{sent}/api/v1/session", headers=kept).json()["actor"] == "ada"
         assert client.get(f"{sent}/api/v1/runs", headers=kept).status_code == 200
-        left = client.delete(f"{sent}/api/v1/session", headers={**kept, "X-CSRF-Token": answer.json()["csrf"]})
+        left = client.delete(
+            f"{sent}/api/v1/session", headers={**kept, "X-CSRF-Token": answer.json()["csrf"]}
+        )
         assert f"Path={BASE}/api;" in left.headers["Set-Cookie"]
         entries = client.get(f"{sent}/api/v1/audit", headers=bearer("admin", scope="admin")).json()["entries"]
-        assert {entry["target"] for entry in entries} == {"/api/v1/session"}, "the audit has the server's own addresses"
+        assert {entry["target"] for entry in entries} == {"/api/v1/session"}, (
+            "the audit has the server's own addresses"
+        )
 
 
 def test_a_server_without_a_base_path_has_the_cookie_and_the_page_that_it_had(
@@ -145,11 +181,15 @@ def test_a_server_without_a_base_path_has_the_cookie_and_the_page_that_it_had(
 
 
 @both
-def test_files_of_a_run_come_whole_and_in_ranges_by_the_addresses_of_the_api(below: TestClient, backend: Backend, sent: str) -> None:
+def test_files_of_a_run_come_whole_and_in_ranges_by_the_addresses_of_the_api(
+    below: TestClient, backend: Backend, sent: str
+) -> None:
     with halving.init("p", {}, root=backend.store.root, system_metrics=None) as run:
         run.log({"note": halving.Text("0123456789")}, step=0)
     (medium,) = below.get(f"{sent}/api/v1/media", params={"run": f"p/{run.id}"}).json()["media"]
-    assert medium["url"].startswith("/api/v1/blobs/"), "who asks puts the server's address before it, with its path"
+    assert medium["url"].startswith("/api/v1/blobs/"), (
+        "who asks puts the server's address before it, with its path"
+    )
     assert below.get(sent + medium["url"]).text == "0123456789"
     part = below.get(sent + medium["url"], headers={"Range": "bytes=2-4"})
     assert (part.status_code, part.text) == (206, "234")
@@ -157,16 +197,26 @@ def test_files_of_a_run_come_whole_and_in_ranges_by_the_addresses_of_the_api(bel
 
 @both
 def test_parts_of_an_upload_go_below_the_path(below: TestClient, mlflow_grammar: None, sent: str) -> None:
-    run = below.post(f"{sent}/api/2.0/mlflow/runs/create", json={"experiment_id": "0"}).json()["run"]["info"]["run_id"]
+    run = below.post(f"{sent}/api/2.0/mlflow/runs/create", json={"experiment_id": "0"}).json()["run"]["info"][
+        "run_id"
+    ]
     address = f"{sent}/api/2.0/mlflow-artifacts"
-    begun = below.post(f"{address}/mpu/create/0/{run}/artifacts", json={"path": "weights", "num_parts": 1}).json()
+    begun = below.post(
+        f"{address}/mpu/create/0/{run}/artifacts", json={"path": "weights", "num_parts": 1}
+    ).json()
     (part,) = begun["credentials"]
     assert part["url"].startswith(f"{ADDRESS}{BASE}/api/v1/signed/parts/")
     put = below.put(sent + part["url"].removeprefix(ADDRESS + BASE), content=b"weights")
-    joined = {"path": "weights", "upload_id": begun["upload_id"], "parts": [{"part_number": 1, "etag": put.headers["etag"]}]}
+    joined = {
+        "path": "weights",
+        "upload_id": begun["upload_id"],
+        "parts": [{"part_number": 1, "etag": put.headers["etag"]}],
+    }
     assert below.post(f"{address}/mpu/complete/0/{run}/artifacts", json=joined).json() == {}
     assert below.get(f"{address}/artifacts/0/{run}/artifacts/weights").content == b"weights"
-    assert below.get(f"{sent}/get-artifact", params={"run_uuid": run, "path": "weights"}).content == b"weights"
+    assert (
+        below.get(f"{sent}/get-artifact", params={"run_uuid": run, "path": "weights"}).content == b"weights"
+    )
 
 
 def test_what_is_sent_again_past_the_proxy_is_done_once(below: TestClient) -> None:
@@ -177,8 +227,13 @@ def test_what_is_sent_again_past_the_proxy_is_done_once(below: TestClient) -> No
     assert answers[0].json() == answers[1].json()
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-Prefix", "X-Script-Name", "X-Forwarded-Context", "X-ProxyContextPath", "X-Original-URI"])
-def test_nobody_is_trusted_with_the_path_who_only_sends_a_request(below: TestClient, local: TestClient, header: str) -> None:
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-Prefix", "X-Script-Name", "X-Forwarded-Context", "X-ProxyContextPath", "X-Original-URI"],
+)
+def test_nobody_is_trusted_with_the_path_who_only_sends_a_request(
+    below: TestClient, local: TestClient, header: str
+) -> None:
     evil = {header: "/evil"}
     assert below.get("/", headers=evil).text == below.get("/").text
     assert local.get("/", headers=evil).text == local.get("/").text
@@ -191,7 +246,15 @@ def test_clients_that_are_made_of_the_openapi_document_ask_below_the_path(below:
 
 @pytest.mark.parametrize(
     ("base_path", "kept"),
-    [("", ""), ("/", ""), ("/a", "/a"), ("/a/", "/a"), ("/user/ada/proxy/3001/", BASE), ("/a%20b", "/a%20b"), ("/...", "/...")],
+    [
+        ("", ""),
+        ("/", ""),
+        ("/a", "/a"),
+        ("/a/", "/a"),
+        ("/user/ada/proxy/3001/", BASE),
+        ("/a%20b", "/a%20b"),
+        ("/...", "/..."),
+    ],
 )
 def test_a_slash_at_the_end_says_nothing(base_path: str, kept: str) -> None:
     assert Settings(base_path=base_path).base_path == kept
@@ -231,7 +294,10 @@ def test_a_slash_at_the_end_says_nothing(base_path: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_path_is_refused(base_path: str) -> None:
-    with pytest.raises(InvalidInput, match=r"^base_path = .* is not accepted: give the path below which a proxy shows the server"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"^base_path = .* is not accepted: give the path below which a proxy shows the server",
+    ):
         Settings(base_path=base_path)
 
 
@@ -269,7 +335,8 @@ assert client.get_run(first).data.params == {"lr": "0.1"}
 assert [one.value for one in client.get_metric_history(first, "loss")] == [0.5]
 assert [one.path for one in client.list_artifacts(first, "deep/er")] == ["deep/er/a note.txt"]
 assert Path(client.download_artifacts(first, "deep/er/a note.txt")).read_text() == "as it is"
-assert [one.info.run_id for one in client.search_runs([run.info.experiment_id], "params.lr = '0.1'")] == [first]
+runs = client.search_runs([run.info.experiment_id], "params.lr = '0.1'")
+assert [run.info.run_id for run in runs] == [first]
 """
 
 
@@ -277,7 +344,10 @@ assert [one.info.run_id for one in client.search_runs([run.info.experiment_id], 
 @pytest.mark.parametrize("strips", [True, False])
 def test_mlflows_own_client_logs_below_the_path(tmp_path: Path, strips: bool) -> None:
     python = python_with("mlflow", "mlflow==3.17.2")
-    with server_of(str(tmp_path / "root"), BASE) as server, proxy_before(server.address, BASE, strips=strips) as proxy:
+    with (
+        server_of(str(tmp_path / "root"), BASE) as server,
+        proxy_before(server.address, BASE, strips=strips) as proxy,
+    ):
         run_script(python, TRAINING, tmp_path / "training", proxy.url)
         run_script(python, UPLOAD, tmp_path / "upload", f"{proxy.url}/")
         assert proxy.strays == []
@@ -286,9 +356,14 @@ def test_mlflows_own_client_logs_below_the_path(tmp_path: Path, strips: bool) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("base_path", "strips"), [(BASE, True), (BASE, False), ("", True)])
 def test_a_run_is_sent_and_seen_live_below_the_path(tmp_path: Path, base_path: str, strips: bool) -> None:
-    """A program needs the path in the address alone; only a proxy that leaves it needs a server that knows it."""
+    """A program needs the path in the address alone; only a proxy that leaves it needs a server that knows
+    it.
+    """
     (tmp_path / "note.txt").write_text("as it is")
-    with server_of(str(tmp_path / "root"), base_path) as server, proxy_before(server.address, BASE, strips=strips) as proxy:
+    with (
+        server_of(str(tmp_path / "root"), base_path) as server,
+        proxy_before(server.address, BASE, strips=strips) as proxy,
+    ):
         with halving.init("p", {"lr": 0.1}, url=proxy.url, system_metrics=None) as run:
             run.log({"loss": 0.5}, step=0)
             run.log_artifact(tmp_path / "note.txt")

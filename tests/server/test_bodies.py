@@ -14,14 +14,18 @@ from server.ingest.room import NoRoom, Room
 
 
 def _request(parts: list[bytes | None], announced: int | None = None) -> Request:
-    """A request whose body comes in parts; at None nothing comes any more, and at the end of the list the client has left."""
+    """A request whose body comes in parts; at None nothing comes any more, and at the end of the list the
+    client has left.
+    """
     coming = iter(parts)
 
     async def receive() -> Message:
         part = next(coming, b"")
         if part is None:
             await asyncio.Event().wait()
-        return {"type": "http.request", "body": part, "more_body": True} if part else {"type": "http.disconnect"}
+        return (
+            {"type": "http.request", "body": part, "more_body": True} if part else {"type": "http.disconnect"}
+        )
 
     headers = [] if announced is None else [(b"content-length", str(announced).encode())]
     return Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)

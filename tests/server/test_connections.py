@@ -1,4 +1,6 @@
-"""No request holds a connection to the catalog while it waits for another: requests that come together would wait for each other."""
+"""No request holds a connection to the catalog while it waits for another: requests that come together would
+wait for each other.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -22,17 +24,22 @@ from tests.server.registry import promoted
 
 Small = Callable[..., dict[str, Any]]
 V1 = "/api/v1"
-STUDY, TRIAL = "/hpo/studies/{study}", "/hpo/studies/{study}/trials/{number}"
+STUDY = "/hpo/studies/{study}"
+TRIAL = "/hpo/studies/{study}/trials/{number}"
 RUN = "/training-runs/{project}/{run}"
 LONGEST = 5.0  # seconds; nobody else asks, so whoever waits for a connection waits for themselves
 
 
 @pytest.fixture
 def lonely(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """A client of a server with one connection to its catalog, on each database; nothing runs beside its requests."""
+    """A client of a server with one connection to its catalog, on each database; nothing runs beside its
+    requests.
+    """
 
     def with_one_connection(*given: Any, **options: Any) -> sqlalchemy.Engine:
-        return sqlalchemy.create_engine(*given, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": LONGEST})
+        return sqlalchemy.create_engine(
+            *given, **{**options, "pool_size": 1, "max_overflow": 0, "pool_timeout": LONGEST}
+        )
 
     either_backend.catalog.upgrade()  # which takes two
     monkeypatch.setattr(catalog_module, "create_engine", with_one_connection)
@@ -49,18 +56,32 @@ class Requests:
         self.token = ""
         self.answered: set[tuple[str, str]] = set()
 
-    def __call__(self, method: str, route: str, expected: int = 200, *, headers: dict[str, str] | None = None, **given: Any) -> Any:
-        """The JSON of an answer; ``given`` is the route's path parameters, and ``json`` and ``params`` of the request."""
+    def __call__(
+        self,
+        method: str,
+        route: str,
+        expected: int = 200,
+        *,
+        headers: dict[str, str] | None = None,
+        **given: Any,
+    ) -> Any:
+        """The JSON of an answer; ``given`` is the route's path parameters, and ``json`` and ``params`` of the
+        request.
+        """
         sent = {name: given.pop(name) for name in ("json", "params") if name in given}
         path = V1 + route.format(**given)
-        answer = self._client.request(method, path, headers={"Authorization": f"Bearer {self.token}", **(headers or {})}, **sent)
+        answer = self._client.request(
+            method, path, headers={"Authorization": f"Bearer {self.token}", **(headers or {})}, **sent
+        )
         assert answer.status_code == expected, f"{method} {path}: {answer.status_code} {answer.text}"
         self.answered.add((method, V1 + route))
         return answer.json() if answer.headers.get("content-type") == "application/json" else None
 
 
 @pytest.mark.usefixtures("mlflow_grammar")
-def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestClient, either_backend: Backend, small: Small) -> None:
+def test_every_route_answers_where_the_catalog_has_one_connection(
+    lonely: TestClient, either_backend: Backend, small: Small
+) -> None:
     catalog = either_backend.catalog
     snapshot = take_snapshot(either_backend.store, catalog, parse_spec(small()).dataset).digest
     version = promoted(either_backend, parse_spec(small(max_trials=2)), curves=True)
@@ -81,18 +102,33 @@ def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestCl
     requests("POST", "/models/{model}/versions/{version}/archive", **of_version)
     requests("POST", "/models/{model}/versions/{version}/approve", **of_version, json={"note": "good"})
     requests("POST", "/models/{model}/versions/{version}/reject", **of_version, json={"note": "bad"})
-    requests("POST", "/models/{model}/versions/{version}/promote", **of_version, json={"note": "good after all", "force": True})
+    requests(
+        "POST",
+        "/models/{model}/versions/{version}/promote",
+        **of_version,
+        json={"note": "good after all", "force": True},
+    )
     requests("POST", "/models/{model}/rollback", 404, model="small")
     requests("GET", "/models/{model}/history", model="small")
     app: Any = lonely.app
-    routes = {(method, str(one.path_format)) for one in iter_route_contexts(app.routes) for method in one.methods or ()}
+    routes = {
+        (method, str(one.path_format))
+        for one in iter_route_contexts(app.routes)
+        for method in one.methods or ()
+    }
     _track(lonely, requests)
-    assert requests.answered == {(method, path) for method, path in routes if path.startswith(V1) and not path.endswith("/openapi.json")}
+    assert requests.answered == {
+        (method, path)
+        for method, path in routes
+        if path.startswith(V1) and not path.endswith("/openapi.json")
+    }
 
 
 def _track(client: TestClient, requests: Requests) -> None:
     """MLflow's endpoints, and an artifact in parts."""
-    headers = {"Authorization": f"Bearer {create_token(client.app.state.halving.catalog, 'eve', scope='write')}"}  # type: ignore[attr-defined]
+    headers = {
+        "Authorization": f"Bearer {create_token(client.app.state.halving.catalog, 'eve', scope='write')}"
+    }  # type: ignore[attr-defined]
 
     def mlflow(method: str, path: str, /, **fields: Any) -> Any:
         sent: dict[str, Any] = {"params": fields} if method == "GET" else {"json": fields}
@@ -101,9 +137,19 @@ def _track(client: TestClient, requests: Requests) -> None:
         return answer.json()
 
     run = mlflow("POST", "mlflow/runs/create", experiment_id="0")["run"]["info"]["run_id"]
-    model = mlflow("POST", "mlflow/logged-models", experiment_id="0", source_run_id=run)["model"]["info"]["model_id"]
+    model = mlflow("POST", "mlflow/logged-models", experiment_id="0", source_run_id=run)["model"]["info"][
+        "model_id"
+    ]
     mlflow("POST", "mlflow/registered-models/create", name="net")
-    given = {"run_id": run, "experiment_id": "0", "experiment_ids": ["0"], "name": "net", "version": "1", "alias": "best", "key": "a"}
+    given = {
+        "run_id": run,
+        "experiment_id": "0",
+        "experiment_ids": ["0"],
+        "name": "net",
+        "version": "1",
+        "alias": "best",
+        "key": "a",
+    }
     given |= {
         "source": f"models:/{model}",
         "model_id": model,
@@ -122,13 +168,31 @@ def _track(client: TestClient, requests: Requests) -> None:
     part = client.put(f"{V1}/signed/parts/{address}", content=b"weights")
     requests.answered.add(("PUT", f"{V1}/signed/parts/{{address}}"))
     parts = [{"part_number": 1, "etag": part.headers["etag"]}]
-    mlflow("POST", f"mlflow-artifacts/mpu/complete/{folder}", path="a.bin", upload_id=upload["upload_id"], parts=parts)
-    assert client.get(f"/api/2.0/mlflow-artifacts/artifacts/{folder}/a.bin", headers=headers).content == b"weights"
+    mlflow(
+        "POST",
+        f"mlflow-artifacts/mpu/complete/{folder}",
+        path="a.bin",
+        upload_id=upload["upload_id"],
+        parts=parts,
+    )
+    assert (
+        client.get(f"/api/2.0/mlflow-artifacts/artifacts/{folder}/a.bin", headers=headers).content
+        == b"weights"
+    )
 
 
 def _look(requests: Requests, sweep: str, snapshot: str) -> None:
     run = f"small/{sweep}.0000"
-    for path in ("/health", "/ready", "/session", "/runs", "/runs/columns", "/hpo/studies", "/models", "/datasets"):
+    for path in (
+        "/health",
+        "/ready",
+        "/session",
+        "/runs",
+        "/runs/columns",
+        "/hpo/studies",
+        "/models",
+        "/datasets",
+    ):
         requests("GET", path)
     requests("GET", "/runs/groups", params={"by": "params.x"})
     requests("GET", "/runs/diff", params={"run": [run, f"small/{sweep}.0001"]})
@@ -136,7 +200,8 @@ def _look(requests: Requests, sweep: str, snapshot: str) -> None:
     requests("GET", "/curves", params={"run": run, "key": "score"})
     requests("GET", "/curves", params={"filter": "status = finished", "key": "score"})
     requests("POST", "/curves", json={"filter": "status = finished", "keys": ["score"]})
-    requests("GET", "/live", 422, params={"filter": "status = finished", "key": "score", "cursor": "none"})  # else it would not end
+    # else it would not end
+    requests("GET", "/live", 422, params={"filter": "status = finished", "key": "score", "cursor": "none"})
     requests("GET", f"{RUN}/metrics", project="small", run=f"{sweep}.0000", params={"key": "score"})
     requests("GET", "/media", params={"run": run})
     for path in ("/blobs/{digest}", "/blobs/{digest}/rows", "/checkpoints/{digest}"):
@@ -161,7 +226,11 @@ def _search(requests: Requests, spec: dict[str, Any], snapshot: str) -> None:
     requests("POST", f"{STUDY}/extend", study=study, json={"max_trials": 20})
     requests("POST", f"{STUDY}/pause", study=study)
     requests("POST", f"{STUDY}/resume", study=study)
-    for word, said in (("tell", {"epoch": 1, "values": {"score": 0.5}}), ("fail", {"error": "it burns"}), ("release", {})):
+    for word, said in (
+        ("tell", {"epoch": 1, "values": {"score": 0.5}}),
+        ("fail", {"error": "it burns"}),
+        ("release", {}),
+    ):
         for _ in range(2):
             given = requests("POST", f"{STUDY}/ask", study=study, headers={"Idempotency-Key": word})
         of_trial = {"study": study, "number": given["trial"]}
@@ -174,7 +243,12 @@ def _search(requests: Requests, spec: dict[str, Any], snapshot: str) -> None:
 def _send(requests: Requests) -> None:
     run = requests("POST", "/ingest/begin", 201, json={"project": "small"})["run"]
     attempt = {"project": "small", "run": run, "attempt": 1}
-    requests("POST", "/ingest", params={**attempt, "sequence": 0}, json={"points": [{"key": "a", "step": 0, "value": 1}]})
+    requests(
+        "POST",
+        "/ingest",
+        params={**attempt, "sequence": 0},
+        json={"points": [{"key": "a", "step": 0, "value": 1}]},
+    )
     requests("GET", "/ingest", params=attempt)
     requests("POST", "/ingest/end", json=attempt)
     of_run = {"project": "small", "run": run}
@@ -184,7 +258,13 @@ def _send(requests: Requests) -> None:
     folder = f"runs/project=small/{run}"
     requests("GET", "/files", params={"folder": folder})
     requests("GET", "/files/{name}", name=f"{folder}/record.json")
-    requests("PUT", "/files/{name}", 201, name=f"{folder}/end-0002.json", json={"status": "failed", "time": "2026-01-01T00:00:00+00:00"})
+    requests(
+        "PUT",
+        "/files/{name}",
+        201,
+        name=f"{folder}/end-0002.json",
+        json={"status": "failed", "time": "2026-01-01T00:00:00+00:00"},
+    )
     requests("PUT", "/blobs/{digest}", 201, digest=f"sha256:{hashlib.sha256(b'').hexdigest()}")
 
 

@@ -1,4 +1,6 @@
-"""Limits on queries for curves: equal ones once, few at a time, none too long or too large, and a bounded memory of answers."""
+"""Limits on queries for curves: equal ones once, few at a time, none too long or too large, and a bounded
+memory of answers.
+"""
 
 import asyncio
 import threading
@@ -31,7 +33,9 @@ def store(backend: Backend) -> Store:
 
 
 def test_equal_questions_are_asked_once_and_two_run_at_a_time() -> None:
-    running, most, asked = 0, 0, []
+    running = 0
+    most = 0
+    asked = []
     lock = threading.Lock()
 
     def query(name: str) -> bytes:
@@ -47,7 +51,9 @@ def test_equal_questions_are_asked_once_and_two_run_at_a_time() -> None:
 
     async def ask() -> list[bytes]:
         limiter = Limiter(threads=2)
-        return await asyncio.gather(*(limiter.answer(name, lambda _, name=name: query(name)) for name in "abcdabcd"))
+        return await asyncio.gather(
+            *(limiter.answer(name, lambda _, name=name: query(name)) for name in "abcdabcd")
+        )
 
     assert asyncio.run(ask()) == [name.encode() for name in "abcdabcd"]
     assert (sorted(asked), most) == (list("abcd"), 2)
@@ -95,7 +101,8 @@ def test_a_question_that_takes_too_long_or_waits_behind_too_many_is_refused() ->
 
 
 def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began_before_it_came() -> None:
-    began, goes_on = threading.Semaphore(0), threading.Semaphore(0)
+    began = threading.Semaphore(0)
+    goes_on = threading.Semaphore(0)
     looks: list[list[str]] = []
 
     def stamps(runs: Sequence[tuple[str, str]]) -> list[bytes]:
@@ -116,7 +123,12 @@ def test_questions_that_wait_share_the_next_look_and_none_gets_a_look_that_began
         return list(await asyncio.gather(*asked))
 
     answers = asyncio.run(ask())
-    assert (sorted(looks[0]), sorted(looks[1]), sorted(looks[2]), len(looks)) == (["a", "b"], ["b", "c"], ["a", "b", "c"], 3)
+    assert (sorted(looks[0]), sorted(looks[1]), sorted(looks[2]), len(looks)) == (
+        ["a", "b"],
+        ["b", "c"],
+        ["a", "b", "c"],
+        3,
+    )
     assert answers == [[b"1a", b"1b"], [b"2b", b"2c"], [b"3a"], [b"3b", b"3a"], [b"3c"]]
 
 
@@ -141,7 +153,9 @@ def test_a_curve_is_read_no_further_than_its_time_reaches_and_then_still_read_as
         compact(store, "p", "r")
     reads: list[int] = []
     true_read = parquet_reader._File.read
-    monkeypatch.setattr(parquet_reader._File, "read", lambda file, *given: (reads.append(1), true_read(file, *given))[1])
+    monkeypatch.setattr(
+        parquet_reader._File, "read", lambda file, *given: (reads.append(1), true_read(file, *given))[1]
+    )
 
     def over(_: int) -> None:
         if len(reads) == 2:
@@ -201,7 +215,11 @@ def test_as_json_fewer_rows_are_given_and_the_answer_names_the_other_encodings(
     monkeypatch.setitem(service._LIMITS, JSON, (30, service._LIMITS[JSON][1]))
     asked = {"run": "p/r", "key": ["a", "b"]}
     refused = local.get("/api/v1/curves", params=asked)
-    assert (refused.status_code, BINARY in refused.json()["detail"], "30 rows" in refused.json()["detail"]) == (422, True, True)
+    assert (
+        refused.status_code,
+        BINARY in refused.json()["detail"],
+        "30 rows" in refused.json()["detail"],
+    ) == (422, True, True)
     assert local.get("/api/v1/curves", params=asked, headers={"Accept": BINARY}).status_code == 200
     assert local.get("/api/v1/curves", params={**asked, "key": "a"}).status_code == 200
 

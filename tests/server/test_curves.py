@@ -1,4 +1,6 @@
-"""The curves over HTTP: what comes out is what was logged, in each encoding, and nothing is read twice for nothing."""
+"""The curves over HTTP: what comes out is what was logged, in each encoding, and nothing is read twice for
+nothing.
+"""
 
 import json
 import struct
@@ -69,7 +71,11 @@ def decoded(body: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     for curve in header["curves"]:
         at = 4 + length + curve["offset"]
         own = {}
-        for name, kind in (("x", "<f8"), ("value", "<f4"), *((("min", "<f4"), ("max", "<f4")) if curve["bucketed"] else ())):
+        for name, kind in (
+            ("x", "<f8"),
+            ("value", "<f4"),
+            *((("min", "<f4"), ("max", "<f4")) if curve["bucketed"] else ()),
+        ):
             assert at % 8 == 0
             own[name] = np.frombuffer(body, kind, curve["rows"], at)
             at += own[name].nbytes + -own[name].nbytes % 8
@@ -95,9 +101,9 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
         np.testing.assert_array_equal(own["x"], table["step"].to_numpy())
         for name in own.keys() - {"x"}:
             np.testing.assert_array_equal(own[name], table[name].to_numpy().astype(np.float32))
-    assert client.post("/api/v1/curves", json={"runs": asked["run"], "keys": asked["key"], "max_points": 100}, headers=BINARY).content == (
-        answer.content
-    )
+    assert client.post(
+        "/api/v1/curves", json={"runs": asked["run"], "keys": asked["key"], "max_points": 100}, headers=BINARY
+    ).content == (answer.content)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,10 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
         ("Application/Vnd.Halving.Curves ; Q=1", "application/vnd.halving.curves"),
         ("application/vnd.halving.curves, */*", "application/vnd.halving.curves"),
         ("application/json;q=0, */*;q=0.5", "application/vnd.halving.curves"),
-        ("application/vnd.apache.arrow.stream, application/json;q=0.9", "application/vnd.apache.arrow.stream"),
+        (
+            "application/vnd.apache.arrow.stream, application/json;q=0.9",
+            "application/vnd.apache.arrow.stream",
+        ),
         ("application/vnd.halving.curves;q=0", None),
         ("application/vnd.halving.curves2", None),
         ("text/html", None),
@@ -124,13 +133,19 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
 def test_the_encoding_is_the_one_that_accept_wants_most_and_none_is_given_that_it_refuses(
     shared: TestClient, accept: str | None, kind: str | None
 ) -> None:
-    asked = shared.build_request("GET", "/api/v1/curves", params={"run": "p/r", "key": "loss"}, headers={"Accept": accept or ""})
+    asked = shared.build_request(
+        "GET", "/api/v1/curves", params={"run": "p/r", "key": "loss"}, headers={"Accept": accept or ""}
+    )
     if accept is None:
         del asked.headers["accept"]
     answer = shared.send(asked)
     if kind is None:
         assert (answer.status_code, answer.headers["content-type"]) == (406, "application/problem+json")
-        for each in ("application/json", "application/vnd.halving.curves", "application/vnd.apache.arrow.stream"):
+        for each in (
+            "application/json",
+            "application/vnd.halving.curves",
+            "application/vnd.apache.arrow.stream",
+        ):
             assert each in answer.json()["detail"]
     else:
         assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
@@ -213,9 +228,15 @@ def test_times_are_seconds_since_1970_or_since_the_run_began_and_windows_are_in_
     if compacted:
         compact(store, "p", "r")
     began = datetime.fromisoformat(read_json(store, "runs/project=p/r/record.json")["started"]).timestamp()
-    logged = np.array([moment.timestamp() for moment in curves("p/r", "loss", root=store)["wall_time"].to_pylist()])
+    logged = np.array(
+        [moment.timestamp() for moment in curves("p/r", "loss", root=store)["wall_time"].to_pylist()]
+    )
     for axis, places in (("time", logged), ("relative", logged - began)):
-        (own,) = decoded(client.get("/api/v1/curves", params={"run": "p/r", "key": "loss", "x": axis}, headers=BINARY).content)[1]
+        (own,) = decoded(
+            client.get(
+                "/api/v1/curves", params={"run": "p/r", "key": "loss", "x": axis}, headers=BINARY
+            ).content
+        )[1]
         np.testing.assert_allclose(own["x"], places, atol=1e-6)
         window = {"run": "p/r", "key": "loss", "x": axis, "low": places[20], "high": places[80]}
         (own,) = decoded(client.get("/api/v1/curves", params=window, headers=BINARY).content)[1]
@@ -233,7 +254,12 @@ def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client
         answer = client.get("/api/v1/curves", params=asked)
         assert answer.json()["curves"][1]["rows"] == step + 1
         tags.add(answer.headers["etag"])
-        assert client.get("/api/v1/curves", params=asked, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+        assert (
+            client.get(
+                "/api/v1/curves", params=asked, headers={"If-None-Match": answer.headers["etag"]}
+            ).status_code
+            == 304
+        )
     assert len(tags) == 3
     live.finish()
     assert client.get("/api/v1/curves", params=asked).headers["etag"] not in tags
@@ -255,12 +281,18 @@ def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client
         ({"run": "p/r", "key": "loss", "max_points": 0}, 422, "max_points"),
         ({"run": "p/r", "key": "loss", "x": "epoch"}, 422, "relative"),
         ({"run": "p/r", "key": "loss", "low": "nan"}, 422, "low"),
-        ({"run": "p/r", "key": [f"k{place}" for place in range(101)]}, 422, "keys is not accepted: give at most 100 items"),
+        (
+            {"run": "p/r", "key": [f"k{place}" for place in range(101)]},
+            422,
+            "keys is not accepted: give at most 100 items",
+        ),
         ({"run": "p/r"}, 422, "key"),
         ({"run": "p/empty", "key": "loss"}, 200, ""),
     ],
 )
-def test_a_slip_is_answered_with_what_is_accepted(shared: TestClient, asked: dict[str, Any], status: int, message: str) -> None:
+def test_a_slip_is_answered_with_what_is_accepted(
+    shared: TestClient, asked: dict[str, Any], status: int, message: str
+) -> None:
     answer = shared.get("/api/v1/curves", params=asked)
     assert answer.status_code == status, answer.text
     assert message in answer.text
@@ -276,7 +308,10 @@ def test_a_filter_chooses_the_first_runs_of_its_order(store: Store, client: Test
 
     wait_for(lambda: found() == ["p/b", "p/c"], 60, "the index has the runs")
     assert client.post("/api/v1/curves", json={"filter": "nope nope", "keys": ["loss"]}).json()["column"]
-    assert client.post("/api/v1/curves", json={"filter": "", "runs": ["p/a"], "keys": ["loss"]}).status_code == 422
+    assert (
+        client.post("/api/v1/curves", json={"filter": "", "runs": ["p/a"], "keys": ["loss"]}).status_code
+        == 422
+    )
 
 
 @pytest.mark.parametrize("compacted", [True, False])
@@ -289,12 +324,20 @@ def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
             compact(store, "p", run)
     opened: list[str] = []
     true_file = parquet_reader._File.__init__
-    monkeypatch.setattr(parquet_reader._File, "__init__", lambda file, store, path: (opened.append(path), true_file(file, store, path))[1])
+    monkeypatch.setattr(
+        parquet_reader._File,
+        "__init__",
+        lambda file, store, path: (opened.append(path), true_file(file, store, path))[1],
+    )
     asked = {"run": ["p/short", "p/long"], "key": "loss", "max_points": 100}
     undisturbed.get("/api/v1/curves", params=asked, headers=BINARY)
     for low, high in ((10, 15_000), (50, 9_000)):
         before = list(opened)
-        header, arrays = decoded(undisturbed.get("/api/v1/curves", params={**asked, "low": low, "high": high}, headers=BINARY).content)
+        header, arrays = decoded(
+            undisturbed.get(
+                "/api/v1/curves", params={**asked, "low": low, "high": high}, headers=BINARY
+            ).content
+        )
         assert opened == before
         for one, own in zip(header["curves"], arrays, strict=True):
             table = curves(one["run"], "loss", root=store, max_points=100, window=(low, high), edges="whole")
@@ -302,5 +345,7 @@ def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
             np.testing.assert_array_equal(own["value"], table["value"].to_numpy().astype(np.float32))
         del opened[len(before) :]
     train(store, "short", 10, first=200)
-    (one,) = decoded(undisturbed.get("/api/v1/curves", params={**asked, "run": "p/short"}, headers=BINARY).content)[0]["curves"]
+    (one,) = decoded(
+        undisturbed.get("/api/v1/curves", params={**asked, "run": "p/short"}, headers=BINARY).content
+    )[0]["curves"]
     assert one["points"] == 110

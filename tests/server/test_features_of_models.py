@@ -1,4 +1,6 @@
-"""The features that a model's champion is listed with are what a serving process looks up, and it gets what was pushed."""
+"""The features that a model's champion is listed with are what a serving process looks up, and it gets what
+was pushed.
+"""
 
 import json
 from collections.abc import Callable
@@ -29,7 +31,9 @@ NOW = datetime(2026, 3, 3, 20, tzinfo=UTC)
 
 @pytest.fixture
 def champion(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> ModelVersionRow:
-    """A model of labels with features, of which three days were made and what was known by then was pushed."""
+    """A model of labels with features, of which three days were made and what was known by then was
+    pushed.
+    """
     monkeypatch.setenv("HALVING_FEATURES", str(CHECKOUT / "features"))
     monkeypatch.delenv("HALVING_ONLINE", raising=False)
     joined.with_features(backend, *(date(2026, 3, day) for day in (1, 2, 3)))
@@ -40,7 +44,9 @@ def champion(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 
 
 def last_features() -> dict[int, dict[str, Any]]:
-    """By user, the click rate and the night of the last hour that was loaded by then, worked out from the rows themselves."""
+    """By user, the click rate and the night of the last hour that was loaded by then, worked out from the
+    rows themselves.
+    """
     rows = clicks.hourly()
     rows = rows.filter(pc.less_equal(rows["loaded_at"], pa.scalar(NOW, rows["loaded_at"].type)))
     last: dict[int, dict[str, Any]] = {}
@@ -62,7 +68,12 @@ def test_the_features_of_a_champion_are_looked_up_online_as_they_were_pushed(
     assert len(expected) == clicks.USERS
     with OnlineFeatures(online_address(backend.store), over_http) as online:
         assert online.columns == ["ctr", "at_night"]
-        assert set(online.columns) < set(Dataset(backend.store, "ctr", str(champion.snapshot)).manifest["schema"]), "it was trained on them"
+        assert set(online.columns) < set(
+            Dataset(backend.store, "ctr", str(champion.snapshot)).manifest["schema"]
+        ), "it was trained on them"
         users = pa.table({"user_id": [*expected, clicks.USERS]})
-        assert online.read(users, now=NOW).to_pylist() == [*expected.values(), {"ctr": None, "at_night": None}]
+        assert online.read(users, now=NOW).to_pylist() == [
+            *expected.values(),
+            {"ctr": None, "at_night": None},
+        ]
         assert all(online.get({"user_id": user}, now=NOW) == values for user, values in expected.items())

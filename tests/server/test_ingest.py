@@ -1,4 +1,6 @@
-"""Runs of clients without the store's credentials: each point once, durable when acknowledged, nothing that others cannot read."""
+"""Runs of clients without the store's credentials: each point once, durable when acknowledged, nothing that
+others cannot read.
+"""
 
 import gzip
 import hashlib
@@ -41,10 +43,20 @@ def test_a_run_that_is_sent_as_json_is_one_like_any_other(local: TestClient, bac
     run = begin(local, params={"lr": 0.1, "layers": [1, 2]}, tags={"team": "vision"}, seed=3)
     answer = run.send(0, points(0, 3) + points(0, 2, "acc"))
     assert answer.json() == {"points": 5, "next": 1}
-    assert run.send(1, [{"key": "loss", "step": 3, "value": "NaN"}, {"key": "loss", "step": 4, "value": "-Infinity"}]).json()["next"] == 2
+    assert (
+        run.send(
+            1, [{"key": "loss", "step": 3, "value": "NaN"}, {"key": "loss", "step": 4, "value": "-Infinity"}]
+        ).json()["next"]
+        == 2
+    )
     assert run.end().status_code == 200
     info = read_run(backend.store, "p", run.run)
-    assert (info.status, info.params, info.tags, info.seed) == ("finished", {"lr": 0.1, "layers": [1, 2]}, {"team": "vision"}, 3)
+    assert (info.status, info.params, info.tags, info.seed) == (
+        "finished",
+        {"lr": 0.1, "layers": [1, 2]},
+        {"team": "vision"},
+        3,
+    )
     *finite, nan, infinite = stored(backend.store.root, run.run)
     assert finite == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert (nan[0], math.isnan(nan[1]), infinite) == (3, True, (4, -math.inf))
@@ -53,9 +65,12 @@ def test_a_run_that_is_sent_as_json_is_one_like_any_other(local: TestClient, bac
 
 
 @pytest.mark.parametrize("encoding", ["", "zstd", "gzip"])
-def test_the_same_points_as_arrow_are_the_same_segment(local: TestClient, backend: Backend, encoding: str) -> None:
+def test_the_same_points_as_arrow_are_the_same_segment(
+    local: TestClient, backend: Backend, encoding: str
+) -> None:
     given = points(0, 500, "b") + points(0, 500, "a")
-    as_json, as_arrow = begin(local), begin(local)
+    as_json = begin(local)
+    as_arrow = begin(local)
     body = arrow(table_of(given))
     if encoding:
         body = pa.compress(body, encoding, asbytes=True)
@@ -70,7 +85,9 @@ def test_a_batch_may_have_any_columns_that_mean_the_same(local: TestClient, back
         {
             "value": pa.array([1, 2], pa.float32()),
             "step": pa.array([1, 2], pa.uint8()),
-            "key": pa.chunked_array([pa.array(["x"]).dictionary_encode(), pa.array(["ü/é 指标"]).dictionary_encode()]),
+            "key": pa.chunked_array(
+                [pa.array(["x"]).dictionary_encode(), pa.array(["ü/é 指标"]).dictionary_encode()]
+            ),
             "wall_time": pa.array([1, 2], pa.timestamp("us", "UTC")),
         }
     )
@@ -79,9 +96,12 @@ def test_a_batch_may_have_any_columns_that_mean_the_same(local: TestClient, back
     assert stored(backend.store.root, run.run, "ü/é 指标") == [(2, 2.0)]
 
 
-def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after_compaction(local: TestClient, backend: Backend) -> None:
+def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after_compaction(
+    local: TestClient, backend: Backend
+) -> None:
     run = begin(local)
-    first, second = points(0, 10), points(10, 20)
+    first = points(0, 10)
+    second = points(10, 20)
     with client_of(Settings(root=backend.store.root)) as other:
         elsewhere = Begun(other, *run[1:])
         for one, other_one in ((run, elsewhere), (elsewhere, run)):
@@ -92,7 +112,10 @@ def test_a_batch_that_is_sent_again_arrives_once_whoever_takes_it_and_also_after
         compact(backend.store, "p", run.run)
         assert elsewhere.send(1, second).json() == {"points": 10, "next": 2}
         another = elsewhere.send(1, first)
-        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (409, True)
+        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (
+            409,
+            True,
+        )
         position: dict[str, str | int] = {"project": "p", "run": run.run, "attempt": 1}
         assert other.get("/api/v1/ingest", params=position).json()["next"] == 2
         assert elsewhere.send(2, points(20, 21)).json()["next"] == 3
@@ -110,7 +133,10 @@ def test_no_replica_acknowledges_a_batch_in_place_of_one_that_another_took_and_c
         assert [run.send(number, points(number, number + 1)).status_code for number in (1, 2, 3)] == [200] * 3
         compact(backend.store, "p", run.run)
         another = elsewhere.send(1, points(1000, 1001))
-        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (409, True)
+        assert (another.status_code, "has another batch with sequence = 1" in another.json()["detail"]) == (
+            409,
+            True,
+        )
         assert stored(backend.store.root, run.run) == []
         for number in (1, 2, 3):
             assert elsewhere.send(number, points(number, number + 1)).json()["next"] == number + 1
@@ -127,7 +153,10 @@ def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_
         if sequence in (40, 69):
             compact(backend.store, "p", run.run)
     for sequence in (6, 69):  # of the last 64
-        assert run.send(sequence, points(sequence, sequence + 1)).json() == {"points": 1, "next": sequence + 1}
+        assert run.send(sequence, points(sequence, sequence + 1)).json() == {
+            "points": 1,
+            "next": sequence + 1,
+        }
         assert run.send(sequence, points(1000, 1001)).status_code == 409
     for old in (points(5, 6), points(1000, 1001)):
         answer = run.send(5, old)
@@ -135,22 +164,36 @@ def test_a_batch_that_compaction_took_too_long_ago_to_compare_it_is_refused_and_
         assert "is taken long since and was not compared: 70 is the next" in answer.json()["detail"]
 
 
-def test_clients_whose_clocks_are_far_off_keep_their_times_and_are_in_order_by_the_servers(local: TestClient, backend: Backend) -> None:
-    """One is in 1970, the other, which goes on with the run, in the year 9999; and times that run backwards are no other points."""
+def test_clients_whose_clocks_are_far_off_keep_their_times_and_are_in_order_by_the_servers(
+    local: TestClient, backend: Backend
+) -> None:
+    """One is in 1970, the other, which goes on with the run, in the year 9999; and times that run backwards
+    are no other points.
+    """
     times = {1: 0, 2: 253_402_300_799_000}
     for attempt, time in times.items():
         run = begin(local, run="skewed")
         assert run.attempt == attempt
-        given = [{"key": "größe/λ", "step": 10 * attempt + step, "value": step, "wall_time": abs(time - step)} for step in range(3)]
+        given = [
+            {"key": "größe/λ", "step": 10 * attempt + step, "value": step, "wall_time": abs(time - step)}
+            for step in range(3)
+        ]
         assert run.send(0, given).status_code == 200
         assert run.end().status_code == 200
     info = read_run(backend.store, "p", "skewed")
     started = [attempt.started for attempt in info.attempts]
     assert sorted(started) == started
     assert all(began.startswith(f"{datetime.now(UTC):%Y-}") for began in started)
-    rows = sql("select step, wall_time from points where key = 'größe/λ' order by step", root=backend.store.root).to_pylist()
+    rows = sql(
+        "select step, wall_time from points where key = 'größe/λ' order by step", root=backend.store.root
+    ).to_pylist()
     assert [row["step"] for row in rows] == [10, 11, 12, 20, 21, 22]
-    assert [round(row["wall_time"].timestamp() * 1000) for row in rows] == [0, 1, 2, *(times[2] - step for step in range(3))]
+    assert [round(row["wall_time"].timestamp() * 1000) for row in rows] == [
+        0,
+        1,
+        2,
+        *(times[2] - step for step in range(3)),
+    ]
     assert local.get("/api/v1/runs/p/skewed").json()["status"] == "finished"
 
 
@@ -169,7 +212,9 @@ def test_a_gap_is_refused_with_the_batch_that_is_missing(local: TestClient) -> N
     assert "0 is the next" in answer.json()["detail"]
 
 
-def test_two_clients_that_write_one_attempt_are_told_and_each_that_begins_has_an_attempt_of_its_own(local: TestClient) -> None:
+def test_two_clients_that_write_one_attempt_are_told_and_each_that_begins_has_an_attempt_of_its_own(
+    local: TestClient,
+) -> None:
     run = begin(local)
     assert run.send(0, points(0, 1)).status_code == 200
     answer = run.send(0, points(5, 6))
@@ -245,12 +290,36 @@ _TABLE = table_of(points(0, 3))
             "'br' is not accepted: give zstd, gzip or none",
         ),
         (arrow(_TABLE.drop(["step"])), {"Content_Type": ARROW}, "column 'step' is missing"),
-        (arrow(_TABLE.append_column("run", _TABLE["key"])), {"Content_Type": ARROW}, "column 'run' is not accepted"),
-        (arrow(_TABLE.set_column(0, "key", _TABLE["step"])), {"Content_Type": ARROW}, "column 'key' of type int64 is not accepted"),
-        (arrow(_TABLE.set_column(1, "step", _TABLE["value"])), {"Content_Type": ARROW}, "column 'step' of type double is not accepted"),
-        (arrow(_TABLE.set_column(3, "value", _TABLE["key"])), {"Content_Type": ARROW}, "column 'value' of type string is not accepted"),
-        (arrow(_TABLE.set_column(3, "value", pa.array([1.0, None, 2.0]))), {"Content_Type": ARROW}, "column 'value' has nulls"),
-        (arrow(_TABLE.set_column(2, "wall_time", pa.array([-1, 0, 1]))), {"Content_Type": ARROW}, "'wall_time' is not accepted"),
+        (
+            arrow(_TABLE.append_column("run", _TABLE["key"])),
+            {"Content_Type": ARROW},
+            "column 'run' is not accepted",
+        ),
+        (
+            arrow(_TABLE.set_column(0, "key", _TABLE["step"])),
+            {"Content_Type": ARROW},
+            "column 'key' of type int64 is not accepted",
+        ),
+        (
+            arrow(_TABLE.set_column(1, "step", _TABLE["value"])),
+            {"Content_Type": ARROW},
+            "column 'step' of type double is not accepted",
+        ),
+        (
+            arrow(_TABLE.set_column(3, "value", _TABLE["key"])),
+            {"Content_Type": ARROW},
+            "column 'value' of type string is not accepted",
+        ),
+        (
+            arrow(_TABLE.set_column(3, "value", pa.array([1.0, None, 2.0]))),
+            {"Content_Type": ARROW},
+            "column 'value' has nulls",
+        ),
+        (
+            arrow(_TABLE.set_column(2, "wall_time", pa.array([-1, 0, 1]))),
+            {"Content_Type": ARROW},
+            "'wall_time' is not accepted",
+        ),
         (arrow(_TABLE.slice(0, 0)), {"Content_Type": ARROW}, "the batch has 0 points"),
         (
             arrow(_TABLE.replace_schema_metadata({DRAINED: b'{"main": [1]}'})),
@@ -260,7 +329,9 @@ _TABLE = table_of(points(0, 3))
     ],
     ids=range(18),
 )
-def test_a_wrong_batch_is_refused_in_one_sentence(shared: TestClient, body: bytes, headers: dict[str, str], message: str) -> None:
+def test_a_wrong_batch_is_refused_in_one_sentence(
+    shared: TestClient, body: bytes, headers: dict[str, str], message: str
+) -> None:
     run = begin(shared)
     answer = run.send(0, body, **headers)
     assert answer.status_code == 422, answer.text
@@ -288,7 +359,9 @@ def test_a_bomb_is_refused_before_it_is_in_memory(shared: TestClient, how: str) 
     assert message in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("content", [b'{"points": [' + b"[]," * 300_000 + b"[]]}", b'{"points": [' + b" " * (9 << 20) + b"]}"])
+@pytest.mark.parametrize(
+    "content", [b'{"points": [' + b"[]," * 300_000 + b"[]]}", b'{"points": [' + b" " * (9 << 20) + b"]}"]
+)
 def test_json_that_would_take_the_server_for_itself_is_refused_before_it_is_read(
     shared: TestClient, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,10 +389,15 @@ def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(shared:
     large = b" " * (MOST_BYTES + 1)
     assert run.send(0, large, Content_Type="application/json").status_code == 413
     assert run.send(0, iter([large]), Content_Type="application/json").status_code == 413
-    many = pa.table({"key": ["a"] * (MOST_POINTS + 1), "step": range(MOST_POINTS + 1), "value": [0.5] * (MOST_POINTS + 1)})
+    many = pa.table(
+        {"key": ["a"] * (MOST_POINTS + 1), "step": range(MOST_POINTS + 1), "value": [0.5] * (MOST_POINTS + 1)}
+    )
     body = arrow(many.set_column(0, "key", many["key"].dictionary_encode()))
     answer = run.send(0, body, Content_Type=ARROW)
-    assert (answer.status_code, f"the batch has {MOST_POINTS + 1} points" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, f"the batch has {MOST_POINTS + 1} points" in answer.json()["detail"]) == (
+        422,
+        True,
+    )
 
 
 def test_what_finds_no_room_is_sent_again_and_keeps_no_room() -> None:
@@ -334,7 +412,9 @@ def test_what_finds_no_room_is_sent_again_and_keeps_no_room() -> None:
         pass
 
 
-def test_a_batch_without_room_is_answered_with_429_and_when_to_send_it_again(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_without_room_is_answered_with_429_and_when_to_send_it_again(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("server.state.INGEST_BYTES", 0)
     with client_of(Settings(root=backend.store.root)) as client:
         run = begin(client)
@@ -345,8 +425,12 @@ def test_a_batch_without_room_is_answered_with_429_and_when_to_send_it_again(bac
         assert run.send(0, points(0, 1)).json()["next"] == 1
 
 
-def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_there(guarded: TestClient, bearer: Bearer) -> None:
-    everybody, ada, reader = bearer("all", scope="write"), bearer("ada", scope="write", projects=["mine"]), bearer("eve", scope="read")
+def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_there(
+    guarded: TestClient, bearer: Bearer
+) -> None:
+    everybody = bearer("all", scope="write")
+    ada = bearer("ada", scope="write", projects=["mine"])
+    reader = bearer("eve", scope="read")
     theirs = guarded.post("/api/v1/ingest/begin", json={"project": "theirs"}, headers=everybody).json()["run"]
     query = {"project": "theirs", "run": theirs, "attempt": 1, "sequence": 0}
     record = f"/api/v1/files/runs/project=theirs/{theirs}/end-0001.json"
@@ -354,7 +438,9 @@ def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_ther
     answers = [
         guarded.post("/api/v1/ingest/begin", json={"project": "theirs", "run": theirs}, headers=ada),
         guarded.post("/api/v1/ingest", params=query, json=body, headers=ada),
-        guarded.post("/api/v1/ingest/end", json={"project": "theirs", "run": theirs, "attempt": 1}, headers=ada),
+        guarded.post(
+            "/api/v1/ingest/end", json={"project": "theirs", "run": theirs, "attempt": 1}, headers=ada
+        ),
         guarded.put(record, content=b"{}", headers=ada),
         guarded.post("/api/v1/ingest", params=query, json=body, headers=reader),
     ]
@@ -389,7 +475,12 @@ def test_another_project_than_the_tokens_is_forbidden_and_its_files_are_not_ther
 )
 def test_a_beginning_with_a_wrong_field_is_refused(shared: TestClient, given: dict[str, Any]) -> None:
     body = json.dumps(given).encode()
-    assert shared.post("/api/v1/ingest/begin", content=body, headers={"Content-Type": "application/json"}).status_code == 422
+    assert (
+        shared.post(
+            "/api/v1/ingest/begin", content=body, headers={"Content-Type": "application/json"}
+        ).status_code
+        == 422
+    )
 
 
 @pytest.mark.parametrize(
@@ -420,7 +511,13 @@ def test_only_a_runs_own_records_can_be_written(shared: TestClient, name: str) -
 
 
 @pytest.mark.parametrize(
-    "name", ["runs/project=p/{run}/../../../catalog.db", "%2Fetc%2Fpasswd", "catalog.db", "runs/project=p/{run}/%2e%2e/x"]
+    "name",
+    [
+        "runs/project=p/{run}/../../../catalog.db",
+        "%2Fetc%2Fpasswd",
+        "catalog.db",
+        "runs/project=p/{run}/%2e%2e/x",
+    ],
 )
 def test_only_a_runs_own_files_can_be_read(shared: TestClient, name: str) -> None:
     run = begin(shared).run
@@ -428,7 +525,15 @@ def test_only_a_runs_own_files_can_be_read(shared: TestClient, name: str) -> Non
     assert shared.get("/api/v1/files", params={"folder": name.format(run=run)}).status_code == 404
 
 
-_RECORD = {"project": "p", "run": "r", "params": {}, "parent": {}, "attempt": 1, "started": "2026-01-01T00:00:00+00:00", "token": "t"}
+_RECORD = {
+    "project": "p",
+    "run": "r",
+    "params": {},
+    "parent": {},
+    "attempt": 1,
+    "started": "2026-01-01T00:00:00+00:00",
+    "token": "t",
+}
 _DIGEST = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
 
 
@@ -441,26 +546,72 @@ _DIGEST = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
         ("record.json", _RECORD | {"attempt": 0}, "attempt = 0 is not accepted"),
         ("record.json", _RECORD | {"parent": {"tags": {"a": 1}}}, "parent.tags"),
         ("record.json", [], "give a JSON object"),
-        ("record.json", _RECORD | {"started": "0001-01-01T00:00:00+14:00"}, "give a time from 1970 to 9999 with its zone"),
-        ("record.json", _RECORD | {"started": "9999-12-31T23:00:00-14:00"}, "give a time from 1970 to 9999 with its zone"),
+        (
+            "record.json",
+            _RECORD | {"started": "0001-01-01T00:00:00+14:00"},
+            "give a time from 1970 to 9999 with its zone",
+        ),
+        (
+            "record.json",
+            _RECORD | {"started": "9999-12-31T23:00:00-14:00"},
+            "give a time from 1970 to 9999 with its zone",
+        ),
         ("record.json", _RECORD | {"params": {"a": {"b": "\ud800"}}}, "half of a surrogate pair"),
         ("record.json", _RECORD | {"params": {"a\0": 1}}, "params is not accepted: a text has NUL"),
-        ("record.json", _RECORD | {"parent": {"tags": {"a": "\udfff"}}}, "parent is not accepted: a text has NUL"),
+        (
+            "record.json",
+            _RECORD | {"parent": {"tags": {"a": "\udfff"}}},
+            "parent is not accepted: a text has NUL",
+        ),
         ("record.json", _RECORD | {"params": {"a": [10**400]}}, "a number is larger than float64 holds"),
-        ("record.json", _RECORD | {"params": json.loads('{"a":' * 51 + "0" + "}" * 51)}, "params is not accepted: it is nested deeper"),
+        (
+            "record.json",
+            _RECORD | {"params": json.loads('{"a":' * 51 + "0" + "}" * 51)},
+            "params is not accepted: it is nested deeper",
+        ),
         ("record.json", _RECORD | {"provenance": {"git": "abc"}}, "provenance.git = 'abc' is not accepted"),
-        ("record.json", _RECORD | {"provenance": {"git": {"commit": 3}}}, "provenance.git = {'commit': 3} is not accepted"),
+        (
+            "record.json",
+            _RECORD | {"provenance": {"git": {"commit": 3}}},
+            "provenance.git = {'commit': 3} is not accepted",
+        ),
         ("record.json", _RECORD | {"attempt": 2**31}, "attempt = 2147483648 is not accepted"),
-        ("end-0001.json", {"status": "so so", "time": _RECORD["started"]}, "status = 'so so' is not accepted"),
-        ("end-0001.json", {"status": "finished", "time": _RECORD["started"], "summary": {"a": "b"}}, "summary is not accepted"),
-        ("checkpoints/00000001-0001-000000.json", {"epoch": 1, "attempt": 1, "digest": "x", "reported": {}}, "digest 'x' is not accepted"),
-        ("artifacts/a.json", {"name": "../b", "digest": _DIGEST, "bytes": 3}, "artifact name '../b' is not accepted: give text of 1-2,000"),
-        ("artifacts/a-b.json", {"name": "a/b", "digest": _DIGEST, "bytes": 3}, "'artifacts/a-b-c14cddc033f64b9d.json'"),
-        ("artifacts/a.json", {"name": "b", "digest": _DIGEST, "bytes": 3}, "name = 'b' is not accepted: the file's name is"),
+        (
+            "end-0001.json",
+            {"status": "so so", "time": _RECORD["started"]},
+            "status = 'so so' is not accepted",
+        ),
+        (
+            "end-0001.json",
+            {"status": "finished", "time": _RECORD["started"], "summary": {"a": "b"}},
+            "summary is not accepted",
+        ),
+        (
+            "checkpoints/00000001-0001-000000.json",
+            {"epoch": 1, "attempt": 1, "digest": "x", "reported": {}},
+            "digest 'x' is not accepted",
+        ),
+        (
+            "artifacts/a.json",
+            {"name": "../b", "digest": _DIGEST, "bytes": 3},
+            "artifact name '../b' is not accepted: give text of 1-2,000",
+        ),
+        (
+            "artifacts/a-b.json",
+            {"name": "a/b", "digest": _DIGEST, "bytes": 3},
+            "'artifacts/a-b-c14cddc033f64b9d.json'",
+        ),
+        (
+            "artifacts/a.json",
+            {"name": "b", "digest": _DIGEST, "bytes": 3},
+            "name = 'b' is not accepted: the file's name is",
+        ),
         ("media/0001-main-000001-00000000.json", {"key": "k", "step": "1"}, "step = '1' is not accepted"),
     ],
 )
-def test_a_record_that_others_could_not_read_is_refused(shared: TestClient, rest: str, given: Any, message: str) -> None:
+def test_a_record_that_others_could_not_read_is_refused(
+    shared: TestClient, rest: str, given: Any, message: str
+) -> None:
     answer = shared.put(f"/api/v1/files/runs/project=p/r/{rest}", content=json.dumps(given).encode())
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
@@ -473,11 +624,15 @@ def test_a_record_is_created_once(local: TestClient, backend: Backend) -> None:
     other = local.put(f"/api/v1/files/{name}", content=json.dumps(_RECORD | {"token": "u"}).encode())
     assert other.status_code == 409
     assert (backend.store.read(name), local.get(f"/api/v1/files/{name}").content) == (content, content)
-    assert local.get("/api/v1/files", params={"folder": "runs/project=p/r"}).json() == {"names": ["record.json"]}
+    assert local.get("/api/v1/files", params={"folder": "runs/project=p/r"}).json() == {
+        "names": ["record.json"]
+    }
     assert local.get("/api/v1/files", params={"folder": "runs/project=p/none"}).json() == {"names": []}
 
 
-def test_a_blob_is_stored_where_its_content_is_what_its_name_says(local: TestClient, backend: Backend) -> None:
+def test_a_blob_is_stored_where_its_content_is_what_its_name_says(
+    local: TestClient, backend: Backend
+) -> None:
     assert local.put(f"/api/v1/blobs/{_DIGEST}", content=b"abd").status_code == 422
     assert local.put("/api/v1/blobs/sha256:..", content=b"abd").status_code == 422
     assert not backend.store.has_blob(_DIGEST)

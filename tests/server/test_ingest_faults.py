@@ -1,4 +1,6 @@
-"""Servers and clients that are killed, and many that come at once: what a client logged is in the store, each point once."""
+"""Servers and clients that are killed, and many that come at once: what a client logged is in the store, each
+point once.
+"""
 
 import concurrent.futures
 import contextlib
@@ -35,7 +37,16 @@ from tests.server.ingested import points, stored
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
 
-ODD_NAMES = ["Confusion matrix (épreuve 2) 50%.csv", "a+b=c&d.txt", "#3 résumé.md", "日本語.json", "deep/er/[1]?.pt", "A", "a", ".hidden"]
+ODD_NAMES = [
+    "Confusion matrix (épreuve 2) 50%.csv",
+    "a+b=c&d.txt",
+    "#3 résumé.md",
+    "日本語.json",
+    "deep/er/[1]?.pt",
+    "A",
+    "a",
+    ".hidden",
+]
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:halving")]
 
 
@@ -62,7 +73,9 @@ def _steps(root: str, run: str, key: str = "loss") -> list[int]:
     return sorted(step for step, _ in stored(root, run, key))
 
 
-def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(server: ServerProcess, root: str, tmp_path: Path) -> None:
+def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(
+    server: ServerProcess, root: str, tmp_path: Path
+) -> None:
     (tmp_path / "notes.txt").write_text("as trained")
     with halving.init("p", {"lr": 0.1}, url=server.address, seed=3, tags={"team": "vision"}) as run:
         for epoch in run.epochs(2):
@@ -75,23 +88,40 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(server: ServerPro
             (tmp_path / "folder" / name).write_text(name)
         run.log_artifact(tmp_path / "folder")
     again = halving.init("p", url=server.address, id=run.id)
-    assert (again.attempt, again.params, again.restore(weights=None)["weights"].tolist(), again.epoch) == (2, {"lr": 0.1}, [2] * 4, 2)
+    assert (again.attempt, again.params, again.restore(weights=None)["weights"].tolist(), again.epoch) == (
+        2,
+        {"lr": 0.1},
+        [2] * 4,
+        2,
+    )
     again.finish()
     info = read_run(Store(root), "p", run.id)
-    assert ([attempt.status for attempt in info.attempts], info.seed, info.tags) == (["finished"] * 2, 3, {"team": "vision"})
+    assert ([attempt.status for attempt in info.attempts], info.seed, info.tags) == (
+        ["finished"] * 2,
+        3,
+        {"team": "vision"},
+    )
     assert info.provenance["packages"]
     assert _steps(root, run.id) == [1, 2]
     media = plain_http.get(f"{server.address}/api/v1/media", params={"run": f"p/{run.id}"}).json()["media"]
     assert [(row["key"], row["step"]) for row in media] == [("sample", 1), ("sample", 2)]
-    artifacts = {row["name"]: row for row in plain_http.get(f"{server.address}/api/v1/runs/p/{run.id}").json()["artifacts"]}
+    artifacts = {
+        row["name"]: row
+        for row in plain_http.get(f"{server.address}/api/v1/runs/p/{run.id}").json()["artifacts"]
+    }
     artifact = artifacts.pop("notes.txt")
     contents = {name: Store(root).get_blob(row["digest"]).decode() for name, row in artifacts.items()}
     assert contents == {f"folder/{name}": name for name in ODD_NAMES}
-    blob = plain_http.get(f"{server.address}/api/v1/blobs/{artifact['digest']}", params={"run": f"p/{run.id}"})
+    blob = plain_http.get(
+        f"{server.address}/api/v1/blobs/{artifact['digest']}", params={"run": f"p/{run.id}"}
+    )
     assert blob.content == b"as trained"
     name = f"p/{run.id}"
     assert halving.tag_run(name, {"paper": "3", "team": None}, url=server.address) == {"paper": "3"}
-    changed = [change(name, url=server.address) for change in (halving.archive_run, halving.delete_run, halving.delete_run)]
+    changed = [
+        change(name, url=server.address)
+        for change in (halving.archive_run, halving.delete_run, halving.delete_run)
+    ]
     assert (changed, read_run(Store(root), "p", run.id).lifecycle) == ([True, True, False], "deleted")
     assert halving.restore_run(name, url=server.address)
     with pytest.raises(halving.InvalidInput, match="is not accepted with a server: give project/run"):
@@ -100,7 +130,9 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(server: ServerPro
         halving.delete_run("p/none", url=server.address)
 
 
-def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(server: ServerProcess, root: str) -> None:
+def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(
+    server: ServerProcess, root: str
+) -> None:
     run = halving.init("p", {}, url=server.address, system_metrics=None)
     ended = threading.Event()
 
@@ -117,7 +149,12 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing
     step = 0
     while not ended.is_set():
         for _ in range(500):
-            run.log({"loss": float(step), "sample": halving.Text(f"{step}")} if step % 100 == 0 else {"loss": float(step)}, step=step)
+            run.log(
+                {"loss": float(step), "sample": halving.Text(f"{step}")}
+                if step % 100 == 0
+                else {"loss": float(step)},
+                step=step,
+            )
             step += 1
         run.flush(0.2)
     killer.join()
@@ -128,7 +165,9 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing
     assert read_run(Store(root), "p", run.id).status == "finished"
 
 
-def test_a_run_trains_on_while_its_server_is_away_and_ends_there_when_it_is_back(server: ServerProcess, root: str) -> None:
+def test_a_run_trains_on_while_its_server_is_away_and_ends_there_when_it_is_back(
+    server: ServerProcess, root: str
+) -> None:
     run = halving.init("p", {}, url=server.address, system_metrics=None)
     server.kill()
     began = time.monotonic()
@@ -160,8 +199,12 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("by", ["recover", "the next attempt", "halving recover"])
-def test_what_a_killed_client_left_in_its_journal_is_sent_later_and_once(server: ServerProcess, root: str, by: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", _CLIENT, server.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+def test_what_a_killed_client_left_in_its_journal_is_sent_later_and_once(
+    server: ServerProcess, root: str, by: str
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _CLIENT, server.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == b"logged\n"
         client.kill()
@@ -187,7 +230,10 @@ def test_a_server_that_is_killed_in_the_middle_of_an_upload_has_nothing_of_it_an
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     address = urlsplit(server.address)
     with socket.create_connection((address.hostname, address.port)) as half:
-        head = f"PUT /api/v1/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {len(content)}\r\n\r\n"
+        head = (
+            f"PUT /api/v1/blobs/{digest} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: "
+            f"{len(content)}\r\n\r\n"
+        )
         half.sendall(head.encode() + content[: 4 << 20])
         server.wait_until_it_has_read(2 << 20)
         server.kill()
@@ -200,7 +246,9 @@ def test_a_server_that_is_killed_in_the_middle_of_an_upload_has_nothing_of_it_an
     assert store.get_blob(digest) == content
 
 
-def test_two_clients_with_one_run_have_an_attempt_each_and_no_point_is_lost(server: ServerProcess, root: str) -> None:
+def test_two_clients_with_one_run_have_an_attempt_each_and_no_point_is_lost(
+    server: ServerProcess, root: str
+) -> None:
     def train(number: int) -> None:
         run = halving.init("p", {"lr": 1}, url=server.address, id="shared", system_metrics=None)
         for step in range(1000):
@@ -215,16 +263,28 @@ def test_two_clients_with_one_run_have_an_attempt_each_and_no_point_is_lost(serv
         assert _steps(root, "shared", f"loss{number}") == list(range(1000))
 
 
-def test_replicas_take_one_runs_batches_and_one_that_is_killed_amid_them_loses_none(server: ServerProcess, root: str) -> None:
+def test_replicas_take_one_runs_batches_and_one_that_is_killed_amid_them_loses_none(
+    server: ServerProcess, root: str
+) -> None:
     """Each batch goes to both at once, as a client does that has lost an answer."""
     whose: dict[str, str | int] = {"project": "p", "run": "r", "attempt": 1}
-    assert plain_http.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": "r"}, timeout=60).status_code == 201
+    assert (
+        plain_http.post(
+            f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": "r"}, timeout=60
+        ).status_code
+        == 201
+    )
 
     def send(to: ServerProcess, sequence: int) -> None:
         while True:
             try:
                 batch = {"points": points(50 * sequence, 50 * sequence + 50)}
-                answer = plain_http.post(f"{to.address}/api/v1/ingest", params={**whose, "sequence": sequence}, json=batch, timeout=60)
+                answer = plain_http.post(
+                    f"{to.address}/api/v1/ingest",
+                    params={**whose, "sequence": sequence},
+                    json=batch,
+                    timeout=60,
+                )
             except httpx2.TransportError:
                 time.sleep(0.02)  # it is away
                 continue
@@ -249,7 +309,9 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
     count = 200
     batch = {"points": points(0, 50)}
     for number in range(count):
-        begun = plain_http.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": f"r{number}"}, timeout=60)
+        begun = plain_http.post(
+            f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": f"r{number}"}, timeout=60
+        )
         assert begun.status_code == 201
     server.kill()
     back = threading.Event()
@@ -260,7 +322,12 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
         with plain_http.client(base_url=server.address, timeout=120) as client:
             back.wait()
             for sequence in range(3):
-                query: dict[str, str | int] = {"project": "p", "run": f"r{number}", "attempt": 1, "sequence": sequence}
+                query: dict[str, str | int] = {
+                    "project": "p",
+                    "run": f"r{number}",
+                    "attempt": 1,
+                    "sequence": sequence,
+                }
                 while True:
                     try:
                         answer = client.post("/api/v1/ingest", params=query, json=batch)
@@ -285,7 +352,9 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
 
 
 def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: str) -> None:
-    """Every second batch finds no room: the journal keeps it, and sends it no sooner than after the second that it is asked to wait."""
+    """Every second batch finds no room: the journal keeps it, and sends it no sooner than after the second
+    that it is asked to wait.
+    """
     script = """
         import itertools, sys, time
         from server.ingest import room
@@ -303,7 +372,9 @@ def test_a_server_that_is_too_busy_is_asked_again_and_nothing_is_dropped(root: s
     """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), root, str(port)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), root, str(port)], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             wait_for(lambda: _answers(address), 120, "the server answers")
             run = halving.init("p", {}, url=address, system_metrics=None)
@@ -355,13 +426,25 @@ def _answers(address: str) -> bool:
         return False
 
 
-def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     token = create_token(backend.catalog, "ada", scope="write", projects=["mine"])
     reader = create_token(backend.catalog, "eve", scope="read")
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "halving.cli.main", "serve", "--tokens", "--port", str(port), "--root", backend.store.root]
+    command = [
+        sys.executable,
+        "-m",
+        "halving.cli.main",
+        "serve",
+        "--tokens",
+        "--port",
+        str(port),
+        "--root",
+        backend.store.root,
+    ]
     with subprocess.Popen(command) as process:
         try:
             wait_for(lambda: _answers(address), 120, "the server answers")
@@ -373,7 +456,10 @@ def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(backend: Backend,
             for given, message in refused:
                 with pytest.raises(StoreError, match=message):
                     halving.init("mine", {}, url=address, **given)
-            with contextlib.closing(ServerStore(address)) as store, pytest.raises(StoreError, match="a token is needed"):
+            with (
+                contextlib.closing(ServerStore(address)) as store,
+                pytest.raises(StoreError, match="a token is needed"),
+            ):
                 store.put_blob(os.urandom(32 << 20))  # which is refused before it is read
             monkeypatch.setenv("HALVING_TOKEN", token)
             with pytest.raises(StoreError, match="may not write into project 'theirs': it may into mine"):
@@ -386,7 +472,9 @@ def test_a_token_is_needed_and_a_wrong_address_is_said_at_once(backend: Backend,
     assert stored(backend.store.root, run.id, project="mine") == [(0, 1.0)]
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:3001", "ftp://host", "http://", "http://host:port", "http://host/?a=b"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:3001", "ftp://host", "http://", "http://host:port", "http://host/?a=b"]
+)
 def test_what_is_no_servers_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="is not accepted: give a server's address, such as"):
         halving.init("p", {}, url=url)
@@ -405,11 +493,16 @@ def test_a_store_and_a_server_are_not_given_together(tmp_path: Path) -> None:
         halving.init("p", {}, tmp_path, token="hlv_x")
 
 
-def test_a_server_that_is_not_there_is_unavailable_and_another_answer_says_what_it_is(server: ServerProcess) -> None:
+def test_a_server_that_is_not_there_is_unavailable_and_another_answer_says_what_it_is(
+    server: ServerProcess,
+) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
         ServerStore(f"http://127.0.0.1:{free_port()}").names("runs/project=p/r")
     store = ServerStore(server.address)
-    content = b'{"project": "p", "run": "r", "params": {}, "parent": {}, "attempt": 1, "started": "2026-01-01T00:00:00+00:00"}'
+    content = (
+        b'{"project": "p", "run": "r", "params": {}, "parent": {}, "attempt": 1, '
+        b'"started": "2026-01-01T00:00:00+00:00"}'
+    )
     store.create("runs/project=p/r/record.json", content)
     store.create("runs/project=p/r/record.json", content)
     with pytest.raises(AlreadyExists):

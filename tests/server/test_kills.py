@@ -25,7 +25,9 @@ Small = Callable[..., dict[str, Any]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["training-runs", "hpo/studies"])
-def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(backend: Backend, small: Small, what: str) -> None:
+def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(
+    backend: Backend, small: Small, what: str
+) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)
     run = {
         "project": "single",

@@ -97,7 +97,9 @@ def test_points_are_seen_while_the_run_trains_and_then_its_end(store: Store, ser
 
 
 @pytest.mark.slow
-def test_a_run_is_streamed_from_its_beginning_to_its_end(store: Store, server: ServerProcess, training: Training) -> None:
+def test_a_run_is_streamed_from_its_beginning_to_its_end(
+    store: Store, server: ServerProcess, training: Training
+) -> None:
     trainer = training(0, 200)
     wait_for(lambda: store.exists("runs/project=p/r/record.json"), 60, "the run has begun")
     stream = Stream(f"{server.address}/api/v1/training-runs/p/r/metrics", {"key": "loss"})
@@ -123,7 +125,9 @@ def test_a_restart_of_the_server_loses_no_point(store: Store, server: ServerProc
     log(0)
     streams = [Stream(metrics, {"key": "loss"})]
     for first in (0, 200):
-        wait_for(lambda last=first + 99: streams[-1].is_past(last), 60, "the points are seen, and how far they go")  # type: ignore[misc]
+        wait_for(
+            lambda last=first + 99: streams[-1].is_past(last), 60, "the points are seen, and how far they go"
+        )  # type: ignore[misc]
         server.kill() if how == "killed" else server.stop()
         assert streams[-1].ended.wait(10)
         log(first + 100)  # while no server is there
@@ -185,7 +189,9 @@ def test_what_was_compacted_since_the_cursor_is_not_lost(store: Store, server: S
         ({"run": [f"p/r{number}" for number in range(201)], "key": "loss"}, 422, "at most 200"),
     ],
 )
-def test_a_slip_is_answered_before_a_stream_begins(store: Store, local: Any, asked: dict[str, Any], status: int, message: str) -> None:
+def test_a_slip_is_answered_before_a_stream_begins(
+    store: Store, local: Any, asked: dict[str, Any], status: int, message: str
+) -> None:
     answer = local.get("/api/v1/live", params=asked)
     assert answer.status_code == status, answer.text
     assert message in answer.text
@@ -243,7 +249,8 @@ def test_a_stream_that_was_given_up_while_the_store_said_nothing_is_watched_by_n
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(store).finish()
-    answers_again, true_names = threading.Event(), Store.names
+    answers_again = threading.Event()
+    true_names = Store.names
 
     def hang(of: Store, name: str) -> list[str]:
         answers_again.wait(20)
@@ -256,7 +263,12 @@ def test_a_stream_that_was_given_up_while_the_store_said_nothing_is_watched_by_n
         with pytest.raises(StoreUnavailable, match=r"within 0\.1 s"):
             await hub.open([("p", "r")], ["loss"])
         answers_again.set()
-        await asyncio.to_thread(wait_for, lambda: hub._joining._limiter.borrowed_tokens == 0, 20, "the thread that waited has ended")
+        await asyncio.to_thread(
+            wait_for,
+            lambda: hub._joining._limiter.borrowed_tokens == 0,
+            20,
+            "the thread that waited has ended",
+        )
         assert (hub._watchers, hub._streams, hub._thread) == ({}, {}, None)
 
     asyncio.run(streams())
@@ -317,5 +329,7 @@ def test_a_cursor_says_what_was_put_in_and_what_is_none_is_refused() -> None:
 
 def test_the_stream_of_another_project_is_not_given(guarded: Any, bearer: Any, backend: Any) -> None:
     start(backend.store).finish()
-    answer = guarded.get("/api/v1/live", params={"run": "p/r", "key": "loss"}, headers=bearer("ada", projects=["q"]))
+    answer = guarded.get(
+        "/api/v1/live", params={"run": "p/r", "key": "loss"}, headers=bearer("ada", projects=["q"])
+    )
     assert answer.status_code == 404

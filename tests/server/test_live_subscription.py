@@ -16,8 +16,13 @@ async def waiting(most: int, *events: Event) -> list[str] | None:
 
 
 def test_points_are_dropped_and_what_a_run_became_is_not() -> None:
-    state, end = Event.of("run", {"status": "finished"}), Event.of("end", {})
-    assert asyncio.run(waiting(500, state, Event.of(POINTS, {"x": [1] * 1_000}), end)) == ["resync", "run", "end"]
+    state = Event.of("run", {"status": "finished"})
+    end = Event.of("end", {})
+    assert asyncio.run(waiting(500, state, Event.of(POINTS, {"x": [1] * 1_000}), end)) == [
+        "resync",
+        "run",
+        "end",
+    ]
 
 
 def test_a_client_that_takes_nothing_at_all_is_left() -> None:
@@ -26,9 +31,11 @@ def test_a_client_that_takes_nothing_at_all_is_left() -> None:
 
 def test_what_waits_for_all_clients_is_bounded_and_the_slowest_loses_its_points_first() -> None:
     async def streams() -> None:
-        loop, backlog = asyncio.get_running_loop(), Backlog(10_000)
+        loop = asyncio.get_running_loop()
+        backlog = Backlog(10_000)
         slow, quick, left = (Subscription([RUN], ["loss"], loop, backlog=backlog) for _ in range(3))
-        state, points = Event.of("run", {"status": "running"}), Event(POINTS, b"x" * 1_000)
+        state = Event.of("run", {"status": "running"})
+        points = Event(POINTS, b"x" * 1_000)
         left.put(RUN, [points] * 3, "left")
         left.close()
         quick.put(RUN, [points], "here")
@@ -53,7 +60,8 @@ def test_much_that_waits_is_taken_in_parts_and_the_position_comes_after_the_last
         points = [Event(POINTS, bytes([place]) * 50_000) for place in range(9)]
         subscription.put(RUN, points, "here")
         subscription.wake()
-        taken, positions = [], None
+        taken = []
+        positions = None
         while positions is None:
             batch = await subscription.next()
             assert batch is not None

@@ -1,4 +1,6 @@
-"""The studies that a server answers for: each is read once, and one that takes long to read holds up nobody else."""
+"""The studies that a server answers for: each is read once, and one that takes long to read holds up nobody
+else.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +25,12 @@ def studies(backend: Backend) -> list[str]:
     """Two studies whose trials run elsewhere."""
     spec = parse_spec(SMALL)
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    return [open_sweep(backend.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=f"small-{name}").id for name in "ab"]
+    return [
+        open_sweep(
+            backend.catalog, spec, snapshot.digest, driver="api", commit=None, sweep=f"small-{name}"
+        ).id
+        for name in "ab"
+    ]
 
 
 @pytest.fixture
@@ -37,7 +44,8 @@ def test_a_study_that_is_being_read_holds_up_no_other_and_is_read_once(
     loops: Loops, studies: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, other = studies
-    may_end, begun = threading.Event(), []
+    may_end = threading.Event()
+    begun = []
 
     class Slow(ExternalLoops):
         def __init__(self, catalog: Any, sweep: str, **options: Any) -> None:

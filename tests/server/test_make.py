@@ -44,7 +44,8 @@ def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
 
 @pytest.mark.timeout(900)
 def test_make_dev_opens_dagster_beside_the_page_and_an_interrupt_ends_both(root: str) -> None:
-    port, dagster = free_port(), free_port()
+    port = free_port()
+    dagster = free_port()
     with _made(root, "dev", f"PORT={port}", f"DAGSTER_PORT={dagster}") as (made, log):
         session = _answers(made, log, f"http://127.0.0.1:{port}/api/v1/session")
         assert session.json()["dagster_url"] == f"http://127.0.0.1:{dagster}"
@@ -66,7 +67,9 @@ def test_make_vendor_gives_the_very_files_that_are_committed(copy: Path) -> None
 
 def test_make_vendor_refuses_another_file_under_the_same_version_and_copies_nothing(copy: Path) -> None:
     vendored = _vendored(copy)
-    (copy / "server/node_modules/htm/dist/htm.module.js").write_text("export default () => fetch('https://elsewhere.example')")
+    (copy / "server/node_modules/htm/dist/htm.module.js").write_text(
+        "export default () => fetch('https://elsewhere.example')"
+    )
     done = _vendor(copy)
     assert done.returncode != 0
     assert "dist/htm.module.js has the hash" in done.stderr
@@ -77,19 +80,33 @@ def test_make_vendor_refuses_another_file_under_the_same_version_and_copies_noth
 def copy(tmp_path: Path) -> Path:
     """A copy of what ``make vendor`` needs of the checkout, whose own files other tests read meanwhile."""
     if not (MODULES / ".package-lock.json").exists():
-        # Where npm is, as in CI, its packages must be: their absence may not pass for files that nobody changed.
+        # Where npm is, as in CI, its packages must be: their absence may not pass for files that nobody
+        # changed.
         (pytest.fail if shutil.which("npm") else pytest.skip)(
             "needs the page's libraries: make check-page (and for that npm: apt-get install npm)"
         )
     copy = tmp_path / "checkout"
-    shutil.copytree(CHECKOUT / "server", copy / "server", ignore=shutil.ignore_patterns("__pycache__", ".bin", "*typescript", "axe-core"))
+    shutil.copytree(
+        CHECKOUT / "server",
+        copy / "server",
+        ignore=shutil.ignore_patterns("__pycache__", ".bin", "*typescript", "axe-core"),
+    )
     shutil.copy2(CHECKOUT / "Makefile", copy)
-    (copy / "server/node_modules/.package-lock.json").touch()  # what is installed is what is pinned: npm need not fetch it again
+    # what is installed is what is pinned: npm need not fetch it again
+    (copy / "server/node_modules/.package-lock.json").touch()
     return copy
 
 
 def _vendor(copy: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["make", "vendor"], cwd=copy, env=_environment(), capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        ["make", "vendor"],
+        cwd=copy,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def _vendored(copy: Path) -> dict[str, bytes]:
@@ -98,14 +115,24 @@ def _vendored(copy: Path) -> dict[str, bytes]:
 
 @contextmanager
 def _made(root: str, target: str, *given: str) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
-    """``make TARGET`` on a store, in a terminal of its own, and the file of what it says. Nothing of it outlives the ``with`` block."""
-    if subprocess.run(["make", "--question", "install"], cwd=CHECKOUT, env=_environment(), capture_output=True, check=False).returncode:
+    """``make TARGET`` on a store, in a terminal of its own, and the file of what it says.
+
+    Nothing of it outlives the ``with`` block.
+    """
+    if subprocess.run(
+        ["make", "--question", "install"], cwd=CHECKOUT, env=_environment(), capture_output=True, check=False
+    ).returncode:
         pytest.skip("needs the checkout's own .venv: make install")
     log = Path(root).parent / "make.log"
     environment = {**_environment(), "HALVING_ROOT": root}
     with log.open("w") as out:
         made = subprocess.Popen(
-            ["make", target, *given], cwd=CHECKOUT, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            ["make", target, *given],
+            cwd=CHECKOUT,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         yield made, log
@@ -118,7 +145,11 @@ def _made(root: str, target: str, *given: str) -> Iterator[tuple["subprocess.Pop
 
 def _environment() -> dict[str, str]:
     """This one, without what a ``make`` that runs the tests tells those that it runs."""
-    return {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"}}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"}
+    }
 
 
 def _answers(made: "subprocess.Popen[bytes]", log: Path, address: str) -> httpx2.Response:

@@ -29,9 +29,16 @@ def with_media(store: Store, folder: Path, run: str = "r") -> dict[str, str]:
     artifacts = {}
     with init(project="p", id=run, root=store.root, system_metrics=None) as training:
         for step in range(3):
-            training.log({"samples/a": halving.Image(np.full((4, 4), step, np.uint8)), "loss": 1.0}, step=step)
+            training.log(
+                {"samples/a": halving.Image(np.full((4, 4), step, np.uint8)), "loss": 1.0}, step=step
+            )
         training.log({"note": halving.Text("<b>hi</b>", markdown=True)}, step=7)
-        for name, content in (("x.svg", SVG), ("x.html", b"<script>alert(1)</script>"), ("x.csv", b"a,b\n1,2\n"), ("x", bytes(3_000_000))):
+        for name, content in (
+            ("x.svg", SVG),
+            ("x.html", b"<script>alert(1)</script>"),
+            ("x.csv", b"a,b\n1,2\n"),
+            ("x", bytes(3_000_000)),
+        ):
             (folder / name).write_bytes(content)
             artifacts[name] = training.log_artifact(folder / name)
     return artifacts
@@ -53,19 +60,27 @@ def test_media_are_listed_with_addresses_that_give_their_bytes(any_store: Store,
         assert client.get(found[0]["url"]).headers["content-type"] == "text/plain; charset=utf-8"
 
 
-def test_media_that_are_known_are_not_sent_again_until_there_are_others(local: Any, backend: Any, tmp_path: Path) -> None:
+def test_media_that_are_known_are_not_sent_again_until_there_are_others(
+    local: Any, backend: Any, tmp_path: Path
+) -> None:
     with_media(backend.store, tmp_path)
     first = local.get("/api/v1/media", params={"run": "p/r"})
-    again = local.get("/api/v1/media", params={"run": "p/r"}, headers={"If-None-Match": first.headers["etag"]})
+    again = local.get(
+        "/api/v1/media", params={"run": "p/r"}, headers={"If-None-Match": first.headers["etag"]}
+    )
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
     with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
         training.log({"note": halving.Text("new")}, step=9)
-    other = local.get("/api/v1/media", params={"run": "p/r"}, headers={"If-None-Match": first.headers["etag"]})
+    other = local.get(
+        "/api/v1/media", params={"run": "p/r"}, headers={"If-None-Match": first.headers["etag"]}
+    )
     assert other.status_code == 200
     assert len(other.json()["media"]) == len(first.json()["media"]) + 1
 
 
-def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(local: Any, backend: Any, tmp_path: Path) -> None:
+def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(
+    local: Any, backend: Any, tmp_path: Path
+) -> None:
     artifacts = with_media(backend.store, tmp_path)
     for name, kind, how in (
         ("x.svg", "application/octet-stream", "attachment"),
@@ -82,19 +97,27 @@ def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(local: Any, bac
         assert headers["content-security-policy"] == "sandbox; default-src 'none'"
         assert "immutable" in headers["cache-control"]
         for known in (headers["etag"], "*"):
-            again = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": known})
+            again = local.get(
+                f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": known}
+            )
             assert (again.status_code, again.content) == (304, b"")
 
 
-def test_files_with_one_content_are_saved_each_under_its_own_name(local: Any, backend: Any, tmp_path: Path) -> None:
+def test_files_with_one_content_are_saved_each_under_its_own_name(
+    local: Any, backend: Any, tmp_path: Path
+) -> None:
     names = ["a.csv", "A.csv", "deep/b é 50%.txt", "#1.html", "c", "a+b=c&d.json", '"q".csv']
     (tmp_path / "file").write_text("same")
     with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
         (digest,) = {training.log_artifact(tmp_path / "file", name) for name in names}
     for name in names:
         headers = local.get(f"/api/v1/blobs/{digest}", params={"run": "p/r", "artifact": name}).headers
-        assert headers["content-disposition"].endswith(f"filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}")
-        assert headers["content-disposition"].startswith("attachment" if name in ("#1.html", "c") else "inline")
+        assert headers["content-disposition"].endswith(
+            f"filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}"
+        )
+        assert headers["content-disposition"].startswith(
+            "attachment" if name in ("#1.html", "c") else "inline"
+        )
     other = local.get(f"/api/v1/blobs/{digest}", params={"run": "p/r", "artifact": "another's"})
     assert (other.status_code, other.text) == (200, "same")
     assert local.get(f"/api/v1/blobs/{digest}", params={"run": "p/other", "artifact": "c"}).status_code == 404
@@ -120,11 +143,15 @@ def test_only_what_the_runs_own_records_name_is_given(local: Any, backend: Any, 
     assert local.get("/api/v1/media", params={"run": "p/other"}).json() == {"media": [], "more": False}
 
 
-def test_another_projects_files_are_not_given(guarded: Any, bearer: Any, backend: Any, tmp_path: Path) -> None:
+def test_another_projects_files_are_not_given(
+    guarded: Any, bearer: Any, backend: Any, tmp_path: Path
+) -> None:
     digest = with_media(backend.store, tmp_path)["x.csv"]
     for name, projects, status in (("ada", ["p"], 200), ("bob", ["q"], 404)):
         token = bearer(name, projects=projects)
-        assert guarded.get(f"/api/v1/blobs/{digest}", params={"run": "p/r"}, headers=token).status_code == status
+        assert (
+            guarded.get(f"/api/v1/blobs/{digest}", params={"run": "p/r"}, headers=token).status_code == status
+        )
         assert guarded.get("/api/v1/media", params={"run": "p/r"}, headers=token).status_code == status
 
 
@@ -152,7 +179,9 @@ def test_a_range_is_just_that_part(local: Any, backend: Any, tmp_path: Path) -> 
         assert answer.status_code == status, header
         if part is not None:
             assert answer.content == content[part], header
-            assert re.fullmatch(r"bytes \d+-\d+/3000000", answer.headers.get("content-range", "bytes 0-0/3000000")), header
+            assert re.fullmatch(
+                r"bytes \d+-\d+/3000000", answer.headers.get("content-range", "bytes 0-0/3000000")
+            ), header
 
 
 def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_others(
@@ -162,12 +191,23 @@ def test_records_after_the_limit_are_not_read_and_a_file_is_found_without_the_ot
     for run in ("a", "b"):
         init(project="p", id=run, root=backend.store.root, system_metrics=None).finish()
     for number, name in enumerate(names):
-        row = {"key": "m", "step": number, "attempt": 1, "kind": "image", "media_type": "image/png", "digest": f"sha256:{number:064x}"}
+        row = {
+            "key": "m",
+            "step": number,
+            "attempt": 1,
+            "kind": "image",
+            "media_type": "image/png",
+            "digest": f"sha256:{number:064x}",
+        }
         backend.store.create(f"runs/project=p/a/media/{name}", json.dumps(row).encode())
     digest = backend.store.put_blob(b"bytes")
-    backend.store.create("runs/project=p/b/artifacts/x.json", json.dumps({"name": "x.txt", "digest": digest}).encode())
+    backend.store.create(
+        "runs/project=p/b/artifacts/x.json", json.dumps({"name": "x.txt", "digest": digest}).encode()
+    )
     read: list[str] = []
-    monkeypatch.setattr(kept_records, "read_json", lambda store, name: read.append(name) or read_json(store, name))
+    monkeypatch.setattr(
+        kept_records, "read_json", lambda store, name: read.append(name) or read_json(store, name)
+    )
 
     given = local.get("/api/v1/media", params={"run": ["p/a", "p/b"], "limit": 10}).json()
     assert ([row["step"] for row in given["media"]], given["more"]) == (list(range(10)), True)
@@ -190,10 +230,17 @@ def test_the_memory_of_records_is_bounded(backend: Any) -> None:
     assert kept.known("c", "d") == {"digest": "d"}
 
 
-def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_text(local: Any, backend: Any, tmp_path: Path) -> None:
+def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_text(
+    local: Any, backend: Any, tmp_path: Path
+) -> None:
     columns = ["n", "x", "text", "list", "raw", "when"]
-    rows = [[i, math.nan if i == 1 else i / 2, "é" * 900, [i, i], b"abc", datetime(2026, 1, 2, tzinfo=UTC)] for i in range(5)]
-    table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows]).append_column("huge", pa.array([2**60] * 5))
+    rows = [
+        [i, math.nan if i == 1 else i / 2, "é" * 900, [i, i], b"abc", datetime(2026, 1, 2, tzinfo=UTC)]
+        for i in range(5)
+    ]
+    table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows]).append_column(
+        "huge", pa.array([2**60] * 5)
+    )
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
     with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
         digest = training.log_artifact(tmp_path / "t.parquet")
@@ -204,7 +251,13 @@ def test_rows_of_a_table_are_given_in_parts_with_what_json_has_no_form_for_as_te
     assert [column["name"] for column in found["columns"]] == [*columns, "huge"]
     assert (found["columns"][0]["type"], found["total"], found["total_columns"]) == ("int64", 5, 7)
     assert [row[:2] for row in found["rows"]] == [[1, "NaN"], [2, 1.0], [3, 1.5]]
-    assert found["rows"][0][2:] == ["é" * 500 + "…", "[1, 1]", "3 bytes", "2026-01-02 00:00:00+00:00", str(2**60)]
+    assert found["rows"][0][2:] == [
+        "é" * 500 + "…",
+        "[1, 1]",
+        "3 bytes",
+        "2026-01-02 00:00:00+00:00",
+        str(2**60),
+    ]
     assert local.get(path, params={"run": "p/r", "offset": 5}).json()["rows"] == []
     assert len(local.get(path, params={"run": "p/r"}).json()["rows"]) == 5
     for refused, said in ((none, "cannot be read as a table"), (other, "give a table")):
@@ -221,7 +274,9 @@ def test_a_table_whose_rows_do_not_fit_into_memory_is_not_read(
     with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
         digest = training.log_artifact(tmp_path / "t.parquet")
     path = f"/api/v1/blobs/{digest}/rows"
-    assert local.get(path, params={"run": "p/r", "offset": 9_990}).json()["rows"] == [[n] for n in range(9_990, 10_000)]
+    assert local.get(path, params={"run": "p/r", "offset": 9_990}).json()["rows"] == [
+        [n] for n in range(9_990, 10_000)
+    ]
     refused = local.get(path, params={"run": "p/r", "limit": 1_000, "offset": 500})
     assert (refused.status_code, "download it" in refused.json()["detail"]) == (422, True)
 

@@ -49,7 +49,11 @@ def test_a_write_is_done_once_for_its_key(client: TestClient, either_backend: Ba
 
 def test_a_key_belongs_to_one_request(client: TestClient, study: str) -> None:
     client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY)
-    for path, body in ((f"{study}/extend", {"max_trials": 10}), (f"{study}/pause", None), (f"{study}/extend?a=1", {"max_trials": 9})):
+    for path, body in (
+        (f"{study}/extend", {"max_trials": 10}),
+        (f"{study}/pause", None),
+        (f"{study}/extend?a=1", {"max_trials": 9}),
+    ):
         answer = client.post(path, json=body, headers=KEY)
         assert answer.status_code == 422, path
         assert "another request" in answer.json()["detail"]
@@ -58,7 +62,9 @@ def test_a_key_belongs_to_one_request(client: TestClient, study: str) -> None:
         assert client.post(f"{study}/pause", headers={"Idempotency-Key": wrong}).status_code == 422
 
 
-def test_a_write_that_failed_has_left_nothing_and_is_tried_again(client: TestClient, either_backend: Backend, study: str) -> None:
+def test_a_write_that_failed_has_left_nothing_and_is_tried_again(
+    client: TestClient, either_backend: Backend, study: str
+) -> None:
     assert client.post(f"{study}/extend", json={"max_trials": 1}, headers=KEY).status_code == 422
     with either_backend.catalog.read() as session:
         assert session.scalar(select(func.count()).select_from(AnswerRow)) == 0
@@ -68,7 +74,9 @@ def test_a_write_that_failed_has_left_nothing_and_is_tried_again(client: TestCli
 def test_of_writes_with_one_key_that_come_together_one_is_done(client: TestClient, study: str) -> None:
     def extend() -> Response:
         """As a client does: who has waited too long for the others is told to come again, and does."""
-        while (answer := client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY)).status_code == 503:
+        while (
+            answer := client.post(f"{study}/extend", json={"max_trials": 9}, headers=KEY)
+        ).status_code == 503:
             time.sleep(float(answer.headers["Retry-After"]))
         return answer
 
@@ -86,12 +94,21 @@ def test_a_key_is_forgotten_after_a_day(client: TestClient, either_backend: Back
     assert REPLAYED not in client.post(f"{study}/resume", headers=KEY).headers
 
 
-def test_an_answer_is_given_again_whatever_has_changed_since(client: TestClient, either_backend: Backend, small: Small) -> None:
+def test_an_answer_is_given_again_whatever_has_changed_since(
+    client: TestClient, either_backend: Backend, small: Small
+) -> None:
     snapshot = take_snapshot(either_backend.store, either_backend.catalog, parse_spec(small()).dataset)
-    training = {"project": "single", "trainable": "tests.trainables:train", "dataset": snapshot.key, "params": {"x": 0.4}}
+    training = {
+        "project": "single",
+        "trainable": "tests.trainables:train",
+        "dataset": snapshot.key,
+        "params": {"x": 0.4},
+    }
     training |= {"objective": {"metric": "score", "direction": "maximize"}, "epochs": 3}
     study = {**small(), "snapshot": snapshot.digest}
-    by_prefix = {name: value for name, value in study.items() if name != "dataset"} | {"snapshot": f"points@{snapshot.digest[7:10]}"}
+    by_prefix = {name: value for name, value in study.items() if name != "dataset"} | {
+        "snapshot": f"points@{snapshot.digest[7:10]}"
+    }
     asked = [("/training-runs", training), ("/hpo/studies", study), ("/hpo/studies", by_prefix)]
     keys = [{"Idempotency-Key": f"k{number}"} for number in range(len(asked))]
     given = [client.post(path, json=body, headers=key) for (path, body), key in zip(asked, keys, strict=True)]
@@ -100,14 +117,18 @@ def test_an_answer_is_given_again_whatever_has_changed_since(client: TestClient,
         session.delete(session.get_one(SnapshotRow, snapshot.digest))
     assert [client.post(path, json=body).status_code for path, body in asked] == [404, 404, 404]
     again = [client.post(path, json=body, headers=key) for (path, body), key in zip(asked, keys, strict=True)]
-    assert [(answer.status_code, answer.json()) for answer in again] == [(202, answer.json()) for answer in given]
+    assert [(answer.status_code, answer.json()) for answer in again] == [
+        (202, answer.json()) for answer in given
+    ]
     assert [REPLAYED in answer.headers for answer in again] == [True, True, True]
 
 
 def test_what_is_done_once_is_in_the_audit_once(client: TestClient, study: str) -> None:
     for _ in range(3):
         assert client.post(f"{study}/pause", headers=KEY).status_code == 200
-    assert [(one["route"], one["status"]) for one in client.get("/audit").json()["entries"]] == [("/api/v1/hpo/studies/{study}/pause", 200)]
+    assert [(one["route"], one["status"]) for one in client.get("/audit").json()["entries"]] == [
+        ("/api/v1/hpo/studies/{study}/pause", 200)
+    ]
 
 
 def test_who_asks_has_keys_of_their_own(

@@ -1,4 +1,6 @@
-"""The catalog or the store is away: the server says so soon, shows what it still can, and recovers by itself."""
+"""The catalog or the store is away: the server says so soon, shows what it still can, and recovers by
+itself.
+"""
 
 import secrets
 import sys
@@ -44,14 +46,17 @@ def gate(postgres: Postgres) -> Iterator[tuple[Gate, str]]:
     gate.shut()
 
 
-@pytest.mark.parametrize("outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
+@pytest.mark.parametrize(
+    "outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
+)
 @pytest.mark.parametrize("tokens", [False, True])
 def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
     gate: tuple[Gate, str], tmp_path: Path, outage: object, tokens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, url = gate
     with client_of(Settings(root=str(tmp_path / "root"), catalog_url=url, tokens=tokens)) as client:
-        state, authentication = client.app.state.halving, client.app.state.authentication  # type: ignore[attr-defined]
+        state = client.app.state.halving
+        authentication = client.app.state.authentication
         headers = {"Authorization": f"Bearer {create_token(state.catalog, 'ada')}"}
         halving.init("digits", {"lr": 0.1}, str(tmp_path / "root"), id="a", system_metrics=None).finish()
         assert client.get(STUDIES, headers=headers).status_code == 200
@@ -69,17 +74,26 @@ def test_without_its_catalog_the_server_says_so_within_seconds_to_everybody(
         assert {answer.json()["detail"] for answer in answers} == {"the catalog does not answer; try again"}
         assert took < 10
         run = client.get("/api/v1/runs/digits/a", headers=headers).json()
-        assert (run["params"], run["index"], run["unavailable"]) == ({"lr": 0.1}, None, "the catalog does not answer; try again")
+        assert (run["params"], run["index"], run["unavailable"]) == (
+            {"lr": 0.1},
+            None,
+            "the catalog does not answer; try again",
+        )
         assert client.get("/api/v1/ready").status_code == 503
         assert client.get("/api/v1/health").status_code == client.get("/").status_code == 200
         line.open()
-        wait_for(lambda: client.get(STUDIES, headers=headers).status_code == 200, 60, "the catalog to be back")
+        wait_for(
+            lambda: client.get(STUDIES, headers=headers).status_code == 200, 60, "the catalog to be back"
+        )
 
 
-def test_without_its_store_the_server_shows_what_the_catalog_has(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_store_the_server_shows_what_the_catalog_has(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     line = Gate((s3.host, s3.port))
-    root, url = s3.root(secrets.token_hex(6), endpoint=line.endpoint), f"sqlite:///{tmp_path}/catalog.db"
+    root = s3.root(secrets.token_hex(6), endpoint=line.endpoint)
+    url = f"sqlite:///{tmp_path}/catalog.db"
     version = promoted(Backend(root=root, catalog_url=url), parse_spec({**SMALL, "max_trials": 1}))
     with client_of(Settings(root=root, catalog_url=url)) as client:
         page = f"/api/v1/reports/{version.sweep}/page"
@@ -93,16 +107,27 @@ def test_without_its_store_the_server_shows_what_the_catalog_has(s3: S3, tmp_pat
         assert client.get(page).status_code == 200
 
 
-@pytest.mark.parametrize("outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
-def test_without_its_store_the_server_shows_a_run_as_indexed_and_says_soon_of_the_rest_that_it_is_away_and_nothing_of_where_it_is(
-    s3: S3, tmp_path: Path, outage: Callable[[Gate], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "outage", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
+)
+def test_without_its_store_the_server_shows_indexed_runs_and_hides_where_the_store_is(
+    s3: S3,
+    tmp_path: Path,
+    outage: Callable[[Gate], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    line, bucket = Gate((s3.host, s3.port)), secrets.token_hex(6)
+    line = Gate((s3.host, s3.port))
+    bucket = secrets.token_hex(6)
     root = s3.root(bucket, endpoint=line.endpoint)
-    with halving.init("p", {"lr": 0.1, "optimizer": {"name": "adam"}}, root, id="a", tags={"team": "x"}, system_metrics=None) as run:
+    with halving.init(
+        "p", {"lr": 0.1, "optimizer": {"name": "adam"}}, root, id="a", tags={"team": "x"}, system_metrics=None
+    ) as run:
         run.log({"loss": 0.5}, step=1)
-    with client_of(Settings(root=root, catalog_url=f"sqlite:///{tmp_path}/catalog.db"), f"{ADDRESS}/api/v1") as client:
+    with client_of(
+        Settings(root=root, catalog_url=f"sqlite:///{tmp_path}/catalog.db"), f"{ADDRESS}/api/v1"
+    ) as client:
         state = client.app.state.halving  # type: ignore[attr-defined]
         wait_for(lambda: client.get("/runs").json()["total"] == 1, 60, "the run to be indexed")
         whole = client.get("/runs/p/a").json()
@@ -112,7 +137,13 @@ def test_without_its_store_the_server_shows_a_run_as_indexed_and_says_soon_of_th
             monkeypatch.setattr(state.curves._limiter, "seconds", 0.5)
         outage(line)
         try:
-            asked = ("/curves?run=p/a&key=loss", "/media?run=p/a", "/runs/diff?run=p/a&run=p/b", "/live?run=p/a&key=loss", "/runs/p/b")
+            asked = (
+                "/curves?run=p/a&key=loss",
+                "/media?run=p/a",
+                "/runs/diff?run=p/a&run=p/b",
+                "/live?run=p/a&key=loss",
+                "/runs/p/b",
+            )
             with ThreadPoolExecutor(10) as pool:
                 paths = ("/runs/p/a", *asked, "/training-runs/p/a/metrics?key=loss")
                 refused = dict(zip(paths, pool.map(client.get, paths), strict=True))
@@ -122,11 +153,18 @@ def test_without_its_store_the_server_shows_a_run_as_indexed_and_says_soon_of_th
         assert {path: answer.status_code for path, answer in refused.items()} == dict.fromkeys(refused, 503)
         assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused.values())
         said = " ".join(answer.text for answer in (*refused.values(), shown))
-        assert [word for word in (bucket, line.endpoint, "experiments", "AWS", "127.0.0.1") if word in said] == []
+        assert [
+            word for word in (bucket, line.endpoint, "experiments", "AWS", "127.0.0.1") if word in said
+        ] == []
         assert shown.status_code == 200
         body = shown.json()
-        assert {name: body[name] for name in ("status", "tags", "index")} == {name: whole[name] for name in ("status", "tags", "index")}
-        assert (body["params"], body["metrics"]["loss"]["last"]) == ({"lr": 0.1, "optimizer/name": "adam"}, 0.5)
+        assert {name: body[name] for name in ("status", "tags", "index")} == {
+            name: whole[name] for name in ("status", "tags", "index")
+        }
+        assert (body["params"], body["metrics"]["loss"]["last"]) == (
+            {"lr": 0.1, "optimizer/name": "adam"},
+            0.5,
+        )
         assert (body["attempts"], body["files"]) == (None, None)
         assert body["unavailable"].startswith(STORE_AWAY)
         assert "without determinism, provenance, attempts" in body["unavailable"]
@@ -134,8 +172,11 @@ def test_without_its_store_the_server_shows_a_run_as_indexed_and_says_soon_of_th
         assert bucket in caplog.text
 
 
-def test_a_store_that_hangs_holds_up_only_what_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers_again, reads = threading.Event(), []
+def test_a_store_that_hangs_holds_up_only_what_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers_again = threading.Event()
+    reads = []
 
     true_names = Store.names
 
@@ -151,7 +192,11 @@ def test_a_store_that_hangs_holds_up_only_what_reads_it(tmp_path: Path, monkeypa
         monkeypatch.setattr(Store, "names", hang)
         try:
             media = [pool.submit(client.get, "/api/v1/media", params=asked) for _ in range(60)]
-            wait_for(lambda: sum(one.done() for one in media) == 60 - store_threads.THREADS, 60, "those without a thread are refused")
+            wait_for(
+                lambda: sum(one.done() for one in media) == 60 - store_threads.THREADS,
+                60,
+                "those without a thread are refused",
+            )
             refused = [one.result() for one in media if one.done()]
             assert {answer.status_code for answer in refused} == {503}
             assert "wait for the store" in refused[0].json()["detail"]
@@ -163,12 +208,19 @@ def test_a_store_that_hangs_holds_up_only_what_reads_it(tmp_path: Path, monkeypa
         assert {one.result(20).status_code for one in media} == {503, 404}
 
 
-def test_a_champion_on_s3_is_fetched_from_there_by_a_presigned_address(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_champion_on_s3_is_fetched_from_there_by_a_presigned_address(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import urllib.request
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    root, url = s3.root(secrets.token_hex(6)), f"sqlite:///{tmp_path}/catalog.db"
-    promoted(Backend(root=root, catalog_url=url), parse_spec({**SMALL, "max_trials": 1}), checkpoint=b"weights on S3")
+    root = s3.root(secrets.token_hex(6))
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    promoted(
+        Backend(root=root, catalog_url=url),
+        parse_spec({**SMALL, "max_trials": 1}),
+        checkpoint=b"weights on S3",
+    )
     with client_of(Settings(root=root, catalog_url=url)) as client:
         address = client.get("/api/v1/models/small/champion").json()["url"]
     assert address.startswith(f"http://{s3.endpoint}/")

@@ -1,4 +1,6 @@
-"""The page's files: its libraries are those of the manifest, everything of it is in the package, and how browsers keep it."""
+"""The page's files: its libraries are those of the manifest, everything of it is in the package, and how
+browsers keep it.
+"""
 
 import json
 import re
@@ -15,12 +17,16 @@ def test_libraries_are_the_files_of_the_manifest() -> None:
     manifest = json.loads(MANIFEST.read_text())
     assert set(manifest) == set(FILES) == {path.name for path in VENDOR.iterdir()} - {MANIFEST.name}
     for name, entry in manifest.items():
-        assert sha256((VENDOR / name).read_bytes()).hexdigest() == entry["sha256"], f"{name} is not {entry['package']} {entry['version']}"
+        assert sha256((VENDOR / name).read_bytes()).hexdigest() == entry["sha256"], (
+            f"{name} is not {entry['package']} {entry['version']}"
+        )
 
 
 def test_libraries_are_of_the_pinned_versions() -> None:
     pinned = json.loads((HERE / "package.json").read_text())["devDependencies"]
-    assert {entry["package"]: entry["version"] for entry in json.loads(MANIFEST.read_text()).values()}.items() <= pinned.items()
+    assert {
+        entry["package"]: entry["version"] for entry in json.loads(MANIFEST.read_text()).values()
+    }.items() <= pinned.items()
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:
@@ -34,10 +40,15 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 
 def _addresses(html: str) -> list[str]:
     modules = re.findall(r'data-modules="([^"]+)"', html)
-    return [*re.findall(r'(?:href|src)="(/[^"]+)"', html), *(address for found in modules for address in found.split())]
+    return [
+        *re.findall(r'(?:href|src)="(/[^"]+)"', html),
+        *(address for found in modules for address in found.split()),
+    ]
 
 
-def test_every_file_of_the_page_is_kept_for_good_and_its_address_changes_with_any_of_them(local: TestClient) -> None:
+def test_every_file_of_the_page_is_kept_for_good_and_its_address_changes_with_any_of_them(
+    local: TestClient,
+) -> None:
     addresses = _addresses(local.get("/").text)
     assert len(addresses) > 30
     for address in addresses:
@@ -51,16 +62,26 @@ def test_an_upgraded_file_is_never_kept_under_the_address_of_an_old_one(local: T
     old = local.get("/static/0123456789ab/app.js")
     assert old.status_code == 200, "while replicas are upgraded, either version is asked of either"
     assert old.headers["Cache-Control"] == local.get("/").headers["Cache-Control"] == "no-cache"
-    for nothing in ("/static/0123456789ab/nothing.js", "/static/app.js", "/static/", "/index.html", "/static/../pages.py"):
+    for nothing in (
+        "/static/0123456789ab/nothing.js",
+        "/static/app.js",
+        "/static/",
+        "/index.html",
+        "/static/../pages.py",
+    ):
         assert local.get(nothing).status_code == 404, nothing
 
 
 def test_what_a_browser_has_is_not_sent_again_and_what_it_has_not_is_packed(local: TestClient) -> None:
     for path in ("/", "/sweeps/a", "/app.js"):
-        plain, packed = (local.get(path, headers={"Accept-Encoding": encoding}) for encoding in ("identity", "gzip"))
+        plain, packed = (
+            local.get(path, headers={"Accept-Encoding": encoding}) for encoding in ("identity", "gzip")
+        )
         assert plain.content == packed.content
         assert packed.headers["Content-Encoding"] == "gzip"
-        assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) == len(plain.content)
+        assert (
+            int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) == len(plain.content)
+        )
         again = local.get(path, headers={"If-None-Match": packed.headers["ETag"]})
         assert (again.status_code, again.content) == (304, b"")
 
@@ -71,8 +92,12 @@ def test_a_page_asks_for_all_of_its_modules_at_once(path: str) -> None:
     modules = files.modules_of("app.js", *PATHS[path])
     for module in modules:
         imported = re.findall(r'^import [^;]*?"(\.[^"]+)"', (STATIC / module).read_text(), re.MULTILINE)
-        assert {(STATIC / module).parent.joinpath(name).resolve() for name in imported} <= {(STATIC / name).resolve() for name in modules}
-    assert {"vendor/preact.js", "vendor/signals-core.js", "lib/api.js"} < set(modules), "libraries and what they import"
+        assert {(STATIC / module).parent.joinpath(name).resolve() for name in imported} <= {
+            (STATIC / name).resolve() for name in modules
+        }
+    assert {"vendor/preact.js", "vendor/signals-core.js", "lib/api.js"} < set(modules), (
+        "libraries and what they import"
+    )
 
 
 def test_the_server_knows_the_pages_of_the_router() -> None:
@@ -81,10 +106,13 @@ def test_the_server_knows_the_pages_of_the_router() -> None:
     ]
 
 
-def test_a_browser_that_looks_for_a_page_where_there_is_none_is_shown_the_page_and_a_program_a_problem(local: TestClient) -> None:
+def test_a_browser_that_looks_for_a_page_where_there_is_none_is_shown_the_page_and_a_program_a_problem(
+    local: TestClient,
+) -> None:
     browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
     for path in ("/nowhere", "/runs", "/apifoo"):
-        shown, said = local.get(path, headers=browser), local.get(path)
+        shown = local.get(path, headers=browser)
+        said = local.get(path)
         assert (shown.status_code, shown.headers["Content-Type"]) == (404, "text/html; charset=utf-8"), path
         assert any(address.endswith("/app.js") for address in _addresses(shown.text))
         assert (said.status_code, said.headers["Content-Type"]) == (404, "application/problem+json"), path

@@ -1,4 +1,6 @@
-"""A token that is limited to projects: no answer tells it what there is in others, and nothing that it launches learns from them."""
+"""A token that is limited to projects: no answer tells it what there is in others, and nothing that it
+launches learns from them.
+"""
 
 import itertools
 import json
@@ -23,14 +25,28 @@ from tests.backends import SMALL, snapshot_row
 from tests.server.clients import ADDRESS, client_of
 from tests.server.registry import promoted
 
-MINE, OTHER = (
-    parse_spec({**SMALL, "name": "mine", "max_trials": 1}),
-    parse_spec({**SMALL, "name": "secretproj", "trainable": "secretcode:train", "predictor": "secretcode:predict", "max_trials": 1}),
+MINE = parse_spec({**SMALL, "name": "mine", "max_trials": 1})
+OTHER = parse_spec(
+    {
+        **SMALL,
+        "name": "secretproj",
+        "trainable": "secretcode:train",
+        "predictor": "secretcode:predict",
+        "max_trials": 1,
+    }
 )
-UNKNOWN, DIGEST, OTHER_DATA = "mine-12345678", f"sha256:{'5ec' * 21}5", f"sha256:{'7ab' * 21}7"
+UNKNOWN = "mine-12345678"
+DIGEST = f"sha256:{'5ec' * 21}5"
+OTHER_DATA = f"sha256:{'7ab' * 21}7"
 STUDY = {**SMALL, "name": "{project}", "strategy": {"asha": {"sampler": "tpe", "max_budget": 9}}}
 LOOP_STUDY = {name: value for name, value in STUDY.items() if name != "predictor"} | {"snapshot": "{digest}"}
-TRAINING = {"project": "{project}", "trainable": "a:b", "dataset": "points@{digits}", "params": {"x": 1}, "epochs": 3}
+TRAINING = {
+    "project": "{project}",
+    "trainable": "a:b",
+    "dataset": "points@{digits}",
+    "params": {"x": 1},
+    "epochs": 3,
+}
 TRAINING |= {"objective": {"metric": "score", "direction": "maximize"}}
 TRIAL = {"attempt": 1}
 ASKED: list[tuple[str, str, str, Any]] = [
@@ -62,7 +78,12 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/files/{name}", "", None),
     ("PUT", "/files/{name}", "", {"status": "finished"}),
     ("POST", "/ingest/begin", "", {"project": "{project}", "run": "{run}"}),
-    ("POST", "/ingest", "project={project}&run={run}&attempt=1&sequence=0", {"points": [{"key": "a", "step": 0, "value": 1}]}),
+    (
+        "POST",
+        "/ingest",
+        "project={project}&run={run}&attempt=1&sequence=0",
+        {"points": [{"key": "a", "step": 0, "value": 1}]},
+    ),
     ("GET", "/ingest", "project={project}&run={run}&attempt=1", None),
     ("POST", "/ingest/end", "", {"project": "{project}", "run": "{run}", "attempt": 1}),
     ("GET", "/hpo/studies", "", None),
@@ -82,7 +103,12 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("POST", "/training-runs/{project}/{run}/cancel", "", None),
     ("POST", "/training-runs/{project}/{run}/checkpoints/{epoch}/restore", "", None),
     ("POST", "/hpo/studies/{study}/ask", "", None),
-    ("POST", "/hpo/studies/{study}/trials/{number}/tell", "", {**TRIAL, "epoch": 1, "values": {"score": 1.0}}),
+    (
+        "POST",
+        "/hpo/studies/{study}/trials/{number}/tell",
+        "",
+        {**TRIAL, "epoch": 1, "values": {"score": 1.0}},
+    ),
     ("POST", "/hpo/studies/{study}/trials/{number}/heartbeat", "", TRIAL),
     ("POST", "/hpo/studies/{study}/trials/{number}/fail", "", {**TRIAL, "error": "no"}),
     ("POST", "/hpo/studies/{study}/trials/{number}/release", "", TRIAL),
@@ -105,7 +131,9 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/reports/{study}/page", "", None),
     ("GET", "/audit", "", None),
 ]
-"""Method, path, query and body; what is in braces is filled in with what is the caller's, what is another's, and what nobody has."""
+"""Method, path, query and body; what is in braces is filled in with what is the caller's, what is another's,
+and what nobody has.
+"""
 OF_NOBODY = {"/health", "/ready", "/signed/{address}", "/signed/parts/{address}", "/openapi.json"}
 
 
@@ -127,7 +155,9 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     backend = Backend(root=str(tmp_path_factory.mktemp("limits") / "root"))
-    mine, other = (promoted(backend, spec, checkpoint=spec.name.encode(), curves=True) for spec in (MINE, OTHER))
+    mine, other = (
+        promoted(backend, spec, checkpoint=spec.name.encode(), curves=True) for spec in (MINE, OTHER)
+    )
     waiting = [asked_for(backend, spec) for spec in (MINE, OTHER)]
     with backend.catalog.write() as session:
         session.add(snapshot_row(OTHER_DATA, name="secretdata"))
@@ -147,11 +177,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "digest": [mine.snapshot, mine.checkpoint, other.checkpoint, OTHER_DATA, DIGEST],
         "digits": [mine.snapshot[7:15], OTHER_DATA[7:15], "0000"],
         "snapshot": [mine.snapshot[7:15], OTHER_DATA[7:15], "0000"],
-        "name": ["points", "secretdata", "nothing", *(f"runs/project={one.name}/{study}.0000/record.json" for one, study in their_runs)],
+        "name": [
+            "points",
+            "secretdata",
+            "nothing",
+            *(f"runs/project={one.name}/{study}.0000/record.json" for one, study in their_runs),
+        ],
         "epoch": ["1"],
         "number": ["0"],
     }
-    secret = ["secretproj", "secretcode", "secretdata", other.sweep, waiting[1].id, waiting[1].sweep, other.checkpoint, OTHER_DATA]
+    secret = [
+        "secretproj",
+        "secretcode",
+        "secretdata",
+        other.sweep,
+        waiting[1].id,
+        waiting[1].sweep,
+        other.checkpoint,
+        OTHER_DATA,
+    ]
     with client_of(Settings(root=backend.store.root, tokens=True), f"{ADDRESS}/api/v1") as client:
         client.headers["Authorization"] = f"Bearer {token}"
         yield Place(client, values, secret)
@@ -164,7 +208,9 @@ def asked_for(backend: Backend, spec: SweepSpec) -> IntentRow:
 
 
 @pytest.mark.parametrize(("method", "path", "query", "body"), ASKED, ids=lambda given: str(given)[:40] or "-")
-def test_no_answer_names_what_is_of_another_project(place: Place, method: str, path: str, query: str, body: Any) -> None:
+def test_no_answer_names_what_is_of_another_project(
+    place: Place, method: str, path: str, query: str, body: Any
+) -> None:
     template = json.dumps([path, query, body])
     names = [name for name in place.values if f"{{{name}}}" in template]
     for chosen in itertools.product(*(place.values[name] for name in names)):
@@ -175,7 +221,11 @@ def test_no_answer_names_what_is_of_another_project(place: Place, method: str, p
         answer = place.client.request(method, f"{below}?{asked}", json=without_none(sent))
         said = answer.text + str(dict(answer.headers))
         assert answer.status_code != 500, filled
-        assert [word for word in place.secret if word in said and word not in filled] == [], (answer.status_code, said, filled)
+        assert [word for word in place.secret if word in said and word not in filled] == [], (
+            answer.status_code,
+            said,
+            filled,
+        )
 
 
 def without_none(sent: Any) -> Any:
@@ -184,14 +234,20 @@ def without_none(sent: Any) -> Any:
 
 def test_every_route_is_among_those_that_are_asked(place: Place) -> None:
     paths = place.client.app.state.routes.paths.values()  # type: ignore[attr-defined]
-    routes = {path.removeprefix("/api/v1").replace("{sweep}", "{study}") for path in paths if path.startswith("/api/v1")}
+    routes = {
+        path.removeprefix("/api/v1").replace("{sweep}", "{study}")
+        for path in paths
+        if path.startswith("/api/v1")
+    }
     assert routes - {path for _, path, *_ in ASKED} == OF_NOBODY
 
 
 @pytest.fixture
 def studies(backend: Backend, small_spec: Callable[..., SweepSpec]) -> tuple[str, str]:
     """Finished sweeps of two projects that learn from each other, if they may."""
-    mine, other = (promoted(backend, small_spec(name=name, max_trials=1)).sweep for name in ("mine", "secretproj"))
+    mine, other = (
+        promoted(backend, small_spec(name=name, max_trials=1)).sweep for name in ("mine", "secretproj")
+    )
     return mine, other
 
 
@@ -204,7 +260,9 @@ def launch(
     spec = {**SMALL, "name": "mine", "snapshot": snapshot, "strategy": {"tpe": {"budget": 3}}}
     del spec["predictor"]
     headers = bearer("ada", scope="write", projects=["mine"])
-    return lambda driver, **changes: guarded.post(f"/api/v1/hpo/studies?driver={driver}", json={**spec, **changes}, headers=headers)
+    return lambda driver, **changes: guarded.post(
+        f"/api/v1/hpo/studies?driver={driver}", json={**spec, **changes}, headers=headers
+    )
 
 
 def test_a_study_learns_from_sweeps_of_its_callers_projects_alone(
@@ -221,22 +279,31 @@ def test_a_sweep_of_another_project_is_no_source_as_one_that_is_not_there(
     for sweep in (studies[1], "nobody-1234"):
         refused = launch("api", warm_start=[sweep])
         detail = (
-            f"warm_start = {sweep!r} is not accepted: no sweep {sweep!r} in the catalog; leave it out, or give auto to take whatever fits"
+            f"warm_start = {sweep!r} is not accepted: no sweep {sweep!r} in the catalog; leave it out, or "
+            "give auto to take whatever fits"
         )
         assert (refused.status_code, refused.json()["detail"]) == (422, detail)
 
 
-def test_what_dagster_opens_later_keeps_the_projects_of_who_asked(launch: Callable[..., Response], backend: Backend) -> None:
+def test_what_dagster_opens_later_keeps_the_projects_of_who_asked(
+    launch: Callable[..., Response], backend: Backend
+) -> None:
     asked = launch("sensors", warm_start="auto").json()
     assert intents.find(backend.catalog, asked["intent"]).payload["projects"] == ["mine"]
 
 
-def test_a_study_is_launched_in_its_callers_projects_alone_whatever_its_name_is(launch: Callable[..., Response]) -> None:
+def test_a_study_is_launched_in_its_callers_projects_alone_whatever_its_name_is(
+    launch: Callable[..., Response],
+) -> None:
     assert launch("sensors", project="secretproj").status_code == 404
     assert launch("sensors", project="mine", name="secretproj").status_code == 404
 
 
 @pytest.mark.parametrize(("project", "status"), [("secretproj", 404), ("mine", 202)])
-def test_a_study_goes_on_from_checkpoints_of_its_callers_projects_alone(launch: Callable[..., Response], project: str, status: int) -> None:
-    answer = launch("sensors", restored_from={"project": project, "run": "a.0000", "epoch": 1, "checkpoint": DIGEST})
+def test_a_study_goes_on_from_checkpoints_of_its_callers_projects_alone(
+    launch: Callable[..., Response], project: str, status: int
+) -> None:
+    answer = launch(
+        "sensors", restored_from={"project": project, "run": "a.0000", "epoch": 1, "checkpoint": DIGEST}
+    )
     assert answer.status_code == status, answer.text

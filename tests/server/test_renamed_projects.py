@@ -1,4 +1,6 @@
-"""A project that was renamed, over HTTP: its earlier sweeps, reports and runs are its own by each name, whichever of them a token names."""
+"""A project that was renamed, over HTTP: its earlier sweeps, reports and runs are its own by each name,
+whichever of them a token names.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +29,9 @@ def sweep(backend: Backend, small_spec: Callable[..., SweepSpec]) -> str:
     return sweep
 
 
-def test_all_is_seen_by_each_name_and_with_a_token_for_any(guarded: TestClient, backend: Backend, sweep: str, bearer: Bearer) -> None:
+def test_all_is_seen_by_each_name_and_with_a_token_for_any(
+    guarded: TestClient, backend: Backend, sweep: str, bearer: Bearer
+) -> None:
     add_run(backend.store, "other", project="other", score=[1.0])
     Refresher(backend.store, backend.catalog).refresh()
     headers = {
@@ -43,19 +47,34 @@ def test_all_is_seen_by_each_name_and_with_a_token_for_any(guarded: TestClient, 
                 assert answer.status_code == 200, (whose, project, answer.text)  # noqa: B023
                 return answer.json()
 
-            assert [study["id"] for study in asked("/hpo/studies", project=project)["studies"]] == [sweep], (whose, project)
-            assert [report["sweep"] for report in asked("/reports", project=project)["reports"]] == [sweep], (whose, project)
+            assert [study["id"] for study in asked("/hpo/studies", project=project)["studies"]] == [sweep], (
+                whose,
+                project,
+            )
+            assert [report["sweep"] for report in asked("/reports", project=project)["reports"]] == [sweep], (
+                whose,
+                project,
+            )
             runs = asked("/runs", project=project)["runs"]
             assert [run["id"] for run in runs] == [f"vision/{sweep}.0000"], (whose, project)
-            for chosen in (f"project = {project}", f"project in ({project}, nobody)", f"project != other and project = {project}"):
+            for chosen in (
+                f"project = {project}",
+                f"project in ({project}, nobody)",
+                f"project != other and project = {project}",
+            ):
                 assert asked("/runs", filter=chosen)["runs"] == runs, (whose, chosen)
                 assert asked("/runs/groups", by="project", filter=chosen)["groups"][0]["count"] == len(runs)
                 assert asked("/runs/columns", filter=chosen)["params"]
             assert f"vision/{sweep}.0000" in str(asked("/curves", filter=f"project = {project}", key="score"))
         assert guarded.get(f"{API}/hpo/studies/{sweep}", headers=header).status_code == 200
         assert guarded.get(f"{API}/hpo/studies", headers=header).json()["studies"][0]["project"] == "vision"
-        assert [one["name"] for one in guarded.get(f"{API}/datasets", headers=header).json()["datasets"]] == ["points"]
-    left = [guarded.get(f"{API}/runs", params={"filter": "project != sight"}, headers=header).json() for header in headers.values()]
+        assert [one["name"] for one in guarded.get(f"{API}/datasets", headers=header).json()["datasets"]] == [
+            "points"
+        ]
+    left = [
+        guarded.get(f"{API}/runs", params={"filter": "project != sight"}, headers=header).json()
+        for header in headers.values()
+    ]
     assert [[run["id"] for run in one["runs"]] for one in left] == [["other/other"], [], []]
 
 
@@ -68,5 +87,7 @@ def test_a_rename_is_another_answer_to_the_same_question_and_no_reason_to_write_
     before = guarded.get(f"{API}/runs", params=question, headers=header)
     assert before.json()["runs"] == []
     rename_project(backend.catalog, "sight", "later")
-    after = guarded.get(f"{API}/runs", params=question, headers={**header, "If-None-Match": before.headers["ETag"]})
+    after = guarded.get(
+        f"{API}/runs", params=question, headers={**header, "If-None-Match": before.headers["ETag"]}
+    )
     assert [run["id"] for run in after.json()["runs"]] == [f"vision/{sweep}.0000"]

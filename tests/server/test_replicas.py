@@ -30,7 +30,9 @@ def shared(postgres: Postgres, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Itera
     backend.catalog.close()
 
 
-def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(shared: Backend, small: Small) -> None:
+def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(
+    shared: Backend, small: Small
+) -> None:
     root = shared.store.root
     with server_of(root) as one, server_of(root) as other:
         run = init(project="p", id="r", root=root, system_metrics=None)
@@ -48,7 +50,10 @@ def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(sh
         run.finish()  # not before: of a run that is compacted a resumed stream repeats the points
         assert {step for _, _, step in begun.points()} == set(range(50))
         assert sorted(int(x) for data in resumed.named("points") for x in data["x"]) == list(range(50, 100))
-        asked = [plain_http.post(f"{server.address}/api/v1/hpo/studies", json=small(), headers=KEY, timeout=30) for server in (one, other)]
+        asked = [
+            plain_http.post(f"{server.address}/api/v1/hpo/studies", json=small(), headers=KEY, timeout=30)
+            for server in (one, other)
+        ]
     assert [answer.status_code for answer in asked] == [202, 202], asked[0].text
     assert asked[1].json() == asked[0].json()
     assert [REPLAYED in answer.headers for answer in asked] == [False, True]

@@ -27,9 +27,19 @@ def listed(local: TestClient, **query: str) -> list[str]:
     return [one["id"] for one in local.get(RUNS, params=query).json()["runs"]]
 
 
-def test_a_run_is_archived_deleted_and_restored_and_listed_at_once_as_it_is(local: TestClient, run: str) -> None:
-    for does, lifecycle, shown in (("archive", "archived", []), ("delete", "deleted", []), ("restore", "active", [run])):
-        assert local.post(f"{RUNS}/{run}/{does}").json() == {"id": run, "lifecycle": lifecycle, "changed": True}
+def test_a_run_is_archived_deleted_and_restored_and_listed_at_once_as_it_is(
+    local: TestClient, run: str
+) -> None:
+    for does, lifecycle, shown in (
+        ("archive", "archived", []),
+        ("delete", "deleted", []),
+        ("restore", "active", [run]),
+    ):
+        assert local.post(f"{RUNS}/{run}/{does}").json() == {
+            "id": run,
+            "lifecycle": lifecycle,
+            "changed": True,
+        }
         assert listed(local) == shown
         assert listed(local, filter=f"lifecycle = {lifecycle}") == [run]
         assert local.get(f"{RUNS}/{run}").json()["lifecycle"] == lifecycle
@@ -40,7 +50,10 @@ def test_a_run_is_archived_deleted_and_restored_and_listed_at_once_as_it_is(loca
 
 
 def test_tags_are_set_and_taken_away(local: TestClient, run: str) -> None:
-    assert local.post(f"{RUNS}/{run}/tags", json={"tags": {"team": "vision", "wip": "1"}}).json()["tags"] == {"team": "vision", "wip": "1"}
+    assert local.post(f"{RUNS}/{run}/tags", json={"tags": {"team": "vision", "wip": "1"}}).json()["tags"] == {
+        "team": "vision",
+        "wip": "1",
+    }
     assert local.post(f"{RUNS}/{run}/tags", json={"tags": {"wip": None}}).json()["tags"] == {"team": "vision"}
     assert local.post(f"{RUNS}/{run}/tags", json={"tags": {"": "x"}}).status_code == 422
 
@@ -52,12 +65,18 @@ def test_a_needed_run_is_not_deleted_and_a_token_of_another_project_does_not_see
         add_version(session, model="digits", version="1.0.0", stage="champion", run="a")
     refused = local.post(f"{RUNS}/{run}/delete")
     assert (refused.status_code, "which is champion" in refused.json()["detail"]) == (422, True)
-    for scope, projects, status in (("read", None, 403), ("write", ["text"], 404), ("write", ["digits"], 200)):
+    for scope, projects, status in (
+        ("read", None, 403),
+        ("write", ["text"], 404),
+        ("write", ["digits"], 200),
+    ):
         header = bearer(f"{scope}-{status}", scope=scope, projects=projects)
         assert guarded.post(f"{RUNS}/{run}/archive", headers=header).status_code == status
 
 
-def test_mlflows_clients_and_ours_mean_the_same_by_deleted(local: TestClient, backend: Backend, mlflow_grammar: None) -> None:
+def test_mlflows_clients_and_ours_mean_the_same_by_deleted(
+    local: TestClient, backend: Backend, mlflow_grammar: None
+) -> None:
     def api(endpoint: str, **fields: Any) -> dict[str, Any]:
         answer = local.post(f"/api/2.0/mlflow/{endpoint}", json=fields)
         assert answer.status_code == 200, answer.text
@@ -65,7 +84,11 @@ def test_mlflows_clients_and_ours_mean_the_same_by_deleted(local: TestClient, ba
         return found
 
     def stage() -> str:
-        return str(local.get("/api/2.0/mlflow/runs/get", params={"run_id": tracked}).json()["run"]["info"]["lifecycle_stage"])
+        return str(
+            local.get("/api/2.0/mlflow/runs/get", params={"run_id": tracked}).json()["run"]["info"][
+                "lifecycle_stage"
+            ]
+        )
 
     def ours() -> str:
         return str(local.get(f"{RUNS}/Default/{tracked}").json()["lifecycle"])
@@ -78,7 +101,10 @@ def test_mlflows_clients_and_ours_mean_the_same_by_deleted(local: TestClient, ba
     local.post(f"{RUNS}/Default/{tracked}/archive")
     assert (stage(), ours()) == ("active", "archived")
     api("runs/set-tag", run_id=tracked, key="team", value="vision")
-    assert local.post(f"{RUNS}/Default/{tracked}/tags", json={"tags": {"paper": "3"}}).json()["tags"]["team"] == "vision"
+    assert (
+        local.post(f"{RUNS}/Default/{tracked}/tags", json={"tags": {"paper": "3"}}).json()["tags"]["team"]
+        == "vision"
+    )
     assert ours() == "archived"
     local.post(f"{RUNS}/Default/{tracked}/delete")
     assert stage() == "deleted"
@@ -86,8 +112,12 @@ def test_mlflows_clients_and_ours_mean_the_same_by_deleted(local: TestClient, ba
     others = [api("runs/create", experiment_id=made)["run"]["info"]["run_id"] for _ in range(2)]
     Refresher(backend.store, backend.catalog).refresh()
     api("experiments/delete", experiment_id=made)
-    assert listed(local, project="others") == [], "at once, in the index too, by which retention finds what has expired"
-    assert sorted(listed(local, filter="lifecycle = deleted", project="others")) == sorted(f"others/{one}" for one in others)
+    assert listed(local, project="others") == [], (
+        "at once, in the index too, by which retention finds what has expired"
+    )
+    assert sorted(listed(local, filter="lifecycle = deleted", project="others")) == sorted(
+        f"others/{one}" for one in others
+    )
     assert {local.get(f"{RUNS}/others/{one}").json()["lifecycle"] for one in others} == {"deleted"}
     api("experiments/restore", experiment_id=made)
     assert {local.get(f"{RUNS}/others/{one}").json()["lifecycle"] for one in others} == {"active"}

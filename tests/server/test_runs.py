@@ -52,8 +52,15 @@ def ids(page: dict[str, Any]) -> list[str]:
     return [run["id"] for run in page["runs"]]
 
 
-def test_a_page_has_the_runs_that_the_filter_chooses_with_the_columns_asked_for(page: Callable[..., dict[str, Any]]) -> None:
-    found = page(filter="metrics.loss is not null order by params.lr", columns="params.lr,min(metrics.loss),tags.team", limit=2, offset=1)
+def test_a_page_has_the_runs_that_the_filter_chooses_with_the_columns_asked_for(
+    page: Callable[..., dict[str, Any]],
+) -> None:
+    found = page(
+        filter="metrics.loss is not null order by params.lr",
+        columns="params.lr,min(metrics.loss),tags.team",
+        limit=2,
+        offset=1,
+    )
     assert (found["total"], ids(found)) == (4, ["digits/b", "digits/c"])
     assert found["runs"][0]["values"] == {"params.lr": 0.001, "min(metrics.loss)": 0.4, "tags.team": "nlp x"}
     assert found["runs"][1]["values"]["params.lr"] == "Infinity"
@@ -66,14 +73,19 @@ def test_a_page_has_the_runs_that_the_filter_chooses_with_the_columns_asked_for(
     assert page(project="nobody") == {**page(project="nobody"), "total": 0, "runs": []}
 
 
-def test_an_answer_that_is_known_is_not_sent_again_until_a_run_changes(filled: Backend, local: TestClient) -> None:
+def test_an_answer_that_is_known_is_not_sent_again_until_a_run_changes(
+    filled: Backend, local: TestClient
+) -> None:
     for path in (RUNS, f"{RUNS}/columns", f"{RUNS}/groups?by=status"):
         asked = {"filter": "started > 7d ago"} if path == RUNS else {}
         first = local.get(path, params=asked or None)
         tag = first.headers["ETag"]
         again = local.get(path, params=asked or None, headers={"If-None-Match": tag})
         assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
-    assert local.get(RUNS, params={"limit": 1}, headers={"If-None-Match": first.headers["ETag"]}).status_code == 200
+    assert (
+        local.get(RUNS, params={"limit": 1}, headers={"If-None-Match": first.headers["ETag"]}).status_code
+        == 200
+    )
     halving.init("digits", {}, filled.store.root, id="new", system_metrics=None).finish()
     Refresher(filled.store, filled.catalog).refresh()
     assert local.get(path, headers={"If-None-Match": tag}).status_code == 200
@@ -90,22 +102,38 @@ def test_an_answer_that_is_known_is_not_sent_again_until_a_run_changes(filled: B
         ({"offset": "-1"}, None, "greater than or equal to 0"),
     ],
 )
-def test_a_wrong_question_is_told_what_is_accepted(local: TestClient, query: dict[str, str], column: int | None, said: str) -> None:
+def test_a_wrong_question_is_told_what_is_accepted(
+    local: TestClient, query: dict[str, str], column: int | None, said: str
+) -> None:
     answer = local.get(RUNS, params=query)
     assert answer.status_code == 422
     assert said in answer.json()["detail"]
     assert answer.json().get("column") == column
 
 
-def test_groups_are_counted_with_mean_and_deviation(page: Callable[..., dict[str, Any]], local: TestClient) -> None:
+def test_groups_are_counted_with_mean_and_deviation(
+    page: Callable[..., dict[str, Any]], local: TestClient
+) -> None:
     found = page("/groups", by="project", filter="metrics.loss != nan", columns="metrics.loss")["groups"]
-    assert [(group["key"], group["count"]) for group in found] == [({"project": "digits"}, 2), ({"project": "text"}, 1)]
-    assert found[0]["values"]["metrics.loss"] == {"mean": 0.5, "std": pytest.approx(math.sqrt(0.02)), "count": 2}
+    assert [(group["key"], group["count"]) for group in found] == [
+        ({"project": "digits"}, 2),
+        ({"project": "text"}, 1),
+    ]
+    assert found[0]["values"]["metrics.loss"] == {
+        "mean": 0.5,
+        "std": pytest.approx(math.sqrt(0.02)),
+        "count": 2,
+    }
     assert found[1]["values"]["metrics.loss"] == {"mean": 0.7, "std": None, "count": 1}
     keys = [group["key"]["params.lr"] for group in page("/groups", by="params.lr")["groups"]]
     assert {0.0001, 0.001, "Infinity", "auto", "NaN"} == set(keys)
     assert local.get(f"{RUNS}/groups", params={"by": ""}).status_code == 422
-    assert local.get(f"{RUNS}/groups", params={"by": ",".join(f"tags.t{number}" for number in range(9))}).status_code == 422
+    assert (
+        local.get(
+            f"{RUNS}/groups", params={"by": ",".join(f"tags.t{number}" for number in range(9))}
+        ).status_code
+        == 422
+    )
 
 
 def test_names_are_completed(page: Callable[..., dict[str, Any]]) -> None:
@@ -115,7 +143,8 @@ def test_names_are_completed(page: Callable[..., dict[str, Any]]) -> None:
 
 
 def test_names_are_those_of_the_runs_that_the_filter_chooses(page: Callable[..., dict[str, Any]]) -> None:
-    every, chosen = page("/columns"), page("/columns", filter="project = text")
+    every = page("/columns")
+    chosen = page("/columns", filter="project = text")
     assert {name["name"] for name in chosen["metrics"]} < {name["name"] for name in every["metrics"]}
     assert chosen["metrics"] == [{"name": name, "count": 1, "type": "number"} for name in ("back", "loss")]
     (first,) = page(filter="order by metrics.loss limit 1")["runs"]
@@ -129,10 +158,15 @@ def test_one_run_has_all_that_is_known_of_it(page: Callable[..., dict[str, Any]]
     assert found["params"]["optimizer"]["betas"] == [0.9, 0.99]
     assert found["metrics"]["loss"] == {"last": 0.6, "min": 0.5, "max": 1.0, "points": 3}
     assert found["index"]["id"] == found["id"] == "digits/a"
-    assert set(found["files"]) == {"record", "segments", "full", "rollup"}, "where the store and the journals are is not for all"
+    assert set(found["files"]) == {"record", "segments", "full", "rollup"}, (
+        "where the store and the journals are is not for all"
+    )
     assert len(found["attempts"]) == 1
     missing = local.get(f"{RUNS}/digits/nobody")
-    assert (missing.status_code, missing.json()["detail"].startswith("no run 'nobody' in project 'digits'")) == (404, True)
+    assert (
+        missing.status_code,
+        missing.json()["detail"].startswith("no run 'nobody' in project 'digits'"),
+    ) == (404, True)
     assert local.get(f"{RUNS}/digits/.hidden").status_code == 422
 
 
@@ -164,7 +198,10 @@ def test_a_difference_shows_the_code_as_a_patch_of_bounded_length(
     (code / "train.py").write_text("lr = 1\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *command], check=True)
-    program = "import halving, sys; halving.init('code', {}, sys.argv[1], id=sys.argv[2], system_metrics=None).finish()"
+    program = (
+        "import halving, sys; halving.init('code', {}, sys.argv[1], id=sys.argv[2], "
+        "system_metrics=None).finish()"
+    )
     for run in ("clean", "dirty"):
         if run == "dirty":
             (code / "train.py").write_text("lr = 2\n" + "# é\n" * 1000)
@@ -205,10 +242,15 @@ def test_a_first_view_is_not_asked_for_beside_a_view(local: TestClient, beside: 
     assert "first_view = true is not accepted beside filter or columns" in answer.json()["detail"]
 
 
-def test_a_token_of_a_project_sees_that_project(filled: Backend, guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
+def test_a_token_of_a_project_sees_that_project(
+    filled: Backend, guarded: TestClient, bearer: Callable[..., dict[str, str]]
+) -> None:
     own = bearer("ada", scope="read", projects=["text"])
     assert ids(guarded.get(RUNS, headers=own).json()) == ["text/e", "text/d"]
-    assert [group["key"]["project"] for group in guarded.get(f"{RUNS}/groups?by=project", headers=own).json()["groups"]] == ["text"]
+    assert [
+        group["key"]["project"]
+        for group in guarded.get(f"{RUNS}/groups?by=project", headers=own).json()["groups"]
+    ] == ["text"]
     assert guarded.get(f"{RUNS}/columns", headers=own).json()["metrics"] == [
         {"name": name, "count": 1, "type": "number"} for name in ("back", "loss")
     ]
@@ -218,7 +260,9 @@ def test_a_token_of_a_project_sees_that_project(filled: Backend, guarded: TestCl
     assert guarded.get(RUNS, headers={**own, "If-None-Match": every.headers["ETag"]}).status_code == 200
 
 
-def test_a_server_finds_runs_by_itself_and_its_thread_ends_with_it(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_finds_runs_by_itself_and_its_thread_ends_with_it(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(index_refresher, "SHORTEST", 0.05)
     write_runs(Path(backend.store.root))
     with client_of(Settings(root=backend.store.root), f"{ADDRESS}") as client:
@@ -229,7 +273,9 @@ def test_a_server_finds_runs_by_itself_and_its_thread_ends_with_it(backend: Back
     assert not any(thread.name == "halving-index" for thread in threading.enumerate())
 
 
-def test_a_server_begins_the_days_retention_on_each_new_day(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_begins_the_days_retention_on_each_new_day(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(daily_retention, "LOOK_SECONDS", 0.05)
     days = lambda: backend.store.names("retention/begun")  # noqa: E731
     with client_of(Settings(root=backend.store.root)):

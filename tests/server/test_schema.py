@@ -7,7 +7,11 @@ import schemathesis
 from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from resources.backend import Backend
 from resources.sweep_spec import parse_spec
@@ -38,7 +42,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
 
 @pytest.fixture(scope="module")
 def api(app: FastAPI) -> schemathesis.BaseSchema:
-    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers={"Host": ADDRESS.removeprefix("http://")})
+    return schemathesis.openapi.from_asgi(
+        "/api/v1/openapi.json", app, headers={"Host": ADDRESS.removeprefix("http://")}
+    )
 
 
 schema = schemathesis.pytest.from_fixture("api").exclude(path_regex=STREAMS)

@@ -39,19 +39,37 @@ class Terminal:
 
     def tokens(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """``halving tokens …`` in this process: one of its own would import all of it again."""
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said, redirect_stderr(StringIO()) as complained:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            redirect_stdout(StringIO()) as said,
+            redirect_stderr(StringIO()) as complained,
+        ):
             patch.setenv("HALVING_ROOT", self.environment["HALVING_ROOT"])
             status = main(["tokens", *arguments])
         return subprocess.CompletedProcess(arguments, status, said.getvalue(), complained.getvalue())
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self._command(arguments), env=self.environment, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            self._command(arguments),
+            env=self.environment,
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def serve(self, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
         """A server that listens, and its address."""
         port = free_port()
         command = self._command(("serve", "--json", "--port", str(port), *arguments))
-        process = subprocess.Popen(command, env=self.environment, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command,
+            env=self.environment,
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._served.append(process)
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
@@ -102,15 +120,24 @@ def test_the_address_of_dagster_s_ui_may_come_from_the_environment(terminal: Ter
         assert json.load(answer)["dagster_url"] == "http://dagster:3000"
 
 
-def test_the_base_path_is_given_or_comes_from_the_environment_and_what_is_none_is_refused_before_it_listens(terminal: Terminal) -> None:
+def test_the_base_path_is_given_or_comes_from_the_environment_and_what_is_none_is_refused_before_it_listens(
+    terminal: Terminal,
+) -> None:
     terminal.environment["HALVING_BASE_PATH"] = "/user/ada/proxy/3001/"
-    for given, base in (((), "/user/ada/proxy/3001"), (("--base-path", "/halving"), "/halving"), (("--base-path", "/"), "")):
+    for given, base in (
+        ((), "/user/ada/proxy/3001"),
+        (("--base-path", "/halving"), "/halving"),
+        (("--base-path", "/"), ""),
+    ):
         _, url = terminal.serve(*given)
         with urllib.request.urlopen(f"{url}{base}/", timeout=SECONDS) as answer:
             assert f'data-base="{base}"' in answer.read().decode()
     refused = terminal.run("serve", "--base-path", "halving")
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-    assert "base_path = 'halving' is not accepted: give the path below which a proxy shows the server" in refused.stderr
+    assert (
+        "base_path = 'halving' is not accepted: give the path below which a proxy shows the server"
+        in refused.stderr
+    )
 
 
 def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: Terminal) -> None:
@@ -121,7 +148,12 @@ def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: T
     assert "holds" in shown.stdout
     assert token not in shown.stdout
     (listed,) = json.loads(terminal.tokens("list", "--json").stdout)["tokens"]
-    assert (listed["name"], listed["scope"], listed["holds"], "digest" in listed) == ("ada", "read", True, False)
+    assert (listed["name"], listed["scope"], listed["holds"], "digest" in listed) == (
+        "ada",
+        "read",
+        True,
+        False,
+    )
     assert terminal.tokens("revoke", "ada").returncode == 0
     assert "revoked" in terminal.tokens("list").stdout
     unknown = terminal.tokens("revoke", "bob")
@@ -130,7 +162,9 @@ def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: T
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_ends_soon_although_a_client_holds_its_connection(terminal: Terminal, how: signal.Signals) -> None:
+def test_a_server_ends_soon_although_a_client_holds_its_connection(
+    terminal: Terminal, how: signal.Signals
+) -> None:
     process, url = terminal.serve()
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=SECONDS) as held:
         held.sendall(b"GET /api/v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -150,7 +184,9 @@ def test_a_port_that_is_taken_is_said_in_one_line(terminal: Terminal) -> None:
     assert "address already in use" in refused.stderr
 
 
-def test_a_garbage_collection_of_a_server_passes_over_what_stays_as_long_as_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_garbage_collection_of_a_server_passes_over_what_stays_as_long_as_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
     app = create_app(Settings(root=str(tmp_path), port=port))
     server = _Server(uvicorn.Config(app, port=port, log_config=None), app, as_json=True)

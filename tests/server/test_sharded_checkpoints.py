@@ -1,4 +1,6 @@
-"""Checkpoints of many processes over HTTP: each download is one file that torch loads, and a run by a server saves and restores them."""
+"""Checkpoints of many processes over HTTP: each download is one file that torch loads, and a run by a server
+saves and restores them.
+"""
 
 import contextlib
 import io
@@ -43,7 +45,9 @@ def assert_loads(content: bytes) -> None:
     assert torch.equal(torch.load(io.BytesIO(content), weights_only=True)["weights"], WEIGHTS)
 
 
-def test_a_champions_checkpoint_is_downloaded_as_one_file_by_our_api_and_by_mlflows(local: TestClient, backend: Backend) -> None:
+def test_a_champions_checkpoint_is_downloaded_as_one_file_by_our_api_and_by_mlflows(
+    local: TestClient, backend: Backend
+) -> None:
     manifest = backend.store.get_blob(saved(backend.store))
     promoted(backend, parse_spec({**SMALL, "max_trials": 1}), checkpoint=manifest)
     assert_loads(local.get(local.get("/api/v1/models/small/champion").json()["url"]).content)
@@ -54,7 +58,9 @@ def test_a_champions_checkpoint_is_downloaded_as_one_file_by_our_api_and_by_mlfl
     assert listed["file_size"] == len(given.content) == int(given.headers["Content-Length"])
 
 
-def test_a_runs_checkpoint_is_downloaded_as_one_file_and_its_parts_through_that_run_alone(local: TestClient, backend: Backend) -> None:
+def test_a_runs_checkpoint_is_downloaded_as_one_file_and_its_parts_through_that_run_alone(
+    local: TestClient, backend: Backend
+) -> None:
     digest = saved(backend.store)
     for run in ("r", "other"):
         RunRecords(backend.store, "p", run).start({}, {}, 1, {"started": "2026-11-20T12:00:00.000+00:00"})
@@ -66,13 +72,22 @@ def test_a_runs_checkpoint_is_downloaded_as_one_file_and_its_parts_through_that_
     part = Manifest.parse(backend.store.get_blob(digest)).tensors["weights"].chunks[0].place.blob
     assert local.get(f"/api/v1/blobs/{part}", params={"run": "p/r"}).content == WEIGHTS.numpy().tobytes()
     assert local.get(f"/api/v1/blobs/{part}", params={"run": "p/other"}).status_code == 404
-    assert local.get(f"/api/v1/blobs/{backend.store.put_blob(b'secret')}", params={"run": "p/r"}).status_code == 404
+    assert (
+        local.get(f"/api/v1/blobs/{backend.store.put_blob(b'secret')}", params={"run": "p/r"}).status_code
+        == 404
+    )
 
 
-def test_a_champion_in_parts_on_s3_is_fetched_from_this_server(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_champion_in_parts_on_s3_is_fetched_from_this_server(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     backend = Backend(root=s3.root(secrets.token_hex(6)), catalog_url=f"sqlite:///{tmp_path}/catalog.db")
-    promoted(backend, parse_spec({**SMALL, "max_trials": 1}), checkpoint=backend.store.get_blob(saved(backend.store)))
+    promoted(
+        backend,
+        parse_spec({**SMALL, "max_trials": 1}),
+        checkpoint=backend.store.get_blob(saved(backend.store)),
+    )
     with client_of(Settings(root=backend.root, catalog_url=backend.catalog_url)) as client:
         url = client.get("/api/v1/models/small/champion").json()["url"]
         assert url.startswith("/api/v1/signed/")
@@ -80,9 +95,14 @@ def test_a_champion_in_parts_on_s3_is_fetched_from_this_server(s3: S3, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_run_by_a_server_saves_sharded_checkpoints_and_restores_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_by_a_server_saves_sharded_checkpoints_and_restores_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
-    with server_of(str(tmp_path / "root")) as server, contextlib.closing(ServerStore(server.address, run="p/r")) as store:
+    with (
+        server_of(str(tmp_path / "root")) as server,
+        contextlib.closing(ServerStore(server.address, run="p/r")) as store,
+    ):
         records = RunRecords(store, "p", "r")
         records.start({}, {}, 1, {"started": "2026-11-20T12:00:00.000+00:00"})
         for epoch in (1, 2):
@@ -90,5 +110,7 @@ def test_a_run_by_a_server_saves_sharded_checkpoints_and_restores_them(tmp_path:
         for checkpoint in records.checkpoints():
             found: dict[str, Any] = restore(store, checkpoint.digest, {"weights": None, "small": None})
             assert torch.equal(found["weights"], WEIGHTS * checkpoint.epoch)
-        with urllib.request.urlopen(f"{server.address}/api/v1/checkpoints/{saved(store)}?run=p/r", timeout=60) as answer:
+        with urllib.request.urlopen(
+            f"{server.address}/api/v1/checkpoints/{saved(store)}?run=p/r", timeout=60
+        ) as answer:
             assert_loads(answer.read())

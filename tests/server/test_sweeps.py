@@ -1,4 +1,6 @@
-"""Sweeps, models, datasets and reports over HTTP: what the command line shows, and what it may do: on every database."""
+"""Sweeps, models, datasets and reports over HTTP: what the command line shows, and what it may do: on every
+database.
+"""
 
 import time
 from collections.abc import Callable
@@ -30,7 +32,9 @@ from tests.waiting import wait_for
 Spec = Callable[..., SweepSpec]
 
 
-def test_a_study_is_its_leaderboard_with_its_trials(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_a_study_is_its_leaderboard_with_its_trials(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     backend = either_backend
     sweep = search(backend, small_spec(max_trials=4), score, most=3)
     study = client.get(f"/hpo/studies/{sweep}").json()
@@ -47,10 +51,17 @@ def test_a_study_is_its_leaderboard_with_its_trials(client: TestClient, either_b
     assert (study["report"], study["model"]) == (None, None)
 
 
-def test_a_list_of_studies_has_the_newest_first_and_their_leaders(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_a_list_of_studies_has_the_newest_first_and_their_leaders(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     backend = either_backend
     sweeps = [
-        search(backend, small_spec(max_trials=4, objective={"metric": "score", "direction": direction}), score, most=5)
+        search(
+            backend,
+            small_spec(max_trials=4, objective={"metric": "score", "direction": direction}),
+            score,
+            most=5,
+        )
         for direction in ("maximize", "minimize")
     ]
     bounded = small_spec(name="bounded", max_trials=6, bounds={"score": {"max": 2.0}})
@@ -63,7 +74,9 @@ def test_a_list_of_studies_has_the_newest_first_and_their_leaders(client: TestCl
         assert study["best"] == (summary.best.objective if summary.best else None), study["id"]
         assert study["counts"] == summary.counts
         assert study["trials"] == summary.planned
-    assert [study["id"] for study in client.get("/hpo/studies?project=bounded").json()["studies"]] == [sweeps[2]]
+    assert [study["id"] for study in client.get("/hpo/studies?project=bounded").json()["studies"]] == [
+        sweeps[2]
+    ]
     assert len(client.get("/hpo/studies?limit=1").json()["studies"]) == 1
 
 
@@ -82,12 +95,15 @@ def test_a_sweep_whose_spec_cannot_be_read_is_listed_with_the_reason_beside_the_
     assert damaged == {**before[1], **unknown, "problem": damaged["problem"]}
 
 
-def test_why_a_trial_waits_is_said_for_each(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_why_a_trial_waits_is_said_for_each(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     sweep = search(either_backend, small_spec(max_trials=3), score, most=2)
     with either_backend.catalog.write() as session:
         running = session.query(TrialRow).filter_by(sweep=sweep, status="running").first()
         assert running is not None
-        running.waiting, number = "Insufficient nvidia.com/gpu", running.number
+        running.waiting = "Insufficient nvidia.com/gpu"
+        number = running.number
     trials = client.get(f"/hpo/studies/{sweep}").json()["trials"]
     assert trials[number]["waiting"] == "Insufficient nvidia.com/gpu"
     assert {trial["waiting"] for trial in trials if trial["status"] == "paused"} == {
@@ -95,7 +111,9 @@ def test_why_a_trial_waits_is_said_for_each(client: TestClient, either_backend: 
     }
 
 
-def test_an_unchanged_study_is_not_sent_again(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_an_unchanged_study_is_not_sent_again(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     sweep = search(either_backend, small_spec(max_trials=3), score, most=2)
     path = f"/hpo/studies/{sweep}"
 
@@ -119,11 +137,27 @@ def test_what_a_project_has_no_gpu_hours_for_is_refused_at_once_also_beside_an_o
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with backend.catalog.write() as session:
-        session.add(ProjectRow(name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
+        session.add(
+            ProjectRow(
+                name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()
+            )
+        )
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)
-    run = {"project": "small", "trainable": "tests.trainables:train", "dataset": snapshot.digest, "params": {"x": 0.5}, "epochs": 1}
+    run = {
+        "project": "small",
+        "trainable": "tests.trainables:train",
+        "dataset": snapshot.digest,
+        "params": {"x": 0.5},
+        "epochs": 1,
+    }
     run |= {"objective": {"metric": "score", "direction": "maximize"}, "resources": {"gpus": 1}}
-    open_sweep(backend.catalog, parse_spec(small(resources={"gpus": 1})), snapshot.digest, driver="sensors", commit=None)
+    open_sweep(
+        backend.catalog,
+        parse_spec(small(resources={"gpus": 1})),
+        snapshot.digest,
+        driver="sensors",
+        commit=None,
+    )
     for path, body in (("hpo/studies", small(resources={"gpus": 1})), ("training-runs", run)):
         refused = local.post(f"/api/v1/{path}", json=body)
         assert refused.status_code == 422, refused.text
@@ -134,8 +168,14 @@ def test_what_a_project_has_no_gpu_hours_for_is_refused_at_once_also_beside_an_o
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"dataset": {"source": {"sql": "SELECT * FROM read_blob('/proc/self/environ')"}}}, "dataset.source.sql = "),
-        ({"dataset": {"source": {"files": "/etc/passwd", "format": "csv"}}}, "dataset.source.files = '/etc/passwd' "),
+        (
+            {"dataset": {"source": {"sql": "SELECT * FROM read_blob('/proc/self/environ')"}}},
+            "dataset.source.sql = ",
+        ),
+        (
+            {"dataset": {"source": {"files": "/etc/passwd", "format": "csv"}}},
+            "dataset.source.files = '/etc/passwd' ",
+        ),
         ({"dataset": {"source": {"folder": "/"}}}, "dataset.source.folder = '/' "),
         ({"dataset": {"source": "os:getcwd"}}, "dataset.source = 'os:getcwd' "),
         ({"dataset": {"transform": "pickle:loads"}}, "dataset.transform = 'pickle:loads' "),
@@ -155,7 +195,9 @@ def test_a_spec_over_http_names_what_is_listed_and_nothing_else_of_the_machine(
     dataset = {**spec["dataset"], **change.get("dataset", {})}
     monkeypatch.setenv("HALVING_SOURCES", "/data/teams")
     headers = bearer("ada", scope="write")
-    refused = guarded.post("/api/v1/hpo/studies", json={**spec, **change, "dataset": dataset}, headers=headers)
+    refused = guarded.post(
+        "/api/v1/hpo/studies", json={**spec, **change, "dataset": dataset}, headers=headers
+    )
     assert (refused.status_code, field in refused.json()["detail"]) == (422, True), refused.text
     assert "is not accepted over HTTP" in refused.text
     assert intents.unsettled(backend.catalog) == []
@@ -168,12 +210,25 @@ def test_a_training_run_over_http_is_no_function_of_pythons_own(
     local: TestClient, backend: Backend, small: Callable[..., dict[str, Any]]
 ) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)
-    run = {"project": "small", "trainable": "os:system", "dataset": snapshot.digest, "params": {"x": 0.5}, "epochs": 1}
-    refused = local.post("/api/v1/training-runs", json={**run, "objective": {"metric": "score", "direction": "maximize"}})
-    assert (refused.status_code, "trainable = 'os:system' is not accepted over HTTP" in refused.text) == (422, True), refused.text
+    run = {
+        "project": "small",
+        "trainable": "os:system",
+        "dataset": snapshot.digest,
+        "params": {"x": 0.5},
+        "epochs": 1,
+    }
+    refused = local.post(
+        "/api/v1/training-runs", json={**run, "objective": {"metric": "score", "direction": "maximize"}}
+    )
+    assert (refused.status_code, "trainable = 'os:system' is not accepted over HTTP" in refused.text) == (
+        422,
+        True,
+    ), refused.text
 
 
-def test_a_study_is_paused_resumed_extended_and_stopped(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_a_study_is_paused_resumed_extended_and_stopped(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
     for control, shown in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
         assert client.post(f"{path}/{control}").json()["control"] == shown
@@ -193,7 +248,12 @@ def test_a_study_that_waits_for_dagster_is_shown_with_the_reason_and_stopped_bef
     assert (waits["id"], waits["name"], waits["status"]) == (asked["study"], "small", "waiting")
     assert "every few seconds" in waits["intent"]["waiting"]
     (listed,) = client.get("/hpo/studies", params={"project": "small"}).json()["studies"]
-    assert (listed["id"], listed["status"], listed["counts"], listed["objective"]) == (asked["study"], "waiting", {}, "score")
+    assert (listed["id"], listed["status"], listed["counts"], listed["objective"]) == (
+        asked["study"],
+        "waiting",
+        {},
+        "score",
+    )
     assert listed["waiting"] == waits["intent"]["waiting"]
     assert client.get("/hpo/studies", params={"project": "other"}).json()["studies"] == []
     for does, body in (("pause", None), ("resume", None), ("extend", {"max_trials": 99})):
@@ -202,8 +262,15 @@ def test_a_study_that_waits_for_dagster_is_shown_with_the_reason_and_stopped_bef
     for _ in range(2):
         stopped = client.post(f"{study}/stop")
         assert (stopped.status_code, stopped.json()["status"]) == (200, "canceled"), stopped.text
-    assert client.get(study).json()["intent"] == {**waits["intent"], "status": "canceled", "waiting": None, "error": ANY}
-    assert [entry["target"] for entry in client.get("/audit").json()["entries"]].count(f"/api/v1{study}/stop") == 2
+    assert client.get(study).json()["intent"] == {
+        **waits["intent"],
+        "status": "canceled",
+        "waiting": None,
+        "error": ANY,
+    }
+    assert [entry["target"] for entry in client.get("/audit").json()["entries"]].count(
+        f"/api/v1{study}/stop"
+    ) == 2
     with pytest.raises(intents.IntentCanceled):
         carried_out(either_backend, asked["intent"])
 
@@ -231,13 +298,23 @@ def test_a_study_that_could_not_be_opened_says_why_and_there_is_nothing_to_stop(
     seen = client.get(f"/hpo/studies/{asked['study']}").json()
     assert (seen["status"], seen["intent"]["error"]) == ("failed", "no such column in the store/x")
     refused = client.post(f"/hpo/studies/{asked['study']}/stop")
-    assert (refused.status_code, "was never opened: no such column" in refused.text) == (409, True), refused.text
+    assert (refused.status_code, "was never opened: no such column" in refused.text) == (409, True), (
+        refused.text
+    )
 
 
-def test_models_show_their_versions_and_change_their_stage(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
-    first, second = (promoted(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials) for trials in (1, 2))
+def test_models_show_their_versions_and_change_their_stage(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
+    first, second = (
+        promoted(either_backend, small_spec(max_trials=trials), checkpoint=b"%d" % trials)
+        for trials in (1, 2)
+    )
     (model,) = client.get("/models").json()["models"]
-    assert [(version["version"], version["stage"]) for version in model["versions"]] == [("1.0.0", "champion"), ("1.0.1", "staging")]
+    assert [(version["version"], version["stage"]) for version in model["versions"]] == [
+        ("1.0.0", "champion"),
+        ("1.0.1", "staging"),
+    ]
     assert client.get("/models/small").json() == model
     changed = client.post("/models/small/versions/1.0.1/promote").json()
     assert (changed["stage"], changed["checkpoint"]) == ("champion", second.checkpoint)
@@ -245,7 +322,11 @@ def test_models_show_their_versions_and_change_their_stage(client: TestClient, e
     assert client.get("/models/small/champion").json()["checkpoint"] == first.checkpoint
     assert client.post("/models/small/versions/1.0.0/archive").json()["stage"] == "archived"
     assert client.get("/models/small/champion").status_code == 404
-    for path in ("/models/small/versions/9.9.9/promote", "/models/nothing/versions/1.0.0/archive", "/models/nothing/rollback"):
+    for path in (
+        "/models/small/versions/9.9.9/promote",
+        "/models/nothing/versions/1.0.0/archive",
+        "/models/nothing/rollback",
+    ):
         assert client.post(path).status_code == 404
 
 
@@ -255,21 +336,43 @@ def test_people_decide_about_versions_in_the_name_of_their_tokens(
     approval = {"required": True, "by": ["ann", "bob"]}
     promoted(backend, small_spec(max_trials=1))
     version = promoted(backend, small_spec(max_trials=2, approval=approval)).version
-    ann, eve = bearer("ann", scope="write"), bearer("eve", scope="write")
+    ann = bearer("ann", scope="write")
+    eve = bearer("eve", scope="write")
     at = f"/api/v1/models/small/versions/{version}"
     refused = guarded.post(f"{at}/promote", headers=ann)
-    assert (refused.status_code, "waits for the approval of 1 of ann, bob" in refused.json()["detail"]) == (422, True), refused.text
-    assert "eve is not among those" in guarded.post(f"{at}/approve", headers=eve, json={"note": "mine"}).json()["detail"]
+    assert (refused.status_code, "waits for the approval of 1 of ann, bob" in refused.json()["detail"]) == (
+        422,
+        True,
+    ), refused.text
+    assert (
+        "eve is not among those"
+        in guarded.post(f"{at}/approve", headers=eve, json={"note": "mine"}).json()["detail"]
+    )
     assert guarded.post(f"{at}/approve", headers=ann, json={"note": ""}).status_code == 422
     assert guarded.post(f"{at}/reject", headers=ann, json={"note": "too slow"}).json()["stage"] == "staging"
     assert "ann rejected it: too slow" in guarded.post(f"{at}/promote", headers=eve).json()["detail"]
     assert guarded.post(f"{at}/approve", headers=ann, json={"note": "fast now"}).status_code == 200
     assert guarded.post(f"{at}/promote", headers=eve).json()["stage"] == "champion"
-    wait_for(lambda: resolve("small@champion", backend.store.root).version == version, 60, "the store names the new champion")
-    assert guarded.post("/api/v1/models/small/rollback", headers=eve, json={"note": "worse"}).json()["version"] == "1.0.0"
-    wait_for(lambda: resolve("small@champion", backend.store.root).version == "1.0.0", 60, "the store names the champion before")
+    wait_for(
+        lambda: resolve("small@champion", backend.store.root).version == version,
+        60,
+        "the store names the new champion",
+    )
+    assert (
+        guarded.post("/api/v1/models/small/rollback", headers=eve, json={"note": "worse"}).json()["version"]
+        == "1.0.0"
+    )
+    wait_for(
+        lambda: resolve("small@champion", backend.store.root).version == "1.0.0",
+        60,
+        "the store names the champion before",
+    )
     events = guarded.get("/api/v1/models/small/history", headers=eve).json()["events"]
-    assert [(event["actor"], event["kind"], event["note"]) for event in events if not event["actor"].startswith("sweep")] == [
+    assert [
+        (event["actor"], event["kind"], event["note"])
+        for event in events
+        if not event["actor"].startswith("sweep")
+    ] == [
         ("ann", "rejected", "too slow"),
         ("ann", "approved", "fast now"),
         ("eve", "replaced", f"by {version}"),
@@ -279,13 +382,19 @@ def test_people_decide_about_versions_in_the_name_of_their_tokens(
     ]
 
 
-def test_a_champion_is_fetched_by_a_signed_address(guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any) -> None:
+def test_a_champion_is_fetched_by_a_signed_address(
+    guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any
+) -> None:
     weights = bytes(range(256)) * 10_000
     version = promoted(backend, small_spec(max_trials=1), checkpoint=weights)
     champion = guarded.get("/api/v1/models/small/champion", headers=bearer("ada")).json()
     assert (champion["checkpoint"], champion["input_schema"]) == (version.checkpoint, {"x": "double"})
     fetched = guarded.get(champion["url"])
-    assert (fetched.status_code, fetched.content, int(fetched.headers["Content-Length"])) == (200, weights, len(weights))
+    assert (fetched.status_code, fetched.content, int(fetched.headers["Content-Length"])) == (
+        200,
+        weights,
+        len(weights),
+    )
     assert fetched.headers["Content-Disposition"].startswith("attachment")
 
 
@@ -301,11 +410,17 @@ def test_an_address_of_a_checkpoint_holds_for_what_was_signed_and_not_for_ever(
     signer.get_timestamp = lambda: int(time.time()) - checkpoint_links.SECONDS - 5  # type: ignore[method-assign]
     expired = signer.sign(old.dump_payload(backend.store.put_blob(b"weights"))).decode()
     other_use = URLSafeTimedSerializer(key, salt="session").dumps(backend.store.put_blob(b"weights"))
-    for wrong in (url[:-2], url.replace("signed/", "signed/x"), *(f"/api/v1/signed/{one}" for one in (expired, other_use, "a"))):
+    for wrong in (
+        url[:-2],
+        url.replace("signed/", "signed/x"),
+        *(f"/api/v1/signed/{one}" for one in (expired, other_use, "a")),
+    ):
         assert local.get(wrong).status_code == 404, wrong
 
 
-def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     version = promoted(either_backend, small_spec(max_trials=1), page=b"<script>1</script>")
     report = client.get(f"/reports/{version.sweep}").json()
     assert report["metrics"] == {"accuracy": 0.9, "loss": None}
@@ -319,18 +434,27 @@ def test_a_report_has_its_scores_and_its_page_which_reaches_nothing(client: Test
     assert client.get("/reports/nothing/page").status_code == 404
 
 
-def test_reports_are_listed_the_newest_first(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
-    old, new = (promoted(either_backend, small_spec(name=name, max_trials=1)).sweep for name in ("zeta", "alpha"))
+def test_reports_are_listed_the_newest_first(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
+    old, new = (
+        promoted(either_backend, small_spec(name=name, max_trials=1)).sweep for name in ("zeta", "alpha")
+    )
     listed = client.get("/reports").json()["reports"]
     assert [(one["sweep"], one["project"]) for one in listed] == [(new, "alpha"), (old, "zeta")]
     one = client.get(f"/reports/{old}").json()
-    assert listed[1] == {"project": "zeta", **{name: one[name] for name in ("sweep", "metrics", "digest", "created_at", "page")}}
+    assert listed[1] == {
+        "project": "zeta",
+        **{name: one[name] for name in ("sweep", "metrics", "digest", "created_at", "page")},
+    }
     assert client.get(listed[1]["page"].removeprefix("/api/v1")).content == b"<p>report"
     assert client.get("/reports", params={"limit": 1}).json()["reports"] == listed[:1]
     assert client.get("/reports", params={"project": "zeta"}).json()["reports"] == listed[1:]
 
 
-def test_datasets_show_their_snapshots_and_the_sweeps_on_them(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_datasets_show_their_snapshots_and_the_sweeps_on_them(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     sweep = search(either_backend, small_spec(max_trials=1), score)
     (dataset,) = client.get("/datasets").json()["datasets"]
     assert dataset["name"] == "points"
@@ -339,7 +463,9 @@ def test_datasets_show_their_snapshots_and_the_sweeps_on_them(client: TestClient
     assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are points"
 
 
-def test_a_snapshot_says_which_features_were_joined_to_it(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_a_snapshot_says_which_features_were_joined_to_it(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     snapshot = with_features(either_backend, date(2026, 3, 1), date(2026, 3, 2))
     made = partitions(either_backend.store, "clicks", 1)
     columns = [{"name": "ctr", "feature": "ctr"}, {"name": "at_night", "feature": "night"}]
@@ -350,7 +476,9 @@ def test_a_snapshot_says_which_features_were_joined_to_it(client: TestClient, ei
     assert client.get(f"/datasets/points/{plain.digest.removeprefix('sha256:')}").json()["views"] == []
 
 
-def test_the_gates_of_a_version_are_judged_by_its_report(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+def test_the_gates_of_a_version_are_judged_by_its_report(
+    client: TestClient, either_backend: Backend, small_spec: Spec
+) -> None:
     version = promoted(either_backend, small_spec(max_trials=1))
     gates = {gate["name"]: gate for gate in client.get(f"/reports/{version.sweep}/gates").json()["gates"]}
     assert not gates["finite_metrics"]["passed"]

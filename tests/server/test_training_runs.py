@@ -1,4 +1,6 @@
-"""Training runs and studies that are asked for over HTTP: recorded at once, done once, and looked at, on every database."""
+"""Training runs and studies that are asked for over HTTP: recorded at once, done once, and looked at, on
+every database.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +58,9 @@ def looked_at(client: TestClient, run_id: str) -> dict[str, Any]:
 
 
 def trained(backend: Backend, scheduler: Scheduler, snapshot: Snapshot) -> None:
-    runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+    runner = TrialRunner(
+        scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
+    )
     work(scheduler, runner, lambda changed: None)
 
 
@@ -71,7 +75,12 @@ def test_a_training_run_has_its_id_at_once_and_is_trained_as_a_sweep_of_one(
 ) -> None:
     asked = started(client, snapshot)
     before = looked_at(client, asked["run_id"])
-    assert (before["status"], before["params"], before["epochs"], before["on_its_own"]) == ("waiting", {"x": 0.4}, 3, True)
+    assert (before["status"], before["params"], before["epochs"], before["on_its_own"]) == (
+        "waiting",
+        {"x": 0.4},
+        3,
+        True,
+    )
     assert "every few seconds" in before["waiting"]
     scheduler = carried_out(either_backend, asked["intent"])
     assert (scheduler.spec.max_trials, scheduler.spec.concurrency) == (1, 1)
@@ -96,14 +105,26 @@ def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_wher
     assert restored["run_id"] != asked["run_id"]
     trained(either_backend, carried_out(either_backend, restored["intent"]), snapshot)
     after = looked_at(client, restored["run_id"])
-    assert (after["status"], after["params"], [one["epoch"] for one in after["checkpoints"]]) == ("finished", {"x": 0.4}, [4, 5])
+    assert (after["status"], after["params"], [one["epoch"] for one in after["checkpoints"]]) == (
+        "finished",
+        {"x": 0.4},
+        [4, 5],
+    )
     assert after["restored_from"]["run"] == asked["run"]
-    assert RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"] == after["restored_from"]
+    assert (
+        RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"]
+        == after["restored_from"]
+    )
 
 
 @pytest.mark.parametrize(("epochs", "status"), [(None, 404), (3, 404), (0, 422), (True, 422), ("x", 422)])
-def test_the_epochs_of_a_restored_run_are_a_number_or_null(client: TestClient, epochs: object, status: int) -> None:
-    assert client.post("/training-runs/digits/none/checkpoints/1/restore", json={"epochs": epochs}).status_code == status
+def test_the_epochs_of_a_restored_run_are_a_number_or_null(
+    client: TestClient, epochs: object, status: int
+) -> None:
+    assert (
+        client.post("/training-runs/digits/none/checkpoints/1/restore", json={"epochs": epochs}).status_code
+        == status
+    )
 
 
 @pytest.mark.slow
@@ -112,7 +133,10 @@ def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_beg
 ) -> None:
     asked = started(client, snapshot)
     trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
-    restored, late = (client.post(f"/training-runs/{asked['run_id']}/checkpoints/3/restore", json={"epochs": 5}).json() for _ in range(2))
+    restored, late = (
+        client.post(f"/training-runs/{asked['run_id']}/checkpoints/3/restore", json={"epochs": 5}).json()
+        for _ in range(2)
+    )
     scheduler = carried_out(either_backend, restored["intent"])
     first = scheduler.next_work("w")
     own, source = (RunRecords(either_backend.store, "single", run) for run in (restored["run"], asked["run"]))
@@ -132,10 +156,20 @@ def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_beg
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("epoch", "given", "status", "says"),
-    [(2, {}, 404, "no checkpoint of epoch 2; it has [1, 3]"), (3, {}, 422, "epochs = 3"), (1, {"epochs": 1}, 422, "epochs = 1")],
+    [
+        (2, {}, 404, "no checkpoint of epoch 2; it has [1, 3]"),
+        (3, {}, 422, "epochs = 3"),
+        (1, {"epochs": 1}, 422, "epochs = 1"),
+    ],
 )
 def test_a_restore_that_cannot_be_is_refused(
-    client: TestClient, either_backend: Backend, snapshot: Snapshot, epoch: int, given: dict[str, int], status: int, says: str
+    client: TestClient,
+    either_backend: Backend,
+    snapshot: Snapshot,
+    epoch: int,
+    given: dict[str, int],
+    status: int,
+    says: str,
 ) -> None:
     asked = started(client, snapshot)
     trained(either_backend, carried_out(either_backend, asked["intent"]), snapshot)
@@ -146,7 +180,8 @@ def test_a_restore_that_cannot_be_is_refused(
 def test_a_canceled_run_is_not_begun_or_stops_and_canceling_again_changes_nothing(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
-    early, late = started(client, snapshot), started(client, snapshot)
+    early = started(client, snapshot)
+    late = started(client, snapshot)
     scheduler = carried_out(either_backend, late["intent"])
     given = scheduler.next_work("w")
     for run in (early, late):
@@ -173,7 +208,9 @@ def test_a_trial_of_a_larger_sweep_is_looked_at_and_not_canceled_alone(
     assert (refused.status_code, f"a trial of the sweep {row.id}" in refused.text) == (409, True)
 
 
-def test_what_is_asked_again_with_its_key_is_done_once(client: TestClient, either_backend: Backend, snapshot: Snapshot) -> None:
+def test_what_is_asked_again_with_its_key_is_done_once(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
     key = {"Idempotency-Key": "k1"}
     answers = [client.post("/training-runs", json=body(snapshot), headers=key).json() for _ in range(2)]
     assert answers[0] == answers[1]
@@ -197,25 +234,36 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
 ]
 
 
-def test_a_training_run_that_cannot_be_is_refused_at_once(client: TestClient, either_backend: Backend, snapshot: Snapshot) -> None:
+def test_a_training_run_that_cannot_be_is_refused_at_once(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
     for changes, status, message in REFUSED:
         answer = client.post("/training-runs", json=body(snapshot, **changes))
-        assert (answer.status_code, message in answer.json()["detail"]) == (status, True), (changes, answer.text)
+        assert (answer.status_code, message in answer.json()["detail"]) == (status, True), (
+            changes,
+            answer.text,
+        )
     assert count(either_backend) == 0
 
 
-def test_a_study_is_recorded_at_once_and_says_why_it_waits(client: TestClient, either_backend: Backend, small: Small) -> None:
+def test_a_study_is_recorded_at_once_and_says_why_it_waits(
+    client: TestClient, either_backend: Backend, small: Small
+) -> None:
     answer = client.post("/hpo/studies", json=small())
     assert (answer.status_code, answer.json()["status"]) == (202, "waiting")
     intent = client.get(answer.json()["url"].removeprefix("/api/v1")).json()
     assert (intent["kind"], intent["study"]) == ("study", answer.json()["study"])
     assert "every few seconds" in intent["waiting"]
-    intents.become(either_backend.catalog, intent["intent"], intents.Became(intents.FAILED, "r1", "no such column"))
+    intents.become(
+        either_backend.catalog, intent["intent"], intents.Became(intents.FAILED, "r1", "no such column")
+    )
     failed = client.get(f"/hpo/studies/intents/{intent['intent']}").json()
     assert (failed["status"], failed["error"], failed["waiting"]) == ("failed", "no such column", None)
 
 
-def test_a_study_that_cannot_be_is_refused_with_every_problem(client: TestClient, either_backend: Backend, small: Small) -> None:
+def test_a_study_that_cannot_be_is_refused_with_every_problem(
+    client: TestClient, either_backend: Backend, small: Small
+) -> None:
     answer = client.post("/hpo/studies", json={**small(max_trials=0), "trainable": "train"})
     assert answer.status_code == 422
     assert "max_trials = 0" in answer.json()["detail"]
@@ -229,7 +277,10 @@ def test_nothing_is_asked_for_on_a_deprecated_snapshot(
 ) -> None:
     """A study that names no snapshot is refused by its run, which takes one: see the tests of the jobs."""
     deprecate(either_backend.catalog, snapshot.digest, "labels of May are wrong")
-    refused = f"'{snapshot.key}' is not accepted: it is deprecated: labels of May are wrong; `halving sweep --allow-deprecated`"
+    refused = (
+        f"'{snapshot.key}' is not accepted: it is deprecated: labels of May are wrong; `halving sweep "
+        "--allow-deprecated`"
+    )
     named = small(snapshot=snapshot.digest)
     for field, answer in (
         ("dataset", client.post("/training-runs", json=body(snapshot))),
@@ -249,18 +300,32 @@ def test_a_study_for_external_loops_that_needs_dagster_waits_for_it(client: Test
 
 def test_unknown_runs_and_intents_are_named(client: TestClient, snapshot: Snapshot) -> None:
     asked = started(client, snapshot)
-    wrong = ("none", "none-1234.0000", asked["run"].replace(".0000", ".0"), asked["run"].replace(".0000", ".99999999999"), "a%00.0000")
+    wrong = (
+        "none",
+        "none-1234.0000",
+        asked["run"].replace(".0000", ".0"),
+        asked["run"].replace(".0000", ".99999999999"),
+        "a%00.0000",
+    )
     for path in (*(f"/training-runs/single/{run}" for run in wrong), "/hpo/studies/intents/none"):
         assert client.get(path).status_code == 404
     assert client.get(f"/training-runs/other/{asked['run']}").status_code == 404
     assert client.post(f"/training-runs/other/{asked['run']}/cancel").status_code == 404
-    for run in ("nosuch/nosuch-1.0003", "single/nosuch-1.0000", f"single/{asked['run'].replace('.0000', '.0003')}"):
+    for run in (
+        "nosuch/nosuch-1.0003",
+        "single/nosuch-1.0000",
+        f"single/{asked['run'].replace('.0000', '.0003')}",
+    ):
         refused = client.post(f"/training-runs/{run}/cancel")
-        assert (refused.status_code, refused.json()["detail"].startswith("no training run")) == (404, True), refused.text
+        assert (refused.status_code, refused.json()["detail"].startswith("no training run")) == (404, True), (
+            refused.text
+        )
     assert looked_at(client, asked["run_id"])["status"] == "waiting"
 
 
-def test_why_a_run_never_began_is_said_without_where_the_store_is(client: TestClient, either_backend: Backend, snapshot: Snapshot) -> None:
+def test_why_a_run_never_began_is_said_without_where_the_store_is(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
     asked = started(client, snapshot)
     reason = f"the store {either_backend.store.root} does not answer"
     intents.become(either_backend.catalog, asked["intent"], intents.Became(intents.FAILED, "r1", reason))
@@ -271,29 +336,55 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:
     asked = started(client, snapshot)
-    scheduler, root = carried_out(either_backend, asked["intent"]), either_backend.store.root
+    scheduler = carried_out(either_backend, asked["intent"])
+    root = either_backend.store.root
     hang = f"Where each rank was:\n  rank 1 (did not come):\n    reading {root}\nrank 1 did not come to save"
     scheduler.crashed(scheduler.next_work("w"), hang, 1.0)  # type: ignore[arg-type]
     scheduler.preempted(scheduler.next_work("w"), f"the store {root} was away", 1.0)  # type: ignore[arg-type]
     scheduler.next_work("w")
-    with Run(either_backend.store, project="single", run_id=asked["run"], params={}, seed=None, attempt=3, system_metrics=None) as run:
+    with Run(
+        either_backend.store,
+        project="single",
+        run_id=asked["run"],
+        params={},
+        seed=None,
+        attempt=3,
+        system_metrics=None,
+    ) as run:
         for step in range(4):
             run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0}, step=step)
         run.log({"system/skipped_steps": 2, "system/nonfinite_loss/rank.1": 2}, step=57)
         run.flush()
         before = looked_at(client, asked["run_id"])  # without a checkpoint
-        missed = {"count": 3, "since": "2026-03-01T10:00:00+00:00", "why": f"the store {root} does not answer"}
+        missed = {
+            "count": 3,
+            "since": "2026-03-01T10:00:00+00:00",
+            "why": f"the store {root} does not answer",
+        }
         run.records.add_checkpoint(SavedCheckpoint(1, 3, f"sha256:{'0' * 64}", {}, missed=missed))
     assert before["time_spent"]["straggler"]["rank"] == 1
     assert (before["skips"]["steps"][0]["count"], before["skips"]["checkpoints"]) == (2, [])
     seen = looked_at(client, asked["run_id"])
     first, second, third = seen["attempts"]
-    assert (first["attempt"], first["outcome"], first["ranks"], first["reason"]) == (1, "retry", 1, "rank 1 did not come to save")
+    assert (first["attempt"], first["outcome"], first["ranks"], first["reason"]) == (
+        1,
+        "retry",
+        1,
+        "rank 1 did not come to save",
+    )
     assert first["error"] == hang.replace(root, "the store")
-    assert (second["outcome"], second["error"], second["reason"]) == ("preempted", "the store was away", "the store was away")
+    assert (second["outcome"], second["error"], second["reason"]) == (
+        "preempted",
+        "the store was away",
+        "the store was away",
+    )
     assert (third["outcome"], third["error"], third["reason"]) == (None, None, None)
     [checkpoints] = seen["skips"]["checkpoints"]
-    assert (checkpoints["count"], checkpoints["epoch"], checkpoints["why"]) == (3, 1, "the store does not answer")
+    assert (checkpoints["count"], checkpoints["epoch"], checkpoints["why"]) == (
+        3,
+        1,
+        "the store does not answer",
+    )
     assert [text.partition(" that")[0].partition(",")[0] for text in seen["skips"]["texts"]] == [
         "attempt 3 left out 2 steps",
         "attempt 3 skipped 3 checkpoints",
@@ -306,7 +397,15 @@ def test_a_page_that_looks_again_reads_no_points_again(
 ) -> None:
     asked = started(client, snapshot)
     carried_out(either_backend, asked["intent"]).next_work("w")
-    with Run(either_backend.store, project="single", run_id=asked["run"], params={}, seed=None, attempt=1, system_metrics=None) as run:
+    with Run(
+        either_backend.store,
+        project="single",
+        run_id=asked["run"],
+        params={},
+        seed=None,
+        attempt=1,
+        system_metrics=None,
+    ) as run:
         run.log({"system/collectives": 60.0}, step=1)
     reads: list[int] = []
     read_row_group = pq.ParquetFile.read_row_group
@@ -334,9 +433,12 @@ def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(
     assert (seen["status"], seen["checkpoints"], seen["unavailable"]) == ("running", [], STORE_AWAY)
 
 
-def test_a_run_that_a_script_recorded_is_named_where_it_can_be_seen(client: TestClient, either_backend: Backend) -> None:
+def test_a_run_that_a_script_recorded_is_named_where_it_can_be_seen(
+    client: TestClient, either_backend: Backend
+) -> None:
     halving.init("digits", id="mine", root=either_backend.root, system_metrics=None).finish()
-    found, nothing = client.get("/training-runs/digits/mine"), client.get("/training-runs/digits/other")
+    found = client.get("/training-runs/digits/mine")
+    nothing = client.get("/training-runs/digits/other")
     assert (found.status_code, nothing.status_code) == (404, 404)
     assert "/api/v1/runs/digits/mine" in found.json()["detail"]
     assert "/api/v1/runs" not in nothing.json()["detail"]

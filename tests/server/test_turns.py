@@ -10,7 +10,9 @@ from server.turns import Turns
 
 
 def test_no_more_questions_are_answered_at_a_time_than_in_all_and_of_one_token() -> None:
-    turns, now, most = Turns(3, 2), Counter[str](), Counter[str]()
+    turns = Turns(3, 2)
+    now = Counter[str]()
+    most = Counter[str]()
 
     async def ask(who: str) -> None:
         async with turns.turn(who):
@@ -28,7 +30,8 @@ def test_no_more_questions_are_answered_at_a_time_than_in_all_and_of_one_token()
 
 def test_one_tokens_slow_questions_leave_a_turn_to_others_and_its_own_are_refused_beyond_the_queue() -> None:
     async def slow_and_others() -> None:
-        turns, ended = Turns(2, 1, waiting=2), asyncio.Event()
+        turns = Turns(2, 1, waiting=2)
+        ended = asyncio.Event()
 
         async def slow() -> None:
             async with turns.turn("ada"):

@@ -1,4 +1,7 @@
-"""The list of prices: one YAML file with its date and sources. The shipped one, or the one that ``HALVING_PRICES`` names."""
+"""The list of prices: one YAML file with its date and sources.
+
+The shipped one, or the one that ``HALVING_PRICES`` names.
+"""
 
 import datetime
 import os
@@ -39,7 +42,10 @@ class Prices(Strict):
     date: datetime.date = Field(description="The day of the prices.")
     currency: str = Field(default="USD", min_length=1, max_length=10, description="Of all prices.")
     gpu_hour: dict[Label, Price] = Field(
-        description="A GPU and hour, by resources.gpu_type or words of the name that its driver gives it; default for all others."
+        description=(
+            "A GPU and hour, by resources.gpu_type or words of the name that its driver gives it; default "
+            "for all others."
+        )
     )
     cpu_hour: Price = Field(description="A core and hour of a trial without GPUs.")
     gb_month: Price = Field(description="10^9 bytes in the store, a month.")
@@ -51,11 +57,15 @@ class Prices(Strict):
         return full * (self.spot.share if spot else 1.0)
 
     def _of_gpu(self, gpu_type: str) -> Price:
-        """The price of the type itself, else of the most words that its name has: ``h100-80gb`` before ``h100`` of an H100 80GB."""
+        """The price of the type itself, else of the most words that its name has: ``h100-80gb`` before
+        ``h100`` of an H100 80GB.
+        """
         if (price := self.gpu_hour.get(gpu_type)) is not None:
             return price
         words = _words(gpu_type)
-        matching = [(len(_words(name)), name) for name in self.gpu_hour if name != "default" and _words(name) <= words]
+        matching = [
+            (len(_words(name)), name) for name in self.gpu_hour if name != "default" and _words(name) <= words
+        ]
         return self.gpu_hour[max(matching)[1] if matching else "default"]
 
     def about(self) -> str:
@@ -71,7 +81,8 @@ def load_prices() -> Prices:
     """The prices in force.
 
     Raises:
-        InvalidInput: the file that ``HALVING_PRICES`` names cannot be read, or a field is not accepted; the message names it.
+        InvalidInput: the file that ``HALVING_PRICES`` names cannot be read, or a field is not accepted; the
+            message names it.
     """
     path = os.environ.get(VARIABLE)
     if not path:
@@ -79,13 +90,18 @@ def load_prices() -> Prices:
     try:
         given: Any = read_yaml(Path(path).read_bytes())
     except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of a list of prices in YAML") from None
+        raise InvalidInput(
+            f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of a list of prices in YAML"
+        ) from None
     try:
         prices = Prices.model_validate(given or {})
     except ValidationError as error:
-        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, Prices))) from None
+        raise InvalidInput(
+            f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, Prices))
+        ) from None
     if "default" not in prices.gpu_hour:
         raise InvalidInput(
-            f"{VARIABLE} = {path!r} is not accepted:\ngpu_hour: {sorted(prices.gpu_hour)} lacks default: give the price of all other GPUs"
+            f"{VARIABLE} = {path!r} is not accepted:\ngpu_hour: {sorted(prices.gpu_hour)} lacks default: "
+            "give the price of all other GPUs"
         )
     return prices

@@ -32,7 +32,8 @@ class SweepCost:
     """What one sweep cost, as far as it has come.
 
     Attributes:
-        purposes: what that was for: the winner, pruned trials, the final training…; they add up to ``trained``, with the evaluation to all.
+        purposes: what that was for: the winner, pruned trials, the final training…; they add up to
+            ``trained``, with the evaluation to all.
         evaluation: of its report, by the cores that its spec gives a trial; 0 without one.
         saved: what early stopping saved, by the same estimate as on the leaderboard.
     """
@@ -75,7 +76,9 @@ class SweepCost:
         if self.saved:
             said.append(f"{money(self.saved, self.prices)} saved by early stopping")
         if self.trained.lost:
-            said.append(f"at most {money(self.trained.lost, self.prices)} for work that crashed or was preempted")
+            said.append(
+                f"at most {money(self.trained.lost, self.prices)} for work that crashed or was preempted"
+            )
         return ", ".join(said)
 
 
@@ -87,21 +90,36 @@ def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
     """
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
-        state, best = state_of(session, row), None
+        state = state_of(session, row)
+        best = None
         if (leading := next(iter(ranking(state)), None)) is not None:
             best = leading[0].number
         results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
         at = {(result.trial, result.rung): result for result in results}
-        held = held_of(session, catalog.now(), SweepRow.id == sweep, winners={} if best is None else {sweep: best})
+        held = held_of(
+            session, catalog.now(), SweepRow.id == sweep, winners={} if best is None else {sweep: best}
+        )
         evaluation = _evaluation(session, [sweep], prices)
-    saved = [(trial_key(sweep, one.trial), one.attempt, one.seconds) for one in saved_by_early_stopping(state, at)]
+    saved = [
+        (trial_key(sweep, one.trial), one.attempt, one.seconds) for one in saved_by_early_stopping(state, at)
+    ]
     purposes = lines_by("purpose", held, prices)
-    return SweepCost(sweep, row.project, row.name, total(held, prices), purposes, evaluation, saved_cost(held, saved, prices), prices)
+    return SweepCost(
+        sweep,
+        row.project,
+        row.name,
+        total(held, prices),
+        purposes,
+        evaluation,
+        saved_cost(held, saved, prices),
+        prices,
+    )
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What sweeps of a project, of a model or of everybody cost, and runs of the project or of everybody that are no trials.
+    """What sweeps of a project, of a model or of everybody cost, and runs of the project or of everybody that
+    are no trials.
 
     Attributes:
         of: the name; None is everything.
@@ -109,12 +127,17 @@ class Costs:
         trained: all trainings in one.
         lines: by what was asked.
         runs: of ``trained``, runs of scripts and reruns.
-        estimated: of the cost of ``runs``, what is of attempts that run or were killed, which count until their last sign of life.
-        elsewhere: attempts at runs that are not counted: another tool trained them, or their records do not say on what.
+        estimated: of the cost of ``runs``, what is of attempts that run or were killed, which count until
+            their last sign of life.
+        elsewhere: attempts at runs that are not counted: another tool trained them, or their records do not
+            say on what.
         evaluation: of all their reports.
-        champion: what the model's champion cost, and its version; None without such a model, or where its champion is of no sweep.
-        champion_run: what the one run cost of which a champion is that is of no sweep; None where that is not known.
-        hours: the project's GPU-hours this month, of which sweeps alone take some; None where they are not limited.
+        champion: what the model's champion cost, and its version; None without such a model, or where its
+            champion is of no sweep.
+        champion_run: what the one run cost of which a champion is that is of no sweep; None where that is not
+            known.
+        hours: the project's GPU-hours this month, of which sweeps alone take some; None where they are not
+            limited.
         stored: of the projects, what they have in the store.
     """
 
@@ -146,23 +169,32 @@ class Costs:
             "evaluation": self.evaluation,
             "lines": [line.as_dict() for line in self.lines],
             "runs": {**self.runs.as_dict(), "estimated": self.estimated, "elsewhere": self.elsewhere},
-            "champion": {"version": self.champion_version, **self.champion.as_dict()} if self.champion else None,
-            "champion_run": {"version": self.champion_version, **self.champion_run.as_dict()} if self.champion_run else None,
+            "champion": {"version": self.champion_version, **self.champion.as_dict()}
+            if self.champion
+            else None,
+            "champion_run": {"version": self.champion_version, **self.champion_run.as_dict()}
+            if self.champion_run
+            else None,
             "gpu_hours_this_month": {**asdict(self.hours), "left": self.hours.left} if self.hours else None,
             "storage": [one.as_dict() for one in self.stored],
         }
 
 
-def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices, kind: Kind | None = None) -> Costs:
-    """What the sweeps of a project, those of a model, or all sweeps cost until now, with the project's other runs, told apart by ``by``.
+def costs(
+    store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices, kind: Kind | None = None
+) -> Costs:
+    """What the sweeps of a project, those of a model, or all sweeps cost until now, with the project's other
+    runs, told apart by ``by``.
 
     Args:
         of: a name; None is everything.
-        kind: what has the name. By default the project, if there is one; a model all of whose sweeps are the project's is a part of it.
+        kind: what has the name. By default the project, if there is one; a model all of whose sweeps are the
+            project's is a part of it.
 
     Raises:
         NotFound: nothing of this name.
-        InvalidInput: it is the name of a project and also of another project's model, and ``kind`` does not say which is meant.
+        InvalidInput: it is the name of a project and also of another project's model, and ``kind`` does not
+            say which is meant.
         StoreError: the store cannot be read.
     """
     on_store = set(_projects(store))
@@ -175,7 +207,11 @@ def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices
         champion_run = _cost_of_run(session, champion, prices) if champion and not champion.sweep else None
         evaluation = _evaluation(session, [row.id for row in sweeps], prices)
     everything = [*held, *runs.held]
-    shown = on_store if chosen.projects is None else on_store & {*chosen.projects, *(row.project for row in sweeps)}
+    shown = (
+        on_store
+        if chosen.projects is None
+        else on_store & {*chosen.projects, *(row.project for row in sweeps)}
+    )
     return Costs(
         of=of,
         kind=chosen.kind,
@@ -206,7 +242,9 @@ def _cost_of_run(session: Session, version: ModelVersionRow, prices: Prices) -> 
 def sweep_lines(catalog: Catalog, sweep: str, by: By, prices: Prices) -> list[Line]:
     """A sweep's costs told apart by something else than what they were for."""
     with catalog.read() as session:
-        held = held_of(session, catalog.now(), SweepRow.id == sweep, winners=_winners(session, SweepRow.id == sweep))
+        held = held_of(
+            session, catalog.now(), SweepRow.id == sweep, winners=_winners(session, SweepRow.id == sweep)
+        )
     return lines_by(by, held, prices)
 
 
@@ -239,11 +277,15 @@ def _chosen(session: Session, of: str | None, kind: Kind | None, on_store: set[s
     of_project = session.scalar(select(SweepRow.id).where(SweepRow.project.in_(names)).limit(1))
     there = {"project": bool(of_project or hours or on_store & {*names}), "model": bool(homes or champion)}
     if not any(there[each] for each in ([kind] if kind else there)):
-        raise NotFound(f"no {kind or 'sweep, model or project'} {of!r}; {there_are(_ASKED, of, _names(session, on_store))}")
+        raise NotFound(
+            f"no {kind or 'sweep, model or project'} {of!r}; "
+            f"{there_are(_ASKED, of, _names(session, on_store))}"
+        )
     others = sorted({names_of(session, home)[0] for home in homes.difference(names)})
     if kind is None and there["project"] and others:
         raise InvalidInput(
-            f"{of!r} is not accepted: it is a project, and a model of {', '.join(others)}; say which is meant: "
+            f"{of!r} is not accepted: it is a project, and a model of {', '.join(others)}; say which is "
+            "meant: "
             f"--project {of} or --model {of}"
         )
     if (kind or ("project" if there["project"] else "model")) == "project":
@@ -254,12 +296,20 @@ def _chosen(session: Session, of: str | None, kind: Kind | None, on_store: set[s
 def _names(session: Session, on_store: set[str]) -> list[str]:
     """Whatever a cost can be asked of."""
     sweeps = session.execute(select(SweepRow.id, SweepRow.name, SweepRow.project)).all()
-    return sorted({name for row in sweeps for name in row} | on_store | {model.name for model in models_of(session)})
+    return sorted(
+        {name for row in sweeps for name in row} | on_store | {model.name for model in models_of(session)}
+    )
 
 
 def _winners(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
-    """Of sweeps whose winner became a version, its trial; the leading trials of others are not worked out for a sum."""
-    query = select(ModelVersionRow.sweep, ModelVersionRow.trial).join(SweepRow, SweepRow.id == ModelVersionRow.sweep).where(*which)
+    """Of sweeps whose winner became a version, its trial; the leading trials of others are not worked out for
+    a sum.
+    """
+    query = (
+        select(ModelVersionRow.sweep, ModelVersionRow.trial)
+        .join(SweepRow, SweepRow.id == ModelVersionRow.sweep)
+        .where(*which)
+    )
     return {won: trial for won, trial in session.execute(query) if won is not None and trial is not None}
 
 
@@ -267,7 +317,11 @@ def _evaluation(session: Session, sweeps: list[str], prices: Prices) -> float:
     wanted = set(sweeps)
     query = select(ReportRow.sweep, ReportRow.cpu_seconds)
     query = query.where(ReportRow.sweep == sweeps[0]) if len(sweeps) == 1 else query
-    return sum(seconds for sweep, seconds in session.execute(query) if sweep in wanted) / 3600 * prices.cpu_hour.price
+    return (
+        sum(seconds for sweep, seconds in session.execute(query) if sweep in wanted)
+        / 3600
+        * prices.cpu_hour.price
+    )
 
 
 def _projects(store: Store) -> list[str]:

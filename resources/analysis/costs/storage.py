@@ -1,8 +1,9 @@
 """What storage costs: the bytes of a project's points, checkpoints and artifacts, from a sample of its runs.
 
-A store may have millions of blobs, so they are not walked through: of a project with more than :data:`SAMPLED` runs so many are looked at,
-spread evenly over their names, and the sums are multiplied. What a run names several times is counted once, and what retention has deleted
-is not; what runs share is counted once for each run of the sample that names it.
+A store may have millions of blobs, so they are not walked through: of a project with more than
+:data:`SAMPLED` runs so many are looked at, spread evenly over their names, and the sums are multiplied. What
+a run names several times is counted once, and what retention has deleted is not; what runs share is counted
+once for each run of the sample that names it.
 """
 
 import json
@@ -76,10 +77,14 @@ def _bytes_of(store: Store, project: str, run: str) -> tuple[int, int, int]:
     points = sum(size for _, size, _ in store.files(run_folder(project, run)))
     saved = {one.digest: one.sharded for one in records.checkpoints()}
     parts = {place for digest, sharded in saved.items() if sharded for place in _parts(store, digest)}
-    logged = {digest for kind in ("artifacts", "media") for digest in _digests(store, f"{records.folder}/{kind}")} - saved.keys()
+    logged = {
+        digest for kind in ("artifacts", "media") for digest in _digests(store, f"{records.folder}/{kind}")
+    } - saved.keys()
     # A record stays when retention has deleted what it names, so it is the store that says what there is.
     sizes = store.sizes([blob_name(digest) for digest in (*saved, *logged)])
-    checkpoints = sum(sizes.get(blob_name(digest), 0) for digest in saved) + sum(place.size for place in parts)
+    checkpoints = sum(sizes.get(blob_name(digest), 0) for digest in saved) + sum(
+        place.size for place in parts
+    )
     return points, checkpoints, sum(sizes.get(blob_name(digest), 0) for digest in logged)
 
 

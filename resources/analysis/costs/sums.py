@@ -11,9 +11,15 @@ By = Literal["sweep", "project", "model", "trial", "purpose", "outcome", "month"
 """What costs may be told apart by."""
 BY: tuple[By, ...] = get_args(By)
 
-WINNER, FINAL, PRUNED, AUDIT = "the winner", "final training", "pruned trials", "audit of pruning"
-OTHERS, FAILED, OPEN = "other completed trials", "failed trials", "trials that are not done"
-SCRIPTS, RERUNS = "runs of scripts", "reruns"
+WINNER = "the winner"
+FINAL = "final training"
+PRUNED = "pruned trials"
+AUDIT = "audit of pruning"
+OTHERS = "other completed trials"
+FAILED = "failed trials"
+OPEN = "trials that are not done"
+SCRIPTS = "runs of scripts"
+RERUNS = "reruns"
 _OUTCOMES = {
     None: "running",
     "pause": "paused at a rung",
@@ -73,11 +79,16 @@ class Held:
 
     @property
     def lost_seconds(self) -> float:
-        """The seconds after the last result of an attempt that crashed, failed or was preempted; a checkpoint may have saved some of it."""
+        """The seconds after the last result of an attempt that crashed, failed or was preempted; a checkpoint
+        may have saved some of it.
+        """
         return max(0.0, self.seconds - self.with_result) if self.outcome in _LOST else 0.0
 
     def by_month(self) -> Iterator["Held"]:
-        """What it held in each month. It counts as an attempt in the last one, and what led to results came before what was lost."""
+        """What it held in each month.
+
+        It counts as an attempt in the last one, and what led to results came before what was lost.
+        """
         if len(self.months) == 1:
             yield self
             return
@@ -85,7 +96,13 @@ class Held:
         told = self.with_result
         for month, seconds in self.months.items():
             attempts = 0 if month in earlier else self.attempts
-            yield replace(self, months={month: seconds}, seconds=seconds, with_result=min(told, seconds), attempts=attempts)
+            yield replace(
+                self,
+                months={month: seconds},
+                seconds=seconds,
+                with_result=min(told, seconds),
+                attempts=attempts,
+            )
             told = max(0.0, told - seconds)
 
 
@@ -97,7 +114,8 @@ class Line:
         name: of what.
         cost: in the currency of the prices.
         seconds: of attempts, however many nodes they had.
-        lost: the cost of work that led to no result, because its attempt crashed, failed or was preempted; at most.
+        lost: the cost of work that led to no result, because its attempt crashed, failed or was preempted; at
+            most.
     """
 
     name: str
@@ -161,7 +179,11 @@ def saved_cost(attempts: Iterable[Held], saved: Iterable[tuple[str, int, float]]
         saved: trial, the attempt with whose resources it would have trained, and seconds of training.
     """
     held = {(one.trial, one.attempt): one for one in attempts}
-    return sum(held[trial, attempt].cost(prices, seconds) for trial, attempt, seconds in saved if (trial, attempt) in held)
+    return sum(
+        held[trial, attempt].cost(prices, seconds)
+        for trial, attempt, seconds in saved
+        if (trial, attempt) in held
+    )
 
 
 def money(value: float, prices: Prices) -> str:
@@ -176,5 +198,8 @@ def largest(lines: Iterable[Line], rows: int) -> Iterator[Line]:
     kept = list(lines)
     yield from kept[:rows]
     if rest := kept[rows:]:
-        sums = {name: sum(getattr(line, name) for line in rest) for name in ("cost", "gpu_hours", "seconds", "attempts", "lost")}
+        sums = {
+            name: sum(getattr(line, name) for line in rest)
+            for name in ("cost", "gpu_hours", "seconds", "attempts", "lost")
+        }
         yield Line(f"{len(rest)} more", **sums)

@@ -1,4 +1,6 @@
-"""What attempts at a run held that is no trial's: for how long, on how many machines, which GPUs their processes could see."""
+"""What attempts at a run held that is no trial's: for how long, on how many machines, which GPUs their
+processes could see.
+"""
 
 import re
 from collections.abc import Callable
@@ -10,12 +12,16 @@ from halving.query.runs import RUNNING, RunAttempt, RunInfo, seconds_of
 from halving.records.gpus import seen_gpus
 from resources.catalog.held import seconds_by_month
 
-SCRIPT, RERUN, ELSEWHERE = "script", "rerun", "elsewhere"
+SCRIPT = "script"
+RERUN = "rerun"
+ELSEWHERE = "elsewhere"
 """Kinds of :class:`resources.catalog.RunAttemptRow`."""
 _CRASHED = "crashed"  # what recovery writes of a killed attempt: it ended at its last point
 _TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
-_FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 11, 30)))  # what the calendar has
-_LONGEST = 10 * 366 * 86_400.0  # what is said to have taken longer has two clocks, and is of the month of its end
+# what the calendar has
+_FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 11, 30)))
+# what is said to have taken longer has two clocks, and is of the month of its end
+_LONGEST = 10 * 366 * 86_400.0
 
 AttemptColumns = dict[str, Any]
 """The columns of an attempt's row but for its run. It has one for each month."""
@@ -43,7 +49,10 @@ def attempt_rows(info: RunInfo, last_sign: Callable[[int], float | None]) -> lis
             **trial,
         }
         months = _by_month(seconds, began)
-        rows += [{**of_attempt, "month": month, "seconds": part, "last": month == max(months)} for month, part in months.items()]
+        rows += [
+            {**of_attempt, "month": month, "seconds": part, "last": month == max(months)}
+            for month, part in months.items()
+        ]
     return rows
 
 
@@ -53,7 +62,9 @@ def _by_month(seconds: float, began: float) -> dict[str, float]:
     return seconds_by_month(seconds, since if until - since < _LONGEST else until, until)
 
 
-def _seconds(attempt: RunAttempt, began: float, next_began: float | None, last_sign: Callable[[int], float | None]) -> float:
+def _seconds(
+    attempt: RunAttempt, began: float, next_began: float | None, last_sign: Callable[[int], float | None]
+) -> float:
     if attempt.status == RUNNING or attempt.ended is not None:
         return attempt.seconds or 0.0
     heard = last_sign(attempt.number)

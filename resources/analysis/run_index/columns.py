@@ -1,4 +1,6 @@
-"""What runs can be asked for: the params, metrics and tags that there are, for completion and for choosing columns."""
+"""What runs can be asked for: the params, metrics and tags that there are, for completion and for choosing
+columns.
+"""
 
 from collections.abc import Collection
 from string import ascii_uppercase
@@ -14,12 +16,18 @@ from resources.catalog import RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 KINDS = ("params", "metrics", "tags")
-_FOLDED = str.maketrans({letter: letter.lower() for letter in ascii_uppercase})  # as SQLite folds, and Postgres names in collation C
+# as SQLite folds, and Postgres names in collation C
+_FOLDED = str.maketrans({letter: letter.lower() for letter in ascii_uppercase})
 _TYPES = {NUMBER: "number", TEXT: "text", BOOL: "bool"}
 
 
 def select_columns(
-    session: Session, chosen: RunFilter | None = None, *, prefix: str = "", projects: Collection[str] | None = None, limit: int = 1_000
+    session: Session,
+    chosen: RunFilter | None = None,
+    *,
+    prefix: str = "",
+    projects: Collection[str] | None = None,
+    limit: int = 1_000,
 ) -> dict[str, list[dict[str, Any]]]:
     """The fields of every run, and the names of params, metrics and tags, those that most runs have first.
 
@@ -30,8 +38,8 @@ def select_columns(
         limit: how many names of each kind at most.
 
     Returns:
-        ``fields`` as ``{"name", "type", "about"}``; ``params``, ``metrics`` and ``tags`` as ``{"name", "count", "type"}``: how many runs
-        have it, and whether it is number, text, bool or mixed.
+        ``fields`` as ``{"name", "type", "about"}``; ``params``, ``metrics`` and ``tags`` as ``{"name",
+        "count", "type"}``: how many runs have it, and whether it is number, text, bool or mixed.
     """
     only, dot, rest = prefix.partition(".")
     kinds, begins = ((only,), rest) if dot and only in KINDS else (KINDS, prefix)
@@ -44,11 +52,22 @@ def select_columns(
     if chosen and (chosen.where or chosen.limit is not None):
         runs = choose(session, chosen, names_of(session, chosen.fields), projects)
         runs = runs.order_by(None) if chosen.limit is None else runs
-    return {"fields": fields, **{kind: _names(session, kind, begins, runs, projects, limit) if kind in kinds else [] for kind in KINDS}}
+    return {
+        "fields": fields,
+        **{
+            kind: _names(session, kind, begins, runs, projects, limit) if kind in kinds else []
+            for kind in KINDS
+        },
+    }
 
 
 def _names(
-    session: Session, kind: str, begins: str, runs: Select[Any] | None, projects: Collection[str] | None, limit: int
+    session: Session,
+    kind: str,
+    begins: str,
+    runs: Select[Any] | None,
+    projects: Collection[str] | None,
+    limit: int,
 ) -> list[dict[str, Any]]:
     count = func.count()
     statement = (
@@ -65,7 +84,9 @@ def _names(
     if runs is not None:
         statement = statement.where(RunValueRow.run_id.in_(runs))
     elif projects is not None:
-        statement = statement.join(RunRow, RunRow.id == RunValueRow.run_id).where(RunRow.project.in_(sorted(projects)))
+        statement = statement.join(RunRow, RunRow.id == RunValueRow.run_id).where(
+            RunRow.project.in_(sorted(projects))
+        )
     return [
         {"name": name, "count": many, "type": _TYPES[least] if least == most else "mixed"}
         for name, many, least, most in session.execute(statement)

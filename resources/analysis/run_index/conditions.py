@@ -1,8 +1,8 @@
 """A filter's conditions as SQL over the index's tables.
 
-A condition is true, false or unknown (:mod:`halving.query.run_filter`). ``not`` is taken to the single comparisons, each of which has SQL
-for "it is true" and SQL for "it is false"; where it is unknown neither holds. So SQL's own third value is never needed, and a database
-may choose any order of joins.
+A condition is true, false or unknown (:mod:`halving.query.run_filter`). ``not`` is taken to the single
+comparisons, each of which has SQL for "it is true" and SQL for "it is false"; where it is unknown neither
+holds. So SQL's own third value is never needed, and a database may choose any order of joins.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,7 +68,8 @@ class Operand:
     Attributes:
         present: whether the run has a value; NaN is one.
         type: which type the value has; None where it can have but one.
-        of_type: by each type that it can have, whether it has that. None where it can have no other: a comparison says enough.
+        of_type: by each type that it can have, whether it has that. None where it can have no other: a
+            comparison says enough.
         number: null where the value is NaN.
         can_be_nan: whether a number can be that.
         is_time: whether the number is a time, which literals have as text.
@@ -100,7 +101,8 @@ class Operand:
 
 
 class Sources:
-    """The tables that a statement about runs reads, beside ``runs`` itself one for each name that is asked for.
+    """The tables that a statement about runs reads, beside ``runs`` itself one for each name that is asked
+    for.
 
     Args:
         names: of all that will be asked for, as :func:`names_of` gives them.
@@ -126,12 +128,16 @@ class Sources:
         for table, is_that_name in self._values.values():
             source = source.outerjoin(table, and_(is_that_name, table.c.run_id == RunRow.id))
         if self._models is not None:
-            source = source.outerjoin(self._models, and_(self._models.c.run == RunRow.run, self._models.c.project == RunRow.project))
+            source = source.outerjoin(
+                self._models, and_(self._models.c.run == RunRow.run, self._models.c.project == RunRow.project)
+            )
         return statement.select_from(source)
 
     def of_values(self, first: Field, key: Clause) -> Select[Any]:
-        """Ids of active runs that have a value of ``first``, and ``key``, from the values alone: only the few runs that are not active are
-        looked up. Nothing may have been asked of runs themselves.
+        """Ids of active runs that have a value of ``first``, and ``key``, from the values alone: only the few
+        runs that are not active are looked up.
+
+        Nothing may have been asked of runs themselves.
         """
         begin, is_first = self._values[first.kind, first.name]
         source: FromClause = begin
@@ -139,7 +145,11 @@ class Sources:
             if table is not begin:
                 source = source.outerjoin(table, and_(is_that_name, table.c.run_id == begin.c.run_id))
         others = select(RunRow.id).where(RunRow.lifecycle.in_((ARCHIVED, DELETED, REMOVED)))
-        return select(begin.c.run_id.label("id"), key).select_from(source).where(is_first, begin.c.run_id.not_in(others))
+        return (
+            select(begin.c.run_id.label("id"), key)
+            .select_from(source)
+            .where(is_first, begin.c.run_id.not_in(others))
+        )
 
     def operand(self, field: Field) -> Operand | None:
         """A field; None if no run has it."""
@@ -151,7 +161,8 @@ class Sources:
         if key not in self._values:
             if len(self._values) == MOST_TABLES:
                 reason = (
-                    f"{field} is not accepted: the catalog is asked for at most {MOST_TABLES} different params, metrics and tags at once"
+                    f"{field} is not accepted: the catalog is asked for at most {MOST_TABLES} different "
+                    "params, metrics and tags at once"
                 )
                 raise InvalidFilter(reason, field.column)
             self._values[key] = self._values_of(self._names[key])
@@ -159,20 +170,31 @@ class Sources:
         if field.part != "last":
             column = columns[field.part]
             return Operand(column.is_not(None), None, {NUMBER: None}, column, columns.text)
-        present, values = columns.run_id.is_not(None), (columns.number, columns.text)
+        present = columns.run_id.is_not(None)
+        values = (columns.number, columns.text)
         if field.kind == "params":
-            return Operand(present, columns.type, {kind: columns.type == kind for kind in (NUMBER, TEXT, BOOL)}, *values, can_be_nan=True)
+            return Operand(
+                present,
+                columns.type,
+                {kind: columns.type == kind for kind in (NUMBER, TEXT, BOOL)},
+                *values,
+                can_be_nan=True,
+            )
         is_metric = field.kind == "metrics"
         return Operand(present, None, {NUMBER if is_metric else TEXT: None}, *values, can_be_nan=is_metric)
 
     def _values_of(self, name_id: int) -> tuple[Any, Clause]:
         """A table that has the values of a name, and the condition that chooses them in it."""
-        values, alias = RunValueRow.__table__, f"value_{len(self._values)}"
+        values = RunValueRow.__table__
+        alias = f"value_{len(self._values)}"
         if self._decisive or not self.is_postgres:
             table = values.alias(alias)
             return table, table.c.name_id == name_id
-        # Postgres does not see that what is joined to runs that may lack it comes in their order, and would sort it, unless it is told so.
-        return select(values).where(values.c.name_id == name_id).order_by(values.c.run_id).offset(0).subquery(alias), true()
+        # Postgres does not see that what is joined to runs that may lack it comes in their order, and would
+        # sort it, unless it is told so.
+        return select(values).where(values.c.name_id == name_id).order_by(values.c.run_id).offset(0).subquery(
+            alias
+        ), true()
 
     def _of_run(self, field: Field) -> Operand:
         if field.name in ("model", "stage"):
@@ -184,7 +206,15 @@ class Sources:
             column = RunRow.__table__.c[field.name]
         kind = TEXT if field.type == "text" else NUMBER
         is_whole = isinstance(column.type, BigInteger)
-        return Operand(column.is_not(None), None, {kind: None}, column, column, is_time=field.type == "time", is_whole=is_whole)
+        return Operand(
+            column.is_not(None),
+            None,
+            {kind: None},
+            column,
+            column,
+            is_time=field.type == "time",
+            is_whole=is_whole,
+        )
 
 
 def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
@@ -222,7 +252,8 @@ def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources
     if isinstance(condition, IsNull):
         return operand.present if negated else ~operand.present
     if isinstance(condition, Like):
-        # SQLite's LIKE, and Postgres' ILIKE with the collation C, take A to Z for a to z and no other letters.
+        # SQLite's LIKE, and Postgres' ILIKE with the collation C, take A to Z for a to z and no other
+        # letters.
         like = operand.text.ilike if sources.is_postgres else operand.text.like
         matched = like(condition.pattern, escape="\\")
         return operand.is_of(TEXT, ~matched if negated else matched)
@@ -269,7 +300,9 @@ def _in(operand: Operand, values: tuple[Value, ...], *, negated: bool) -> Clause
     for value in values:
         kind, found = _is_true(operand, "!=" if negated else "=", value)
         by_type.setdefault(kind, []).append(found)
-    return or_(*(operand.is_of(kind, and_(*found) if negated else or_(*found)) for kind, found in by_type.items()))
+    return or_(
+        *(operand.is_of(kind, and_(*found) if negated else or_(*found)) for kind, found in by_type.items())
+    )
 
 
 def is_among(column: Clause, ids: Sequence[int], *, is_postgres: bool) -> Clause:
@@ -278,11 +311,17 @@ def is_among(column: Clause, ids: Sequence[int], *, is_postgres: bool) -> Clause
 
 
 def leading_key(orders: Iterable[Order], sources: Sources) -> tuple[Clause, bool] | None:
-    """The column that an order begins with, and whether it descends; None where there are several: params go by type first."""
+    """The column that an order begins with, and whether it descends; None where there are several: params go
+    by type first.
+    """
     for order in orders:
         operand = sources.operand(order.field)
         if operand is not None:
-            return None if operand.type is not None else (operand.text if TEXT in operand.of_type else operand.number, order.descending)
+            return (
+                None
+                if operand.type is not None
+                else (operand.text if TEXT in operand.of_type else operand.number, order.descending)
+            )
     return RunRow.__table__.c.started, True
 
 

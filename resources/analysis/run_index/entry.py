@@ -21,11 +21,17 @@ from resources.analysis.run_index.listed_run import ListedRun
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 OPEN_SECONDS = 4.0
-"""A run that is training is looked at as often; the others when a tenth of the time since they ended has passed."""
+"""A run that is training is looked at as often; the others when a tenth of the time since they ended has
+passed.
+"""
 _YOUNG_SHARE = 0.4
 _YOUNG_SECONDS = 1.0
-"""One that began less than ten seconds ago is looked at sooner, below the two seconds between a server's refreshes at first."""
-_SHARE, _SHORTEST, _LONGEST = 0.1, 10.0, 86_400.0
+"""One that began less than ten seconds ago is looked at sooner, below the two seconds between a server's
+refreshes at first.
+"""
+_SHARE = 0.1
+_SHORTEST = 10.0
+_LONGEST = 86_400.0
 _LONGEST_NAME = 500  # characters: in four bytes each they fit into an index of Postgres
 _INTEGERS = 2**63  # what a database's integers hold
 
@@ -57,7 +63,8 @@ class Entry:
 
 
 def next_look(row: dict[str, Any], now: float) -> float:
-    """When it is worth looking at a run again, given its row: a resumed run is seen soon, and old runs are rarely looked at.
+    """When it is worth looking at a run again, given its row: a resumed run is seen soon, and old runs are
+    rarely looked at.
 
     A run that has just begun is looked at by every refresh, for clients of MLflow say its params only then.
     """
@@ -78,7 +85,8 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
         StoreError: a file cannot be read, or is damaged.
     """
     listed = ListedRun(store, project, run)
-    signature, segments = _signature(listed), sum(parse_segment_name(name) is not None for name in listed.live)
+    signature = _signature(listed)
+    segments = sum(parse_segment_name(name) is not None for name in listed.live)
     unchanged = known is not None and known["signature"] == signature
     if unchanged and known and known["status"] not in (RUNNING, UNFINISHED):
         return None
@@ -90,12 +98,16 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
 
 
 def _signature(run: ListedRun) -> str:
-    """What the run's listings are; they were taken before anything is read, so that what changes meanwhile is seen next time."""
+    """What the run's listings are; they were taken before anything is read, so that what changes meanwhile is
+    seen next time.
+    """
     return hashlib.sha256(json.dumps([run.records, run.metrics, run.live]).encode()).hexdigest()[:32]
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
-    newest, git, parent = info.attempts[-1], info.provenance.get("git") or {}, info.parent
+    newest = info.attempts[-1]
+    git = info.provenance.get("git") or {}
+    parent = info.parent
     return {
         "project": info.project,
         "run": info.run,
@@ -116,10 +128,16 @@ def _row(info: RunInfo) -> dict[str, Any]:
 
 
 def _values(store: Store, info: RunInfo) -> dict[tuple[str, str], Value]:
-    found = {("params", _name(name)): value for name, given in info.flat_params.items() if (value := param_value(given))}
+    found = {
+        ("params", _name(name)): value
+        for name, given in info.flat_params.items()
+        if (value := param_value(given))
+    }
     found |= {("tags", _name(str(name))): _text_value(str(value)) for name, value in info.tags.items()}
     for name, extremes in read_extremes(store, info).items():
-        found["metrics", _name(name)] = Value(NUMBER, _number(extremes.last), None, extremes.min, extremes.max)
+        found["metrics", _name(name)] = Value(
+            NUMBER, _number(extremes.last), None, extremes.min, extremes.max
+        )
     return found
 
 

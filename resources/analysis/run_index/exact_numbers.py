@@ -1,7 +1,8 @@
-"""Numbers that a double does not tell from their neighbours: whole ones from 2**53 on, exactly, in an index that keeps doubles.
+"""Numbers that a double does not tell from their neighbours: whole ones from 2**53 on, exactly, in an index
+that keeps doubles.
 
-Beside its nearest double such a number has a key, a text: of two numbers the keys are in the order of the numbers. Where doubles are equal
-the keys decide, in conditions, orders and groups.
+Beside its nearest double such a number has a key, a text: of two numbers the keys are in the order of the
+numbers. Where doubles are equal the keys decide, in conditions, orders and groups.
 """
 
 import math
@@ -24,7 +25,8 @@ LONGEST = 600
 """Digits of a number; a longer one is a text to filters."""
 _LEAST = 2.0**53
 _MOST = 2**63  # what a database's integers hold
-_COMPLEMENT = str.maketrans("0123456789", "9876543210")  # so that of negative numbers the greater in size comes first
+# so that of negative numbers the greater in size comes first
+_COMPLEMENT = str.maketrans("0123456789", "9876543210")
 
 
 def nearest(value: int | float) -> float:
@@ -42,7 +44,11 @@ def key_of(value: int | float) -> str | None:
     if isinstance(value, float) and math.isinf(value):
         return "Q" if value > 0 else "M"
     digits = str(abs(int(value)))
-    return f"P{len(digits):03d}{digits}" if value > 0 else f"N{999 - len(digits):03d}{digits.translate(_COMPLEMENT)}"
+    return (
+        f"P{len(digits):03d}{digits}"
+        if value > 0
+        else f"N{999 - len(digits):03d}{digits.translate(_COMPLEMENT)}"
+    )
 
 
 def value_of(number: float, key: str | None) -> int | float:
@@ -54,13 +60,19 @@ def value_of(number: float, key: str | None) -> int | float:
 
 
 def compare(number: Clause, key: Clause | None, sign: str, value: int | float) -> Clause:
-    """SQL for a comparison of a double, of which ``key`` is the key (None: it is exact), with a number that is not NaN."""
+    """SQL for a comparison of a double, of which ``key`` is the key (None: it is exact), with a number that
+    is not NaN.
+    """
     near = nearest(value)
     own = key_of(value)
     if own is None:
         return OPERATORS[sign](number, value)
     # The index reads all runs again for their keys; until then a double is taken for what it is.
-    tie = (true() if OPERATORS[sign](near, value) else false()) if key is None else OPERATORS[sign](func.coalesce(key, key_of(near)), own)
+    tie = (
+        (true() if OPERATORS[sign](near, value) else false())
+        if key is None
+        else OPERATORS[sign](func.coalesce(key, key_of(near)), own)
+    )
     is_near = and_(number == near, tie)
     if sign == "=":
         return is_near

@@ -1,4 +1,6 @@
-"""What the table of runs shows before anybody has chosen: after a sweep its objective and the params that it varies, the best run first."""
+"""What the table of runs shows before anybody has chosen: after a sweep its objective and the params that it
+varies, the best run first.
+"""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -28,17 +30,25 @@ class FirstView(NamedTuple):
 
 
 def first_view(session: Session, projects: Collection[str] | None) -> FirstView | None:
-    """The view that the newest sweep suggests, of those that vary a param and of which a run has a value of the objective; None where
-    there is none.
+    """The view that the newest sweep suggests, of those that vary a param and of which a run has a value of
+    the objective; None where there is none.
 
     Args:
         projects: only sweeps of these; None is all.
     """
-    statement = select(SweepRow.id, SweepRow.spec).order_by(SweepRow.created_at.desc(), SweepRow.id.desc()).limit(_NEWEST)
+    statement = (
+        select(SweepRow.id, SweepRow.spec)
+        .order_by(SweepRow.created_at.desc(), SweepRow.id.desc())
+        .limit(_NEWEST)
+    )
     if projects is not None:
         statement = statement.where(SweepRow.project.in_(projects))
     sweeps = [(sweep, _spec_of(spec)) for sweep, spec in session.execute(statement)]
-    specs = [spec for sweep, spec in sweeps if spec is not None and _varied(spec) and _is_measured(session, sweep, spec.objective.metric)]
+    specs = [
+        spec
+        for sweep, spec in sweeps
+        if spec is not None and _varied(spec) and _is_measured(session, sweep, spec.objective.metric)
+    ]
     if not specs:
         return None
     orders = {_order_by(spec) for spec in specs}
@@ -58,7 +68,12 @@ def _is_measured(session: Session, sweep: str, metric: str) -> bool:
         select(RunValueRow.run_id)
         .join(RunRow, RunRow.id == RunValueRow.run_id)
         .join(RunNameRow, RunNameRow.id == RunValueRow.name_id)
-        .where(RunRow.sweep == sweep, RunRow.lifecycle == "active", RunNameRow.kind == "metrics", RunNameRow.name == metric)
+        .where(
+            RunRow.sweep == sweep,
+            RunRow.lifecycle == "active",
+            RunNameRow.kind == "metrics",
+            RunNameRow.name == metric,
+        )
     )
     return session.execute(values.limit(1)).first() is not None
 
@@ -77,4 +92,8 @@ def _columns(spec: SweepSpec) -> list[Field]:
 
 def _varied(spec: SweepSpec) -> list[str]:
     """The params that differ between a sweep's trials; a training run has none."""
-    return [name for name, parameter in spec.space.items() if parameter.range is not None or len(parameter.choices or []) > 1]
+    return [
+        name
+        for name, parameter in spec.space.items()
+        if parameter.range is not None or len(parameter.choices or []) > 1
+    ]

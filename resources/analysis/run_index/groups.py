@@ -29,32 +29,45 @@ def select_groups(
     """The groups of the runs that a filter chooses, the largest first.
 
     Args:
-        by: what the runs of a group are equal in; those without a value make a group too. NaN is a param's value, and a metric's is none.
+        by: what the runs of a group are equal in; those without a value make a group too. NaN is a param's
+            value, and a metric's is none.
         columns: what to give mean and standard deviation of, as far as runs have finite numbers there.
         projects: only runs of these; None is all.
         limit: how many groups at most.
 
     Returns:
-        ``{"key": {field: value or None}, "count": runs, "values": {field: {"mean", "std", "count"}}}`` of each; fields are the texts of
-        ``by`` and ``columns``, ``count`` is how many runs have the value, and ``std`` that of a sample, None of fewer than two.
+        ``{"key": {field: value or None}, "count": runs, "values": {field: {"mean", "std", "count"}}}`` of
+        each; fields are the texts of ``by`` and ``columns``, ``count`` is how many runs have the value, and
+        ``std`` that of a sample, None of fewer than two.
     """
     names = names_of(session, [*chosen.fields, *by, *columns])
     sources = Sources(session, names)
     keys = {f"key{place}": key for place, field in enumerate(by) for key in [_key(sources.operand(field))]}
     parts = {f"{name}_{place}": part for name, key in keys.items() for place, part in enumerate(key)}
-    numbers = {str(field): number for field in columns if (number := _number(sources.operand(field))) is not None}
+    numbers = {
+        str(field): number for field in columns if (number := _number(sources.operand(field))) is not None
+    }
     means = _means(session, chosen, names, projects, columns)
     sums: list[Clause] = []
     for place, (name, number) in enumerate(numbers.items()):
-        # About the mean of all, which is near those of the groups: a sum of squares about zero would lose the digits of what differs.
+        # About the mean of all, which is near those of the groups: a sum of squares about zero would lose the
+        # digits of what differs.
         part = number - means[name]
-        sums += [func.count(number).label(f"n{place}"), func.sum(part).label(f"sum{place}"), func.sum(part * part).label(f"squares{place}")]
+        sums += [
+            func.count(number).label(f"n{place}"),
+            func.sum(part).label(f"sum{place}"),
+            func.sum(part * part).label(f"squares{place}"),
+        ]
     labelled = [part.label(name) for name, part in parts.items()]
     grouped: Any = select(func.count().label("runs"), *labelled, *sums).group_by(*parts.values())
-    grouped = grouped.order_by(func.count().desc(), *(part.asc().nulls_last() for part in parts.values())).limit(limit)
+    grouped = grouped.order_by(
+        func.count().desc(), *(part.asc().nulls_last() for part in parts.values())
+    ).limit(limit)
     found = []
     for row in session.execute(_of_chosen(session, grouped, chosen, names, projects, sources)).mappings():
-        if not row["runs"]:  # no run has any of the fields, so that there is nothing to group by, and one row whatever is found
+        if not row["runs"]:
+            # no run has any of the fields, so that there is nothing to group by, and one row whatever is
+            # found
             continue
         key = {
             str(field): _plain(field, [row[f"{name}_{place}"] for place in range(len(keys[name]))])
@@ -63,18 +76,28 @@ def select_groups(
         values = {
             name: statistics
             for place, name in enumerate(numbers)
-            if (statistics := _statistics(row[f"n{place}"], means[name], row[f"sum{place}"], row[f"squares{place}"]))
+            if (
+                statistics := _statistics(
+                    row[f"n{place}"], means[name], row[f"sum{place}"], row[f"squares{place}"]
+                )
+            )
         }
         found.append({"key": key, "count": row["runs"], "values": values})
     return found
 
 
 def _means(
-    session: Session, chosen: RunFilter, names: Names, projects: Collection[str] | None, columns: Sequence[Field]
+    session: Session,
+    chosen: RunFilter,
+    names: Names,
+    projects: Collection[str] | None,
+    columns: Sequence[Field],
 ) -> dict[str, float]:
     """The mean of each number over all runs; 0 where there is none."""
     sources = Sources(session, names)
-    numbers = {str(field): number for field in columns if (number := _number(sources.operand(field))) is not None}
+    numbers = {
+        str(field): number for field in columns if (number := _number(sources.operand(field))) is not None
+    }
     if not numbers:
         return {}
     asked = select(*(func.avg(number) for number in numbers.values()))
@@ -83,10 +106,17 @@ def _means(
 
 
 def _of_chosen(
-    session: Session, statement: Any, chosen: RunFilter, names: Names, projects: Collection[str] | None, sources: Sources
+    session: Session,
+    statement: Any,
+    chosen: RunFilter,
+    names: Names,
+    projects: Collection[str] | None,
+    sources: Sources,
 ) -> Any:
     if chosen.limit is not None:
-        return sources.joined(statement).where(RunRow.id.in_(choose(session, chosen, names, projects).correlate(None)))
+        return sources.joined(statement).where(
+            RunRow.id.in_(choose(session, chosen, names, projects).correlate(None))
+        )
     conditions = where(chosen, projects, sources)  # before the tables are joined: it may ask for more of them
     return sources.joined(statement).where(*conditions)
 
@@ -119,8 +149,14 @@ def _number(operand: Operand | None) -> Clause | None:
     return case((operand.is_of(NUMBER, number.between(-_GREATEST, _GREATEST)), number))
 
 
-def _statistics(count: int, shift: float, total: float | None, squares: float | None) -> dict[str, Any] | None:
+def _statistics(
+    count: int, shift: float, total: float | None, squares: float | None
+) -> dict[str, Any] | None:
     if not count or total is None or squares is None:
         return None
     variance = max(squares - total * total / count, 0.0) / (count - 1) if count > 1 else None
-    return {"mean": shift + total / count, "std": None if variance is None else math.sqrt(variance), "count": count}
+    return {
+        "mean": shift + total / count,
+        "std": None if variance is None else math.sqrt(variance),
+        "count": count,
+    }

@@ -1,4 +1,7 @@
-"""Which of several processes refreshes the index. Two at once do no harm; they only do the same work twice."""
+"""Which of several processes refreshes the index.
+
+Two at once do no harm; they only do the same work twice.
+"""
 
 import os
 import secrets
@@ -12,12 +15,17 @@ LEASE_SECONDS = 30.0
 
 
 def new_holder() -> str:
-    """A name for this process as the lease's holder, from which another one on this machine sees whether it still lives."""
+    """A name for this process as the lease's holder, from which another one on this machine sees whether it
+    still lives.
+    """
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 def hold_lease(catalog: Catalog, name: str) -> bool:
-    """Take or renew the lease; whether the process of that name has it now. That of a killed process on this machine is free at once."""
+    """Take or renew the lease; whether the process of that name has it now.
+
+    That of a killed process on this machine is free at once.
+    """
     now = catalog.now()
     with catalog.read() as session:
         holder, until = session.execute(select(RunIndexRow.refresher, RunIndexRow.lease_until)).one()
@@ -30,10 +38,17 @@ def hold_lease(catalog: Catalog, name: str) -> bool:
     ours = [name, holder] if _has_died(holder) else [name]
     if until is not None and now < until <= latest and holder not in ours:
         return False
-    is_over = or_(RunIndexRow.lease_until.is_(None), RunIndexRow.lease_until <= now, RunIndexRow.lease_until > latest)
+    is_over = or_(
+        RunIndexRow.lease_until.is_(None), RunIndexRow.lease_until <= now, RunIndexRow.lease_until > latest
+    )
     free = or_(RunIndexRow.refresher.in_(ours), is_over)
     with catalog.write() as session:
-        taken = update(RunIndexRow).where(free).values(refresher=name, lease_until=now + LEASE_SECONDS).returning(RunIndexRow.id)
+        taken = (
+            update(RunIndexRow)
+            .where(free)
+            .values(refresher=name, lease_until=now + LEASE_SECONDS)
+            .returning(RunIndexRow.id)
+        )
         return session.execute(taken).first() is not None
 
 

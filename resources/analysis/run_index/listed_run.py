@@ -1,4 +1,6 @@
-"""A store for reading one run, which has listed the run's folders once: on an object store each listing is a request, and costs as ten."""
+"""A store for reading one run, which has listed the run's folders once: on an object store each listing is a
+request, and costs as ten.
+"""
 
 from collections.abc import Iterable
 
@@ -11,10 +13,12 @@ from halving.store.store import Store
 class ListedRun(Store):
     """A store that knows what was in a run's folders.
 
-    Each listing is given out once: who asks again has found that a file of it is gone by now, and gets the folder as it is then.
+    Each listing is given out once: who asks again has found that a file of it is gone by now, and gets the
+    folder as it is then.
 
     Attributes:
-        records, metrics, live: the names in the folders of the run's records, of its metric files and of its segments.
+        records, metrics, live: the names in the folders of the run's records, of its metric files and of its
+            segments.
 
     Raises:
         NotFound: the run has no record.
@@ -24,11 +28,14 @@ class ListedRun(Store):
     def __init__(self, store: Store, project: str, run: str) -> None:
         store.path("")  # this opens it: one that is made for each run must not connect anew
         self.__dict__ |= store.__dict__
-        records, metrics, live = f"runs/project={project}/{run}", run_folder(project, run), live_folder(project, run)
+        records = f"runs/project={project}/{run}"
+        metrics = run_folder(project, run)
+        live = live_folder(project, run)
         self.records = super().names(records)
         if "record.json" not in self.records:
             raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
-        # Segments come before the manifest, as halving.metrics.manifest.run_files lists them: in one listing of both by their names.
+        # Segments come before the manifest, as halving.metrics.manifest.run_files lists them: in one listing
+        # of both by their names.
         if self.folder is not None:
             self.live = super().names(live)
             self.metrics = super().names(metrics)

@@ -1,7 +1,8 @@
-"""Trials that their sweep stopped: their records say ``paused``, since the process that trained could not know that they never go on.
+"""Trials that their sweep stopped: their records say ``paused``, since the process that trained could not
+know that they never go on.
 
-The catalog knows: a trial has stopped, or its sweep has ended. The index and ``halving runs`` then say ``stopped``, for the records stay
-as they are.
+The catalog knows: a trial has stopped, or its sweep has ended. The index and ``halving runs`` then say
+``stopped``, for the records stay as they are.
 """
 
 from collections.abc import Sequence
@@ -18,20 +19,29 @@ from resources.search.state import Status
 
 Trial: TypeAlias = tuple[str, int]
 """A trial by its sweep and its number."""
-PAUSED, STOPPED = "paused", "stopped"
+PAUSED = "paused"
+STOPPED = "stopped"
 _AT_ONCE = 500  # values in a condition
-_IS_PAUSED = RunRow.status == literal_column("'paused'")  # as the index of such rows says it; a parameter would be another condition
-_ENDED_WITH_ITS_SWEEP = and_(SweepRow.status != "searching", TrialRow.status.not_in([Status.COMPLETED.value, Status.RUNNING.value]))
+# as the index of such rows says it; a parameter would be another condition
+_IS_PAUSED = RunRow.status == literal_column("'paused'")
+_ENDED_WITH_ITS_SWEEP = and_(
+    SweepRow.status != "searching", TrialRow.status.not_in([Status.COMPLETED.value, Status.RUNNING.value])
+)
 
 
 def with_outcomes(catalog: Catalog, entries: Sequence[Entry]) -> list[Entry]:
     """Give entries as they are to be written: a trial that is paused and never goes on is stopped."""
     stopped = _stopped_trials(catalog, [trial for entry in entries if (trial := _paused_trial(entry))])
-    return [replace(entry, row={**entry.row, "status": STOPPED}) if _paused_trial(entry) in stopped else entry for entry in entries]
+    return [
+        replace(entry, row={**entry.row, "status": STOPPED}) if _paused_trial(entry) in stopped else entry
+        for entry in entries
+    ]
 
 
 def with_stopped_runs(catalog: Catalog, runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Give runs that were read from their records as the catalog knows them: a trial that is paused and never goes on is stopped."""
+    """Give runs that were read from their records as the catalog knows them: a trial that is paused and never
+    goes on is stopped.
+    """
     stopped = _stopped_trials(catalog, [trial for run in runs if (trial := _trial_of_paused(run))])
     return [_stopped(run) if _trial_of_paused(run) in stopped else run for run in runs]
 
@@ -68,7 +78,11 @@ def stop_ended(catalog: Catalog) -> int:
             return total
         with catalog.write() as session:
             revision = count_revision(session)
-            session.execute(update(RunRow).where(RunRow.id.in_(runs), _IS_PAUSED).values(status=STOPPED, revision=revision))
+            session.execute(
+                update(RunRow)
+                .where(RunRow.id.in_(runs), _IS_PAUSED)
+                .values(status=STOPPED, revision=revision)
+            )
         total += len(runs)
 
 
@@ -76,7 +90,8 @@ def _ended_runs() -> Select[int]:
     runs = select(RunRow.id).join(SweepRow, SweepRow.id == RunRow.sweep)
     runs = runs.join(TrialRow, and_(TrialRow.sweep == RunRow.sweep, TrialRow.number == RunRow.trial))
     stale_below = select(RunIndexRow.stale_below).scalar_subquery()
-    is_read = RunRow.revision - stale_below >= 0  # a plain comparison would be looked up in the index of revisions, which has all runs
+    # a plain comparison would be looked up in the index of revisions, which has all runs
+    is_read = RunRow.revision - stale_below >= 0
     return runs.where(_IS_PAUSED, _ENDED_WITH_ITS_SWEEP, is_read).limit(_AT_ONCE)
 
 

@@ -1,4 +1,6 @@
-"""Renamed projects in filters: runs keep the name that their project had, and a condition on a project means all names of it."""
+"""Renamed projects in filters: runs keep the name that their project had, and a condition on a project means
+all names of it.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +13,10 @@ from resources.tenancy.projects import names_of
 
 
 def with_all_names(session: Session, chosen: RunFilter) -> RunFilter:
-    """The filter that chooses a project's runs by every name that it has or had. ``like`` and order are of the name that a run has."""
+    """The filter that chooses a project's runs by every name that it has or had.
+
+    ``like`` and order are of the name that a run has.
+    """
     if chosen.where is None or not chosen.names_project:
         return chosen
     return replace(chosen, where=by_names(chosen.where, partial(names_of, session)))

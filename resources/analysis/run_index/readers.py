@@ -1,7 +1,9 @@
-"""Reading runs for the index: one after the other, by threads where the store answers slowly, or by several processes.
+"""Reading runs for the index: one after the other, by threads where the store answers slowly, or by several
+processes.
 
-Reading a run is mostly computing, which threads of one process do not do at the same time. A process of ours has many threads all the
-same where the store is an object store: a run is eight to ten requests there, one after the other, and waits far longer than it computes.
+Reading a run is mostly computing, which threads of one process do not do at the same time. A process of ours
+has many threads all the same where the store is an object store: a run is eight to ten requests there, one
+after the other, and waits far longer than it computes.
 """
 
 import os
@@ -17,13 +19,17 @@ from halving.store.store import Store
 from resources.analysis.run_index.entry import Entry, read_entry
 
 _PART = 16  # runs that are in memory at once, beside what is not written yet, in each process
-_PART_OF_OBJECTS, _THREADS = 256, 64  # the same of a process of ours that reads from an object store, and how many it reads at once
+# the same of a process of ours that reads from an object store, and how many it reads at once
+_PART_OF_OBJECTS = 256
+_THREADS = 64
 _WORTH_PROCESSES = 500  # runs: a process takes a second to start
 
 
 @dataclass(frozen=True)
 class Look:
-    """A run to be looked at; ``row`` is what the index has of it, and ``stale`` whether that is to be read again in any case."""
+    """A run to be looked at; ``row`` is what the index has of it, and ``stale`` whether that is to be read
+    again in any case.
+    """
 
     project: str
     run: str
@@ -39,7 +45,8 @@ class Readers:
     """Reads runs of a store; :meth:`close` ends its processes, and it may be used again."""
 
     def __init__(self, store: Store, processes: int) -> None:
-        self._store, self._processes = store, processes
+        self._store = store
+        self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
 
     def read(self, looks: Sequence[Look]) -> Iterator[tuple[Sequence[Look], Sequence[Found]]]:
@@ -49,8 +56,11 @@ class Readers:
             StoreUnavailable: the store does not answer.
         """
         if self._pool is None and self._processes > 1 and len(looks) >= _WORTH_PROCESSES:
-            os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # theirs: Arrow's own keeps 8 MB for each of very many threads
-            self._pool = ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"), initializer=_begin)
+            # theirs: Arrow's own keeps 8 MB for each of very many threads
+            os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+            self._pool = ProcessPoolExecutor(
+                self._processes, mp_context=get_context("spawn"), initializer=_begin
+            )
         if self._pool is None:
             yield from ((part, _read_part(self._store, part)) for part in _parts(looks, _PART))
             return
@@ -83,8 +93,11 @@ def _read_part(store: Store, looks: Sequence[Look]) -> list[Found]:
             raise
         except NotFound as error:
             return NotFound(str(error))
-        except Exception as error:  # noqa: BLE001  # whatever a damaged record raises: it is that run's problem alone
-            return StoreError(f"{type(error).__name__}: {error}" if not isinstance(error, StoreError) else str(error))
+        except Exception as error:  # noqa: BLE001
+            # whatever a damaged record raises: it is that run's problem alone
+            return StoreError(
+                f"{type(error).__name__}: {error}" if not isinstance(error, StoreError) else str(error)
+            )
 
     if store.folder is not None:
         return [read(look) for look in looks]

@@ -1,4 +1,6 @@
-"""A view of the index for questions of other people: planned for what is asked, and ended when it takes too long."""
+"""A view of the index for questions of other people: planned for what is asked, and ended when it takes too
+long.
+"""
 
 import sqlite3
 import time
@@ -18,11 +20,16 @@ _INSTRUCTIONS = 10_000  # of SQLite's machine between two looks at the clock; we
 _CANCELED = "57014"  # Postgres' state of a statement that took too long
 
 # A plan that is kept for all parameters would not know how many runs have a name.
-_LIMITS = text("SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('statement_timeout', :milliseconds, true)")
+_LIMITS = text(
+    "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('statement_timeout', "
+    ":milliseconds, true)"
+)
 
 
-# The values of a name lie in the order of runs, and so do runs themselves in their key: to read them side by side takes as long whatever is
-# asked. What Postgres would choose hangs on how many runs it expects, and it knows of all values of all names together.
+# The values of a name lie in the order of runs, and so do runs themselves in their key: to read them side by
+# side takes as long whatever is
+# asked. What Postgres would choose hangs on how many runs it expects, and it knows of all values of all names
+# together.
 SIDE_BY_SIDE = ("enable_nestloop", "enable_hashjoin", "max_parallel_workers_per_gather", "jit")
 """Settings, without which Postgres reads all runs, and the values of the names, in their order at once."""
 IN_PARALLEL = ("max_parallel_workers_per_gather",)
@@ -39,7 +46,8 @@ def without(session: Session, settings: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def reading(catalog: Catalog, seconds: float = MOST_SECONDS) -> Iterator[Session]:
-    """A consistent view of the catalog, as :meth:`~resources.catalog.Catalog.read` gives it, for questions to the index.
+    """A consistent view of the catalog, as :meth:`~resources.catalog.Catalog.read` gives it, for questions to
+    the index.
 
     Raises:
         InvalidInput: a question takes longer than ``seconds``.
@@ -61,6 +69,7 @@ def reading(catalog: Catalog, seconds: float = MOST_SECONDS) -> Iterator[Session
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _CANCELED or str(error.orig) == "interrupted":
                 raise InvalidInput(
-                    f"filter and columns take longer than {seconds:g} s, which is not accepted: ask for one project, or for fewer names"
+                    f"filter and columns take longer than {seconds:g} s, which is not accepted: ask for "
+                    "one project, or for fewer names"
                 ) from None
             raise

@@ -10,15 +10,17 @@ from resources.analysis.run_index.write import count_revision
 from resources.catalog import Catalog, RunIndexRow
 
 
-def rebuild(store: Store, catalog: Catalog, progress: Callable[[Refreshed], None] | None = None, *, processes: int = 1) -> Refreshed:
+def rebuild(
+    store: Store, catalog: Catalog, progress: Callable[[Refreshed], None] | None = None, *, processes: int = 1
+) -> Refreshed:
     """Read every run of the store again, and give what was done.
 
     Args:
         progress: called now and then.
         processes: that read runs.
 
-    Each row stays as it was until it is replaced, so readers never see an empty index. Whoever refreshes next goes on where this is
-    killed.
+    Each row stays as it was until it is replaced, so readers never see an empty index. Whoever refreshes next
+    goes on where this is killed.
 
     Raises:
         StoreError: the store cannot be listed, or does not answer any more.

@@ -1,10 +1,13 @@
-"""Keeping the index of runs up to date: new runs are read, known ones are looked at again when it is worth it, vanished ones are deleted.
+"""Keeping the index of runs up to date: new runs are read, known ones are looked at again when it is worth
+it, vanished ones are deleted.
 
-Nothing is scanned as a whole: new runs are found by the names of folders, and a run that ended is looked at again when a tenth of the
-time since has passed, so that the number of looks grows with the logarithm of its age. Any number of processes may refresh at once, and
-each may be killed anywhere: what it had not written, the next one finds.
+Nothing is scanned as a whole: new runs are found by the names of folders, and a run that ended is looked at
+again when a tenth of the time since has passed, so that the number of looks grows with the logarithm of its
+age. Any number of processes may refresh at once, and each may be killed anywhere: what it had not written,
+the next one finds.
 
-Where very many runs are to be read, other processes can read them (:mod:`resources.analysis.run_index.readers`), while this one writes.
+Where very many runs are to be read, other processes can read them
+(:mod:`resources.analysis.run_index.readers`), while this one writes.
 """
 
 import logging
@@ -32,7 +35,9 @@ from resources.sweep_spec import stored_spec
 _AT_ONCE = 64  # runs that are read before the clock is asked and what was found is written
 _AT_ONCE_IN_PROCESSES = 4_096
 _MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's one writer for long
-_FIRST_RETRY, _LAST_RETRY = 5.0, 3_600.0  # seconds until a run that could not be read is tried again
+# seconds until a run that could not be read is tried again
+_FIRST_RETRY = 5.0
+_LAST_RETRY = 3_600.0
 _MOST_DIRECTIONS = 1_000  # sweeps
 _NOTE_SECONDS = 10.0  # a look that found nothing is written down as seldom: each write waits for the disk
 _REFUSALS = (DataError, IntegrityError, OverflowError, UnicodeError)  # of what is written, not of the moment
@@ -72,15 +77,22 @@ class Refresher:
         processes: that read runs where there are very many; with 1 this one does.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, clock: Callable[[], float] | None = None, *, processes: int = 1) -> None:
-        self._store, self._catalog, self._clock = store, catalog, clock or catalog.now
-        self._readers, self._at_once = Readers(store, processes), _AT_ONCE if processes == 1 else _AT_ONCE_IN_PROCESSES
+    def __init__(
+        self, store: Store, catalog: Catalog, clock: Callable[[], float] | None = None, *, processes: int = 1
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._clock = clock or catalog.now
+        self._readers = Readers(store, processes)
+        self._at_once = _AT_ONCE if processes == 1 else _AT_ONCE_IN_PROCESSES
         self._noted = 0.0
         self._directions: dict[str, dict[str, str]] = {}
         # Runs that the index has not because they cannot be read: when to try again, and after how long then.
         self._later: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def refresh(self, seconds: float = float("inf"), progress: Callable[[Refreshed], None] | None = None) -> Refreshed:
+    def refresh(
+        self, seconds: float = float("inf"), progress: Callable[[Refreshed], None] | None = None
+    ) -> Refreshed:
         """Look at what is new.
 
         Args:
@@ -94,15 +106,19 @@ class Refresher:
             return self._refresh(seconds, progress)
 
     def _refresh(self, seconds: float, progress: Callable[[Refreshed], None] | None) -> Refreshed:
-        began, done = time.monotonic(), Refreshed()
+        began = time.monotonic()
+        done = Refreshed()
         was_set_back = bring_forward(self._catalog, self._clock)
         now = self._clock()
         if was_set_back:
-            self._later, self._noted = {}, now
+            self._later = {}
+            self._noted = now
         done.changed += stop_ended(self._catalog)
         new = self._list(done)
-        # However long the listing took, something is looked at; and neither what is due nor what is new can keep the other waiting.
-        listed, due = time.monotonic(), self._resumed() or self._due(now)
+        # However long the listing took, something is looked at; and neither what is due nor what is new can
+        # keep the other waiting.
+        listed = time.monotonic()
+        due = self._resumed() or self._due(now)
         while (due or new) and not (done.looked and time.monotonic() - listed >= seconds):
             new, newest = new[: -self._at_once], new[-self._at_once :]
             self._visit([*due, *newest], done)
@@ -110,8 +126,11 @@ class Refresher:
             done.seconds = time.monotonic() - began
             if progress:
                 progress(done)
-        done.left, done.complete = len(new), not due and not new
-        if done.complete and (done.added or done.changed or done.deleted or now >= self._noted + _NOTE_SECONDS):
+        done.left = len(new)
+        done.complete = not due and not new
+        if done.complete and (
+            done.added or done.changed or done.deleted or now >= self._noted + _NOTE_SECONDS
+        ):
             with self._catalog.write() as session:
                 session.execute(update(RunIndexRow).values(refreshed_at=now))
             self._noted = now
@@ -120,21 +139,27 @@ class Refresher:
 
     def _list(self, done: Refreshed) -> list[Look]:
         """Delete what has vanished, and give what is new, the newest last."""
-        with self._catalog.read() as session:  # before the store is listed: what is here and not in the list is gone
+        with self._catalog.read() as session:
+            # before the store is listed: what is here and not in the list is gone
             known = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
         listed = {pair for pair in list_names(self._store) if _is_name(*pair)}
         done.runs = len(listed)
         if known and not listed:
-            _log.warning("the store %s lists no runs at all: the index keeps its %d", self._store.root, len(known))
+            _log.warning(
+                "the store %s lists no runs at all: the index keeps its %d", self._store.root, len(known)
+            )
         elif vanished := known - listed:
             done.deleted = delete_runs(self._catalog, sorted(vanished))
         self._later = {pair: later for pair, later in self._later.items() if pair in listed}
         now = self._clock()
         new = [pair for pair in listed - known if self._later.get(pair, (0.0, 0.0))[0] <= now]
-        return [Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]  # an id that was not chosen begins with the time
+        # an id that was not chosen begins with the time
+        return [Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]
 
     def _resumed(self) -> list[Look]:
-        """Runs of trials that have begun another attempt, says the catalog: a trial may be promoted long after it paused."""
+        """Runs of trials that have begun another attempt, says the catalog: a trial may be promoted long
+        after it paused.
+        """
         with self._catalog.read() as session:
             return _looks(
                 session,
@@ -143,7 +168,11 @@ class Refresher:
                     select(RunRow.id)
                     .join(TrialRow, (TrialRow.sweep == RunRow.sweep) & (TrialRow.number == RunRow.trial))
                     .join(SweepRow, SweepRow.id == TrialRow.sweep)
-                    .where(SweepRow.status == "searching", TrialRow.status == "running", TrialRow.attempt > RunRow.attempt)
+                    .where(
+                        SweepRow.status == "searching",
+                        TrialRow.status == "running",
+                        TrialRow.attempt > RunRow.attempt,
+                    )
                 ),
             )
 
@@ -151,8 +180,11 @@ class Refresher:
         """Some of the runs that are to be looked at again; what is visited is due later."""
         with self._catalog.read() as session:
             stale_below = session.scalar(select(RunIndexRow.stale_below)) or 0
-            due, stale = RunRow.look_again <= now, RunRow.revision < stale_below
-            return _looks(session, self._at_once, due, stale_below) or _looks(session, self._at_once, stale, stale_below)
+            due = RunRow.look_again <= now
+            stale = RunRow.revision < stale_below
+            return _looks(session, self._at_once, due, stale_below) or _looks(
+                session, self._at_once, stale, stale_below
+            )
 
     def _visit(self, looks: Sequence[Look], done: Refreshed) -> None:
         """Read runs and write what is new of them."""
@@ -164,7 +196,8 @@ class Refresher:
                 done.looked += 1
                 if isinstance(found, Entry):
                     entries.append(found)
-                    done.added, done.changed = done.added + (look.row is None), done.changed + (look.row is not None)
+                    done.added = done.added + (look.row is None)
+                    done.changed = done.changed + (look.row is not None)
                     self._later.pop((look.project, look.run), None)
                 elif look.row is None:
                     self._problem(look, found, done)
@@ -189,7 +222,13 @@ class Refresher:
         self._later[key] = (again, pause)
         if not isinstance(error, NotFound):  # which is a run that is being made, or was killed while it was
             done.problems[f"{look.project}/{look.run}"] = str(error)
-            _log.warning("run %s/%s is not in the index as it is: %s: %s", look.project, look.run, type(error).__name__, error)
+            _log.warning(
+                "run %s/%s is not in the index as it is: %s: %s",
+                look.project,
+                look.run,
+                type(error).__name__,
+                error,
+            )
         return again
 
     def _write(self, entries: list[Entry], done: Refreshed) -> None:
@@ -215,9 +254,16 @@ class Refresher:
                 self._refused(entries[0], error, done)
 
     def _refused(self, entry: Entry, error: Exception, done: Refreshed) -> None:
-        """Note a run that the database does not take; what it has of it stays, and is looked at again later."""
-        project, run = entry.row["project"], entry.row["run"]
-        again = self._problem(Look(project, run), InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"), done)
+        """Note a run that the database does not take; what it has of it stays, and is looked at again
+        later.
+        """
+        project = entry.row["project"]
+        run = entry.row["run"]
+        again = self._problem(
+            Look(project, run),
+            InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"),
+            done,
+        )
         with self._catalog.read() as session:
             known = session.scalar(select(RunRow.id).where(RunRow.project == project, RunRow.run == run))
         postpone(self._catalog, {} if known is None else {known: again})
@@ -228,7 +274,9 @@ class Refresher:
         values = dict(entry.values)
         for metric, direction in directions.items():
             if value := values.get(("metrics", metric)):
-                values["metrics", metric] = value._replace(best=value.min if direction == "minimize" else value.max)
+                values["metrics", metric] = value._replace(
+                    best=value.min if direction == "minimize" else value.max
+                )
         return replace(entry, values=values)
 
     def _directions_of(self, sweep: str) -> dict[str, str]:
@@ -245,13 +293,16 @@ class Refresher:
                 _log.warning("the spec of sweep %s cannot be read: %s", sweep, error)
                 self._directions[sweep] = {}
             else:
-                self._directions[sweep] = {objective.metric: objective.direction for objective in spec.objectives}
+                self._directions[sweep] = {
+                    objective.metric: objective.direction for objective in spec.objectives
+                }
         return self._directions[sweep]
 
 
 def _looks(session: Session, most: int, condition: Any, stale_below: int = 0) -> list[Look]:
     columns = [
-        RunRow.__table__.c[name] for name in ("id", "project", "run", "status", "started", "ended", "seconds", "signature", "revision")
+        RunRow.__table__.c[name]
+        for name in ("id", "project", "run", "status", "started", "ended", "seconds", "signature", "revision")
     ]
     found = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(most))
     return [Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in found]

@@ -1,4 +1,7 @@
-"""Writing entries into the index's tables. Each call is one transaction, and such transactions take turns on the row of the index."""
+"""Writing entries into the index's tables.
+
+Each call is one transaction, and such transactions take turns on the row of the index.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -10,10 +13,20 @@ from sqlalchemy.orm import Session
 
 from resources.analysis.run_index.attempt_rows import AttemptColumns
 from resources.analysis.run_index.entry import Entry, Value, next_look
-from resources.catalog import AHEAD_SECONDS, Catalog, RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
+from resources.catalog import (
+    AHEAD_SECONDS,
+    Catalog,
+    RunAttemptRow,
+    RunIndexRow,
+    RunNameRow,
+    RunRow,
+    RunValueRow,
+)
 
 _AT_ONCE = 500  # values in a condition
-_TABLES: tuple[Any, ...] = tuple(row.__table__ for row in (RunIndexRow, RunRow, RunAttemptRow, RunNameRow, RunValueRow))
+_TABLES: tuple[Any, ...] = tuple(
+    row.__table__ for row in (RunIndexRow, RunRow, RunAttemptRow, RunNameRow, RunValueRow)
+)
 _INDEX, _RUNS, _ATTEMPTS, _NAMES, _VALUES = _TABLES
 _Item = TypeVar("_Item")
 
@@ -29,18 +42,27 @@ def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[fl
     with catalog.write() as session:
         revision = count_revision(session)
         ids = _put_runs(
-            session, [{**entry.row, "revision": revision, "look_again": look} for entry, look in zip(entries, looks, strict=True)]
+            session,
+            [
+                {**entry.row, "revision": revision, "look_again": look}
+                for entry, look in zip(entries, looks, strict=True)
+            ],
         )
         _put_attempts(session, {ids[entry.row["project"], entry.row["run"]]: entry.held for entry in entries})
         names = _put_names(session, {key for entry in entries for key in entry.values})
         wanted = {
-            (names[key], ids[entry.row["project"], entry.row["run"]]): value for entry in entries for key, value in entry.values.items()
+            (names[key], ids[entry.row["project"], entry.row["run"]]): value
+            for entry in entries
+            for key, value in entry.values.items()
         }
         return _put_values(session, list(ids.values()), wanted)
 
 
 def count_revision(session: Session) -> int:
-    """Count a change of the index, and give its number. Other transactions that do so wait until this one ends."""
+    """Count a change of the index, and give its number.
+
+    Other transactions that do so wait until this one ends.
+    """
     counted = update(_INDEX).values(revision=_INDEX.c.revision + 1).returning(_INDEX.c.revision)
     return int(session.execute(counted).scalar_one())
 
@@ -53,14 +75,17 @@ def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
         _take_turn(session)
         for part in _parts(looks.items()):
             ids = [place for place, _ in part]
-            session.execute(update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id)))
+            session.execute(
+                update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id))
+            )
 
 
 def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:
-    """Where the clock was set back since the index was refreshed last: look at no run later than is worth it now; whether it was.
+    """Where the clock was set back since the index was refreshed last: look at no run later than is worth it
+    now; whether it was.
 
-    Runs are brought forward in parts, each a transaction. To do so twice changes nothing, so one process may go on where another was
-    killed, and several may be at it.
+    Runs are brought forward in parts, each a transaction. To do so twice changes nothing, so one process may
+    go on where another was killed, and several may be at it.
     """
     with catalog.read() as session:
         refreshed = session.scalar(select(_INDEX.c.refreshed_at)) or 0.0
@@ -82,11 +107,17 @@ def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
     """Bring the next runs after an id forward; the last one's id, None where there are no more."""
     _take_turn(session)
     columns = [_RUNS.c[name] for name in ("id", "status", "started", "ended", "seconds", "look_again")]
-    rows = session.execute(select(*columns).where(_RUNS.c.id > after).order_by(_RUNS.c.id).limit(_AT_ONCE)).all()
+    rows = session.execute(
+        select(*columns).where(_RUNS.c.id > after).order_by(_RUNS.c.id).limit(_AT_ONCE)
+    ).all()
     looks = {row.id: next_look(dict(row._mapping), now) for row in rows}
     earlier = {row.id: looks[row.id] for row in rows if looks[row.id] < row.look_again}
     if earlier:
-        session.execute(update(_RUNS).where(_RUNS.c.id.in_(list(earlier))).values(look_again=case(earlier, value=_RUNS.c.id)))
+        session.execute(
+            update(_RUNS)
+            .where(_RUNS.c.id.in_(list(earlier)))
+            .values(look_again=case(earlier, value=_RUNS.c.id))
+        )
     return rows[-1].id if rows else None
 
 
@@ -99,7 +130,9 @@ def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
         for part in _parts(looks.items()):
             ids = [place for place, _ in part]
             session.execute(
-                update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id), revision=revision)
+                update(_RUNS)
+                .where(_RUNS.c.id.in_(ids))
+                .values(look_again=case(dict(part), value=_RUNS.c.id), revision=revision)
             )
 
 
@@ -109,7 +142,9 @@ def delete_runs(catalog: Catalog, runs: Iterable[tuple[str, str]]) -> int:
     for part in _parts(runs):
         with catalog.write() as session:
             count_revision(session)
-            ids = list(session.scalars(select(_RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part))))
+            ids = list(
+                session.scalars(select(_RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part)))
+            )
             session.execute(delete(_VALUES).where(_VALUES.c.run_id.in_(ids)))
             session.execute(delete(_ATTEMPTS).where(_ATTEMPTS.c.run_id.in_(ids)))
             session.execute(delete(_RUNS).where(_RUNS.c.id.in_(ids)))
@@ -128,7 +163,9 @@ def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, s
     session.execute(put.on_conflict_do_update(index_elements=["project", "run"], set_=changed), rows)
     found: dict[tuple[str, str], int] = {}
     for part in _parts((row["project"], row["run"]) for row in rows):
-        asked = select(_RUNS.c.project, _RUNS.c.run, _RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part))
+        asked = select(_RUNS.c.project, _RUNS.c.run, _RUNS.c.id).where(
+            tuple_(_RUNS.c.project, _RUNS.c.run).in_(part)
+        )
         found |= {(project, run): place for project, run, place in session.execute(asked)}
     return found
 
@@ -143,7 +180,10 @@ def _put_attempts(session: Session, held: dict[int, list[AttemptColumns]]) -> No
 
 
 def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The ids of names, which are added where they are new. They are never deleted, so an id means one name for ever."""
+    """The ids of names, which are added where they are new.
+
+    They are never deleted, so an id means one name for ever.
+    """
     known = find_names(session, keys)
     new = [{"kind": kind, "name": name} for kind, name in sorted(keys - known.keys())]
     if new:
@@ -159,7 +199,9 @@ def find_names(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[
         by_kind: dict[str, list[str]] = {}
         for kind, name in part:
             by_kind.setdefault(kind, []).append(name)
-        wanted = or_(*(and_(_NAMES.c.kind == kind, _NAMES.c.name.in_(names)) for kind, names in by_kind.items()))
+        wanted = or_(
+            *(and_(_NAMES.c.kind == kind, _NAMES.c.name.in_(names)) for kind, names in by_kind.items())
+        )
         asked = select(_NAMES.c.kind, _NAMES.c.name, _NAMES.c.id).where(wanted)
         found |= {(kind, name): place for kind, name, place in session.execute(asked)}
     return found
@@ -176,7 +218,8 @@ def _put_values(session: Session, ids: list[int], wanted: dict[tuple[int, int], 
         session.execute(delete(_VALUES).where(tuple_(_VALUES.c.name_id, _VALUES.c.run_id).in_(gone)))
     new = [
         {"name_id": name_id, "run_id": run_id, **value._asdict()}
-        for (name_id, run_id), value in sorted(wanted.items(), key=lambda item: item[0])  # in the order of the table
+        # in the order of the table
+        for (name_id, run_id), value in sorted(wanted.items(), key=lambda item: item[0])
         if known.get((name_id, run_id)) != value
     ]
     if new:
@@ -188,7 +231,9 @@ def _put_values(session: Session, ids: list[int], wanted: dict[tuple[int, int], 
 
 def _insert(session: Session, table: Table) -> Any:
     """An insert that knows ON CONFLICT, as both databases spell it."""
-    return postgresql.insert(table) if session.get_bind().dialect.name == "postgresql" else sqlite.insert(table)
+    return (
+        postgresql.insert(table) if session.get_bind().dialect.name == "postgresql" else sqlite.insert(table)
+    )
 
 
 def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:

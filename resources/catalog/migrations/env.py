@@ -7,7 +7,9 @@ config = context.config
 
 
 def _render(kind, item, autogenerate_context):
-    """Write a column type of ours as the plain type under it: a migration must not change when our code does."""
+    """Write a column type of ours as the plain type under it: a migration must not change when our code
+    does.
+    """
     if kind == "type" and isinstance(item, TypeDecorator):
         return f"sa.{item.impl!r}"
     return False

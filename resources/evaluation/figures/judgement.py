@@ -1,4 +1,6 @@
-"""Figures of the winner's predictions: reliability of probabilities, residuals, slices, and those that an evaluator gave."""
+"""Figures of the winner's predictions: reliability of probabilities, residuals, slices, and those that an
+evaluator gave.
+"""
 
 import base64
 from collections.abc import Sequence
@@ -15,12 +17,17 @@ def reliability(calibration: dict[str, Any]) -> Figure:
     from plotly import graph_objects as go
 
     bins = calibration["bins"]
-    figure = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": QUIET, "dash": "dot"}, name="calibrated"))
+    figure = go.Figure(
+        go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": QUIET, "dash": "dot"}, name="calibrated")
+    )
     figure.add_scatter(
         x=[one["confidence"] for one in bins],
         y=[one["accuracy"] for one in bins],
         mode="lines+markers",
-        marker={"size": [6 + 14 * (one["rows"] / max(other["rows"] for other in bins)) ** 0.5 for one in bins], "color": ACCENT},
+        marker={
+            "size": [6 + 14 * (one["rows"] / max(other["rows"] for other in bins)) ** 0.5 for one in bins],
+            "color": ACCENT,
+        },
         line={"color": ACCENT},
         text=[f"{one['rows']} rows" for one in bins],
         name="winner",
@@ -28,10 +35,15 @@ def reliability(calibration: dict[str, Any]) -> Figure:
     figure.update_xaxes(range=[0, 1.02])
     figure.update_yaxes(range=[0, 1.02])
     reading = (
-        "Below the dotted line the probabilities promise too much, above it too little; larger dots are more rows. "
+        "Below the dotted line the probabilities promise too much, above it too little; larger dots are "
+        "more rows. "
         f"Expected calibration error {calibration['error']:.4f}: the mean distance to that line."
     )
-    return Figure("Calibration", reading, styled(figure, "probability of the predicted class", "share that was right", 440))
+    return Figure(
+        "Calibration",
+        reading,
+        styled(figure, "probability of the predicted class", "share that was right", 440),
+    )
 
 
 def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
@@ -40,13 +52,21 @@ def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
 
     text = [f"row {row}" for row in residuals["row"]]
     figure = go.Figure(
-        go.Scattergl(x=residuals["predicted"], y=residuals["residual"], text=text, mode="markers", marker={"size": 5, "color": ACCENT})
+        go.Scattergl(
+            x=residuals["predicted"],
+            y=residuals["residual"],
+            text=text,
+            mode="markers",
+            marker={"size": 5, "color": ACCENT},
+        )
     )
     figure.add_hline(y=0, line={"color": QUIET, "dash": "dot"})
     quantiles = residuals["quantiles"]
     reading = (
-        f"Mean {residuals['mean']:.4g}; half of the rows lie within {quantiles['25']:.4g} and {quantiles['75']:.4g}, nine of ten within "
-        f"{quantiles['5']:.4g} and {quantiles['95']:.4g}. A funnel or a bend is an error that the model could still learn."
+        f"Mean {residuals['mean']:.4g}; half of the rows lie within {quantiles['25']:.4g} and "
+        f"{quantiles['75']:.4g}, nine of ten within "
+        f"{quantiles['5']:.4g} and {quantiles['95']:.4g}. A funnel or a bend is an error that the model "
+        "could still learn."
     )
     left_out = not_drawn(missing(len(text), rows, "rows"))
     return Figure("Residuals", reading, styled(figure, "predicted", "predicted - true", 440), left_out)
@@ -74,14 +94,23 @@ def slice_intervals(slices: Sequence[dict[str, Any]], metric: str, overall: floa
             "color": QUIET,
         },
         mode="markers",
-        marker={"size": 9, "color": ACCENT, "symbol": ["circle-open" if group["small"] else "circle" for _, group, _ in shown]},
+        marker={
+            "size": 9,
+            "color": ACCENT,
+            "symbol": ["circle-open" if group["small"] else "circle" for _, group, _ in shown],
+        },
         text=[f"{group['rows']} rows" for _, group, _ in shown],
     )
     figure.add_vline(x=overall, line={"color": QUIET, "dash": "dot"})
     figure.update_yaxes(autorange="reversed", type="category")
-    reading = f"{metric} of each group with its 95 % interval; the dotted line is all rows. Hollow: fewer than 30 rows, so mostly noise."
+    reading = (
+        f"{metric} of each group with its 95 % interval; the dotted line is all rows. Hollow: fewer than "
+        "30 rows, so mostly noise."
+    )
     left_out = not_drawn(missing(len(shown), len(groups), "groups"))
-    return Figure("Slices of the test split", reading, styled(figure, metric, "", 140 + 26 * len(shown)), left_out)
+    return Figure(
+        "Slices of the test split", reading, styled(figure, metric, "", 140 + 26 * len(shown)), left_out
+    )
 
 
 def given_figure(figure: GivenFigure) -> Figure:
@@ -93,7 +122,17 @@ def given_figure(figure: GivenFigure) -> Figure:
     if figure.media_type.startswith("image/"):
         source = f"data:{figure.media_type};base64,{base64.b64encode(figure.content).decode()}"
         plot = go.Figure()
-        plot.add_layout_image(source=source, x=0, y=1, sizex=1, sizey=1, xref="paper", yref="paper", sizing="contain", layer="above")
+        plot.add_layout_image(
+            source=source,
+            x=0,
+            y=1,
+            sizex=1,
+            sizey=1,
+            xref="paper",
+            yref="paper",
+            sizing="contain",
+            layer="above",
+        )
         plot.update_xaxes(visible=False)
         plot.update_yaxes(visible=False)
         return Figure(figure.title, reading, styled(plot))

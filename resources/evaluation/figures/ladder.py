@@ -10,7 +10,16 @@ from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures import style
-from resources.evaluation.figures.style import Figure, clock, dots, in_epochs, missing, not_drawn, shades, styled
+from resources.evaluation.figures.style import (
+    Figure,
+    clock,
+    dots,
+    in_epochs,
+    missing,
+    not_drawn,
+    shades,
+    styled,
+)
 from resources.search.spread import spread
 
 _LINES = 400  # trials drawn, of all brackets together
@@ -18,7 +27,9 @@ _GAP = 60  # pixels between two brackets
 
 
 def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
-    """Every trial as a line in time, darker at higher rungs, with what was decided at each rung; a panel for each bracket."""
+    """Every trial as a line in time, darker at higher rungs, with what was decided at each rung; a panel for
+    each bracket.
+    """
     from plotly.subplots import make_subplots
 
     title = "Rung ladder"
@@ -27,7 +38,11 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     elapsed, unit = clock(timeline.began, timeline.ended)
     rows = _climbers(timeline)
     heights = [60 + min(560, 7 * len(places)) for places in rows.values()]
-    titles = [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in rows] if len(rows) > 1 else None
+    titles = (
+        [f"bracket {bracket + 1}: {_ladder_of(summary, bracket)}" for bracket in rows]
+        if len(rows) > 1
+        else None
+    )
     inside = sum(heights) + _GAP * (len(rows) - 1)
     figure = make_subplots(
         rows=len(rows),
@@ -40,13 +55,15 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
     drawing = _Ladder(figure, summary, elapsed, elapsed(timeline.ended))
     for row, places in enumerate(rows.values(), start=1):
         drawing.bracket(row, places, timeline)
-    shown, total = sum(len(places) for places in rows.values()), len({attempt.trial for attempt in timeline.attempts})
+    shown = sum(len(places) for places in rows.values())
+    total = len({attempt.trial for attempt in timeline.attempts})
     styled(figure, height=inside + 150)
     figure.update_layout(legend={"orientation": "h", "y": -45 / inside, "yanchor": "top"}, margin={"t": 40})
     figure.update_xaxes(title_text=f"{unit} since the first trial began", row=len(rows), col=1)
     return Figure(
         title,
-        "A line is a trial in training, in the shade of the rung that it trains for; a thin line is a pause, in which it holds no worker. "
+        "A line is a trial in training, in the shade of the rung that it trains for; a thin line is a "
+        "pause, in which it holds no worker. "
         "The marks show what was decided at a rung and how attempts ended.",
         figure,
         not_drawn(missing(shown, total, f"trials; {style.SAMPLED}")),
@@ -56,8 +73,13 @@ def ladder(summary: SweepSummary, timeline: Timeline) -> Figure:
 class _Ladder:
     """Draws the brackets one by one; each kind of line and mark is in the legend once."""
 
-    def __init__(self, figure: Any, summary: SweepSummary, elapsed: Callable[[datetime], float], end: float) -> None:
-        self._figure, self._summary, self._elapsed, self._end = figure, summary, elapsed, end
+    def __init__(
+        self, figure: Any, summary: SweepSummary, elapsed: Callable[[datetime], float], end: float
+    ) -> None:
+        self._figure = figure
+        self._summary = summary
+        self._elapsed = elapsed
+        self._end = end
         self._epochs = {(rung.bracket, rung.rung): rung.epochs for rung in summary.rungs}
         self._shades = shades(list(self._epochs.values()))
         self._named: set[str] = set()
@@ -73,40 +95,64 @@ class _Ladder:
         for attempt in timeline.attempts:
             if attempt.trial not in places:
                 continue
-            key, place, at = trial_key(self._summary.sweep, attempt.trial), places[attempt.trial], self._elapsed(attempt.began)
+            key = trial_key(self._summary.sweep, attempt.trial)
+            place = places[attempt.trial]
+            at = self._elapsed(attempt.began)
             if attempt.trial in ended_before:
                 before, since = ended_before[attempt.trial]
                 waits.append((since, at, place))
                 if before.outcome == "pause" and not attempt.audit:
                     marks["promoted from its pause"].append((at, place, f"{key}<br>resumed"))
-            since, rung = at, attempt.rung
+            since = at
+            rung = attempt.rung
             for milestone in passed[attempt.trial, attempt.attempt]:
                 reached = self._elapsed(milestone.at)
-                lines[self._epochs[attempt.bracket, milestone.rung], attempt.audit].append((since, reached, place))
+                lines[self._epochs[attempt.bracket, milestone.rung], attempt.audit].append(
+                    (since, reached, place)
+                )
                 text = f"{key}<br>{milestone.decision} after {in_epochs(milestone.epochs)}"
-                text += f", {self._summary.objective} {milestone.value:.4g}" if milestone.value is not None else ""
+                text += (
+                    f", {self._summary.objective} {milestone.value:.4g}"
+                    if milestone.value is not None
+                    else ""
+                )
                 marks[_MARK_OF[milestone.decision]].append((reached, place, text))
-                since, rung = reached, milestone.rung + 1
+                since = reached
+                rung = milestone.rung + 1
             end = self._elapsed(attempt.ended) if attempt.ended else self._end
             if end > since and (attempt.bracket, rung) in self._epochs:
                 lines[self._epochs[attempt.bracket, rung], attempt.audit].append((since, end, place))
             if attempt.outcome in _ENDED_BETWEEN_RUNGS:
-                marks[_ENDED_BETWEEN_RUNGS[attempt.outcome]].append((end, place, f"{key}<br>attempt {attempt.attempt} ended"))
+                marks[_ENDED_BETWEEN_RUNGS[attempt.outcome]].append(
+                    (end, place, f"{key}<br>attempt {attempt.attempt} ended")
+                )
             ended_before[attempt.trial] = (attempt, end)
         if waits:
             self._lines(row, "waiting", waits, {"color": style.FAINT, "width": 1})
         for (epochs, audit), parts in sorted(lines.items()):
             name = "trained for the audit" if audit else f"to {in_epochs(epochs)}"
-            self._lines(row, name, parts, {"color": style.AUDIT if audit else self._shades[epochs], "width": 4})
+            self._lines(
+                row, name, parts, {"color": style.AUDIT if audit else self._shades[epochs], "width": 4}
+            )
         for name, look in _MARKS.items():
             if name in marks:
-                dots(self._figure, marks[name], marker=look, hovertemplate="%{text}<extra></extra>", **self._in_legend(row, name))
+                dots(
+                    self._figure,
+                    marks[name],
+                    marker=look,
+                    hovertemplate="%{text}<extra></extra>",
+                    **self._in_legend(row, name),
+                )
         self._axis(row, places)
 
-    def _lines(self, row: int, name: str, parts: Sequence[tuple[float, float, int]], line: dict[str, Any]) -> None:
+    def _lines(
+        self, row: int, name: str, parts: Sequence[tuple[float, float, int]], line: dict[str, Any]
+    ) -> None:
         x = [moment for since, until, _ in parts for moment in (since, until, None)]
         y = [end for _, _, place in parts for end in (place, place, None)]
-        self._figure.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", **self._in_legend(row, name))
+        self._figure.add_scatter(
+            x=x, y=y, mode="lines", line=line, hoverinfo="skip", **self._in_legend(row, name)
+        )
 
     def _in_legend(self, row: int, name: str) -> dict[str, Any]:
         first = name not in self._named
@@ -137,8 +183,16 @@ _MARKS: dict[str, dict[str, Any]] = {
     "failed": {"symbol": "x", "size": 8, "color": style.BAD},
     "crashed, retried": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": style.BAD}},
     "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
-    "out of memory, retried": {"symbol": "circle-x-open", "size": 8, "line": {"width": 2, "color": style.BAD}},
-    "went on with other resources": {"symbol": "diamond-tall-open", "size": 8, "line": {"width": 2, "color": style.ACCENT}},
+    "out of memory, retried": {
+        "symbol": "circle-x-open",
+        "size": 8,
+        "line": {"width": 2, "color": style.BAD},
+    },
+    "went on with other resources": {
+        "symbol": "diamond-tall-open",
+        "size": 8,
+        "line": {"width": 2, "color": style.ACCENT},
+    },
     "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
 }
 _MARK_OF = {
@@ -159,7 +213,8 @@ _ENDED_BETWEEN_RUNGS = {
 
 
 def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:
-    """For each bracket the trials to draw: those that reached the highest rungs, and an even sample of the others.
+    """For each bracket the trials to draw: those that reached the highest rungs, and an even sample of the
+    others.
 
     Each has its place in the bracket's panel, from 0 at the top, in the order of their numbers.
     """
@@ -170,10 +225,14 @@ def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:
     for attempt in timeline.attempts:
         of_bracket[attempt.bracket].add(attempt.trial)
     drawn = {
-        bracket: sorted(spread(sorted(trials, key=lambda trial: (-reached[trial], trial)), _LINES // len(of_bracket)))
+        bracket: sorted(
+            spread(sorted(trials, key=lambda trial: (-reached[trial], trial)), _LINES // len(of_bracket))
+        )
         for bracket, trials in sorted(of_bracket.items())
     }
-    return {bracket: {trial: place for place, trial in enumerate(trials)} for bracket, trials in drawn.items()}
+    return {
+        bracket: {trial: place for place, trial in enumerate(trials)} for bracket, trials in drawn.items()
+    }
 
 
 def _ladder_of(summary: SweepSummary, bracket: int) -> str:

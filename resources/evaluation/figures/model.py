@@ -34,7 +34,10 @@ def learning_curves(summary: dict[str, Any], curves: list[dict[str, Any]]) -> Fi
     marked = sorted({rung["epochs"] for rung in summary["rungs"]})[:-1]
     for epochs in marked if len(marked) <= _MOST_RUNGS else []:
         figure.add_vline(x=epochs, line={"color": QUIET, "width": 1, "dash": "dot"})
-    reading = "Each line is a trial, the bold one is the winner; dotted lines are rungs, where trials are compared and most of them stop."
+    reading = (
+        "Each line is a trial, the bold one is the winner; dotted lines are rungs, where trials are "
+        "compared and most of them stop."
+    )
     return Figure(title, reading, styled(figure, "epoch", summary["objective"]))
 
 
@@ -44,9 +47,20 @@ def confusion(report: dict[str, Any]) -> Figure:
 
     labels = [str(label) for label in report["labels"]]
     figure = go.Figure(
-        go.Heatmap(z=report["confusion"], x=labels, y=labels, colorscale="Blues", showscale=False, texttemplate="%{z}", xgap=1, ygap=1)
+        go.Heatmap(
+            z=report["confusion"],
+            x=labels,
+            y=labels,
+            colorscale="Blues",
+            showscale=False,
+            texttemplate="%{z}",
+            xgap=1,
+            ygap=1,
+        )
     )
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(type="category")
-    reading = f"Rows of the {report['split']} split by true and predicted class; the diagonal has the right ones."
+    reading = (
+        f"Rows of the {report['split']} split by true and predicted class; the diagonal has the right ones."
+    )
     return Figure("Confusion matrix", reading, styled(figure, "predicted", "true", 440))

@@ -1,7 +1,7 @@
 """Figures of hyperparameters, drawn by Optuna: parallel coordinates, importances, slices, Pareto front.
 
-Results after different numbers of epochs cannot be compared, so each figure takes the results after one number of epochs
-(:func:`comparable`), whatever became of the trials afterwards.
+Results after different numbers of epochs cannot be compared, so each figure takes the results after one
+number of epochs (:func:`comparable`), whatever became of the trials afterwards.
 """
 
 import copy
@@ -13,7 +13,17 @@ from typing import Any
 
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Timeline
-from resources.evaluation.figures.style import BAD, SAMPLED, Figure, in_epochs, missing, not_drawn, styled, value_range, without_outliers
+from resources.evaluation.figures.style import (
+    BAD,
+    SAMPLED,
+    Figure,
+    in_epochs,
+    missing,
+    not_drawn,
+    styled,
+    value_range,
+    without_outliers,
+)
 from resources.search.suggest import distribution_of, load_optuna, searched
 from resources.sweep_spec import SweepSpec
 
@@ -27,21 +37,25 @@ _IN_A_ROW = 4
 
 
 def comparable(spec: SweepSpec, timeline: Timeline) -> int:
-    """After how many epochs the figures compare results: the most that 20 trials, or two for each hyperparameter, have reached.
+    """After how many epochs the figures compare results: the most that 20 trials, or two for each
+    hyperparameter, have reached.
 
     Where no rung has so many results, the rung with the most; 0 when no trial has a result.
     """
     counts = Counter(milestone.epochs for milestone in timeline.milestones if milestone.value is not None)
     enough = max(20, 2 * len(_searched(spec)))
     populated = [epochs for epochs, count in counts.items() if count >= enough]
-    return max(populated) if populated else max(counts, key=lambda epochs: (counts[epochs], epochs), default=0)
+    return (
+        max(populated) if populated else max(counts, key=lambda epochs: (counts[epochs], epochs), default=0)
+    )
 
 
 class ParamFigures:
     """The figures of one sweep."""
 
     def __init__(self, spec: SweepSpec, summary: SweepSummary, timeline: Timeline) -> None:
-        self._spec, self._summary = spec, summary
+        self._spec = spec
+        self._summary = summary
         self.epochs = comparable(spec, timeline)
         self._trials = self._comparable_trials(timeline)
         names = {name for trial in self._trials for name in trial.params}
@@ -49,7 +63,9 @@ class ParamFigures:
         self._importances: dict[str, float] = {}
 
     def importances(self) -> Figure:
-        """How much of the difference between trials each hyperparameter explains, by PED-ANOVA (Watanabe et al., IJCAI 2023)."""
+        """How much of the difference between trials each hyperparameter explains, by PED-ANOVA (Watanabe et
+        al., IJCAI 2023).
+        """
         from optuna.importance import get_param_importances
         from optuna.visualization import plot_param_importances
 
@@ -57,10 +73,15 @@ class ParamFigures:
         if len(self._names) < 2:
             return Figure(title, f"{_none_or_one(self._names)}, so there is nothing to compare.")
         if len(self._trials) < _FOR_IMPORTANCES:
-            few = f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}; at least {_FOR_IMPORTANCES} are needed."
+            few = (
+                f"{len(self._trials)} trials have a result after {in_epochs(self.epochs)}; at least "
+                f"{_FOR_IMPORTANCES} are needed."
+            )
             return Figure(title, few)
         if len({trial.values[0] for trial in self._trials}) == 1:
-            return Figure(title, "All trials have the same result, so no hyperparameter explains any difference.")
+            return Figure(
+                title, "All trials have the same result, so no hyperparameter explains any difference."
+            )
         every = math.ceil(len(self._trials) / _COMPARED)
         compared = [self._as_losses(trial) for trial in self._trials[::every]]
         study = self._study(None, compared, losses=True)
@@ -70,11 +91,14 @@ class ParamFigures:
             self._importances = get_param_importances(study, target=lambda trial: trial.values[0])
             figure = plot_param_importances(study, target_name=self._summary.objective)
         reading = (
-            f"The longer a bar, the more this hyperparameter explains of what sets good trials apart after {in_epochs(self.epochs)}; "
+            "The longer a bar, the more this hyperparameter explains of what sets good trials apart after "
+            f"{in_epochs(self.epochs)}; "
             "an objective's bars add up to 1. A sampler's trials are not an even sample: take it as a hint."
         )
         styled(figure, "importance", height=140 + 34 * len(self._names)).update_yaxes(title=None)
-        left = f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
+        left = (
+            f"Every {every}th trial is compared, {len(compared)} of {len(self._trials)}." if every > 1 else ""
+        )
         return Figure(title, reading, figure, left)
 
     def parallel(self) -> Figure:
@@ -85,18 +109,30 @@ class ParamFigures:
         if not self._names:
             return self._nothing(title)
         # The axes of this figure cannot be cut, so results that would squash them are left out.
-        shown_range, outside = value_range([trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
-        near = [trial for trial in self._trials if shown_range is None or shown_range[0] <= trial.values[0] <= shown_range[1]]
+        shown_range, outside = value_range(
+            [trial.values[0] for trial in self._trials], self._summary.direction == "maximize"
+        )
+        near = [
+            trial
+            for trial in self._trials
+            if shown_range is None or shown_range[0] <= trial.values[0] <= shown_range[1]
+        ]
         study = self._study(_LINES, near)
         names = self._leading(study)
         figure = plot_parallel_coordinate(study, params=names, target_name=self._summary.objective)
         styled(figure, height=440).update_layout(margin={"t": 60, "l": 70, "r": 60})
         colour = "its Pareto rank" if len(self._summary.objectives) > 1 else f"its {self._summary.objective}"
         reading = (
-            f"A line is a trial, from {colour} after {in_epochs(self.epochs)} through its hyperparameters; where lines of one colour meet "
+            f"A line is a trial, from {colour} after {in_epochs(self.epochs)} through its hyperparameters; "
+            "where lines of one colour meet "
             "on an axis, that value matters. None: the hyperparameter does not exist in that trial."
         )
-        return Figure(title, reading, figure, self._without(_LINES, names, f"{outside} results far on the worse side" if outside else ""))
+        return Figure(
+            title,
+            reading,
+            figure,
+            self._without(_LINES, names, f"{outside} results far on the worse side" if outside else ""),
+        )
 
     def slices(self) -> list[Figure]:
         """The result over each hyperparameter alone."""
@@ -104,7 +140,8 @@ class ParamFigures:
 
         if not self._names:
             return [self._nothing("Slices")]
-        several, figures = len(self._summary.objectives) > 1, []
+        several = len(self._summary.objectives) > 1
+        figures = []
         study = self._study(_DOTS)
         names = self._leading(study)
         rows = math.ceil(len(names) / _IN_A_ROW)
@@ -113,11 +150,14 @@ class ParamFigures:
             target = (lambda trial: trial.values[0]) if several else None
             figure = plot_slice(study, params=row, target=target, target_name=self._summary.objective)
             styled(figure, height=320).update_layout(width=None, margin={"r": 90})
-            cut = without_outliers(figure, [trial.values[0] for trial in self._trials], self._summary.direction == "maximize")
+            cut = without_outliers(
+                figure, [trial.values[0] for trial in self._trials], self._summary.direction == "maximize"
+            )
             # Within a row Optuna sorts them by name.
             shown = f"Slices: {', '.join(sorted(row))}"
-            reading = f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started" + (
-                "; grey is out of bounds." if self._summary.bounds else "."
+            reading = (
+                f"Each point is a trial after {in_epochs(self.epochs)}, darker the later it was started"
+                + ("; grey is out of bounds." if self._summary.bounds else ".")
             )
             left_out = self._without(_DOTS, names, cut) if number + 1 == rows else ""
             figures.append(Figure(shown, reading, figure, left_out))
@@ -133,17 +173,37 @@ class ParamFigures:
         if not front:
             return Figure(title, "No trial is complete and within its bounds, so there is no front.")
         if len(metrics) > 3:
-            return Figure(title, f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below marks them.")
+            return Figure(
+                title,
+                (
+                    f"{len(front)} trials are on the front of {len(metrics)} objectives; the table below "
+                    "marks "
+                    "them."
+                ),
+            )
         limit = max(_POINTS, 4 * len(front))
         figure = plot_pareto_front(self._study(limit), target_names=metrics)
         if len(metrics) == 2:
-            x, y = zip(*sorted((standing.metrics[metrics[0]], standing.metrics[metrics[1]]) for standing in front), strict=True)
-            figure.add_scatter(x=x, y=y, mode="lines", line={"color": BAD, "width": 1, "dash": "dot"}, hoverinfo="skip", showlegend=False)
+            x, y = zip(
+                *sorted((standing.metrics[metrics[0]], standing.metrics[metrics[1]]) for standing in front),
+                strict=True,
+            )
+            figure.add_scatter(
+                x=x,
+                y=y,
+                mode="lines",
+                line={"color": BAD, "width": 1, "dash": "dot"},
+                hoverinfo="skip",
+                showlegend=False,
+            )
         styled(figure, height=480).update_layout(margin={"r": 130})
-        wanted = ", ".join(f"{objective['direction']} {objective['metric']}" for objective in self._summary.objectives)
-        reading = f"Red trials are the front: no other is at least as good in every objective and better in one ({wanted})." + (
-            " Grey is out of bounds." if self._summary.bounds else ""
+        wanted = ", ".join(
+            f"{objective['direction']} {objective['metric']}" for objective in self._summary.objectives
         )
+        reading = (
+            "Red trials are the front: no other is at least as good in every objective and better in one "
+            f"({wanted})."
+        ) + (" Grey is out of bounds." if self._summary.bounds else "")
         return Figure(title, reading, figure, self._without(limit, self._names))
 
     def _comparable_trials(self, timeline: Timeline) -> list[Any]:
@@ -175,18 +235,25 @@ class ParamFigures:
     def _as_losses(self, trial: Any) -> Any:
         """A trial whose objectives are changed so that smaller is better."""
         losses = copy.copy(trial)
-        losses.values = [-value if each.maximize else value for value, each in zip(trial.values, self._spec.objectives, strict=True)]
+        losses.values = [
+            -value if each.maximize else value
+            for value, each in zip(trial.values, self._spec.objectives, strict=True)
+        ]
         return losses
 
     def _study(self, limit: int | None, trials: Sequence[Any] | None = None, *, losses: bool = False) -> Any:
-        """A study of the trials, at most ``limit`` of them: the best ones, and an even sample of the others."""
+        """A study of the trials, at most ``limit`` of them: the best ones, and an even sample of the
+        others.
+        """
         from resources.search.study import SweepStorage, study_on
 
         objectives = self._spec.objectives
         storage = SweepStorage([objective.maximize and not losses for objective in objectives], limit)
         for trial in self._trials if trials is None else trials:
             worse = -trial.values[0] if objectives[0].maximize else trial.values[0]
-            storage.put(trial, trial.number, (not trial.user_attrs["on_front"], trial.user_attrs["violation"], worse))
+            storage.put(
+                trial, trial.number, (not trial.user_attrs["on_front"], trial.user_attrs["violation"], worse)
+            )
         study = study_on(storage)
         if len(objectives) > 1:
             with warnings.catch_warnings():
@@ -195,9 +262,14 @@ class ParamFigures:
         return study
 
     def _leading(self, study: Any) -> list[str]:
-        """The hyperparameters to draw, of those in the study: the most important, or the spec's first where that is not known."""
+        """The hyperparameters to draw, of those in the study: the most important, or the spec's first where
+        that is not known.
+        """
         there = {name for trial in study.get_trials(deepcopy=False) for name in trial.params}
-        return sorted((name for name in self._names if name in there), key=lambda name: -self._importances.get(name, 0.0))[:_AXES]
+        return sorted(
+            (name for name in self._names if name in there),
+            key=lambda name: -self._importances.get(name, 0.0),
+        )[:_AXES]
 
     def _without(self, limit: int, names: Sequence[str], outside: str = "") -> str:
         dropped = ", ".join(name for name in self._names if name not in names)
@@ -213,4 +285,8 @@ def _searched(spec: SweepSpec) -> list[str]:
 
 
 def _none_or_one(names: Sequence[str]) -> str:
-    return f"Only {names[0]} was searched" if names else "No hyperparameter was searched in the trials that have a result"
+    return (
+        f"Only {names[0]} was searched"
+        if names
+        else "No hyperparameter was searched in the trials that have a result"
+    )

@@ -1,4 +1,6 @@
-"""Figures of a search: what it found and when, how far trials got, where they were stopped, and which are within bounds."""
+"""Figures of a search: what it found and when, how far trials got, where they were stopped, and which are
+within bounds.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,7 +10,17 @@ from resources.analysis.summary import RungSummary, SweepSummary
 from resources.analysis.timeline import Milestone, Timeline
 from resources.catalog.trial_key import trial_key
 from resources.evaluation.figures import style
-from resources.evaluation.figures.style import Figure, clock, dots, in_epochs, missing, not_drawn, shades, styled, without_outliers
+from resources.evaluation.figures.style import (
+    Figure,
+    clock,
+    dots,
+    in_epochs,
+    missing,
+    not_drawn,
+    shades,
+    styled,
+    without_outliers,
+)
 from resources.search.spread import spread
 
 _RESULTS = 4000  # drawn in the history
@@ -26,7 +38,8 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
     elapsed, unit = clock(timeline.began, timeline.ended)
     leaders = _leaders(results, summary.direction == "maximize")
     kept = _few_results(results, leaders)
-    figure, color = go.Figure(), shades([milestone.epochs for milestone in results])
+    figure = go.Figure()
+    color = shades([milestone.epochs for milestone in results])
     groups: dict[tuple[int, str], list[Milestone]] = defaultdict(list)
     for milestone in kept:
         if milestone.violation > 0:
@@ -34,10 +47,19 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         else:
             groups[milestone.epochs, "audit" if milestone.audit else ""].append(milestone)
     for (epochs, kind), group in sorted(groups.items(), key=lambda entry: (entry[0][0] == 0, entry[0])):
-        shade, symbol = (color[epochs], "circle-open" if kind else "circle") if epochs else (style.BAD, "x-thin-open")
+        shade, symbol = (
+            (color[epochs], "circle-open" if kind else "circle") if epochs else (style.BAD, "x-thin-open")
+        )
         dots(
             figure,
-            [(elapsed(each.at), each.value, f"{trial_key(summary.sweep, each.trial)}, {in_epochs(each.epochs)}") for each in group],
+            [
+                (
+                    elapsed(each.at),
+                    each.value,
+                    f"{trial_key(summary.sweep, each.trial)}, {in_epochs(each.epochs)}",
+                )
+                for each in group
+            ],
             name=", ".join(part for part in (in_epochs(epochs) if epochs else "", kind) if part),
             marker={"color": shade, "size": 7, "symbol": symbol},
             hovertemplate=f"%{{text}}<br>{summary.objective} %{{y}}<extra></extra>",
@@ -51,11 +73,15 @@ def history(summary: SweepSummary, timeline: Timeline) -> Figure:
         hovertemplate="the leader: %{y}<extra></extra>",
     )
     styled(figure, f"{unit} since the first trial began", summary.objective)
-    cut = without_outliers(figure, [each.value for each in kept if each.value is not None], summary.direction == "maximize")
+    cut = without_outliers(
+        figure, [each.value for each in kept if each.value is not None], summary.direction == "maximize"
+    )
     return Figure(
         title,
-        f"Each point is a result at a rung, darker after more epochs; {summary.direction} {summary.objective}. The line is the leader at "
-        "that moment: a trial within bounds leads one out of bounds, and more epochs lead fewer, so the line may step back when a "
+        f"Each point is a result at a rung, darker after more epochs; {summary.direction} "
+        f"{summary.objective}. The line is the leader at "
+        "that moment: a trial within bounds leads one out of bounds, and more epochs lead fewer, so the "
+        "line may step back when a "
         "longer training takes the lead.",
         figure,
         not_drawn(missing(len(kept), len(results), "results"), cut),
@@ -67,7 +93,8 @@ def rungs(summary: SweepSummary) -> Figure:
     from plotly import graph_objects as go
 
     title = "What was stopped, and where"
-    reached, kept = sum(rung.reached > 0 for rung in summary.rungs), rung_table(summary)
+    reached = sum(rung.reached > 0 for rung in summary.rungs)
+    kept = rung_table(summary)
     if not reached:
         return Figure(title, "No trial reached a rung.")
     over = summary.status != "searching"
@@ -84,11 +111,20 @@ def rungs(summary: SweepSummary) -> Figure:
         names = [[f"bracket {rung.bracket + 1}" for rung in kept], names]
     for name, (color, counts) in parts.items():
         if any(counts):
-            figure.add_bar(x=names, y=counts, name=name, marker={"color": color}, hovertemplate=f"%{{y}} {name}<extra></extra>")
+            figure.add_bar(
+                x=names,
+                y=counts,
+                name=name,
+                marker={"color": color},
+                hovertemplate=f"%{{y}} {name}<extra></extra>",
+            )
     figure.update_layout(barmode="stack", bargap=0.35)
     return Figure(
         title,
-        "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part pruned, and the green part is done.",
+        (
+            "Each bar is a rung: of the trials that reached it, the blue part was promoted, the grey part "
+            "pruned, and the green part is done."
+        ),
         styled(figure, y="trials"),
         not_drawn(missing(len(kept), reached, "rungs")),
     )
@@ -102,7 +138,8 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
     known = [standing for standing in summary.standings if metric in standing.metrics]
     if not known:
         return Figure(title, f"No trial reported {metric}.")
-    figure, drawn = go.Figure(), 0
+    figure = go.Figure()
+    drawn = 0
     for name, out, color in (("within all bounds", False, style.ACCENT), ("out of bounds", True, style.BAD)):
         group = [standing for standing in known if (standing.violation > 0) == out]
         shown = spread(group, _RESULTS // 2)
@@ -115,12 +152,22 @@ def bounds(summary: SweepSummary, metric: str) -> Figure:
             hovertemplate=f"%{{text}}<br>{metric} %{{x}}<br>{summary.objective} %{{y}}<extra></extra>",
         )
     for side, limit in summary.bounds[metric].items():
-        figure.add_vline(x=limit, line={"color": style.BAD, "width": 1.5, "dash": "dash"}, annotation_text=f"{side} {limit:g}")
+        figure.add_vline(
+            x=limit,
+            line={"color": style.BAD, "width": 1.5, "dash": "dash"},
+            annotation_text=f"{side} {limit:g}",
+        )
     styled(figure, metric, summary.objective)
-    cut = without_outliers(figure, [standing.objective for standing in known], summary.direction == "maximize")
+    cut = without_outliers(
+        figure, [standing.objective for standing in known], summary.direction == "maximize"
+    )
     return Figure(
         title,
-        "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any bound rank last.",
+        (
+            "Each point is a trial at its highest rung; the dashed line is the bound. Trials beyond any "
+            "bound "
+            "rank last."
+        ),
         figure,
         not_drawn(missing(drawn, len(known), "trials"), cut),
     )
@@ -152,5 +199,8 @@ def _few_results(results: Sequence[Milestone], leaders: Sequence[Milestone]) -> 
 
 def rung_table(summary: SweepSummary) -> list[RungSummary]:
     """The rungs that the page lists: those that a trial reached, at most as many as there are bars."""
-    brackets = [[rung for rung in summary.rungs if rung.reached and rung.bracket == bracket] for bracket in range(summary.brackets)]
+    brackets = [
+        [rung for rung in summary.rungs if rung.reached and rung.bracket == bracket]
+        for bracket in range(summary.brackets)
+    ]
     return [rung for reached in brackets for rung in spread(reached, _BARS)]

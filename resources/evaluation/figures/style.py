@@ -1,4 +1,6 @@
-"""What the figures share: their look, colours that mean the same everywhere, and limits that keep the page small."""
+"""What the figures share: their look, colours that mean the same everywhere, and limits that keep the page
+small.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -7,9 +9,27 @@ from datetime import datetime
 from functools import cache
 from typing import Any, ParamSpec
 
-ACCENT, QUIET, GOOD, BAD, AUDIT, FAINT = "#2b6cb0", "#a0aec0", "#2f855a", "#c53030", "#b7791f", "#e2e8f0"
-COLORWAY = ["#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b7791f", "#2c7a7b", "#97266d", "#4a5568", "#9b2c2c", "#285e61"]
-_LIGHT, _DARK = (190, 227, 248), (26, 54, 93)  # shades for few and for many epochs
+ACCENT = "#2b6cb0"
+QUIET = "#a0aec0"
+GOOD = "#2f855a"
+BAD = "#c53030"
+AUDIT = "#b7791f"
+FAINT = "#e2e8f0"
+COLORWAY = [
+    "#2b6cb0",
+    "#c05621",
+    "#2f855a",
+    "#6b46c1",
+    "#b7791f",
+    "#2c7a7b",
+    "#97266d",
+    "#4a5568",
+    "#9b2c2c",
+    "#285e61",
+]
+# shades for few and for many epochs
+_LIGHT = (190, 227, 248)
+_DARK = (26, 54, 93)
 _UNITS = ((2 * 86400, 86400, "days"), (2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 
 SAMPLED = "a quarter of those drawn are the best, the rest is an even sample"
@@ -48,7 +68,9 @@ class Figure:
 
 @cache
 def _template() -> dict[str, Any]:
-    """Plotly checks and copies all of a template that a figure is given, which takes longer than to draw the figure."""
+    """Plotly checks and copies all of a template that a figure is given, which takes longer than to draw the
+    figure.
+    """
     import plotly.io
 
     template: dict[str, Any] = plotly.io.templates["plotly_white"].to_plotly_json()
@@ -56,7 +78,9 @@ def _template() -> dict[str, Any]:
 
 
 def styled(figure: Any, x: str = "", y: str = "", height: int = 360) -> Any:
-    """The figure in the look that all figures share but for their template, with the titles of its axes and its height in pixels."""
+    """The figure in the look that all figures share but for their template, with the titles of its axes and
+    its height in pixels.
+    """
     figure.update_layout(
         colorway=COLORWAY,
         title=None,
@@ -83,7 +107,10 @@ def shades(steps: Sequence[int]) -> dict[int, str]:
     ordered = sorted(set(steps))
     share = {step: place / max(1, len(ordered) - 1) for place, step in enumerate(ordered)}
     return {
-        step: "rgb({}, {}, {})".format(*(round(a + (b - a) * share[step]) for a, b in zip(_LIGHT, _DARK, strict=True))) for step in ordered
+        step: "rgb({}, {}, {})".format(
+            *(round(a + (b - a) * share[step]) for a, b in zip(_LIGHT, _DARK, strict=True))
+        )
+        for step in ordered
     }
 
 
@@ -95,14 +122,16 @@ def value_range(values: Sequence[float], maximize: bool) -> tuple[list[float] | 
     losses = sorted(-value if maximize else value for value in values)
     if len(losses) < 8:
         return None, 0
-    best, median = losses[0], losses[len(losses) // 2]
+    best = losses[0]
+    median = losses[len(losses) // 2]
     limit = median + 10 * (median - best)
     outside = sum(loss > limit for loss in losses)
     if not outside or median == best:
         return None, 0
     worst = max(loss for loss in losses if loss <= limit)
     margin = 0.05 * (worst - best)
-    low, high = best - margin, worst + margin
+    low = best - margin
+    high = worst + margin
     return ([-high, -low] if maximize else [low, high]), outside
 
 
@@ -139,8 +168,13 @@ def not_drawn(*parts: str) -> str:
     return f"Not drawn: {left_out}." if left_out else ""
 
 
-def drawn(title: str, draw: Callable[_Given, Figure | list[Figure]], *given: _Given.args, **named: _Given.kwargs) -> list[Figure]:
-    """The figures that ``draw`` makes of what is given. When it fails, the error is in their place, and the rest of the page is made."""
+def drawn(
+    title: str, draw: Callable[_Given, Figure | list[Figure]], *given: _Given.args, **named: _Given.kwargs
+) -> list[Figure]:
+    """The figures that ``draw`` makes of what is given.
+
+    When it fails, the error is in their place, and the rest of the page is made.
+    """
     try:
         figures = draw(*given, **named)
     except Exception as error:  # noqa: BLE001  # Plotly and Optuna on data of any shape

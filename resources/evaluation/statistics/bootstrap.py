@@ -1,10 +1,13 @@
-"""The bias-corrected and accelerated bootstrap (BCa) of a statistic of rows, paired where the statistic is a difference on the same rows.
+"""The bias-corrected and accelerated bootstrap (BCa) of a statistic of rows, paired where the statistic is a
+difference on the same rows.
 
-Efron, "Better bootstrap confidence intervals", JASA 82 (1987), equation 2.3; its inverse gives a p-value for any threshold. Two things
-differ from ``scipy.stats.bootstrap``, against which it is tested: the acceleration is of a jackknife over groups of rows, because one over
-single rows costs the square of their number; and what is claimed at a level is widened to Student's t (Hesterberg, "What teachers should
-know about the bootstrap", The American Statistician 69 (2015), section 3.3), because percentiles are too narrow by sqrt((n - 1) / n).
-Rows that come in clusters are resampled, left out and counted by whole clusters (:mod:`resources.evaluation.statistics.clusters`).
+Efron, "Better bootstrap confidence intervals", JASA 82 (1987), equation 2.3; its inverse gives a p-value for
+any threshold. Two things differ from ``scipy.stats.bootstrap``, against which it is tested: the acceleration
+is of a jackknife over groups of rows, because one over single rows costs the square of their number; and what
+is claimed at a level is widened to Student's t (Hesterberg, "What teachers should know about the bootstrap",
+The American Statistician 69 (2015), section 3.3), because percentiles are too narrow by sqrt((n - 1) / n).
+Rows that come in clusters are resampled, left out and counted by whole clusters
+(:mod:`resources.evaluation.statistics.clusters`).
 """
 
 from collections.abc import Callable
@@ -21,7 +24,8 @@ from resources.evaluation.statistics.too_few import LEAST_ROWS
 Rows = NDArray[np.intp]
 Floats = NDArray[np.float64]
 
-RESAMPLES_OF_MEANS, RESAMPLES = 4_999, 1_999
+RESAMPLES_OF_MEANS = 4_999
+RESAMPLES = 1_999
 _FEW = 4  # times fewer kinds of rows than rows, and these are drawn as kinds
 _GROUPS = 200  # of the jackknife
 _MOST_ROWS = 20_000  # of more, a normal distribution is exact enough, and resampling costs many seconds
@@ -30,16 +34,20 @@ _AT_ONCE = 1 << 17  # numbers that are drawn at a time: they stay in the cache
 
 @dataclass(frozen=True)
 class Bootstrapped:
-    """A statistic with what its resamples say; see :class:`resources.evaluation.statistics.evidence.Evidence`.
+    """A statistic with what its resamples say; see
+    :class:`resources.evaluation.statistics.evidence.Evidence`.
 
     Attributes:
-        replicates: the statistic of each resample, ascending. Shape (resamples,); empty where ``n`` is large: then it is normal.
+        replicates: the statistic of each resample, ascending. Shape (resamples,); empty where ``n`` is large:
+            then it is normal.
         acceleration: Efron's a, a sixth of the skewness of the jackknife.
-        standard_error: NaN where nothing can be concluded: values that are not finite, or a statistic that most resamples have not.
+        standard_error: NaN where nothing can be concluded: values that are not finite, or a statistic that
+            most resamples have not.
         clusters: how many there are, where rows were resampled by them; None: each row by itself.
         effective: as how many clusters of one size they count, by which Student's t is chosen.
-        telling: where few rows (or clusters) differ from all others, how many. Skewness is guessed badly from them, and BCa is misled by
-            it: then nothing is claimed that Student's t of so many does not show as well.
+        telling: where few rows (or clusters) differ from all others, how many. Skewness is guessed badly from
+            them, and BCa is misled by it: then nothing is claimed that Student's t of so many does not show
+            as well.
     """
 
     estimate: float
@@ -65,7 +73,8 @@ class Bootstrapped:
             return self._by_t(alpha, self._units if self.telling is None else self.telling)
         units = self._units
         z = float(scipy.stats.t.isf(alpha, units - 1)) * np.sqrt(units / (units - 1))
-        low, high = self._quantile(-z), self._quantile(z)
+        low = self._quantile(-z)
+        high = self._quantile(z)
         if self.telling is None:
             return low, high
         widest = self._by_t(alpha, self.telling)
@@ -77,7 +86,9 @@ class Bootstrapped:
 
     @property
     def least_rows(self) -> int:
-        """Of fewer rows nothing is concluded; of rows in clusters those of as many clusters as it takes, at their size so far."""
+        """Of fewer rows nothing is concluded; of rows in clusters those of as many clusters as it takes, at
+        their size so far.
+        """
         return -(-self.n * LEAST_ROWS // self._units) if self._units else LEAST_ROWS
 
     @property
@@ -87,12 +98,15 @@ class Bootstrapped:
 
     @property
     def _says_something(self) -> bool:
-        return self._units >= LEAST_ROWS and bool(np.isfinite(self.estimate) and np.isfinite(self.standard_error))
+        return self._units >= LEAST_ROWS and bool(
+            np.isfinite(self.estimate) and np.isfinite(self.standard_error)
+        )
 
     @property
     def _bias(self) -> float:
         """Efron's z0: of the share of resamples below the estimate; those equal to it count half."""
-        below, up_to = np.searchsorted(self.replicates, self.estimate, "left"), np.searchsorted(self.replicates, self.estimate, "right")
+        below = np.searchsorted(self.replicates, self.estimate, "left")
+        up_to = np.searchsorted(self.replicates, self.estimate, "right")
         return float(scipy.special.ndtri(_inside((below + up_to) / 2, len(self.replicates))))
 
     def _quantile(self, z: float) -> float:
@@ -101,7 +115,9 @@ class Bootstrapped:
         return float(np.quantile(self.replicates, place))
 
     def _p(self, threshold: float) -> tuple[float, float]:
-        """Both p-values: the level at which the interval's end is the threshold, by the inverse of equation 2.3."""
+        """Both p-values: the level at which the interval's end is the threshold, by the inverse of equation
+        2.3.
+        """
         if not self._says_something:
             return 1.0, 1.0
         if not len(self.replicates):
@@ -111,7 +127,8 @@ class Bootstrapped:
         bias = self._bias
         w = float(scipy.special.ndtri(_inside((below + up_to) / 2, len(self.replicates)))) - bias
         z = (w / max(1 + self.acceleration * w, 0.01) - bias) * np.sqrt((units - 1) / units)
-        above, under = float(scipy.stats.t.cdf(z, units - 1)), float(scipy.stats.t.sf(z, units - 1))
+        above = float(scipy.stats.t.cdf(z, units - 1))
+        under = float(scipy.stats.t.sf(z, units - 1))
         if self.telling is None:
             return above, under
         by_t = self._p_by_t(threshold, self.telling)
@@ -119,12 +136,19 @@ class Bootstrapped:
 
     def _p_by_t(self, threshold: float, units: int) -> tuple[float, float]:
         distance = self.estimate - threshold
-        t = distance / self.standard_error if self.standard_error > 0 else np.copysign(np.inf, distance) if distance else 0.0
+        t = (
+            distance / self.standard_error
+            if self.standard_error > 0
+            else np.copysign(np.inf, distance)
+            if distance
+            else 0.0
+        )
         return float(scipy.stats.t.sf(t, units - 1)), float(scipy.stats.t.cdf(t, units - 1))
 
 
 def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: int = 0) -> Bootstrapped:
-    """The mean of one value for each row; of differences between two models' scores on the same rows, their paired comparison.
+    """The mean of one value for each row; of differences between two models' scores on the same rows, their
+    paired comparison.
 
     Args:
         values: shape (rows,). One that is not finite makes the estimate so, and nothing is concluded from it.
@@ -133,14 +157,23 @@ def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: in
     if n < 2 or not np.isfinite(values).all():
         return _nothing(float(values.mean()) if n else np.nan, n)
     if clusters is not None:
-        return bootstrap_totals(lambda sums: sums[..., 0] / sums[..., 1], np.column_stack([values, np.ones(n)]), clusters, seed=seed)
-    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(n))
+        return bootstrap_totals(
+            lambda sums: sums[..., 0] / sums[..., 1],
+            np.column_stack([values, np.ones(n)]),
+            clusters,
+            seed=seed,
+        )
+    mean = float(values.mean())
+    error = float(values.std(ddof=1) / np.sqrt(n))
     if n > _MOST_ROWS:
         return Bootstrapped(mean, error, n, np.zeros(0), 0.0)
     kinds, counts = np.unique(values, return_counts=True)
     if _FEW * len(kinds) < n:  # as where models differ on hardly a row
         return bootstrap_counts(
-            lambda drawn: drawn @ kinds / drawn.sum(axis=-1), counts.astype(np.float64), seed=seed, resamples=RESAMPLES_OF_MEANS
+            lambda drawn: drawn @ kinds / drawn.sum(axis=-1),
+            counts.astype(np.float64),
+            seed=seed,
+            resamples=RESAMPLES_OF_MEANS,
         )
     source = np.random.default_rng(seed)
     replicates = np.empty(RESAMPLES_OF_MEANS)
@@ -152,12 +185,19 @@ def bootstrap_mean(values: Floats, clusters: Clusters | None = None, *, seed: in
 
 
 def bootstrap(
-    statistic: Callable[[Rows], float], n: int, clusters: Clusters | None = None, *, seed: int = 0, resamples: int = RESAMPLES
+    statistic: Callable[[Rows], float],
+    n: int,
+    clusters: Clusters | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Bootstrapped:
-    """Any statistic of rows, called with the numbers of those that count: first all of them, then each resample's, in their order.
+    """Any statistic of rows, called with the numbers of those that count: first all of them, then each
+    resample's, in their order.
 
     Args:
-        statistic: shape (rows,) to a number; for a comparison the difference of two models' metrics on these rows.
+        statistic: shape (rows,) to a number; for a comparison the difference of two models' metrics on these
+            rows.
         n: how many rows there are.
     """
     every = np.arange(n)
@@ -185,44 +225,60 @@ def bootstrap_weights(
     estimate = float(statistic(np.ones((1, n), np.int32))[0]) if n else np.nan
     if n < 2 or not np.isfinite(estimate):
         return _nothing(estimate, n)
-    source, step = np.random.default_rng(seed), max(1, _AT_ONCE // n)
+    source = np.random.default_rng(seed)
+    step = max(1, _AT_ONCE // n)
     units = n if clusters is None else count_of(clusters)
     groups = min(units, _GROUPS)
     of_rows = (source.permutation(units) % groups)[np.arange(n) if clusters is None else clusters]
     each = np.arange(groups)
     left_out = np.concatenate(
-        [statistic((of_rows != each[start : start + step, None]).astype(np.int32)) for start in range(0, groups, step)]
+        [
+            statistic((of_rows != each[start : start + step, None]).astype(np.int32))
+            for start in range(0, groups, step)
+        ]
     )
     left_out = left_out[np.isfinite(left_out)]
     if len(left_out) < 2:
         return _nothing(estimate, n)
-    deviations = left_out.mean() - left_out  # Efron & Tibshirani, "An introduction to the bootstrap" (1993), 11.5, over groups
+    # Efron & Tibshirani, "An introduction to the bootstrap" (1993), 11.5, over groups
+    deviations = left_out.mean() - left_out
     error = float(np.sqrt((groups - 1) / len(left_out) * (deviations**2).sum()))
     if n > _MOST_ROWS and units >= _GROUPS:
         return _by_clusters(Bootstrapped(estimate, error, n, np.zeros(0), 0.0), clusters)
     replicates = np.empty(resamples)
     for start in range(0, resamples, step):
         part = replicates[start : start + step]
-        times = np.stack([np.bincount(source.integers(0, units, units), minlength=units) for _ in part]).astype(np.int32)
+        times = np.stack(
+            [np.bincount(source.integers(0, units, units), minlength=units) for _ in part]
+        ).astype(np.int32)
         part[:] = statistic(times if clusters is None else times[:, clusters])
     return _by_clusters(_concluded(estimate, replicates, _acceleration(deviations), n), clusters)
 
 
 def bootstrap_totals(
-    statistic: Callable[[Floats], Floats], values: Floats, clusters: Clusters, *, seed: int = 0, resamples: int = RESAMPLES
+    statistic: Callable[[Floats], Floats],
+    values: Floats,
+    clusters: Clusters,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Bootstrapped:
-    """A statistic of the sums of values over rows that come in clusters: only each cluster's sums are resampled.
+    """A statistic of the sums of values over rows that come in clusters: only each cluster's sums are
+    resampled.
 
     Args:
         statistic: sums, shape (…, values), to numbers, shape (…).
         values: of each row, shape (rows, values).
     """
-    n, of_clusters = len(values), totals(values, clusters)
-    units, whole = len(of_clusters), of_clusters.sum(axis=0)
+    n = len(values)
+    of_clusters = totals(values, clusters)
+    units = len(of_clusters)
+    whole = of_clusters.sum(axis=0)
     estimate = float(statistic(whole))
     if units < 2 or not np.isfinite(estimate):
         return _nothing(estimate, n)
-    source, replicates = np.random.default_rng(seed), np.empty(resamples)
+    source = np.random.default_rng(seed)
+    replicates = np.empty(resamples)
     step = max(1, _AT_ONCE // units)
     for start in range(0, resamples, step):
         part = replicates[start : start + step]
@@ -232,21 +288,28 @@ def bootstrap_totals(
     left_out = left_out[np.isfinite(left_out)]
     if len(left_out) < 2:
         return _nothing(estimate, n)
-    return _by_clusters(_concluded(estimate, replicates, _acceleration(left_out.mean() - left_out), n), clusters)
+    return _by_clusters(
+        _concluded(estimate, replicates, _acceleration(left_out.mean() - left_out), n), clusters
+    )
 
 
-def bootstrap_counts(statistic: Callable[[Floats], Floats], counts: Floats, *, seed: int = 0, resamples: int = RESAMPLES) -> Bootstrapped:
-    """A statistic of how many rows there are of each kind: rows drawn with replacement are a multinomial draw of kinds, made at once.
+def bootstrap_counts(
+    statistic: Callable[[Floats], Floats], counts: Floats, *, seed: int = 0, resamples: int = RESAMPLES
+) -> Bootstrapped:
+    """A statistic of how many rows there are of each kind: rows drawn with replacement are a multinomial draw
+    of kinds, made at once.
 
     Args:
         statistic: counts, shape (…, kinds), to values, shape (…).
         counts: of all rows, shape (kinds,), each above 0.
     """
-    n, estimate = int(counts.sum()), float(statistic(counts))
+    n = int(counts.sum())
+    estimate = float(statistic(counts))
     if n < 2 or not np.isfinite(estimate):
         return _nothing(estimate, n)
     drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=resamples).astype(np.float64)
-    replicates, left_out = statistic(drawn), statistic(counts - np.eye(len(counts)))
+    replicates = statistic(drawn)
+    left_out = statistic(counts - np.eye(len(counts)))
     if not np.isfinite(left_out).all():
         return _nothing(estimate, n)
     deviations = np.average(left_out, weights=counts) - left_out
@@ -262,17 +325,25 @@ def _concluded(estimate: float, replicates: Floats, acceleration: float, n: int)
 
 
 def _by_clusters(found: Bootstrapped, clusters: Clusters | None) -> Bootstrapped:
-    return found if clusters is None else replace(found, clusters=count_of(clusters), effective=effective_count(clusters))
+    return (
+        found
+        if clusters is None
+        else replace(found, clusters=count_of(clusters), effective=effective_count(clusters))
+    )
 
 
 def _acceleration(deviations: Floats, weights: Floats | float = 1.0) -> float:
-    """A sixth of the skewness of the jackknife (Efron 1987, equation 6.6); that of sums over groups of rows estimates the same."""
+    """A sixth of the skewness of the jackknife (Efron 1987, equation 6.6); that of sums over groups of rows
+    estimates the same.
+    """
     square = float((weights * deviations**2).sum())
     return float((weights * deviations**3).sum()) / (6 * square**1.5) if square > 0 else 0.0
 
 
 def _inside(count: float, of: int) -> float:
-    """A share that is neither 0 nor 1: no p-value is smaller than one resample (Davison & Hinkley, "Bootstrap methods" (1997), 4.2)."""
+    """A share that is neither 0 nor 1: no p-value is smaller than one resample (Davison & Hinkley, "Bootstrap
+    methods" (1997), 4.2).
+    """
     return float(min(max(count, 0.5), of - 0.5) / of)
 
 

@@ -1,6 +1,8 @@
-"""Rows that belong together, such as those of one customer: they are no independent evidence, so they are resampled together or not at all.
+"""Rows that belong together, such as those of one customer: they are no independent evidence, so they are
+resampled together or not at all.
 
-The cluster bootstrap: Field & Welsh, "Bootstrapping clustered data", Journal of the Royal Statistical Society B 69 (2007), section 2.
+The cluster bootstrap: Field & Welsh, "Bootstrapping clustered data", Journal of the Royal Statistical Society
+B 69 (2007), section 2.
 """
 
 import numpy as np
@@ -16,7 +18,9 @@ def numbered(keys: NDArray[np.generic]) -> Clusters:
 
 
 def among(clusters: Clusters | None, rows: NDArray[np.int64]) -> Clusters | None:
-    """Those of some of the rows, numbered anew; None where each row is one of its own, so that the rows are independent."""
+    """Those of some of the rows, numbered anew; None where each row is one of its own, so that the rows are
+    independent.
+    """
     if clusters is None or not len(rows):
         return None
     numbers = numbered(clusters[rows])
@@ -31,8 +35,8 @@ def count_of(clusters: Clusters) -> int:
 def effective_count(clusters: Clusters) -> int:
     """How many clusters of one size tell as much: fewer where a few have most of the rows; downwards.
 
-    Carter, Schnepel & Steigerwald, "Asymptotic behavior of a t-test robust to cluster heterogeneity", The Review of Economics and
-    Statistics 99 (2017), for a mean of rows that are alike within a cluster.
+    Carter, Schnepel & Steigerwald, "Asymptotic behavior of a t-test robust to cluster heterogeneity", The
+    Review of Economics and Statistics 99 (2017), for a mean of rows that are alike within a cluster.
     """
     sizes = np.bincount(clusters)
     return int(sizes.sum()) ** 2 // int((sizes**2).sum())
@@ -46,7 +50,9 @@ def totals(values: NDArray[np.float64], clusters: Clusters) -> NDArray[np.float6
 
 
 def redrawn(clusters: Clusters, rng: np.random.Generator, size: int | None = None) -> NDArray[np.int64]:
-    """The rows of as many clusters as there are, or of ``size``, drawn with replacement; a row occurs as often as its cluster was drawn."""
+    """The rows of as many clusters as there are, or of ``size``, drawn with replacement; a row occurs as
+    often as its cluster was drawn.
+    """
     count = count_of(clusters)
     times = np.bincount(rng.integers(0, count, size or count), minlength=count)
     return np.repeat(np.arange(len(clusters)), times[clusters])

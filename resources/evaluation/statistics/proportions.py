@@ -1,4 +1,6 @@
-"""Two classifiers on the same rows: how many more one gets right, from the rows on which just one of them does."""
+"""Two classifiers on the same rows: how many more one gets right, from the rows on which just one of them
+does.
+"""
 
 from dataclasses import dataclass
 from math import copysign, sqrt
@@ -8,8 +10,10 @@ import scipy  # its parts are imported when they are first used: they take a sec
 from resources.evaluation.statistics.evidence import ALPHA
 
 CONTINUITY = 0.5
-"""Rows: ``won - lost`` is a whole number. With it the score test passes at most its level, 5 % or 2.5 %, at every size
-that was enumerated; without it 5.6 % where it is 5 %.
+"""Rows: ``won - lost`` is a whole number.
+
+With it the score test passes at most its level, 5 % or 2.5 %, at every size that was enumerated; without it
+5.6 % where it is 5 %.
 """
 
 
@@ -17,10 +21,11 @@ that was enumerated; without it 5.6 % where it is 5 %.
 class PairedProportions:
     """The gain in accuracy; see :class:`resources.evaluation.statistics.evidence.Evidence`.
 
-    Against 0 it is McNemar's exact test (Dietterich, "Approximate statistical tests for comparing supervised classification learning
-    algorithms", Neural Computation 10 (1998), section 3.1), against any other gain Tango's score test (:func:`tango`) with a continuity
-    correction. A bootstrap would conclude from rows that are all predicted alike that there is no difference; these conclude that fewer
-    than about 3 in ``n`` differ.
+    Against 0 it is McNemar's exact test (Dietterich, "Approximate statistical tests for comparing supervised
+    classification learning algorithms", Neural Computation 10 (1998), section 3.1), against any other gain
+    Tango's score test (:func:`tango`) with a continuity correction. A bootstrap would conclude from rows that
+    are all predicted alike that there is no difference; these conclude that fewer than about 3 in ``n``
+    differ.
 
     Attributes:
         won, lost: rows that only the first, only the second gets right.
@@ -38,7 +43,9 @@ class PairedProportions:
 
     @property
     def standard_error(self) -> float:
-        """With one more row won and one more lost, so that it is never 0 (Agresti & Min, Statistics in Medicine 24 (2005))."""
+        """With one more row won and one more lost, so that it is never 0 (Agresti & Min, Statistics in
+        Medicine 24 (2005)).
+        """
         n = self.n + 2
         return sqrt(self.won + self.lost + 2 - (self.won - self.lost) ** 2 / n) / n
 
@@ -78,29 +85,46 @@ class Proportion:
         return sqrt(share * (1 - share) / (self.n + 2))
 
     def p_above(self, threshold: float) -> float:
-        return float(scipy.stats.binom.sf(self.right - 1, self.n, min(max(threshold, 0.0), 1.0))) if threshold >= 0 else 0.0
+        return (
+            float(scipy.stats.binom.sf(self.right - 1, self.n, min(max(threshold, 0.0), 1.0)))
+            if threshold >= 0
+            else 0.0
+        )
 
     def p_below(self, threshold: float) -> float:
-        return float(scipy.stats.binom.cdf(self.right, self.n, min(max(threshold, 0.0), 1.0))) if threshold <= 1 else 0.0
+        return (
+            float(scipy.stats.binom.cdf(self.right, self.n, min(max(threshold, 0.0), 1.0)))
+            if threshold <= 1
+            else 0.0
+        )
 
     def interval(self, alpha: float = ALPHA) -> tuple[float, float]:
         low = float(scipy.stats.beta.ppf(alpha, self.right, self.n - self.right + 1)) if self.right else 0.0
-        high = float(scipy.stats.beta.isf(alpha, self.right + 1, self.n - self.right)) if self.right < self.n else 1.0
+        high = (
+            float(scipy.stats.beta.isf(alpha, self.right + 1, self.n - self.right))
+            if self.right < self.n
+            else 1.0
+        )
         return low, high
 
 
 def tango(won: int, lost: int, n: int, gain: float, continuity: float = 0.0) -> float:
-    """Tango's score statistic of the hypothesis that the gain is ``gain``; where that is true it is about standard normal.
+    """Tango's score statistic of the hypothesis that the gain is ``gain``; where that is true it is about
+    standard normal.
 
-    Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample design", Statistics in
-    Medicine 17 (1998), equation 4: at 0 it is McNemar's, (won - lost) / sqrt(won + lost).
+    Tango, "Equivalence test and confidence interval for the difference in proportions for the paired-sample
+    design", Statistics in Medicine 17 (1998), equation 4: at 0 it is McNemar's, (won - lost) / sqrt(won +
+    lost).
     """
     if not n:
         return 0.0
     if abs(gain) >= 1:
         return copysign(float("inf"), -gain)
-    # The maximum likelihood of the share of rows that only the second gets right, where the gain is given: the root of a quadratic.
-    a, b, c = 2 * n, -won - lost + (2 * n - won + lost) * gain, -lost * gain * (1 - gain)
+    # The maximum likelihood of the share of rows that only the second gets right, where the gain is given:
+    # the root of a quadratic.
+    a = 2 * n
+    b = -won - lost + (2 * n - won + lost) * gain
+    c = -lost * gain * (1 - gain)
     share = max((sqrt(max(b * b - 4 * a * c, 0.0)) - b) / (2 * a), 0.0, -gain)
     deviation = sqrt(max(n * (2 * share + gain * (1 - gain)), 0.0))
     distance = won - lost - n * gain

@@ -45,25 +45,33 @@ class Conclusion:
 def conclude(evidence: Evidence, threshold: float, *, refuted_below: float, supposed: float) -> Conclusion:
     """Whether a quantity is above a threshold, by two one-sided tests.
 
-    It passes where the hypothesis that it is at most ``threshold`` is rejected, and fails where the one that it is at least
-    ``refuted_below`` is. So of quantities at the threshold at most ``ALPHA`` pass.
+    It passes where the hypothesis that it is at most ``threshold`` is rejected, and fails where the one that
+    it is at least ``refuted_below`` is. So of quantities at the threshold at most ``ALPHA`` pass.
 
     Args:
-        refuted_below: the threshold itself, or what would have been worth having: then it fails where that much is ruled out.
+        refuted_below: the threshold itself, or what would have been worth having: then it fails where that
+            much is ruled out.
         supposed: the quantity for which the size is worked out that settles the question.
     """
     p = evidence.p_above(threshold)
     low, high = evidence.interval()
-    outcome: Outcome = "pass" if p <= ALPHA else "fail" if evidence.p_below(refuted_below) <= ALPHA else "too little evidence"
+    outcome: Outcome = (
+        "pass"
+        if p <= ALPHA
+        else "fail"
+        if evidence.p_below(refuted_below) <= ALPHA
+        else "too little evidence"
+    )
     needed = None if outcome != "too little evidence" else settling_size(evidence, threshold, supposed)
     return Conclusion(outcome, evidence.estimate, low, high, p, evidence.n, needed, *_telling(evidence))
 
 
 def non_inferior(gain: Evidence, margin: float) -> Conclusion:
-    """Whether something is worse by less than the margin: passes where that is shown, fails where it is shown to be worse by more.
+    """Whether something is worse by less than the margin: passes where that is shown, fails where it is shown
+    to be worse by more.
 
-    What would settle it is worked out for two that are equally good, as for a trial that is planned (Julious, "Sample sizes for clinical
-    trials with normal data", Statistics in Medicine 23 (2004), section 4).
+    What would settle it is worked out for two that are equally good, as for a trial that is planned (Julious,
+    "Sample sizes for clinical trials with normal data", Statistics in Medicine 23 (2004), section 4).
 
     Args:
         gain: what is new against what it is compared with, higher is better.
@@ -73,11 +81,12 @@ def non_inferior(gain: Evidence, margin: float) -> Conclusion:
 
 
 def improved(gain: Evidence, effect: float) -> Conclusion:
-    """Whether something is better: passes where a gain is shown, fails where a gain of the declared effect is ruled out.
+    """Whether something is better: passes where a gain is shown, fails where a gain of the declared effect is
+    ruled out.
 
     Args:
-        effect: above 0, the least gain that is worth having, in the same unit; with so much evidence as settles it, a gain of that size
-            passes with a probability of ``POWER``.
+        effect: above 0, the least gain that is worth having, in the same unit; with so much evidence as
+            settles it, a gain of that size passes with a probability of ``POWER``.
     """
     return conclude(gain, 0.0, refuted_below=effect, supposed=effect)
 
@@ -105,11 +114,13 @@ def _telling(evidence: Evidence) -> tuple[int | None, int | None]:
 
 
 def settling_size(evidence: Evidence, threshold: float, supposed: float) -> int | None:
-    """How many rows, or seeds, a test at ``ALPHA`` with a power of ``POWER`` takes, at the spread that this evidence has.
+    """How many rows, or seeds, a test at ``ALPHA`` with a power of ``POWER`` takes, at the spread that this
+    evidence has.
 
-    It supposes a quantity, and not that the estimate is the truth, which is what too little evidence cannot say (Hoenig & Heisey, "The
-    abuse of power", The American Statistician 55 (2001)). Where there were as many already, the quantity is nearer to the threshold than
-    was supposed; then it is how many would settle it at the estimate.
+    It supposes a quantity, and not that the estimate is the truth, which is what too little evidence cannot
+    say (Hoenig & Heisey, "The abuse of power", The American Statistician 55 (2001)). Where there were as many
+    already, the quantity is nearer to the threshold than was supposed; then it is how many would settle it at
+    the estimate.
     """
     if isinstance(evidence, TooFew):
         return evidence.rows_to_tell
@@ -125,22 +136,26 @@ def settling_size(evidence: Evidence, threshold: float, supposed: float) -> int 
 
 
 def planned_rows(deviation: float, distance: float, step: float = 0.0) -> int | None:
-    """How many rows show a difference with a power of ``POWER``, where one row's deviation is known; None: more than anyone could have.
+    """How many rows show a difference with a power of ``POWER``, where one row's deviation is known; None:
+    more than anyone could have.
 
     Args:
         deviation: of one row's paired difference.
         distance: of the truth from the threshold, above 0.
         step: see :class:`Evidence`; a test that is cautious by a step needs ``step / distance`` rows more.
     """
-    rows = ((scipy.stats.norm.isf(ALPHA) + scipy.stats.norm.ppf(POWER)) * deviation / distance) ** 2 + step / distance
+    rows = (
+        (scipy.stats.norm.isf(ALPHA) + scipy.stats.norm.ppf(POWER)) * deviation / distance
+    ) ** 2 + step / distance
     return ceil(rows) if rows <= _MOST else None
 
 
 def planned_seeds(deviation: float, difference: float) -> int | None:
-    """How many seeds of each of two training procedures show a difference of their means with a power of ``POWER``; None: too many.
+    """How many seeds of each of two training procedures show a difference of their means with a power of
+    ``POWER``; None: too many.
 
-    Two independent samples, by the normal distribution, and z²/4 more for Student's t (Guenther, "Sample size formulas for normal theory t
-    tests", The American Statistician 35 (1981)).
+    Two independent samples, by the normal distribution, and z²/4 more for Student's t (Guenther, "Sample size
+    formulas for normal theory t tests", The American Statistician 35 (1981)).
 
     Args:
         deviation: of a metric from seed to seed, the same for both.
@@ -152,11 +167,14 @@ def planned_seeds(deviation: float, difference: float) -> int | None:
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """P-values that many tests may be judged by at one level: the chance of a single false rejection among them all stays below it.
+    """P-values that many tests may be judged by at one level: the chance of a single false rejection among
+    them all stays below it.
 
-    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). Shape as given.
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6
+    (1979). Shape as given.
     """
-    adjusted, most = [0.0] * len(p_values), 0.0
+    adjusted = [0.0] * len(p_values)
+    most = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         most = max(most, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = most

@@ -13,11 +13,20 @@ from resources.execution.kubernetes.pod_status import termination_of
 from resources.scheduling.termination import Termination
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiException, BatchV1Api, CoreV1Api, CoreV1Event, NetworkingV1Api, V1Job, V1Pod
+    from kubernetes.client import (
+        ApiException,
+        BatchV1Api,
+        CoreV1Api,
+        CoreV1Event,
+        NetworkingV1Api,
+        V1Job,
+        V1Pod,
+    )
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TIMEOUT_SECONDS = (3.0, 10.0)  # to connect, and for an answer
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND = 404
+_CONFLICT = 409
 
 _Answer = TypeVar("_Answer")
 
@@ -55,18 +64,30 @@ def namespace() -> str:
 
 def find_pods(labels: dict[str, str]) -> "list[V1Pod]":
     """Pods of this namespace that have these labels."""
-    return core_api().list_namespaced_pod(namespace(), label_selector=_selector(labels), _request_timeout=_TIMEOUT_SECONDS).items
+    return (
+        core_api()
+        .list_namespaced_pod(namespace(), label_selector=_selector(labels), _request_timeout=_TIMEOUT_SECONDS)
+        .items
+    )
 
 
 def find_jobs(labels: dict[str, str]) -> "list[V1Job]":
     """Jobs of this namespace that have these labels."""
-    return _batch_api().list_namespaced_job(namespace(), label_selector=_selector(labels), _request_timeout=_TIMEOUT_SECONDS).items
+    return (
+        _batch_api()
+        .list_namespaced_job(namespace(), label_selector=_selector(labels), _request_timeout=_TIMEOUT_SECONDS)
+        .items
+    )
 
 
 def events_of(subject: "V1Pod | V1Job") -> "list[CoreV1Event]":
     """The events of a pod or a job."""
     selector = _selector({"involvedObject.uid": subject.metadata.uid})
-    return core_api().list_namespaced_event(namespace(), field_selector=selector, _request_timeout=_TIMEOUT_SECONDS).items
+    return (
+        core_api()
+        .list_namespaced_event(namespace(), field_selector=selector, _request_timeout=_TIMEOUT_SECONDS)
+        .items
+    )
 
 
 def own_pod() -> "V1Pod | None":
@@ -75,41 +96,71 @@ def own_pod() -> "V1Pod | None":
 
 
 def own_reference() -> dict[str, Any] | None:
-    """Names this process's pod as the owner of what it creates: Kubernetes deletes that with it. None outside of a cluster."""
+    """Names this process's pod as the owner of what it creates: Kubernetes deletes that with it.
+
+    None outside of a cluster.
+    """
     pod = own_pod()
     return pod and {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
 
 
 def read_pod(name: str) -> "V1Pod | None":
     """A pod by its name; None if there is none."""
-    return _unless(_NOT_FOUND, lambda: core_api().read_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
+    return _unless(
+        _NOT_FOUND,
+        lambda: core_api().read_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS),
+    )
 
 
 def read_job(name: str) -> "V1Job | None":
     """A job by its name; None if there is none."""
-    return _unless(_NOT_FOUND, lambda: _batch_api().read_namespaced_job(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
+    return _unless(
+        _NOT_FOUND,
+        lambda: _batch_api().read_namespaced_job(name, namespace(), _request_timeout=_TIMEOUT_SECONDS),
+    )
 
 
 def create_pod(manifest: dict[str, Any]) -> None:
-    """Create a pod. If there is one of this name, an earlier try has made it, and its answer was lost: that is no error."""
-    _unless(_CONFLICT, lambda: core_api().create_namespaced_pod(namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS))
+    """Create a pod.
+
+    If there is one of this name, an earlier try has made it, and its answer was lost: that is no error.
+    """
+    _unless(
+        _CONFLICT,
+        lambda: core_api().create_namespaced_pod(namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS),
+    )
 
 
 def delete_pod(name: str, grace_seconds: int | None) -> bool:
     """Delete a pod; with None it has its own grace period. False if there was none."""
     given = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
-    deleted = _unless(_NOT_FOUND, lambda: core_api().delete_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS, **given))
+    deleted = _unless(
+        _NOT_FOUND,
+        lambda: core_api().delete_namespaced_pod(
+            name, namespace(), _request_timeout=_TIMEOUT_SECONDS, **given
+        ),
+    )
     return deleted is not None
 
 
 def create_policy(manifest: dict[str, Any]) -> None:
     """Create a network policy; no error if there is one of this name."""
-    _unless(_CONFLICT, lambda: _networking_api().create_namespaced_network_policy(namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS))
+    _unless(
+        _CONFLICT,
+        lambda: _networking_api().create_namespaced_network_policy(
+            namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS
+        ),
+    )
 
 
 def delete_policy(name: str) -> None:
     """Delete a network policy; no error if there is none."""
-    _unless(_NOT_FOUND, lambda: _networking_api().delete_namespaced_network_policy(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
+    _unless(
+        _NOT_FOUND,
+        lambda: _networking_api().delete_namespaced_network_policy(
+            name, namespace(), _request_timeout=_TIMEOUT_SECONDS
+        ),
+    )
 
 
 def delete_job(name: str) -> None:
@@ -139,7 +190,8 @@ def message_of(error: "ApiException") -> str:
 
 
 def termination_lookup(worker: str) -> Termination | None:
-    """Why a worker whose heartbeats have stopped has ended; None if its pod still runs, as far as the cluster knows.
+    """Why a worker whose heartbeats have stopped has ended; None if its pod still runs, as far as the cluster
+    knows.
 
     Args:
         worker: its name, ``POD:PROCESS``.
@@ -183,9 +235,11 @@ def _of_kube_config(load: Callable[..., Any]) -> Any:
     from kubernetes.config import ConfigException
 
     try:
-        return load(os.environ.get("KUBECONFIG"))  # left out, it would be the variable's value when kubernetes was imported
+        # left out, it would be the variable's value when kubernetes was imported
+        return load(os.environ.get("KUBECONFIG"))
     except ConfigException as error:
         raise InvalidInput(
-            f"KUBECONFIG = {os.environ.get('KUBECONFIG')!r} is not accepted: {error}; give the configuration of the cluster that "
+            f"KUBECONFIG = {os.environ.get('KUBECONFIG')!r} is not accepted: {error}; give the "
+            "configuration of the cluster that "
             f"{VARIABLE} describes, or unset {VARIABLE}, and trials run on this machine"
         ) from None

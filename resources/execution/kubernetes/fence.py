@@ -1,4 +1,6 @@
-"""Two attempts at a trial never run at the same time: the pods of those whose lease was lost are ended first."""
+"""Two attempts at a trial never run at the same time: the pods of those whose lease was lost are ended
+first.
+"""
 
 import logging
 import time
@@ -33,7 +35,8 @@ class Fence:
     """
 
     def __init__(self, labels: Mapping[str, str], grace_seconds: float) -> None:
-        self._trial, self._attempt = labels[TRIAL_LABEL], int(labels[ATTEMPT_LABEL])
+        self._trial = labels[TRIAL_LABEL]
+        self._attempt = int(labels[ATTEMPT_LABEL])
         self._grace_seconds = grace_seconds
         self._since: float | None = None  # since it was first looked for others
 
@@ -48,7 +51,10 @@ class Fence:
         if others is None:
             return False
         if newer := [pod for pod in others if _attempt_of(pod) > self._attempt]:
-            raise Superseded(f"attempt {self._attempt} gets no pod: {newer[0].metadata.name} is of attempt {_attempt_of(newer[0])}")
+            raise Superseded(
+                f"attempt {self._attempt} gets no pod: {newer[0].metadata.name} is of attempt "
+                f"{_attempt_of(newer[0])}"
+            )
         for pod in others:
             self._end(pod, ask)
         if others:
@@ -59,7 +65,11 @@ class Fence:
         if pod.metadata.deletion_timestamp is None:
             ask(partial(api.delete_pod, pod.metadata.name, None))
         elif self._since and time.monotonic() - self._since > self._grace_seconds + _FENCE_SECONDS:
-            _log.warning("node %s does not confirm that pod %s has ended; the pod counts as lost", pod.spec.node_name, pod.metadata.name)
+            _log.warning(
+                "node %s does not confirm that pod %s has ended; the pod counts as lost",
+                pod.spec.node_name,
+                pod.metadata.name,
+            )
             ask(partial(api.delete_pod, pod.metadata.name, 0))
 
     def _other_pods(self) -> "list[V1Pod]":

@@ -47,6 +47,9 @@ class GangNetwork:
             if error.status != _FORBIDDEN:
                 raise
             # Where nothing is closed to the gang it needs none.
-            _log.warning("a gang's network policies may not be created (%s): grant that as deploy/ does", api.message_of(error))
+            _log.warning(
+                "a gang's network policies may not be created (%s): grant that as deploy/ does",
+                api.message_of(error),
+            )
             return []
         return [policy["metadata"]["name"] for policy in wanted]

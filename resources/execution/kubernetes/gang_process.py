@@ -1,7 +1,8 @@
 """A trial on several nodes as its worker sees it: a gang of pods, which starts as a whole or not at all.
 
-The gang's pods are created when it has the turn to form (:mod:`resources.scheduling.forming_line`). Each starts an agent that waits, in the
-gang's rendezvous store, until the worker names the pods that form the gang. From then on any pod that ends wrongly ends the attempt.
+The gang's pods are created when it has the turn to form (:mod:`resources.scheduling.forming_line`). Each
+starts an agent that waits, in the gang's rendezvous store, until the worker names the pods that form the
+gang. From then on any pod that ends wrongly ends the attempt.
 """
 
 import logging
@@ -32,9 +33,12 @@ from resources.sweep_spec.requirements import AttemptResources
 BEAT_LOST_SECONDS = 30.0
 """A pod that has not been heard of for so long is lost."""
 _BROKEN_BEAT_SECONDS = 5.0  # the same, once another pod says that the gang is broken
-_VERDICT_SECONDS = 10.0  # from the first sign that a gang is broken until its end is told without the pods that say nothing
-_HUNG_BEAT_SECONDS = 2.0  # the same, once a collective was given up; a pod that was lost before that has been silent for longer
-_HANG_SECONDS = 2.0  # the same where a collective was given up: for the other pods to say where their ranks are
+# from the first sign that a gang is broken until its end is told without the pods that say nothing
+_VERDICT_SECONDS = 10.0
+# the same, once a collective was given up; a pod that was lost before that has been silent for longer
+_HUNG_BEAT_SECONDS = 2.0
+# the same where a collective was given up: for the other pods to say where their ranks are
+_HANG_SECONDS = 2.0
 _BROKEN_LOOK_SECONDS = 0.2  # between two looks at the pods of a gang that is broken
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once all pods have ended
 _BROKEN_GRACE_SECONDS = 1  # ranks that wait for one that is gone cannot save anything
@@ -63,7 +67,8 @@ class GangProcess:
         image: writes down the digest of the image of its pods; None where that is done already.
 
     Attributes:
-        outgrown: whether the gang could begin again with more nodes, and is to save a checkpoint and be given back for that.
+        outgrown: whether the gang could begin again with more nodes, and is to save a checkpoint and be given
+            back for that.
     """
 
     def __init__(
@@ -84,9 +89,17 @@ class GangProcess:
         image: ImageNote | None = None,
     ) -> None:
         self._image = image
-        self._name, self._manifest, self._resources, self._min_nodes = name, manifest, resources, min_nodes
-        self._mailbox, self._store, self._trusted, self._post_task = mailbox, store, trusted, post_task
-        self._lease, self._fence, self._network = lease, fence, GangNetwork(policies)
+        self._name = name
+        self._manifest = manifest
+        self._resources = resources
+        self._min_nodes = min_nodes
+        self._mailbox = mailbox
+        self._store = store
+        self._trusted = trusted
+        self._post_task = post_task
+        self._lease = lease
+        self._fence = fence
+        self._network = GangNetwork(policies)
         self._waiting = WaitingNote(name, on_waiting)
         self._why: str | None = None  # the last reason that was noted
         self._pods: list[WatchedPod] = []
@@ -125,7 +138,8 @@ class GangProcess:
             return None
         if not self._over:
             self._watch()
-        # What rank 0 sent before the end comes first; an error in its place would hide that it has reached its rung.
+        # What rank 0 sent before the end comes first; an error in its place would hide that it has reached
+        # its rung.
         if self._broken_at is not None:
             timeout = min(timeout, _BROKEN_LOOK_SECONDS)
         if self.started and (message := self._heard(0.0 if self._over else timeout)):
@@ -185,7 +199,9 @@ class GangProcess:
             self._begin_forming()
             return
         if not self._kept and not self._has_turn():
-            self._give_up_pods("it could not be placed, and other gangs wait: it forms again when it is its turn")
+            self._give_up_pods(
+                "it could not be placed, and other gangs wait: it forms again when it is its turn"
+            )
             return
         for pod in self._pods:
             pod.tend()
@@ -199,7 +215,8 @@ class GangProcess:
             if (kept := gang_rules.keeps(states, self._min_nodes, seconds)) is None:
                 self._note_waiting()
                 return
-            self._kept, states = True, [states[number] for number in kept]
+            self._kept = True
+            states = [states[number] for number in kept]
             self._keep(kept)
             self._leave_line()
         if (forming := gang_rules.formed(states, self._min_nodes, seconds)) is None:
@@ -215,7 +232,10 @@ class GangProcess:
         limit = self._resources.start_timeout_seconds
         if time.monotonic() - self._began > limit:
             why = self._why or "the cluster gives no reason"
-            self._end(f"the trial's gang did not form within resources.start_timeout_seconds = {limit:g}: {why}", own_fault=True)
+            self._end(
+                f"the trial's gang did not form within resources.start_timeout_seconds = {limit:g}: {why}",
+                own_fault=True,
+            )
             return
         if self._fence is not None and not self._fence.is_alone(self.ask, self._note):
             return
@@ -229,7 +249,9 @@ class GangProcess:
             return
         if not self._network.open(self.ask):
             return
-        self._created, self._kept, self._reasons = time.monotonic(), False, {}
+        self._created = time.monotonic()
+        self._kept = False
+        self._reasons = {}
         self._pods = [self._new_pod(node) for node in range(self._resources.nodes)]
         for pod in self._pods:
             pod.began = self._began
@@ -286,7 +308,11 @@ class GangProcess:
     def _note_waiting(self) -> None:
         """Record what the gang's pods wait for, if any of them says so."""
         nodes = len(self._pods)
-        waiting = [(number, reason) for number, pod in enumerate(self._pods) if (reason := self._reasons.get(pod.name))]
+        waiting = [
+            (number, reason)
+            for number, pod in enumerate(self._pods)
+            if (reason := self._reasons.get(pod.name))
+        ]
         if waiting:
             number, reason = min(waiting, key=lambda one: not self._pods[one[0]].stuck)
             self._note(f"{len(waiting)} of the gang's {nodes} pods cannot start; node {number}: {reason}")
@@ -320,7 +346,9 @@ class GangProcess:
         self._has_hung = any(end.hang is not None for end in ends)
         within = _HANG_SECONDS if self._has_hung else _VERDICT_SECONDS
         if all(end.is_known for end in ends) or time.monotonic() - self._broken_at > within:
-            self._last, self._over, self._broken = verdict(ends), True, True
+            self._last = verdict(ends)
+            self._over = True
+            self._broken = True
 
     def _is_quiet(self) -> bool:
         """Whether the last message has not come in all the time that it may take."""
@@ -328,7 +356,8 @@ class GangProcess:
         return time.monotonic() - self._quiet_since > _LAST_MESSAGE_SECONDS
 
     def _end_of(self, node: int) -> PodEnd:
-        pod, processes = self._pods[node], self._resources.processes
+        pod = self._pods[node]
+        processes = self._resources.processes
         reported, message = self._store.end_of(pod.name)
         silent = self._store.silent_seconds(pod.name)
         return PodEnd(
@@ -344,13 +373,17 @@ class GangProcess:
         )
 
     def _lost_seconds(self) -> float:
-        """After how many seconds without a beat a pod is lost: sooner where something is wrong with the gang already."""
+        """After how many seconds without a beat a pod is lost: sooner where something is wrong with the gang
+        already.
+        """
         if self._has_hung:
             return _HUNG_BEAT_SECONDS
         return BEAT_LOST_SECONDS if self._broken_at is None else _BROKEN_BEAT_SECONDS
 
     def _look_for_more(self) -> None:
-        """Where the gang has fewer nodes than it wants, have a pod wait for one more; with that it is to begin again."""
+        """Where the gang has fewer nodes than it wants, have a pod wait for one more; with that it is to
+        begin again.
+        """
         now = time.monotonic()
         if self._probe is not None:
             self._probe.tend()
@@ -363,7 +396,9 @@ class GangProcess:
         except DBAPIError as error:
             _log.warning("gang %s cannot see whether another one wants to form: %s", self._name, error)
             return
-        may = gang_rules.may_look_for_more(len(self._pods), self._resources.nodes, now - self._formed_at, wanted=wanted)
+        may = gang_rules.may_look_for_more(
+            len(self._pods), self._resources.nodes, now - self._formed_at, wanted=wanted
+        )
         if self._probe is None and may:
             self._probe = self._new_pod(len(self._pods))
         elif self._probe is not None and (self._probe.ended or (wanted and not self._probe.placed)):
@@ -371,4 +406,5 @@ class GangProcess:
             self._probe = None
 
     def _end(self, reason: str, *, own_fault: bool) -> None:
-        self._over, self._termination = True, Termination(reason, own_fault)
+        self._over = True
+        self._termination = Termination(reason, own_fault)

@@ -1,4 +1,6 @@
-"""When a gang of pods forms, with how many of them, and when it may grow: pure decisions on what is known of its pods."""
+"""When a gang of pods forms, with how many of them, and when it may grow: pure decisions on what is known of
+its pods.
+"""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -6,7 +8,9 @@ from enum import Enum
 SETTLE_SECONDS = 20.0
 """How long an elastic gang waits for all of its pods before it goes on with those it has."""
 GROW_AFTER_SECONDS = 300.0
-"""How long a gang trains with fewer nodes before it looks for more: saving and starting again must be worth it."""
+"""How long a gang trains with fewer nodes before it looks for more: saving and starting again must be worth
+it.
+"""
 
 
 class PodState(Enum):
@@ -19,7 +23,9 @@ class PodState(Enum):
 
 
 def keeps(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
-    """The pods that the gang goes on with, once those need no other place: the next gang may form then. None while it tries.
+    """The pods that the gang goes on with, once those need no other place: the next gang may form then.
+
+    None while it tries.
 
     Args:
         pods: of all nodes that were asked for.
@@ -33,7 +39,9 @@ def keeps(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int]
 
 
 def formed(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
-    """The pods that form the gang; None while it waits. One that pulls its image is waited for, one that cannot start is not.
+    """The pods that form the gang; None while it waits.
+
+    One that pulls its image is waited for, one that cannot start is not.
 
     Args:
         pods: those that are kept.

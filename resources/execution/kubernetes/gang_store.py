@@ -18,7 +18,9 @@ _log = logging.getLogger(__name__)
 
 
 class GangStore:
-    """A ``TCPStore`` whose server is a thread of this process. What pods write into it is only ever read as text, numbers and JSON.
+    """A ``TCPStore`` whose server is a thread of this process.
+
+    What pods write into it is only ever read as text, numbers and JSON.
 
     Attributes:
         host, port: where pods reach it.
@@ -44,7 +46,8 @@ class GangStore:
 
     def silent_seconds(self, pod: str) -> float:
         """How long a pod's count of beats has not changed; to be asked often."""
-        beats, now = int(self._store.add(gang.beat(pod), 0)), time.monotonic()
+        beats = int(self._store.add(gang.beat(pod), 0))
+        now = time.monotonic()
         before, since = self._beats.get(pod, (-1, now))
         if beats != before:
             before, since = self._beats[pod] = (beats, now)
@@ -55,7 +58,9 @@ class GangStore:
         return bool(self._store.check([gang.signalled(pod)]))
 
     def hang_of(self, pod: str) -> Hang | None:
-        """The collective that a pod has given up; None where it has not, or where what it says is nothing of the kind."""
+        """The collective that a pod has given up; None where it has not, or where what it says is nothing of
+        the kind.
+        """
         key = gang.hung(pod)
         if not self._store.check([key]):
             return None
@@ -79,7 +84,9 @@ class GangStore:
 def own_address() -> str:
     """This machine's address as pods see it: the one from which the cluster's API is reached."""
     asked = urlsplit(api.core_api().api_client.configuration.host)
-    family, kind, _, _, address = socket.getaddrinfo(asked.hostname, asked.port or 443, type=socket.SOCK_DGRAM)[0]
+    family, kind, _, _, address = socket.getaddrinfo(
+        asked.hostname, asked.port or 443, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # sends nothing
         return str(probe.getsockname()[0])

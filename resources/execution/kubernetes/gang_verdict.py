@@ -1,7 +1,8 @@
 """Why a gang has ended, of what each of its pods says and what the cluster says of them: pure.
 
-When one pod is lost the ranks of the others raise, because the connection to it breaks; they say so within milliseconds, while the cluster
-needs seconds, or a minute, to say that a node is gone. The reason is the pod that was lost, and not what the others raised.
+When one pod is lost the ranks of the others raise, because the connection to it breaks; they say so within
+milliseconds, while the cluster needs seconds, or a minute, to say that a node is gone. The reason is the pod
+that was lost, and not what the others raised.
 """
 
 import re
@@ -15,7 +16,11 @@ from resources.scheduling.termination import Termination
 
 # What ranks raise in a collective because another one is gone: gloo's words, NCCL's, and those of the store.
 _BROKEN = re.compile(
-    r"connection (was )?(closed|reset|refused)|broken pipe|socket|gloo|nccl|DistNetworkError|DistBackendError|timed? ?out", re.IGNORECASE
+    (
+        r"connection (was )?(closed|reset|refused)|broken "
+        r"pipe|socket|gloo|nccl|DistNetworkError|DistBackendError|timed? ?out"
+    ),
+    re.IGNORECASE,
 )
 _KILLED = "was killed by"
 
@@ -50,13 +55,19 @@ class PodEnd:
     def is_wrong(self) -> bool:
         """Whether it cannot go on."""
         failed = self.reported and is_wrong(self.message)
-        return failed or self.hang is not None or self.termination is not None or self.silent_seconds is not None
+        return (
+            failed or self.hang is not None or self.termination is not None or self.silent_seconds is not None
+        )
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing more has to be waited for to know how it ended: who killed a rank, only the cluster can say."""
+        """Whether nothing more has to be waited for to know how it ended: who killed a rank, only the cluster
+        can say.
+        """
         killed = isinstance(self.message, Raised) and _was_killed(self.message)
-        return (self.reported and not killed) or self.termination is not None or self.silent_seconds is not None
+        return (
+            (self.reported and not killed) or self.termination is not None or self.silent_seconds is not None
+        )
 
     def said(self, what: str) -> str:
         """A reason, with the node and the ranks of this pod."""
@@ -68,8 +79,9 @@ class PodEnd:
 def verdict(ends: Sequence[PodEnd]) -> Message:
     """How the attempt has ended: the trial crashed (``Raised``), or it was preempted (``Interrupted``).
 
-    What comes first is the reason: a pod out of memory; one that was deleted, evicted or lost; one that was asked to end; ranks that were
-    killed; a collective that hung; what a rank raised by itself; what it raised because the gang was broken.
+    What comes first is the reason: a pod out of memory; one that was deleted, evicted or lost; one that was
+    asked to end; ranks that were killed; a collective that hung; what a rank raised by itself; what it raised
+    because the gang was broken.
     """
     terminated = [(end, end.termination) for end in ends if end.termination is not None]
     for end, termination in terminated:
@@ -82,12 +94,19 @@ def verdict(ends: Sequence[PodEnd]) -> Message:
     for end in ends:
         if end.silent_seconds is not None and not end.reported:
             return Interrupted(
-                end.said(f"pod {end.pod} has not been heard of for {end.silent_seconds:.0f} s; its node is lost, or cut off")
+                end.said(
+                    f"pod {end.pod} has not been heard of for {end.silent_seconds:.0f} s; its node is "
+                    "lost, or cut off"
+                )
             )
     asked = [end for end in ends if end.signalled]
     if asked:
         saved = all(end.reported and end.message is None for end in ends)
-        how = "all ranks saved a checkpoint at the same step" if saved else "the gang could not save a checkpoint together"
+        how = (
+            "all ranks saved a checkpoint at the same step"
+            if saved
+            else "the gang could not save a checkpoint together"
+        )
         return Interrupted(asked[0].said(f"pod {asked[0].pod} received SIGTERM; {how}"))
     raised = [(end, end.message) for end in ends if end.reported and isinstance(end.message, Raised)]
     hangs = [(end, end.hang) for end in ends if end.hang is not None]
@@ -115,7 +134,10 @@ def _hung(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]]) -> Raise
     What ranks raise that come too late is no reason.
     """
     end, hang = hangs[0]
-    stacks = {rank: next((each.stacks[rank] for _, each in hangs if each.stacks.get(rank)), None) for rank in hang.stacks}
+    stacks = {
+        rank: next((each.stacks[rank] for _, each in hangs if each.stacks.get(rank)), None)
+        for rank in hang.stacks
+    }
     absent = (each for each in ends if any(each.ranks[0] <= rank <= each.ranks[1] for rank in hang.absent))
     return _raised(next(absent, end), describe(replace(hang, stacks=stacks)))
 

@@ -1,4 +1,6 @@
-"""By which digest the cluster knows the image of an attempt's pod, written down beside the attempt's record."""
+"""By which digest the cluster knows the image of an attempt's pod, written down beside the attempt's
+record.
+"""
 
 import logging
 import time
@@ -22,7 +24,8 @@ class ImageNote:
     """
 
     def __init__(self, records: RunRecords, attempt: int, named: str) -> None:
-        self._records, self._attempt = records, attempt
+        self._records = records
+        self._attempt = attempt
         self._noted = DIGEST in named
         self._not_before = 0.0
 
@@ -38,12 +41,19 @@ class ImageNote:
             image: as the cluster names it, ``registry/train@sha256:…``; None while it does not.
             last: it is tried although the store has just refused it.
         """
-        if self._noted or image is None or DIGEST not in image or (time.monotonic() < self._not_before and not last):
+        if (
+            self._noted
+            or image is None
+            or DIGEST not in image
+            or (time.monotonic() < self._not_before and not last)
+        ):
             return
         try:
             self._records.add_image_digest(self._attempt, DIGEST + image.rpartition(DIGEST)[2])
         except StoreError as error:
-            _log.warning("the digest of the image of run %s is not written down yet: %s", self._records.run, error)
+            _log.warning(
+                "the digest of the image of run %s is not written down yet: %s", self._records.run, error
+            )
             self._not_before = time.monotonic() + _AGAIN_SECONDS
             return
         self._noted = True

@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from resources.execution.kubernetes.api import events_of, find_jobs, find_pods
-from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, QUEUE_LABEL, SWEEP_LABEL, TRIAL_LABEL, label_value, labels_of
+from resources.execution.kubernetes.pod_manifests import (
+    ATTEMPT_LABEL,
+    QUEUE_LABEL,
+    SWEEP_LABEL,
+    TRIAL_LABEL,
+    label_value,
+    labels_of,
+)
 from resources.execution.kubernetes.pod_status import has_started, is_queued, newest_warning, waiting_reason
 from resources.scheduling.assignment import Assignment
 
@@ -20,7 +27,8 @@ class Starting:
 
     Attributes:
         reason: the cluster's own; None while nothing is wrong.
-        seconds: since the pod, or the job that cannot make one, was created; 0 while a queue (Kueue's) holds it back.
+        seconds: since the pod, or the job that cannot make one, was created; 0 while a queue (Kueue's) holds
+            it back.
     """
 
     assignment: Assignment
@@ -29,11 +37,14 @@ class Starting:
 
 
 def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
-    """Those of the attempts whose pod or job exists and has not started; attempts that wait in Dagster's queue are left out."""
+    """Those of the attempts whose pod or job exists and has not started; attempts that wait in Dagster's
+    queue are left out.
+    """
     waiting = {_key(labels_of(assignment)): assignment for assignment in handed_out}
     if not waiting:
         return []
-    of_sweep, found = {SWEEP_LABEL: label_value(sweep)}, []
+    of_sweep = {SWEEP_LABEL: label_value(sweep)}
+    found = []
     for pod in find_pods(of_sweep):
         assignment = waiting.pop(_key(pod.metadata.labels), None)
         if assignment is not None and not has_started(pod):

@@ -14,16 +14,24 @@ from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import did_you_mean
 from resources.sweep_spec.requirements import AttemptResources, Needs
 
-SWEEP_LABEL, TRIAL_LABEL, ATTEMPT_LABEL = "halving/sweep", "halving/trial", "halving/attempt"
+SWEEP_LABEL = "halving/sweep"
+TRIAL_LABEL = "halving/trial"
+ATTEMPT_LABEL = "halving/attempt"
 # Pods of trials with an image; the pods of workers have the labels of their trial, too.
 POD_OF_TRIAL = {"halving/pod": "trial"}
-# With the label of its trial, so that what keeps trials from the webserver keeps it, too; and not taken for an attempt of its sweep.
+# With the label of its trial, so that what keeps trials from the webserver keeps it, too; and not taken for
+# an attempt of its sweep.
 POD_OF_RERUN = {"halving/pod": "rerun"}
 _REPORT_SECONDS = 15  # for a worker to report how its trial ended, after the trial's own grace period
 _WORKER_REQUESTS = {"cpu": "250m", "memory": "512Mi"}  # of a worker whose trials run in pods of their own
 # A pod is given up when its node has not answered for so long; by default after five minutes.
 _LOST_NODE = [
-    {"key": f"node.kubernetes.io/{condition}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    {
+        "key": f"node.kubernetes.io/{condition}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 30,
+    }
     for condition in ("not-ready", "unreachable")
 ]
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -42,24 +50,31 @@ def check_resources(resources: Needs, cluster: ClusterConfig) -> None:
     if kind is not None and kind not in cluster.gpu_types:
         known = sorted(cluster.gpu_types)
         raise InvalidInput(
-            f"resources.gpu_type = {kind!r} is not accepted: the cluster's settings have no such kind under gpu_types"
+            f"resources.gpu_type = {kind!r} is not accepted: the cluster's settings have no such kind "
+            "under gpu_types"
             f"{did_you_mean(kind, known)}; there are {known}"
         )
     if resources.spot and cluster.spot is None:
         raise InvalidInput(
-            "resources.spot = True is not accepted: the cluster's settings have no spot; leave it out, or name the nodes there "
+            "resources.spot = True is not accepted: the cluster's settings have no spot; leave it out, or "
+            "name the nodes there "
             "that may be reclaimed"
         )
 
 
-def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str], budget: int | None = None) -> dict[str, Any]:
-    """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it: these accept Kubernetes' own spelling.
+def worker_config(
+    spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str], budget: int | None = None
+) -> dict[str, Any]:
+    """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it: these
+    accept Kubernetes' own spelling.
 
-    The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere: then it needs very little.
+    The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere:
+    then it needs very little.
 
     Args:
         cluster: its settings for the spec's project.
-        budget: epochs up to which its one attempt trains; None for a worker that runs attempts for every rung.
+        budget: epochs up to which its one attempt trains; None for a worker that runs attempts for every
+            rung.
     """
     resources = spec.resources.largest if budget is None else spec.resources.at(budget)
     pod_spec: dict[str, Any] = {"tolerations": _LOST_NODE}
@@ -105,7 +120,10 @@ def trial_manifest(
         "name": "trial",
         "image": image,
         "command": command,
-        "env": [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **pods.env, **gang.env, **env}.items()],
+        "env": [
+            {"name": key, "value": value}
+            for key, value in {"HOME": "/tmp", **pods.env, **gang.env, **env}.items()
+        ],
         "envFrom": [
             *({"configMapRef": {"name": name}} for name in pods.env_config_maps),
             *({"secretRef": {"name": name}} for name in pods.env_secrets),
@@ -120,7 +138,11 @@ def trial_manifest(
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last lines of a crash become its reason
-        "volumeMounts": [{"name": "scratch", "mountPath": OWN_VOLUMES["scratch"]}, _SHARED_MEMORY_MOUNT, *pods.volume_mounts],
+        "volumeMounts": [
+            {"name": "scratch", "mountPath": OWN_VOLUMES["scratch"]},
+            _SHARED_MEMORY_MOUNT,
+            *pods.volume_mounts,
+        ],
     }
     return {
         "apiVersion": "v1",
@@ -144,7 +166,8 @@ def trial_manifest(
             "imagePullSecrets": [{"name": secret} for secret in pods.image_pull_secrets],
             "securityContext": {
                 "fsGroup": pods.run_as_user,
-                # Otherwise each pod makes all that is on a volume writable for the group, and a journal must not be.
+                # Otherwise each pod makes all that is on a volume writable for the group, and a journal must
+                # not be.
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
@@ -173,10 +196,14 @@ def _requirements(
 
 
 def _placement(resources: AttemptResources, cluster: ClusterConfig) -> dict[str, Any]:
-    """Where the trial's pod may run, for how long its node may be silent, and its priority: node selector, tolerations, priority class."""
+    """Where the trial's pod may run, for how long its node may be silent, and its priority: node selector,
+    tolerations, priority class.
+    """
     chosen: list[Nodes] = []
     if resources.gpus:
-        chosen.append(Nodes(tolerations=[{"key": cluster.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]))
+        chosen.append(
+            Nodes(tolerations=[{"key": cluster.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}])
+        )
     if resources.gpu_type:
         chosen.append(cluster.gpu_types[resources.gpu_type])
     if resources.spot and cluster.spot:
@@ -199,7 +226,9 @@ def labels_of(assignment: Assignment) -> dict[str, str]:
 
 
 def label_value(text: str) -> str:
-    """A label's value for a name: the name itself, or if Kubernetes does not accept that, a part of it and its hash."""
+    """A label's value for a name: the name itself, or if Kubernetes does not accept that, a part of it and
+    its hash.
+    """
     if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", text):
         return text
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', text)[:50]}-{sha256(text.encode()).hexdigest()[:12]}"

@@ -39,31 +39,48 @@ class PodProcesses:
 
     def __init__(self, cluster: ClusterConfig, scheduler: Scheduler, store: Store) -> None:
         self._cluster = cluster.of_project(scheduler.spec.project, lambda: scheduler.catalog)
-        self._scheduler, self._store = scheduler, store
+        self._scheduler = scheduler
+        self._store = store
         self._owner = api.own_reference()
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> TrialProcess:
-        spec, folder = self._scheduler.spec, mail_folder(context.project, context.run, context.attempt)
+        spec = self._scheduler.spec
+        folder = mail_folder(context.project, context.run, context.attempt)
         resources = spec.resources.at(assignment.granted)
         task = Task(context, spec.trained_by, assignment.granted, resources.threads, resources.processes)
         mailbox = Mailbox(self._store, folder, sends="worker", reads="trial")
         given: dict[str, Any] = {
             "post_task": lambda: post_task(self._store, folder, task.to_bytes()),
             "on_waiting": lambda reason: self._scheduler.note_waiting(assignment, reason),
-            "image": ImageNote(RunRecords(self._store, context.project, context.run), context.attempt, str(spec.image)),
+            "image": ImageNote(
+                RunRecords(self._store, context.project, context.run), context.attempt, str(spec.image)
+            ),
         }
         if resources.nodes > 1:
             return self._gang(assignment, folder, mailbox, given)
-        return PodProcess(self._manifest(assignment, folder, f"a{assignment.attempt}"), spec, mailbox, granted=assignment.granted, **given)
+        return PodProcess(
+            self._manifest(assignment, folder, f"a{assignment.attempt}"),
+            spec,
+            mailbox,
+            granted=assignment.granted,
+            **given,
+        )
 
-    def _gang(self, assignment: Assignment, folder: str, mailbox: Mailbox, given: dict[str, Any]) -> GangProcess:
-        spec, name = self._scheduler.spec, pod_name(assignment.key, f"a{assignment.attempt}")
-        resources, queue = spec.resources.at(assignment.granted), queue_of(spec.resources, self._cluster)
-        store, labels = GangStore(), labels_of(assignment) | POD_OF_TRIAL | gang_labels(name, queue)
+    def _gang(
+        self, assignment: Assignment, folder: str, mailbox: Mailbox, given: dict[str, Any]
+    ) -> GangProcess:
+        spec = self._scheduler.spec
+        name = pod_name(assignment.key, f"a{assignment.attempt}")
+        resources = spec.resources.at(assignment.granted)
+        queue = queue_of(spec.resources, self._cluster)
+        store = GangStore()
+        labels = labels_of(assignment) | POD_OF_TRIAL | gang_labels(name, queue)
         annotations = gang_annotations(resources.nodes, queue)
 
         def manifest(node: int) -> dict[str, Any]:
-            made = self._manifest(assignment, folder, f"a{assignment.attempt}-n{node}", labels=labels, annotations=annotations)
+            made = self._manifest(
+                assignment, folder, f"a{assignment.attempt}-n{node}", labels=labels, annotations=annotations
+            )
             place = GangPlace(store.host, store.port, made["metadata"]["name"])
             made["spec"]["containers"][0]["env"].append({"name": GANG, "value": place.to_variable()})
             return made
@@ -77,9 +94,17 @@ class PodProcesses:
             mailbox,
             store,
             TrustedMessages.of_spec(spec, assignment.granted),
-            None if queue else FormingLease(self._scheduler.catalog, f"{assignment.key}/a{assignment.attempt}"),
+            None
+            if queue
+            else FormingLease(self._scheduler.catalog, f"{assignment.key}/a{assignment.attempt}"),
             Fence(labels, resources.grace_seconds),
-            policies=partial(gang_policies, name, store.port, self._owner, host_network=self._cluster.trial_pods.gangs.host_network),
+            policies=partial(
+                gang_policies,
+                name,
+                store.port,
+                self._owner,
+                host_network=self._cluster.trial_pods.gangs.host_network,
+            ),
             **given,
         )
 
@@ -102,6 +127,8 @@ class PodProcesses:
             labels=labels or labels_of(assignment) | POD_OF_TRIAL,
             annotations=annotations or {},
             command=["python3", "-m", "halving.trial_process.pod"],
-            env={"HALVING_ROOT": self._store.root, MAILBOX: folder} | thread_limits(resources) | hash_seed(bool(spec.deterministic)),
+            env={"HALVING_ROOT": self._store.root, MAILBOX: folder}
+            | thread_limits(resources)
+            | hash_seed(bool(spec.deterministic)),
             owner=self._owner,
         )

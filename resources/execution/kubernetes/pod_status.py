@@ -1,4 +1,6 @@
-"""What a pod's state means for the trial in it, in the cluster's own words: pure functions of what the API says."""
+"""What a pod's state means for the trial in it, in the cluster's own words: pure functions of what the API
+says.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +16,9 @@ LOST_SECONDS = 30.0
 """After its grace period, for a deleted pod to be gone; if it is not, its node is lost."""
 _ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # these two alternate
 _WITHOUT_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
-_OUT_OF_MEMORY, _SIGKILL, _SIGTERM = "OOMKilled", 137, 143
+_OUT_OF_MEMORY = "OOMKilled"
+_SIGKILL = 137
+_SIGTERM = 143
 
 
 def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | None:
@@ -37,13 +41,18 @@ def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | 
 
 
 def newest_warning(events: "Sequence[CoreV1Event]") -> str | None:
-    """The reason and message of the newest warning; None if there is none. The API promises no order of events."""
+    """The reason and message of the newest warning; None if there is none.
+
+    The API promises no order of events.
+    """
     newest = max((event for event in events if event.type == "Warning"), key=_moment, default=None)
     return _joined(newest.reason, newest.message) if newest else None
 
 
 def reason_kind(reason: str) -> str:
-    """The word that a reason begins with, as ``Unschedulable``: what follows it (how many nodes lack what) changes all the time."""
+    """The word that a reason begins with, as ``Unschedulable``: what follows it (how many nodes lack what)
+    changes all the time.
+    """
     word = reason.partition(":")[0]
     return _ONE_KIND.get(word, word)
 
@@ -54,14 +63,18 @@ def is_about_image(reason: str) -> bool:
 
 
 def is_image_gone(reason: str) -> bool:
-    """Whether a pod that waits for this reason will get no image, as far as its node can tell: it has tried, or does not try at all."""
+    """Whether a pod that waits for this reason will get no image, as far as its node can tell: it has tried,
+    or does not try at all.
+    """
     return reason.partition(":")[0] in _WITHOUT_IMAGE
 
 
 def is_queued(pod: "V1Pod") -> bool:
     """Whether the pod waits in a queue (Kueue's), where waiting has no time limit."""
     conditions = pod.status.conditions or []
-    return pod.status.phase == "Pending" and any(condition.reason == "SchedulingGated" for condition in conditions)
+    return pod.status.phase == "Pending" and any(
+        condition.reason == "SchedulingGated" for condition in conditions
+    )
 
 
 def has_started(pod: "V1Pod") -> bool:
@@ -70,17 +83,23 @@ def has_started(pod: "V1Pod") -> bool:
 
 
 def image_digest_of(pod: "V1Pod") -> str | None:
-    """The image that the pod's first container runs, by its digest (``registry/train@sha256:…``) as the cluster names it.
+    """The image that the pod's first container runs, by its digest (``registry/train@sha256:…``) as the
+    cluster names it.
 
-    Its status need not be the first: a service mesh adds containers of its own, and the API promises no order.
+    Its status need not be the first: a service mesh adds containers of its own, and the API promises no
+    order.
     """
     first = pod.spec.containers[0].name
-    named = next((status.image_id for status in pod.status.container_statuses or [] if status.name == first), None)
+    named = next(
+        (status.image_id for status in pod.status.container_statuses or [] if status.name == first), None
+    )
     return str(named or "").removeprefix("docker-pullable://") or None
 
 
 def is_lost(pod: "V1Pod", now: datetime) -> bool:
-    """Whether a deleted pod should have been gone by now: then its node does not answer, and its status never changes again."""
+    """Whether a deleted pod should have been gone by now: then its node does not answer, and its status never
+    changes again.
+    """
     gone_by: datetime | None = pod.metadata.deletion_timestamp  # includes its grace period
     ended = pod.status.phase in ("Succeeded", "Failed")
     return gone_by is not None and not ended and (now - gone_by).total_seconds() > LOST_SECONDS
@@ -89,10 +108,12 @@ def is_lost(pod: "V1Pod", now: datetime) -> bool:
 def termination_of(pod: "V1Pod") -> Termination | None:
     """Why the work in a pod ended; None while it goes on, and if it succeeded.
 
-    Running out of memory would happen again, so it is the trial's own fault. A pod that was deleted, evicted, or lost with its
-    node is not at fault, nor is a container that a signal ended. A container that ended with another exit code is.
+    Running out of memory would happen again, so it is the trial's own fault. A pod that was deleted, evicted,
+    or lost with its node is not at fault, nor is a container that a signal ended. A container that ended with
+    another exit code is.
     """
-    status, name = pod.status, pod.metadata.name
+    status = pod.status
+    name = pod.metadata.name
     for container in status.container_statuses or []:
         limit = _memory_limit(pod, container.name)
         for state in (container.state, container.last_state):
@@ -100,14 +121,22 @@ def termination_of(pod: "V1Pod") -> Termination | None:
                 return Termination(f"pod {name} was OOMKilled: it ran out of memory{limit}", own_fault=True)
     if status.phase == "Failed" and status.reason:  # Evicted, NodeShutdown, Preempting, NodeLost …
         return Termination(f"pod {name}: {_joined(status.reason, status.message)}", own_fault=False)
-    disrupted = next((one for one in status.conditions or [] if (one.type, one.status) == ("DisruptionTarget", "True")), None)
-    if status.phase == "Failed" and disrupted:  # reclaimed, or gone with its node: how its containers ended does not matter
+    disrupted = next(
+        (one for one in status.conditions or [] if (one.type, one.status) == ("DisruptionTarget", "True")),
+        None,
+    )
+    if status.phase == "Failed" and disrupted:
+        # reclaimed, or gone with its node: how its containers ended does not matter
         return Termination(f"pod {name}: {_joined(disrupted.reason, disrupted.message)}", own_fault=False)
     if pod.metadata.deletion_timestamp is not None:
         return Termination(f"pod {name} was deleted", own_fault=False)
     if status.phase == "Unknown":
         return Termination(
-            f"pod {name} is lost with its node {pod.spec.node_name}: {_joined(status.reason, status.message)}", own_fault=False
+            (
+                f"pod {name} is lost with its node {pod.spec.node_name}: "
+                f"{_joined(status.reason, status.message)}"
+            ),
+            own_fault=False,
         )
     for container in status.container_statuses or []:
         if container.state and container.state.terminated and container.state.terminated.exit_code:
@@ -121,7 +150,8 @@ def _exited(name: str, state: "V1ContainerState") -> Termination:
         return Termination(f"pod {name} was ended by SIGTERM", own_fault=False)
     how = "was killed by SIGKILL" if code == _SIGKILL else f"ended with exit code {code}"
     return Termination(
-        f"pod {name} {how}{f': {state.terminated.message.strip()}' if state.terminated.message else ''}", own_fault=code != _SIGKILL
+        f"pod {name} {how}{f': {state.terminated.message.strip()}' if state.terminated.message else ''}",
+        own_fault=code != _SIGKILL,
     )
 
 

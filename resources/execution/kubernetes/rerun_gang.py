@@ -1,4 +1,6 @@
-"""The rerun of a trial on several nodes: a gang of as many pods as its spec asks for, which trains in one go to the recorded epoch."""
+"""The rerun of a trial on several nodes: a gang of as many pods as its spec asks for, which trains in one go
+to the recorded epoch.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +20,13 @@ from resources.execution.kubernetes.cluster_config import ClusterConfig
 from resources.execution.kubernetes.gang_manifests import gang_annotations, gang_labels, gang_policies
 from resources.execution.kubernetes.gang_process import GangProcess
 from resources.execution.kubernetes.gang_store import GangStore
-from resources.execution.kubernetes.pod_manifests import POD_OF_RERUN, TRIAL_LABEL, label_value, queue_of, trial_manifest
+from resources.execution.kubernetes.pod_manifests import (
+    POD_OF_RERUN,
+    TRIAL_LABEL,
+    label_value,
+    queue_of,
+    trial_manifest,
+)
 from resources.execution.kubernetes.trusted_messages import TrustedMessages
 from resources.execution.kubernetes.watched_pod import pod_name
 from resources.scheduling.forming_lease import FormingLease
@@ -44,11 +52,16 @@ def prepare_gang(
         owner: the pod that this runs in, with which the gang's go; None outside of the cluster.
         tell: gets why the gang does not start yet, line by line.
     """
-    trial, request = rerun.rerun_of.partition("/")[2], rerun.request
+    trial = rerun.rerun_of.partition("/")[2]
+    request = rerun.request
     context = TrialContext.from_record(request.recorded, **request.given, provenance={"image": request.image})
-    task = Task(context, request.trainable, request.epochs, request.threads or resources.threads, resources.processes)
-    folder, name = mail_folder(rerun.project, rerun.run, 1), pod_name(trial, "rerun")
-    rendezvous, queue = GangStore(), queue_of(resources, cluster)
+    task = Task(
+        context, request.trainable, request.epochs, request.threads or resources.threads, resources.processes
+    )
+    folder = mail_folder(rerun.project, rerun.run, 1)
+    name = pod_name(trial, "rerun")
+    rendezvous = GangStore()
+    queue = queue_of(resources, cluster)
 
     def waits(reason: str | None) -> None:
         if reason is not None:
@@ -65,7 +78,12 @@ def prepare_gang(
             labels={TRIAL_LABEL: label_value(trial), **POD_OF_RERUN, **gang_labels(name, queue)},
             annotations=gang_annotations(resources.nodes, queue),
             command=["python3", "-m", "halving.trial_process.pod"],
-            env={**rerun.variables, "HALVING_ROOT": request.given["root"], MAILBOX: folder, GANG: place.to_variable()},
+            env={
+                **rerun.variables,
+                "HALVING_ROOT": request.given["root"],
+                MAILBOX: folder,
+                GANG: place.to_variable(),
+            },
             owner=owner,
         )
 
@@ -79,14 +97,18 @@ def prepare_gang(
         TrustedMessages({*(rule.metric for rule in context.objectives), *context.bounded}, request.epochs),
         FormingLease(catalog, f"{rerun.project}/{rerun.run}") if catalog else None,
         None,
-        policies=partial(gang_policies, name, rendezvous.port, owner, host_network=cluster.trial_pods.gangs.host_network),
+        policies=partial(
+            gang_policies, name, rendezvous.port, owner, host_network=cluster.trial_pods.gangs.host_network
+        ),
         post_task=lambda: post_task(store, folder, task.to_bytes()),
         on_waiting=waits,
     )
 
 
 def train_gang(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
-    """Train on all nodes, and return when that is done. However it ends, the cluster is asked to delete the pods.
+    """Train on all nodes, and return when that is done.
+
+    However it ends, the cluster is asked to delete the pods.
 
     Args:
         outside: whether this runs outside of the cluster.
@@ -103,7 +125,10 @@ def train_gang(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
 
 def no_end(rerun: PodRerun, where: str, why: str) -> RerunFailed:
     """The error of a rerun that cannot be compared."""
-    return RerunFailed(f"the rerun of {rerun.rerun_of} in {where} of the image {rerun.image} came to no end that could be compared: {why}")
+    return RerunFailed(
+        f"the rerun of {rerun.rerun_of} in {where} of the image {rerun.image} came to no end that could be "
+        f"compared: {why}"
+    )
 
 
 def _attend(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
@@ -116,10 +141,15 @@ def _attend(gang: GangProcess, rerun: PodRerun, *, outside: bool) -> None:
         if isinstance(message, ReachedRung):
             gang.answer(Granted(rerun.request.epochs, complete=True))
         elif message is not None:
-            raise no_end(rerun, "pods", f"it raised:\n{message.error}" if isinstance(message, Raised) else message.reason)
+            raise no_end(
+                rerun,
+                "pods",
+                f"it raised:\n{message.error}" if isinstance(message, Raised) else message.reason,
+            )
         elif over:
             why = gang.termination().reason
             advice = ""
-            if outside and gang.nodes and not gang.started:  # a laptop's address may be none that the pods reach
+            if outside and gang.nodes and not gang.started:
+                # a laptop's address may be none that the pods reach
                 advice = ". Its pods have to reach this machine: where they cannot, start the job rerun"
             raise no_end(rerun, "pods", f"{why}{advice}")

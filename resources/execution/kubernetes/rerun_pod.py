@@ -1,6 +1,8 @@
-"""A rerun in a pod of the recorded image: started on the cluster at hand, asked in what it would train, watched, and deleted.
+"""A rerun in a pod of the recorded image: started on the cluster at hand, asked in what it would train,
+watched, and deleted.
 
-Where the trial was on several nodes, a gang of other pods trains then (:mod:`resources.execution.kubernetes.rerun_gang`).
+Where the trial was on several nodes, a gang of other pods trains then
+(:mod:`resources.execution.kubernetes.rerun_gang`).
 """
 
 import os
@@ -17,7 +19,14 @@ from halving.trial.messages import Granted, Message, Raised, Ready, Stopped
 from resources.catalog.opening import open_catalog
 from resources.execution.kubernetes import api
 from resources.execution.kubernetes.cluster_config import ClusterConfig, load_cluster
-from resources.execution.kubernetes.pod_manifests import POD_OF_RERUN, TRIAL_LABEL, check_resources, label_value, queue_of, trial_manifest
+from resources.execution.kubernetes.pod_manifests import (
+    POD_OF_RERUN,
+    TRIAL_LABEL,
+    check_resources,
+    label_value,
+    queue_of,
+    trial_manifest,
+)
 from resources.execution.kubernetes.pod_status import is_about_image, is_image_gone, reason_kind
 from resources.execution.kubernetes.rerun_gang import no_end, prepare_gang, train_gang
 from resources.execution.kubernetes.watched_pod import WatchedPod, pod_name
@@ -25,7 +34,8 @@ from resources.sweep_spec.requirements import AttemptResources
 
 _RECEIVE_SECONDS = 1.0
 _DIGEST_SECONDS = 10.0  # for the cluster to say which image a pod that has spoken runs
-_NO_RIGHT = "cannot create resource"  # in Kubernetes' own words (RBAC); a quota that is used up is a 403 as well, and may be free later
+# in Kubernetes' own words (RBAC); a quota that is used up is a 403 as well, and may be free later
+_NO_RIGHT = "cannot create resource"
 _Answer = TypeVar("_Answer")
 
 
@@ -34,21 +44,40 @@ class RerunPods:
 
     Args:
         cluster: its settings; a rerun's pods get what the pods of a trial with an image of its own get.
-        catalog_url: of the catalog, in which gangs wait for their turn; as in :func:`resources.catalog.opening.open_catalog`.
+        catalog_url: of the catalog, in which gangs wait for their turn; as in
+            :func:`resources.catalog.opening.open_catalog`.
     """
 
     def __init__(self, cluster: ClusterConfig, catalog_url: str | None = None) -> None:
-        self._cluster, self._catalog_url = cluster, catalog_url
+        self._cluster = cluster
+        self._catalog_url = catalog_url
 
-    def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
+    def train(
+        self,
+        store: Store,
+        rerun: PodRerun,
+        ready: Callable[[Ready, str | None], None],
+        tell: Callable[[str], None],
+    ) -> None:
         resources = _accepted(rerun.resources, rerun.rerun_of)
         cluster = self._cluster.of_project(rerun.project, lambda: open_catalog(store, self._catalog_url))
         check_resources(resources, cluster)
-        is_gang, queue = resources.nodes > 1, queue_of(resources, cluster)
-        line = open_catalog(store, self._catalog_url) if is_gang and queue is None else None  # where gangs wait for their turn
+        is_gang = resources.nodes > 1
+        queue = queue_of(resources, cluster)
+        # where gangs wait for their turn
+        line = open_catalog(store, self._catalog_url) if is_gang and queue is None else None
         owner = _answered(api.own_reference)
-        # The first pod of a gang's rerun only looks around: it has a mailbox of its own, for it may still be ending when the gang trains.
-        pod = _StartedPod(store, rerun, resources, cluster, owner, tell, mail_folder(rerun.project, rerun.run, 0 if is_gang else 1))
+        # The first pod of a gang's rerun only looks around: it has a mailbox of its own, for it may still be
+        # ending when the gang trains.
+        pod = _StartedPod(
+            store,
+            rerun,
+            resources,
+            cluster,
+            owner,
+            tell,
+            mail_folder(rerun.project, rerun.run, 0 if is_gang else 1),
+        )
         try:
             ready(*pod.look_around())
             if not is_gang:
@@ -56,7 +85,11 @@ class RerunPods:
         finally:
             pod.close()
         if is_gang:
-            train_gang(prepare_gang(store, rerun, resources, cluster, line, owner, tell), rerun, outside=owner is None)
+            train_gang(
+                prepare_gang(store, rerun, resources, cluster, line, owner, tell),
+                rerun,
+                outside=owner is None,
+            )
 
 
 def rerun_pods(catalog_url: str | None = None) -> RerunPods | None:
@@ -85,7 +118,8 @@ class _StartedPod:
         tell: Callable[[str], None],
         folder: str,
     ) -> None:
-        self._rerun, self._tell = rerun, tell
+        self._rerun = rerun
+        self._tell = tell
         self._reasons: list[str] = []  # why it did not start, the newest last
         trial = rerun.rerun_of.partition("/")[2]
         self._mailbox = Mailbox(store, folder, sends="worker", reads="trial")
@@ -106,7 +140,8 @@ class _StartedPod:
             post_task=lambda: post_task(store, folder, rerun.request.to_bytes()),
             on_waiting=self._waits,
         )
-        _answered(lambda: api.read_pod(self._pod.name))  # before anything is written: a wrong KUBECONFIG does not become right by waiting
+        # before anything is written: a wrong KUBECONFIG does not become right by waiting
+        _answered(lambda: api.read_pod(self._pod.name))
 
     def look_around(self) -> tuple[Ready, str | None]:
         """Start; gives what the pod says of itself, and the digest of its image, if the cluster says that."""
@@ -145,12 +180,14 @@ class _StartedPod:
             if any(map(is_image_gone, self._reasons)):
                 said = "; ".join(dict.fromkeys(filter(is_about_image, self._reasons)))
                 raise NotFound(
-                    f"the image {self._rerun.image} of run {self._rerun.rerun_of} cannot be had by this cluster any more: {said}. "
+                    f"the image {self._rerun.image} of run {self._rerun.rerun_of} cannot be had by this "
+                    f"cluster any more: {said}. "
                     "Push it again under that name, or give the cluster the right to pull it"
                 )
             if refused := next((reason for reason in self._reasons if _NO_RIGHT in reason), None):
                 raise InvalidInput(
-                    f"a rerun in an image needs the right to create pods: {refused}. Start the job rerun, which has it, or take another "
+                    f"a rerun in an image needs the right to create pods: {refused}. Start the job rerun, "
+                    "which has it, or take another "
                     "KUBECONFIG"
                 )
             if ended:
@@ -176,7 +213,9 @@ def _accepted(recorded: Mapping[str, Any], rerun_of: str) -> AttemptResources:
     try:
         return AttemptResources.model_validate(recorded)
     except ValidationError as error:
-        raise InvalidInput(f"the resources in the record of {rerun_of} are not accepted by this version of halving: {error}") from None
+        raise InvalidInput(
+            f"the resources in the record of {rerun_of} are not accepted by this version of halving: {error}"
+        ) from None
 
 
 def _answered(question: Callable[[], _Answer]) -> _Answer:
@@ -195,6 +234,7 @@ def _answered(question: Callable[[], _Answer]) -> _Answer:
     except (HTTPError, OSError) as error:
         said = f"does not answer: {error}"
     raise InvalidInput(
-        f"a rerun in an image needs a cluster, and its API {said}. KUBECONFIG = {os.environ.get('KUBECONFIG')!r} has to be the "
+        f"a rerun in an image needs a cluster, and its API {said}. KUBECONFIG = "
+        f"{os.environ.get('KUBECONFIG')!r} has to be the "
         "configuration of one that may be asked for pods"
     )

@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 class PodProcess:
-    """The pod of one attempt: no two attempts at a trial have one at a time, and its messages are a trial's."""
+    """The pod of one attempt: no two attempts at a trial have one at a time, and its messages are a
+    trial's.
+    """
 
     def __init__(
         self,
@@ -36,7 +38,14 @@ class PodProcess:
         post_task: Callable[[], None],
         on_waiting: Callable[[str | None], None],
     ) -> None:
-        self._pod = WatchedPod(manifest, spec.resources, mailbox, post_task=post_task, on_waiting=on_waiting, may_start=self._is_alone)
+        self._pod = WatchedPod(
+            manifest,
+            spec.resources,
+            mailbox,
+            post_task=post_task,
+            on_waiting=on_waiting,
+            may_start=self._is_alone,
+        )
         self._image = image
         self._fence = Fence(manifest["metadata"]["labels"], spec.resources.grace_seconds)
         self._trusted = TrustedMessages.of_spec(spec, granted)

@@ -1,5 +1,6 @@
-"""What the cluster's settings say of the pods of trials with an image of their own. What the platform sets by itself they cannot name:
-variables, annotations, devices and volumes.
+"""What the cluster's settings say of the pods of trials with an image of their own.
+
+What the platform sets by itself they cannot name: variables, annotations, devices and volumes.
 """
 
 import posixpath
@@ -15,7 +16,9 @@ OWN_VOLUMES = {"scratch": "/tmp", "shared-memory": "/dev/shm"}
 """Of each pod of a trial, with where they are mounted."""
 
 _OF_THE_SPEC = ("cpu", "memory")
-_QUALIFIED = re.compile(r"(?!kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_QUALIFIED = re.compile(
+    r"(?!kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+)
 _COUNT = re.compile(r"[1-9]\d{0,8}")
 _VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 # What the pods of trials have by themselves, and what torchrun's agent gives their ranks.
@@ -59,10 +62,16 @@ def _device(name: str, given: Any) -> str:
         raise ValueError(f"{name} is what a sweep's spec asks for: give it there, under resources")
     in_bytes = name.startswith("hugepages-") or name == "ephemeral-storage"
     if not in_bytes and not _QUALIFIED.fullmatch(name):
-        raise ValueError(f"{name!r:.80} is no resource of a device: give for example rdma/hca_shared_devices_a or hugepages-2Mi")
+        raise ValueError(
+            f"{name!r:.80} is no resource of a device: give for example rdma/hca_shared_devices_a or "
+            "hugepages-2Mi"
+        )
     quantity = given if isinstance(given, str) else str(given)
     if isinstance(given, bool) or not (_is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity)):
-        raise ValueError(f"{name} cannot be {given!r:.80}: give {'bytes, for example 5Gi' if in_bytes else 'a whole number from 1 on'}")
+        raise ValueError(
+            f"{name} cannot be {given!r:.80}: give "
+            f"{'bytes, for example 5Gi' if in_bytes else 'a whole number from 1 on'}"
+        )
     return quantity
 
 
@@ -75,14 +84,20 @@ def _is_bytes(quantity: str) -> bool:
 
 
 def _devices(given: Any) -> Any:
-    return {name: _device(str(name), amount) for name, amount in given.items()} if isinstance(given, dict) else given
+    return (
+        {name: _device(str(name), amount) for name, amount in given.items()}
+        if isinstance(given, dict)
+        else given
+    )
 
 
 def _annotations(given: dict[str, str]) -> dict[str, str]:
     for name in given:
         prefix, slash, short = name.rpartition("/")
         if not LABEL.fullmatch(short) or (slash and not NAME.fullmatch(prefix)):
-            raise ValueError(f"{name!r:.80} is no annotation's name: give for example k8s.v1.cni.cncf.io/networks")
+            raise ValueError(
+                f"{name!r:.80} is no annotation's name: give for example k8s.v1.cni.cncf.io/networks"
+            )
         if name in _OWN_ANNOTATIONS or prefix in _OWN_PREFIXES:
             raise ValueError(f"{name} is set by the platform: leave it out")
     return given
@@ -91,18 +106,26 @@ def _annotations(given: dict[str, str]) -> dict[str, str]:
 def _variables(given: dict[str, str]) -> dict[str, str]:
     for name in given:
         if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r:.80} is no variable's name: give letters, digits and '_', for example NCCL_SOCKET_IFNAME")
+            raise ValueError(
+                f"{name!r:.80} is no variable's name: give letters, digits and '_', for example "
+                "NCCL_SOCKET_IFNAME"
+            )
         if name in _OWN_VARIABLES or name.startswith(_OWN_VARIABLE_PREFIX):
             raise ValueError(f"{name} is set by the platform: leave it out")
         if name == _CATALOG:
-            raise ValueError(f"{name} is not for pods of trials: what their image does is not trusted with the database")
+            raise ValueError(
+                f"{name} is not for pods of trials: what their image does is not trusted with the database"
+            )
     return given
 
 
 def _volumes(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for volume in given:
         if volume.get("name") in OWN_VOLUMES:
-            raise ValueError(f"the volume {volume['name']!r} is each pod's own, at {OWN_VOLUMES[volume['name']]}: give yours another name")
+            raise ValueError(
+                f"the volume {volume['name']!r} is each pod's own, at {OWN_VOLUMES[volume['name']]}: give "
+                "yours another name"
+            )
     return given
 
 
@@ -118,29 +141,49 @@ Variables = Annotated[dict[str, str], AfterValidator(_variables)]
 
 
 class GangPods(Strict):
-    """What the pods of trials on several nodes get beside: the fast network between these nodes, in Kubernetes' own words."""
+    """What the pods of trials on several nodes get beside: the fast network between these nodes, in
+    Kubernetes' own words.
+    """
 
-    host_network: bool = Field(default=False, description="The node's own network instead of the pod's; policies do not apply to it.")
-    annotations: Annotations = Field(default={}, description="Annotations, for example of a second network (Multus, GKE).")
-    resources: Annotated[dict[str, str], BeforeValidator(_devices)] = Field(
-        default={}, description="Devices of each pod, for example {vpc.amazonaws.com/efa: 4, hugepages-2Mi: 5Gi}."
+    host_network: bool = Field(
+        default=False, description="The node's own network instead of the pod's; policies do not apply to it."
     )
-    env: Variables = Field(default={}, description="Environment variables, for example {NCCL_SOCKET_IFNAME: net1}.")
+    annotations: Annotations = Field(
+        default={}, description="Annotations, for example of a second network (Multus, GKE)."
+    )
+    resources: Annotated[dict[str, str], BeforeValidator(_devices)] = Field(
+        default={},
+        description="Devices of each pod, for example {vpc.amazonaws.com/efa: 4, hugepages-2Mi: 5Gi}.",
+    )
+    env: Variables = Field(
+        default={}, description="Environment variables, for example {NCCL_SOCKET_IFNAME: net1}."
+    )
 
 
 class TrialPods(Strict):
-    """What the pods of trials with an image of their own get beside what their spec asks for. Put no secret of the catalog here."""
+    """What the pods of trials with an image of their own get beside what their spec asks for.
+
+    Put no secret of the catalog here.
+    """
 
     service_account: Name = Field(default="default", description="Service account; its token is not mounted.")
     env: Variables = Field(default={}, description="Environment variables.")
-    env_config_maps: list[Name] = Field(default=[], description="ConfigMaps whose entries become environment variables.")
-    env_secrets: list[Name] = Field(default=[], description="Secrets whose entries become environment variables: the store's credentials.")
+    env_config_maps: list[Name] = Field(
+        default=[], description="ConfigMaps whose entries become environment variables."
+    )
+    env_secrets: list[Name] = Field(
+        default=[], description="Secrets whose entries become environment variables: the store's credentials."
+    )
     image_pull_secrets: list[Name] = Field(default=[], description="Secrets for the images' registries.")
     annotations: Annotations = Field(default={}, description="Annotations.")
-    volumes: Annotated[list[dict[str, Any]], AfterValidator(_volumes)] = Field(default=[], description="Volumes, as in a pod's spec.")
+    volumes: Annotated[list[dict[str, Any]], AfterValidator(_volumes)] = Field(
+        default=[], description="Volumes, as in a pod's spec."
+    )
     volume_mounts: Annotated[list[dict[str, Any]], AfterValidator(_mounts)] = Field(
         default=[], description="Where they are mounted, as in a container's spec."
     )
     run_as_user: int = Field(default=1000, ge=1, description="User id, not root.")
-    read_only_root: bool = Field(default=True, description="Mount the image read-only; /tmp, which is HOME too, is writable.")
+    read_only_root: bool = Field(
+        default=True, description="Mount the image read-only; /tmp, which is HOME too, is writable."
+    )
     gangs: GangPods = Field(default=GangPods(), description="Pods of trials on several nodes.")

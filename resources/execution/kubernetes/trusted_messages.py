@@ -1,4 +1,6 @@
-"""What the pods of a trial may say: any image may be in there, and its messages can change nothing but the trial's own results."""
+"""What the pods of a trial may say: any image may be in there, and its messages can change nothing but the
+trial's own results.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -34,15 +36,27 @@ class TrustedMessages:
             InvalidInput: it is not for a trial to send.
         """
         if isinstance(message, Granted):
-            raise InvalidInput(f"the trial's message {message!r} is not accepted: only the platform grants epochs")
+            raise InvalidInput(
+                f"the trial's message {message!r} is not accepted: only the platform grants epochs"
+            )
         if isinstance(message, Ready):
-            raise InvalidInput(f"the trial's message {message!r:.80} is not accepted: only the process of a rerun sends it")
+            raise InvalidInput(
+                f"the trial's message {message!r:.80} is not accepted: only the process of a rerun sends it"
+            )
         if not isinstance(message, ReachedRung | ReturnedEarly):
             return message
         if isinstance(message, ReachedRung) and message.epoch != self.granted:
-            raise InvalidInput(f"ReachedRung.epoch = {message.epoch} is not accepted: give {self.granted}, as granted")
+            raise InvalidInput(
+                f"ReachedRung.epoch = {message.epoch} is not accepted: give {self.granted}, as granted"
+            )
         if isinstance(message, ReturnedEarly) and message.epoch >= self.granted:
-            raise InvalidInput(f"ReturnedEarly.epoch = {message.epoch} is not accepted: give less than the {self.granted} granted")
+            raise InvalidInput(
+                f"ReturnedEarly.epoch = {message.epoch} is not accepted: give less than the {self.granted} "
+                "granted"
+            )
         if missing := self._metrics - message.values.keys():
-            raise InvalidInput(f"the trial's message without values of {sorted(missing)} is not accepted: give {sorted(self._metrics)}")
+            raise InvalidInput(
+                f"the trial's message without values of {sorted(missing)} is not accepted: give "
+                f"{sorted(self._metrics)}"
+            )
         return replace(message, values={metric: float(message.values[metric]) for metric in self._metrics})

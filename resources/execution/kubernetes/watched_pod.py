@@ -1,6 +1,7 @@
 """A pod that reports through a mailbox in the store: created, watched and ended through the cluster's API.
 
-All waiting (for an image, for a node, for the API or the store to answer) is done step by step in :meth:`WatchedPod.receive`.
+All waiting (for an image, for a node, for the API or the store to answer) is done step by step in
+:meth:`WatchedPod.receive`.
 """
 
 import logging
@@ -12,14 +13,29 @@ from functools import partial
 from operator import not_
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenacity import Retrying, before_sleep_log, retry_base, retry_if_exception_type, retry_if_result, stop_after_delay, wait_random
+from tenacity import (
+    Retrying,
+    before_sleep_log,
+    retry_base,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_random,
+)
 
 from halving.errors import StoreUnavailable
 from halving.trial.mailbox import Mailbox
 from halving.trial.messages import Granted, Message, Ready
 from resources.execution.kubernetes import api
 from resources.execution.kubernetes.pod_manifests import label_value
-from resources.execution.kubernetes.pod_status import LOST_SECONDS, has_started, image_digest_of, is_queued, termination_of, waiting_reason
+from resources.execution.kubernetes.pod_status import (
+    LOST_SECONDS,
+    has_started,
+    image_digest_of,
+    is_queued,
+    termination_of,
+    waiting_reason,
+)
 from resources.execution.waiting_note import WaitingNote
 from resources.scheduling.termination import Termination
 from resources.sweep_spec.requirements import Needs
@@ -27,11 +43,14 @@ from resources.sweep_spec.requirements import Needs
 if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
-_STARTING_SECONDS, _RUNNING_SECONDS = 1.0, 3.0  # between two looks at the pod
+# between two looks at the pod
+_STARTING_SECONDS = 1.0
+_RUNNING_SECONDS = 3.0
 _DIGEST_PAUSE = 0.25  # seconds between looks for it
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once the pod has ended
 _CLOSE_SECONDS = 60.0  # for the API to answer when the pod of an attempt that is over is to be deleted
-_PAUSE = wait_random(0.5, 1.5)  # seconds; random, as many workers lose the API or the store in the same instant
+# seconds; random, as many workers lose the API or the store in the same instant
+_PAUSE = wait_random(0.5, 1.5)
 _NEVER = (400, 422)  # statuses of requests that the API refuses whatever changes in the cluster
 
 _log = logging.getLogger(__name__)
@@ -70,8 +89,10 @@ class WatchedPod:
     ) -> None:
         self.name: str = manifest["metadata"]["name"]
         self.mailbox = mailbox
-        self._manifest, self._resources = manifest, resources
-        self._post_task, self._may_start = post_task, may_start
+        self._manifest = manifest
+        self._resources = resources
+        self._post_task = post_task
+        self._may_start = may_start
         self._waiting = WaitingNote(self.name, on_waiting)
         self.began = self._looked = 0.0
         self._why: str | None = None  # the last reason that the cluster gave
@@ -87,7 +108,8 @@ class WatchedPod:
         self.began = time.monotonic()
 
     def receive(self, timeout: float) -> Message | Granted | Ready | None:
-        """Its next message, after what has to be done about the pod; None if none came within ``timeout`` seconds, or it has ended.
+        """Its next message, after what has to be done about the pod; None if none came within ``timeout``
+        seconds, or it has ended.
 
         Raises:
             InvalidInput: what has come is no message.
@@ -131,8 +153,12 @@ class WatchedPod:
 
     def remove(self, grace_seconds: int | None = None) -> None:
         """Delete the pod, whatever is known of it: a forgotten one would train on, and keep its GPUs."""
-        if self._tried and not _ask_again(partial(self._ask_to_delete, grace_seconds), retry_if_result(not_), _CLOSE_SECONDS):
-            _log.warning("pod %s may still run, for the cluster's API did not answer: delete it by hand", self.name)
+        if self._tried and not _ask_again(
+            partial(self._ask_to_delete, grace_seconds), retry_if_result(not_), _CLOSE_SECONDS
+        ):
+            _log.warning(
+                "pod %s may still run, for the cluster's API did not answer: delete it by hand", self.name
+            )
 
     def close(self) -> None:
         """Delete the pod and its messages."""
@@ -165,7 +191,11 @@ class WatchedPod:
         except ApiException as error:
             if error.status not in _NEVER:
                 raise
-            self._end(Termination(f"the cluster does not accept the trial's pod: {api.message_of(error)}", own_fault=True))
+            self._end(
+                Termination(
+                    f"the cluster does not accept the trial's pod: {api.message_of(error)}", own_fault=True
+                )
+            )
             return False
         return True
 
@@ -199,7 +229,8 @@ class WatchedPod:
                 self.note(*asked)
 
     def wait_for_image_digest(self, seconds: float) -> str | None:
-        """The digest of the image of a pod that runs, or has run: what it does itself may be quicker than the cluster's word of it.
+        """The digest of the image of a pod that runs, or has run: what it does itself may be quicker than the
+        cluster's word of it.
 
         Returns:
             None where the cluster has not said it in so many seconds.
@@ -212,13 +243,21 @@ class WatchedPod:
         return self.image_digest
 
     def _leaving(self, pod: "V1Pod") -> None:
-        """A deleted pod reports how it ended within its grace period; on a node that is lost it never does."""
+        """A deleted pod reports how it ended within its grace period; on a node that is lost it never
+        does.
+        """
         self._termination = termination_of(pod)
         if self._gone_by is None:
             self._gone_by = time.monotonic() + self._resources.grace_seconds + LOST_SECONDS
         elif time.monotonic() > self._gone_by:
             self._end(
-                Termination(f"pod {self.name} is lost with its node {pod.spec.node_name}, which does not confirm its end", own_fault=False)
+                Termination(
+                    (
+                        f"pod {self.name} is lost with its node {pod.spec.node_name}, which does not confirm "
+                        "its end"
+                    ),
+                    own_fault=False,
+                )
             )
 
     def _late(self) -> bool:
@@ -227,11 +266,17 @@ class WatchedPod:
         if self.started or time.monotonic() - self.began < limit:
             return False
         why = self._why or "the cluster gives no reason"
-        self._end(Termination(f"the trial's pod did not start within resources.start_timeout_seconds = {limit:g}: {why}", own_fault=True))
+        self._end(
+            Termination(
+                f"the trial's pod did not start within resources.start_timeout_seconds = {limit:g}: {why}",
+                own_fault=True,
+            )
+        )
         return True
 
     def _end(self, termination: Termination | None) -> None:
-        self.ended, self._termination = True, termination
+        self.ended = True
+        self._termination = termination
         self._give_up_at = time.monotonic() + _LAST_MESSAGE_SECONDS
 
     def _last_message(self) -> Message | Granted | Ready | None:
@@ -267,5 +312,11 @@ def pod_name(key: str, ending: str) -> str:
 def _ask_again(question: Callable[[], _Answer], retry: retry_base, seconds: float) -> _Answer | None:
     """The answer, asked for again while ``retry`` says so; None after so many seconds."""
     warn = before_sleep_log(_log, logging.WARNING)
-    again = Retrying(retry=retry, stop=stop_after_delay(seconds), wait=_PAUSE, before_sleep=warn, retry_error_callback=lambda _: None)
+    again = Retrying(
+        retry=retry,
+        stop=stop_after_delay(seconds),
+        wait=_PAUSE,
+        before_sleep=warn,
+        retry_error_callback=lambda _: None,
+    )
     return again(question)

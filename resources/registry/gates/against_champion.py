@@ -1,4 +1,6 @@
-"""The gates that compare the winner with the champion on the same rows: ``non_inferior``, ``improvement`` and ``slices``."""
+"""The gates that compare the winner with the champion on the same rows: ``non_inferior``, ``improvement`` and
+``slices``.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -32,7 +34,8 @@ class Pair:
 
     Attributes:
         report: what is known of both.
-        ours, theirs: their predictions of the rows; theirs is None where there is no champion, or none that could be evaluated.
+        ours, theirs: their predictions of the rows; theirs is None where there is no champion, or none that
+            could be evaluated.
         groups: the slices of the rows.
     """
 
@@ -52,7 +55,9 @@ class Pair:
     def rows_in_words(self) -> str:
         """How many rows there are, and of how many groups, where these are what is independent."""
         clusters = among(self.ours.clusters, np.arange(self.ours.rows))
-        return f"{self.ours.rows:,} rows" + (f" of {count_of(clusters):,} groups" if clusters is not None else "")
+        return f"{self.ours.rows:,} rows" + (
+            f" of {count_of(clusters):,} groups" if clusters is not None else ""
+        )
 
     @property
     def champion(self) -> str:
@@ -64,7 +69,11 @@ def judge_non_inferior(gate: NonInferior, pair: Pair) -> Verdict:
     """Worse than the champion by less than the margin."""
 
     def judged(metric: str, theirs: Predictions) -> Verdict:
-        margin = gate.margin if gate.margin is not None else _percent(gate.percent, pair.report["champion"]["metrics"][metric])
+        margin = (
+            gate.margin
+            if gate.margin is not None
+            else _percent(gate.percent, pair.report["champion"]["metrics"][metric])
+        )
         found = non_inferior(pair.gain(metric, theirs), margin)
         said = {
             PASS: f"worse by less than the margin {_short(margin)}",
@@ -80,7 +89,11 @@ def judge_improvement(gate: Improvement, pair: Pair) -> Verdict:
     """Better than the champion."""
 
     def judged(metric: str, theirs: Predictions) -> Verdict:
-        effect = gate.effect if gate.effect is not None else _percent(gate.percent, pair.report["champion"]["metrics"][metric])
+        effect = (
+            gate.effect
+            if gate.effect is not None
+            else _percent(gate.percent, pair.report["champion"]["metrics"][metric])
+        )
         found = improved(pair.gain(metric, theirs), effect)
         said = {
             PASS: "better",
@@ -95,24 +108,36 @@ def judge_improvement(gate: Improvement, pair: Pair) -> Verdict:
 def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
     """In each slice worse than the champion by less than the margin.
 
-    It passes where that is shown of every slice, which needs no correction: to pass wrongly, the slice that is worse must pass (Berger,
-    "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24 (1982)). It fails where one is shown to be worse by more,
-    by Holm's p-values over all slices: among many slices one would look so by chance. A slice that could not be judged holds it back.
+    It passes where that is shown of every slice, which needs no correction: to pass wrongly, the slice that
+    is worse must pass (Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24
+    (1982)). It fails where one is shown to be worse by more, by Holm's p-values over all slices: among many
+    slices one would look so by chance. A slice that could not be judged holds it back.
     """
 
     def judged(metric: str, theirs: Predictions) -> Verdict:
         large = {name: rows for name, rows in pair.groups.items() if len(rows) >= SMALL}
         small = len(pair.groups) - len(large)
-        unjudged = "; ".join(f"{one['slice']}: {one['error']}" for one in pair.report.get("slices", ()) if one["error"])
-        aside = f" ({small} of fewer than {SMALL} rows {'is' if small == 1 else 'are'} not judged)" if small else ""
+        unjudged = "; ".join(
+            f"{one['slice']}: {one['error']}" for one in pair.report.get("slices", ()) if one["error"]
+        )
+        aside = (
+            f" ({small} of fewer than {SMALL} rows {'is' if small == 1 else 'are'} not judged)"
+            if small
+            else ""
+        )
         if not large and unjudged:
             return Verdict("slices", UNDECIDED, f"no slice could be judged{aside}: {unjudged}", metric)
         if not large:
             largest = max(map(len, pair.groups.values()), default=0)
             needed = -(-SMALL * pair.ours.rows // largest) if largest else None
-            more = f"about {needed:,} test rows, of which the largest slice has {SMALL}" if needed else "more test rows"
+            more = (
+                f"about {needed:,} test rows, of which the largest slice has {SMALL}"
+                if needed
+                else "more test rows"
+            )
             reason = f"no slice has {SMALL} rows or more: give {more}, or other slices"
-            return Verdict("slices", UNDECIDED, reason, metric)  # with so many they are judged, which need not settle it
+            # with so many they are judged, which need not settle it
+            return Verdict("slices", UNDECIDED, reason, metric)
         found: dict[str, tuple[Conclusion, float, float]] = {}
         without = []
         for name, rows in large.items():
@@ -120,38 +145,72 @@ def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
             if not (math.isfinite(gain.estimate) and _has_classes(metric, theirs, rows)):
                 without.append(name)
                 continue
-            margin = gate.margin if gate.margin is not None else _percent(gate.percent, _metric_of(metric, pair, theirs, rows))
+            margin = (
+                gate.margin
+                if gate.margin is not None
+                else _percent(gate.percent, _metric_of(metric, pair, theirs, rows))
+            )
             found[name] = (non_inferior(gain, margin), margin, gain.p_below(-margin))
         if without:
             aside += f" ({_listed(without, str)}: {metric} has no value there, not judged)"
         if not found:
-            return Verdict("slices", UNDECIDED, f"no slice could be judged{aside}: give another metric, or other slices", metric)
+            return Verdict(
+                "slices",
+                UNDECIDED,
+                f"no slice could be judged{aside}: give another metric, or other slices",
+                metric,
+            )
         adjusted = dict(zip(found, holm([p for _, _, p in found.values()]), strict=True))
         worse = [name for name in found if adjusted[name] <= ALPHA]
-        unsure = [name for name, (concluded, _, _) in found.items() if concluded.outcome != PASS and name not in worse]
+        unsure = [
+            name
+            for name, (concluded, _, _) in found.items()
+            if concluded.outcome != PASS and name not in worse
+        ]
         name = min(worse or unsure or list(found), key=lambda name: found[name][0].estimate)
         concluded, margin, _ = found[name]
         told = (concluded.estimate, -margin, concluded.low, concluded.high)
         if worse:
-            shown = _listed(worse, lambda name: f"{name} by {_short(-found[name][0].estimate)} (margin {_short(found[name][1])})")
-            return Verdict("slices", FAIL, f"{metric} is worse than that of the {pair.champion} in {shown}{aside}", name, *told)
+            shown = _listed(
+                worse,
+                lambda name: (
+                    f"{name} by {_short(-found[name][0].estimate)} (margin {_short(found[name][1])})"
+                ),
+            )
+            return Verdict(
+                "slices",
+                FAIL,
+                f"{metric} is worse than that of the {pair.champion} in {shown}{aside}",
+                name,
+                *told,
+            )
         if unjudged:
             return Verdict("slices", UNDECIDED, f"a slice could not be judged: {unjudged}", name, *told)
         if unsure:
             sizes = {name: found[name][0].needed for name in unsure}
             of_split = [-(-size * pair.ours.rows // len(large[name])) for name, size in sizes.items() if size]
             needed = max(of_split, default=None)
-            shown = _listed(unsure, lambda name: f"{name} ({rows_needed(found[name][0], 'rows of this slice')})")
-            reason = f"whether {metric} is worse than that of the {pair.champion} by more than the margin cannot be told in {shown}{aside}"
+            shown = _listed(
+                unsure, lambda name: f"{name} ({rows_needed(found[name][0], 'rows of this slice')})"
+            )
+            reason = (
+                f"whether {metric} is worse than that of the {pair.champion} by more than the margin "
+                f"cannot be told in {shown}{aside}"
+            )
             return Verdict("slices", UNDECIDED, reason, name, *told, needed=needed)
-        reason = f"{metric} is worse than that of the {pair.champion} by less than the margin in all {len(found)} slices, least in {name}"
+        reason = (
+            f"{metric} is worse than that of the {pair.champion} by less than the margin in all "
+            f"{len(found)} slices, least in {name}"
+        )
         return Verdict("slices", PASS, f"{reason}: {concluded.estimate:+.4f}{aside}", name, *told)
 
     return _compared("slices", pair, gate.metric, judged)
 
 
 def _metric_of(metric: str, pair: Pair, theirs: Predictions, rows: NDArray[np.int64]) -> float:
-    """The champion's metric in a slice; where it is 0 there, of which no percentage is a margin, that of the whole split."""
+    """The champion's metric in a slice; where it is 0 there, of which no percentage is a margin, that of the
+    whole split.
+    """
     value = measure(theirs, metric).on(rows)
     whole: float = pair.report["champion"]["metrics"][metric]
     return value if value and math.isfinite(value) else whole
@@ -164,35 +223,62 @@ def _has_classes(metric: str, theirs: Predictions, rows: NDArray[np.int64]) -> b
     return len(np.unique(theirs.target[rows])) > 1
 
 
-def _compared(name: str, pair: Pair, named: str | None, judged: Callable[[str, Predictions], Verdict]) -> Verdict:
+def _compared(
+    name: str, pair: Pair, named: str | None, judged: Callable[[str, Predictions], Verdict]
+) -> Verdict:
     """What is common to all of them: there may be nothing to compare with, or nothing to compare by."""
-    champion, metric = pair.report["champion"], pair.metric(named)
+    champion = pair.report["champion"]
+    metric = pair.metric(named)
     if champion is None:
         return Verdict(name, PASS, "there is no champion yet", metric)
     remedy = f"correct it, or take it out of use: halving archive {champion['model']} {champion['version']}"
     if champion["error"] or pair.theirs is None:
         reason = champion["error"] or "it has no predictions"
-        return Verdict(name, FAIL, f"the {pair.champion} could not be evaluated on this test split: {reason}; {remedy}", metric)
-    ours, theirs = pair.report["metrics"].get(metric), champion["metrics"].get(metric)
+        return Verdict(
+            name,
+            FAIL,
+            f"the {pair.champion} could not be evaluated on this test split: {reason}; {remedy}",
+            metric,
+        )
+    ours = pair.report["metrics"].get(metric)
+    theirs = champion["metrics"].get(metric)
     if ours is None or theirs is None:
         known = ", ".join(sorted(pair.report["metrics"].keys() & champion["metrics"].keys()))
-        return Verdict(name, FAIL, f"{metric!r} is no test metric of both: give one of {known or 'nothing'} in gates", metric)
+        return Verdict(
+            name,
+            FAIL,
+            f"{metric!r} is no test metric of both: give one of {known or 'nothing'} in gates",
+            metric,
+        )
     if not math.isfinite(ours):
         return Verdict(name, FAIL, f"{metric} is not finite", metric)
     if not math.isfinite(theirs):
-        return Verdict(name, FAIL, f"{metric} of the {pair.champion} is not finite on this test split; {remedy}", metric)
+        return Verdict(
+            name, FAIL, f"{metric} of the {pair.champion} is not finite on this test split; {remedy}", metric
+        )
     if metric not in pair.report["intervals"]:
-        reason = f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion}: nothing says how sure these two figures are"
+        reason = (
+            f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion}: nothing says how sure these "
+            "two figures are"
+        )
         return Verdict(name, UNDECIDED, f"{reason}; let the evaluator return scores of each row", metric)
     try:
         return judged(metric, pair.theirs)
     except HalvingError as error:
-        return Verdict(name, FAIL, f"{metric} cannot be compared with that of the {pair.champion}: {error}", metric)
+        return Verdict(
+            name, FAIL, f"{metric} cannot be compared with that of the {pair.champion}: {error}", metric
+        )
 
 
-def _verdict(name: str, pair: Pair, metric: str, found: Conclusion, threshold: float, distance: float, said: str) -> Verdict:
-    ours, theirs = pair.report["metrics"][metric], pair.report["champion"]["metrics"][metric]
-    reason = f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion} on the same {pair.rows_in_words}: {said}"
+def _verdict(
+    name: str, pair: Pair, metric: str, found: Conclusion, threshold: float, distance: float, said: str
+) -> Verdict:
+    ours = pair.report["metrics"][metric]
+    theirs = pair.report["champion"]["metrics"][metric]
+    reason = (
+        f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion} on the same "
+        f"{pair.rows_in_words}: {said}"
+    )
     if math.isfinite(found.low) and math.isfinite(found.high):
         reason += f" (gain {found.estimate:+.4f}, at 95 % from {found.low:+.4f} to {found.high:+.4f})"
     seeds = None
@@ -201,12 +287,28 @@ def _verdict(name: str, pair: Pair, metric: str, found: Conclusion, threshold: f
         seeds = _seeds_needed(pair.report, metric, distance)
         if seeds is not None:
             trained = sum(seed["metrics"] is not None for seed in pair.report["final"]["seeds"])
-            reason += f". That is of these two checkpoints: of the recipes, {seeds:,} seeds of each would tell, {trained} were trained"
-    return Verdict(name, found.outcome, reason, metric, found.estimate, threshold, found.low, found.high, found.needed, seeds)
+            reason += (
+                f". That is of these two checkpoints: of the recipes, {seeds:,} seeds of each would tell, "
+                f"{trained} were trained"
+            )
+    return Verdict(
+        name,
+        found.outcome,
+        reason,
+        metric,
+        found.estimate,
+        threshold,
+        found.low,
+        found.high,
+        found.needed,
+        seeds,
+    )
 
 
 def _seeds_needed(report: Mapping[str, Any], metric: str, distance: float) -> int | None:
-    """How many seeds of both recipes would show the difference, by the spread of those that the final training has; None: it has none."""
+    """How many seeds of both recipes would show the difference, by the spread of those that the final
+    training has; None: it has none.
+    """
     deviation = ((report.get("final") or {}).get("std") or {}).get(metric)
     if deviation is None or not math.isfinite(deviation) or not distance > 0:
         return None

@@ -1,4 +1,6 @@
-"""The gates that hold a figure of the winner alone to a limit: ``finite_metrics``, ``bounds``, ``latency`` and ``size``."""
+"""The gates that hold a figure of the winner alone to a limit: ``finite_metrics``, ``bounds``, ``latency``
+and ``size``.
+"""
 
 import math
 from collections.abc import Mapping
@@ -25,35 +27,58 @@ def judge_finite(report: Mapping[str, Any]) -> Verdict:
     if wrong:
         known = report.get("without_value", {})
         why = "; ".join(dict.fromkeys(known[name] for name in wrong if name in known))
-        return Verdict("finite_metrics", FAIL, f"not finite: {', '.join(wrong)}" + (f" ({why})" if why else ""))
+        return Verdict(
+            "finite_metrics", FAIL, f"not finite: {', '.join(wrong)}" + (f" ({why})" if why else "")
+        )
     return Verdict("finite_metrics", PASS, "every test metric is finite")
 
 
 def judge_search_bounds(report: Mapping[str, Any]) -> Verdict:
     """The metrics that trials report are within the spec's bounds, by which the search ranks."""
-    bounds, winner = report["spec"]["bounds"], report["winner"]
+    bounds = report["spec"]["bounds"]
+    winner = report["winner"]
     values = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
-    reason = f"{values}; accepted are {', '.join(_in_words(name, bound.get('min'), bound.get('max')) for name, bound in bounds.items())}"
+    reason = (
+        f"{values}; accepted are "
+        f"{', '.join(_in_words(name, bound.get('min'), bound.get('max')) for name, bound in bounds.items())}"
+    )
     return Verdict("bounds", PASS if winner["violation"] == 0 else FAIL, reason, ", ".join(bounds))
 
 
 def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Predictions) -> Verdict:
     """A test metric is within bounds, with its whole interval where it has one."""
-    metric, wanted = gate.metric, _in_words(gate.metric, gate.min, gate.max)
+    metric = gate.metric
+    wanted = _in_words(gate.metric, gate.min, gate.max)
     value = report["metrics"].get(metric)
     limit = _limit(gate, value)
     if value is None:
-        return Verdict("bounds", FAIL, f"{metric!r} is no test metric: give one of {', '.join(sorted(report['metrics']))} in gates", metric)
+        return Verdict(
+            "bounds",
+            FAIL,
+            f"{metric!r} is no test metric: give one of {', '.join(sorted(report['metrics']))} in gates",
+            metric,
+        )
     if not _finite(value):
         return Verdict("bounds", FAIL, f"{metric} is not finite; accepted is {wanted}", metric, value, limit)
     if metric not in report["intervals"]:  # a single figure of an evaluator
         inside = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
-        return Verdict("bounds", PASS if inside else FAIL, f"{metric} {value:.4f}; accepted is {wanted}", metric, value, limit)
+        return Verdict(
+            "bounds",
+            PASS if inside else FAIL,
+            f"{metric} {value:.4f}; accepted is {wanted}",
+            metric,
+            value,
+            limit,
+        )
     try:
         found = within(value_of(ours, metric), gate.min, gate.max)
     except HalvingError as error:
         return Verdict("bounds", FAIL, f"{metric} cannot be judged: {error}", metric, value, limit)
-    interval = f" (at 95 % from {found.low:.4f} to {found.high:.4f})" if math.isfinite(found.low) and math.isfinite(found.high) else ""
+    interval = (
+        f" (at 95 % from {found.low:.4f} to {found.high:.4f})"
+        if math.isfinite(found.low) and math.isfinite(found.high)
+        else ""
+    )
     reason = f"{metric} {value:.4f}{interval}; accepted is {wanted}"
     if found.outcome == UNDECIDED:
         rows = "test rows" if found.n == ours.rows else "rows of the class that is to be found"
@@ -71,23 +96,31 @@ def _limit(gate: MetricBounds, value: Any) -> float | None:
 
 def judge_latency(gate: Latency, report: Mapping[str, Any]) -> list[Verdict]:
     """The predictor answers fast enough; one verdict for each limit."""
-    calls, serving = "batch" if gate.batch else "one_row", report["serving"] or {}
+    calls = "batch" if gate.batch else "one_row"
+    serving = report["serving"] or {}
     measured = serving.get(calls)
     if measured is None:
         return [_unmeasured("latency", "the predictor's latency", serving)]
     found = []
     for quantile in ("p50_ms", "p99_ms"):
         if (most := getattr(gate, quantile)) is not None:
-            value, rows = measured[quantile], measured["rows"]
-            reason = f"{quantile[:3]} of {measured['calls']:,} calls with {rows:,} row{'s' if rows != 1 else ''}: {value:.3g} ms"
+            value = measured[quantile]
+            rows = measured["rows"]
+            reason = (
+                f"{quantile[:3]} of {measured['calls']:,} calls with {rows:,} "
+                f"row{'s' if rows != 1 else ''}: {value:.3g} ms"
+            )
             outcome = PASS if value <= most else FAIL
-            found.append(Verdict("latency", outcome, f"{reason}, at most {most:g} ms accepted", quantile, value, most))
+            found.append(
+                Verdict("latency", outcome, f"{reason}, at most {most:g} ms accepted", quantile, value, most)
+            )
     return found
 
 
 def judge_size(gate: Size, report: Mapping[str, Any]) -> list[Verdict]:
     """Checkpoint and memory are small enough; one verdict for each limit."""
-    serving, found = report["serving"] or {}, []
+    serving = report["serving"] or {}
+    found = []
     for field, key, what in _SIZES:
         if (most := getattr(gate, field)) is None:
             continue
@@ -106,15 +139,23 @@ def _unmeasured(name: str, what: str, serving: Mapping[str, Any]) -> Verdict:
 
 
 def rows_needed(found: Conclusion, rows: str = "test rows") -> str:
-    """How many rows would settle a question, for people: to two digits, upwards, since it is no more exact than that.
+    """How many rows would settle a question, for people: to two digits, upwards, since it is no more exact
+    than that.
 
     Args:
         rows: which rows those are that were judged.
     """
     few = ""
     if found.telling is not None:
-        of, units = (f"{found.clusters:,} group{'s' if found.clusters > 1 else ''}", "groups") if found.clusters else (f"{found.n:,}", rows)
-        few = f"too few {units} tell anything: of {of} {found.telling} differ, and of fewer than {LEAST_TELLING} nothing is concluded; "
+        of, units = (
+            (f"{found.clusters:,} group{'s' if found.clusters > 1 else ''}", "groups")
+            if found.clusters
+            else (f"{found.n:,}", rows)
+        )
+        few = (
+            f"too few {units} tell anything: of {of} {found.telling} differ, and of fewer than "
+            f"{LEAST_TELLING} nothing is concluded; "
+        )
         if not found.telling:
             return f"{few}take more {rows}: how many cannot be foretold while none differs"
     if found.needed is None:

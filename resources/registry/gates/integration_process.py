@@ -1,4 +1,6 @@
-"""``python -m resources.registry.gates.integration_process FUNCTION FOLDER``: the process in which a candidate's tests run."""
+"""``python -m resources.registry.gates.integration_process FUNCTION FOLDER``: the process in which a
+candidate's tests run.
+"""
 
 import sys
 

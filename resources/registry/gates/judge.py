@@ -8,8 +8,20 @@ from resources.catalog import Catalog
 from resources.datasets.held_out_leaks import leaks_of
 from resources.datasets.known_snapshots import known_snapshot
 from resources.evaluation import predictions as stored
-from resources.registry.gates.against_champion import Groups, Pair, judge_improvement, judge_non_inferior, judge_slices_against
-from resources.registry.gates.figures import judge_bounds, judge_finite, judge_latency, judge_search_bounds, judge_size
+from resources.registry.gates.against_champion import (
+    Groups,
+    Pair,
+    judge_improvement,
+    judge_non_inferior,
+    judge_slices_against,
+)
+from resources.registry.gates.figures import (
+    judge_bounds,
+    judge_finite,
+    judge_latency,
+    judge_search_bounds,
+    judge_size,
+)
 from resources.registry.gates.integration import judge_integration
 from resources.registry.gates.lineage import judge_lineage
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
@@ -21,15 +33,22 @@ from resources.sweep_spec.gates import KINDS, Gate, Leakage
 def judge_gates(store: Store, catalog: Catalog, report: dict[str, Any], groups: Groups) -> list[Verdict]:
     """The verdicts of a spec's gates, in the order of :data:`KINDS`; several gates of a kind have one each.
 
-    That the metrics are finite, and that the lineage is there, is asked of every winner, whichever gates its spec names.
+    That the metrics are finite, and that the lineage is there, is asked of every winner, whichever gates its
+    spec names.
 
     Args:
         report: all but ``gates``: the winner, the champion, and the digests of both's predictions.
         groups: the rows of each slice, by their position in the test split.
     """
-    spec, champion = stored_spec(report["spec"]), report["champion"]
+    spec = stored_spec(report["spec"])
+    champion = report["champion"]
     theirs = champion and champion["predictions"]
-    pair = Pair(report, stored.read(store, report["predictions"]), stored.read(store, theirs) if theirs else None, groups)
+    pair = Pair(
+        report,
+        stored.read(store, report["predictions"]),
+        stored.read(store, theirs) if theirs else None,
+        groups,
+    )
     found = [verdict for gate in spec.gates for verdict in _judged(gate, store, catalog, report, pair)]
     if spec.bounds:
         found.append(judge_search_bounds(report))
@@ -82,9 +101,18 @@ def _judged(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], 
 
 def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[str, Any]) -> Verdict:
     """The test split has nothing in common with what was trained on."""
-    spec, snapshot = stored_spec(report["spec"]), known_snapshot(catalog, report["snapshot"]["digest"])
-    taken_by = DatasetSource.model_validate({**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")})
-    checks = leaks_of(Dataset(store, snapshot.name, snapshot.digest), taken_by, gate.accept, gate.ignore or (), held_out=report["split"])
+    spec = stored_spec(report["spec"])
+    snapshot = known_snapshot(catalog, report["snapshot"]["digest"])
+    taken_by = DatasetSource.model_validate(
+        {**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")}
+    )
+    checks = leaks_of(
+        Dataset(store, snapshot.name, snapshot.digest),
+        taken_by,
+        gate.accept,
+        gate.ignore or (),
+        held_out=report["split"],
+    )
     wrong = [check for check in checks if not check.passed]
     if not wrong:
         return Verdict("leakage", PASS, "; ".join(check.reason for check in checks))
@@ -93,6 +121,9 @@ def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[s
         "leaked_rows": "split by group (dataset.group) of columns of these alone, or leave copies out",
         "leaked_groups": "split by group (dataset.group)",
         "time_order": "split by time (dataset.split_times)",
-        "lone_predictor": "leave it out; if it is known when the model is used, accept it: gates: [{leakage: {accept: [COLUMN]}}]",
+        "lone_predictor": (
+            "leave it out; if it is known when the model is used, accept it: gates: [{leakage: {accept: "
+            "[COLUMN]}}]"
+        ),
     }
     return Verdict("leakage", FAIL, "; ".join(f"{check.reason}: {remedies[check.name]}" for check in wrong))

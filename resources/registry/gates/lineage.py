@@ -11,14 +11,35 @@ from halving.records.redaction import holds_secrets
 from halving.records.run_record import RunRecords
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
 
-_CODE = (".c", ".cc", ".cfg", ".cpp", ".cu", ".h", ".hpp", ".ini", ".ipynb", ".py", ".pyx", ".rs", ".sh", ".toml", ".yaml", ".yml")
-"""As the names of files end that say what a training does. Any other that the record lacks is taken for data beside the code."""
+_CODE = (
+    ".c",
+    ".cc",
+    ".cfg",
+    ".cpp",
+    ".cu",
+    ".h",
+    ".hpp",
+    ".ini",
+    ".ipynb",
+    ".py",
+    ".pyx",
+    ".rs",
+    ".sh",
+    ".toml",
+    ".yaml",
+    ".yml",
+)
+"""As the names of files end that say what a training does.
+
+Any other that the record lacks is taken for data beside the code.
+"""
 _SETTINGS = (".cfg", ".ini", ".toml", ".yaml", ".yml")
 _SHOWN = 5  # files in a reason
 
 
 def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> Verdict:
-    """Judge whether all that the winner was made of can be found; a pass names what beside its code was not recorded.
+    """Judge whether all that the winner was made of can be found; a pass names what beside its code was not
+    recorded.
 
     Args:
         with_rows: also look for every shard of the snapshot, which are many requests of an object store.
@@ -42,7 +63,9 @@ def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = Tru
     return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
 
 
-def _missing(records: RunRecords, record: Mapping[str, Any], report: Mapping[str, Any], *, with_rows: bool) -> list[str]:
+def _missing(
+    records: RunRecords, record: Mapping[str, Any], report: Mapping[str, Any], *, with_rows: bool
+) -> list[str]:
     """What of the winner's origin is missing beside its run record: code, checkpoint or snapshot."""
     missing = []
     store = records.store
@@ -51,7 +74,10 @@ def _missing(records: RunRecords, record: Mapping[str, Any], report: Mapping[str
         missing.append("params: those in the run's record differ from the catalog's")
     if final := report.get("final"):
         if not final["promotable"]:
-            missing.append(f"final training: none of its {final['planned']} seeds is complete: {'; '.join(final['missing'])}")
+            missing.append(
+                f"final training: none of its {final['planned']} seeds is complete: "
+                f"{'; '.join(final['missing'])}"
+            )
         elif (trained_on := (record.get("trial") or {}).get("train_on")) != final["on"]:
             missing.append(f"final training: the run trained on {trained_on}, not on {final['on']}")
     git = _git_of(record)
@@ -61,9 +87,15 @@ def _missing(records: RunRecords, record: Mapping[str, Any], report: Mapping[str
         missing.append(f"code: git could not report what differs from the commit ({git.get('error')})")
     left_out = [entry for entry in git.get("left_out") or [] if _is_code(entry)]
     if left_out:
-        missing.append(f"code: {_named(left_out)}, changed or new over the commit and not recorded; commit what the training needs")
+        missing.append(
+            f"code: {_named(left_out)}, changed or new over the commit and not recorded; commit what the "
+            "training needs"
+        )
     if unlisted := git.get("left_out_count", 0) - len(git.get("left_out") or []):
-        missing.append(f"code: {unlisted} more files were not recorded, too many to be named; commit them, or let git ignore them")
+        missing.append(
+            f"code: {unlisted} more files were not recorded, too many to be named; commit them, or let git "
+            "ignore them"
+        )
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
     missing += _missing_of_snapshot(store, report["snapshot"]) if with_rows else []
@@ -88,7 +120,12 @@ def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]
     gone = [name for name, there in zip(names, in_threads(store.exists, names), strict=True) if not there]
     if not gone:
         return []
-    return [f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}; halving datasets fetch brings them back from another store"]
+    return [
+        (
+            f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}; halving datasets fetch brings "
+            "them back from another store"
+        )
+    ]
 
 
 def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,14 +133,16 @@ def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_code(entry: Mapping[str, Any]) -> bool:
-    """Whether what was left out of a record says what the training does: a file of code but for secrets, or a repository with changes of
-    its own.
+    """Whether what was left out of a record says what the training does: a file of code but for secrets, or a
+    repository with changes of its own.
     """
     return entry["path"].endswith(("/", *_CODE)) and not _is_settings_of_secrets(entry["path"])
 
 
 def _is_settings_of_secrets(path: str) -> bool:
-    """Whether it is a file such as ``credentials.yaml``, which a training is given and which nobody should commit."""
+    """Whether it is a file such as ``credentials.yaml``, which a training is given and which nobody should
+    commit.
+    """
     return path.endswith(_SETTINGS) and holds_secrets(path)
 
 
@@ -117,5 +156,8 @@ def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:
 
 
 def _named(left_out: list[dict[str, Any]]) -> str:
-    names = [entry["path"] if entry["path"].endswith("/") else f"{entry['path']} ({size(entry['bytes'])})" for entry in left_out]
+    names = [
+        entry["path"] if entry["path"].endswith("/") else f"{entry['path']} ({size(entry['bytes'])})"
+        for entry in left_out
+    ]
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -32,7 +32,8 @@ class Verdict:
         figure, threshold: what was measured, and what it is held to; None where the gate has no number.
         low, high: the figure's interval at 95 %; None where it has none.
         needed: how many rows of the test split would settle it, where there was too little evidence.
-        needed_seeds: how many seeds of each recipe would tell such a difference of the recipes, where seeds were trained.
+        needed_seeds: how many seeds of each recipe would tell such a difference of the recipes, where seeds
+            were trained.
     """
 
     name: str
@@ -76,4 +77,7 @@ def refusal(sweep: str, verdicts: Sequence[Verdict], page: str) -> GateFailed:
     reasons = "; ".join(f"{verdict.name}: {verdict.reason}" for verdict in verdicts if not verdict.passed)
     if overall(verdicts) == FAIL:
         return GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {page}")
-    return TooLittleEvidence(f"sweep {sweep} is held back, because there is too little evidence: {reasons}. The report says more: {page}")
+    return TooLittleEvidence(
+        f"sweep {sweep} is held back, because there is too little evidence: {reasons}. The report says "
+        f"more: {page}"
+    )

@@ -1,9 +1,10 @@
 """How often a checkpoint is worth its cost.
 
-A checkpoint costs time, and so does training that is lost without one. The interval follows from the measured cost: checkpoints
-take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. Those that are written beside training take at most
-:data:`STALL_SHARE` of its time, and are being written for :data:`BESIDE_SHARE` of it. (With one failure every M seconds the optimal
-interval is sqrt(2 * cost * M): Young, CACM 1974. M is unknown here, so the cost is bounded instead.)
+A checkpoint costs time, and so does training that is lost without one. The interval follows from the measured
+cost: checkpoints take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. Those
+that are written beside training take at most :data:`STALL_SHARE` of its time, and are being written for
+:data:`BESIDE_SHARE` of it. (With one failure every M seconds the optimal interval is sqrt(2 * cost * M):
+Young, CACM 1974. M is unknown here, so the cost is bounded instead.)
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,9 @@ class CheckpointInterval:
     """
 
     def __init__(self, *, beside: bool = False) -> None:
-        self._beside, self._worth = beside, 0.0  # seconds that the newest checkpoint's writing beside training should be followed by
+        # seconds that the newest checkpoint's writing beside training should be followed by
+        self._beside = beside
+        self._worth = 0.0
         self.saves = self.skipped = 0
         self.seconds = 0.0
         self._cost = 0.0  # seconds, of the newest checkpoint
@@ -44,7 +47,10 @@ class CheckpointInterval:
 
     @property
     def overdue(self) -> bool:
-        """Whether the newest checkpoint that counts is older than the interval. One that a later save of its epoch replaced does not."""
+        """Whether the newest checkpoint that counts is older than the interval.
+
+        One that a later save of its epoch replaced does not.
+        """
         return self._has_passed(self._counted)
 
     @contextmanager
@@ -78,7 +84,8 @@ class CheckpointInterval:
     def lost(self) -> None:
         """The newest checkpoint, which was being written beside training, could not be; it remains due."""
         self.saves -= 1
-        self._written, self._cost = None, 0.0
+        self._written = None
+        self._cost = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For the record of how the attempt ended."""

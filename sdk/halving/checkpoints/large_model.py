@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 MIN_BYTES = 32 << 20
-"""From which on a model, or what is saved, is large: to write fewer, with the optimizer's states, takes 0.3 s."""
+"""From which on a model, or what is saved, is large: to write fewer, with the optimizer's states, takes 0.3
+s.
+"""
 
 _MOST_STATES = 2  # of an optimizer for each parameter: Adam has two
 _COPY_SHARE = 0.5  # of the available memory, that the copy may take
 
 
 def is_large(model: "nn.Module") -> bool:
-    """Whether a model that is about to be trained is worth a copy, and there is memory for one with Adam's states: it is made ahead then.
+    """Whether a model that is about to be trained is worth a copy, and there is memory for one with Adam's
+    states: it is made ahead then.
 
     Sparse tensors and quantised ones are not copied: ``torch.save`` writes them.
     """
@@ -43,9 +46,11 @@ def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimi
 
 
 def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
-    """Whether what is given to ``run.save`` is large and there is memory for a copy of all of it, arrays among it.
+    """Whether what is given to ``run.save`` is large and there is memory for a copy of all of it, arrays
+    among it.
 
-    What is not made of dense tensors that are whole here is not copied: ``torch.save`` writes it, or says what is wrong with it.
+    What is not made of dense tensors that are whole here is not copied: ``torch.save`` writes it, or says
+    what is wrong with it.
 
     Args:
         prepared: bytes of memory for the copy that are there already.
@@ -58,7 +63,9 @@ def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
     from halving.checkpoints.sharded.tree import take_apart
 
     try:
-        tensors = take_apart({name: value for name, value in state.items() if name != LOADERS}).tensors.values()
+        tensors = take_apart(
+            {name: value for name, value in state.items() if name != LOADERS}
+        ).tensors.values()
     except InvalidInput:
         return False
     if any(isinstance(tensor, DTensor) for tensor in tensors):
@@ -74,8 +81,11 @@ def has_room(size: int) -> bool:
 
 
 def _sizes(value: Any) -> "Iterator[int]":
-    """Bytes of the tensors and arrays in what is saved, as far as they are to be seen without asking an object for its state."""
-    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    """Bytes of the tensors and arrays in what is saved, as far as they are to be seen without asking an
+    object for its state.
+    """
+    torch = sys.modules["torch"]
+    numpy = sys.modules.get("numpy")
     value = unwrapped(value)
     if isinstance(value, torch.Tensor):
         yield _bytes_of(value)

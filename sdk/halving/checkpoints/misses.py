@@ -1,4 +1,6 @@
-"""Epochs whose checkpoint was due and skipped because the store did not take it, counted until a record can say so."""
+"""Epochs whose checkpoint was due and skipped because the store did not take it, counted until a record can
+say so.
+"""
 
 from dataclasses import dataclass
 from threading import RLock
@@ -16,10 +18,14 @@ class Miss:
 
 
 class Misses:
-    """What was skipped since the last checkpoint that counts. Threads that write beside training count here, too."""
+    """What was skipped since the last checkpoint that counts.
+
+    Threads that write beside training count here, too.
+    """
 
     def __init__(self) -> None:
-        self._changing = RLock()  # a SIGTERM's handler, which finishes the run, interrupts the main thread here
+        # a SIGTERM's handler, which finishes the run, interrupts the main thread here
+        self._changing = RLock()
         self._missed: list[Miss] = []
         self._newest: Miss | None = None  # of the checkpoint that is asked for now
 
@@ -56,5 +62,7 @@ class Misses:
 
 
 def as_record(missed: list[Miss]) -> dict[str, Any] | None:
-    """For a record: how many (``count``), ``since`` when, ISO 8601 in UTC, and ``why`` the newest; None where none was skipped."""
+    """For a record: how many (``count``), ``since`` when, ISO 8601 in UTC, and ``why`` the newest; None where
+    none was skipped.
+    """
     return {"count": len(missed), "since": missed[0].since, "why": missed[-1].why} if missed else None

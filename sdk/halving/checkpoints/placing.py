@@ -1,4 +1,6 @@
-"""Which part of a saved tensor this process's objects hold: FSDP's modules and their optimizers have ``DTensor``s."""
+"""Which part of a saved tensor this process's objects hold: FSDP's modules and their optimizers have
+``DTensor``s.
+"""
 
 import sys
 from collections.abc import Callable
@@ -13,10 +15,11 @@ Shards = Callable[[str], Any]
 
 
 def shards_of(name: str, value: Any) -> Shards | None:
-    """For an object that is to be filled: of the name of a saved tensor the DTensor that is sharded as it is to be, or None.
+    """For an object that is to be filled: of the name of a saved tensor the DTensor that is sharded as it is
+    to be, or None.
 
-    A parameter's own name tells it; of an optimizer's states the number of the parameter (a fresh optimizer has no states yet). None
-    altogether where nothing is sharded.
+    A parameter's own name tells it; of an optimizer's states the number of the parameter (a fresh optimizer
+    has no states yet). None altogether where nothing is sharded.
     """
     if "torch.distributed.tensor" not in sys.modules:
         return None
@@ -26,18 +29,28 @@ def shards_of(name: str, value: Any) -> Shards | None:
     value = unwrapped(value)
     if isinstance(value, torch.optim.Optimizer):
         numbered = [parameter for group in value.param_groups for parameter in group["params"]]
-        by_number = {str(number): parameter for number, parameter in enumerate(numbered) if isinstance(parameter, DTensor)}
+        by_number = {
+            str(number): parameter
+            for number, parameter in enumerate(numbered)
+            if isinstance(parameter, DTensor)
+        }
         prefix = f"{name}.state."
 
         def of_state(key: str) -> Any:
-            return by_number.get(key.removeprefix(prefix).partition(".")[0]) if key.startswith(prefix) else None
+            return (
+                by_number.get(key.removeprefix(prefix).partition(".")[0]) if key.startswith(prefix) else None
+            )
 
         return of_state if by_number else None
     if isinstance(value, DTensor):
         return {name: value}.get
     if not isinstance(value, torch.nn.Module):
         return None
-    by_name = {f"{name}.{key}": tensor for key, tensor in value.state_dict(keep_vars=True).items() if isinstance(tensor, DTensor)}
+    by_name = {
+        f"{name}.{key}": tensor
+        for key, tensor in value.state_dict(keep_vars=True).items()
+        if isinstance(tensor, DTensor)
+    }
     return by_name.get if by_name else None
 
 
@@ -50,7 +63,9 @@ def empty_like_shard(shape: tuple[int, ...], dtype: "torch.dtype", like: Any) ->
         return None
     local = like.to_local()
     own = torch.empty(local.shape, dtype=dtype, device=local.device)
-    return DTensor.from_local(own, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())
+    return DTensor.from_local(
+        own, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
 
 
 def placed(value: Any, name: str, shards: Shards) -> Any:
@@ -62,7 +77,9 @@ def placed(value: Any, name: str, shards: Shards) -> Any:
         if shard is None:
             return value
         for chunk in shard.__create_chunk_list__():
-            box = tuple(slice(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True))
+            box = tuple(
+                slice(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)
+            )
             shard.to_local().copy_(value[box])
         return shard
     if isinstance(value, dict):

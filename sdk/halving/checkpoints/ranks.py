@@ -14,15 +14,17 @@ _Result = TypeVar("_Result")
 
 
 def agreed(ranks: Ranks | None, call: str, action: Callable[[], _Result]) -> _Result:
-    """``action()`` of each rank (None: there is but this process); where it fails on one, every rank raises that error, of the first rank
-    that has one.
+    """``action()`` of each rank (None: there is but this process); where it fails on one, every rank raises
+    that error, of the first rank that has one.
 
     Raises:
-        HalvingError: as said. Whatever else an action raises is raised where it happened, and a StoreError by the others.
+        HalvingError: as said. Whatever else an action raises is raised where it happened, and a StoreError by
+            the others.
     """
     if ranks is None:
         return action()
-    result, raised = None, None
+    result = None
+    raised = None
     try:
         result = action()
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
@@ -34,9 +36,15 @@ def agreed(ranks: Ranks | None, call: str, action: Callable[[], _Result]) -> _Re
 
 
 def retry_together(
-    ranks: Ranks, store: Store, call: str, what: str, action: Callable[[], _Result], longest: float = RETRY_SECONDS
+    ranks: Ranks,
+    store: Store,
+    call: str,
+    what: str,
+    action: Callable[[], _Result],
+    longest: float = RETRY_SECONDS,
 ) -> _Result:
-    """As :func:`halving.store.retry.retry_while_unavailable`, by all ranks: they try again, or give up, at the same time.
+    """As :func:`halving.store.retry.retry_while_unavailable`, by all ranks: they try again, or give up, at
+    the same time.
 
     Args:
         call: the collective's name.
@@ -45,7 +53,9 @@ def retry_together(
     Raises:
         StoreUnavailable: the store was unavailable for all that time.
     """
-    end, pauses, told = time.monotonic() + longest, backoff(), False
+    end = time.monotonic() + longest
+    pauses = backoff()
+    told = False
     while True:
         try:
             return action()

@@ -1,4 +1,6 @@
-"""Reading a checkpoint of the store, of whatever kind it is: one file of one process, or the manifest of many."""
+"""Reading a checkpoint of the store, of whatever kind it is: one file of one process, or the manifest of
+many.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,14 +26,16 @@ def restore(
     optional: Mapping[str, Stateful] = MappingProxyType({}),
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:
-    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the returned dict.
+    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the
+    returned dict.
 
-    However many processes wrote it, and however they shared its tensors: each gets what its own objects hold of them (``DTensor``).
-    All that is read is checked before anything is changed, on all ranks.
+    However many processes wrote it, and however they shared its tensors: each gets what its own objects hold
+    of them (``DTensor``). All that is read is checked before anything is changed, on all ranks.
 
     Args:
         state: names that were saved. A stateful object is filled; any other value only names what to return.
-        with_rng: also restore the states of the random generators. A rank that the checkpoint has not keeps its own.
+        with_rng: also restore the states of the random generators. A rank that the checkpoint has not keeps
+            its own.
         optional: stateful objects that are filled where the checkpoint has their names.
         ranks: those that restore together; each of them fails where one does. None: this process alone.
 
@@ -41,7 +45,9 @@ def restore(
         StoreError: it cannot be read, or is damaged.
     """
     rank = ranks.rank if ranks is not None else 0
-    tree, rng = agreed(ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank if with_rng else None))
+    tree, rng = agreed(
+        ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank if with_rng else None)
+    )
     restored = fill(tree, state)
     for name in optional.keys() & tree.keys():
         optional[name].load_state_dict(tree[name])
@@ -51,7 +57,8 @@ def restore(
 
 
 def saved_state(store: Store, digest: str) -> dict[str, Any]:
-    """All that a checkpoint's trainable saved, by name, whole and on the CPU: without random generators' states and loaders' positions.
+    """All that a checkpoint's trainable saved, by name, whole and on the CPU: without random generators'
+    states and loaders' positions.
 
     Raises:
         NotFound: no such blob.
@@ -66,7 +73,8 @@ def saved_state(store: Store, digest: str) -> dict[str, Any]:
 
 
 def saved_weights(store: Store, digest: str) -> str | None:
-    """The weights digest of a sharded checkpoint: that of the same state in one process (:mod:`halving.checkpoints.weights_digest`).
+    """The weights digest of a sharded checkpoint: that of the same state in one process
+    (:mod:`halving.checkpoints.weights_digest`).
 
     All of it is read.
 
@@ -109,7 +117,9 @@ def _read(
 
             check_holds(manifest.tree, state)
             wanted = {**state, **{name: value for name, value in optional.items() if name in manifest.tree}}
-            return read_tree(store, manifest, wanted), read_rng(store, manifest, rank) if rank is not None else None
+            return read_tree(store, manifest, wanted), read_rng(
+                store, manifest, rank
+            ) if rank is not None else None
         tree = load(file)
         rng = tree.pop(RNG)
         check_holds(tree, state)

@@ -1,6 +1,7 @@
 """Random number generators: seeding them, and saving and restoring their states.
 
-Only libraries that the process has already imported are touched, so that the SDK never imports torch or numpy for this.
+Only libraries that the process has already imported are touched, so that the SDK never imports torch or numpy
+for this.
 """
 
 import random
@@ -40,5 +41,9 @@ def set_rng_states(states: dict[str, Any]) -> None:
         numpy.random.set_state((name, numpy.asarray(keys, dtype="uint32"), position, has_gauss, cached))
     if (torch := sys.modules.get("torch")) and "torch" in states:
         torch.set_rng_state(states["torch"])
-        if "cuda" in states and torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
+        if (
+            "cuda" in states
+            and torch.cuda.is_available()
+            and len(states["cuda"]) == torch.cuda.device_count()
+        ):
             torch.cuda.set_rng_state_all(states["cuda"])

@@ -1,6 +1,8 @@
-"""The checkpoints of a run: written at once, or inside an epoch when one is due; counted when the epoch is complete.
+"""The checkpoints of a run: written at once, or inside an epoch when one is due; counted when the epoch is
+complete.
 
-An unavailable store is waited for where the run may stop after the checkpoint; elsewhere the checkpoint is skipped.
+An unavailable store is waited for where the run may stop after the checkpoint; elsewhere the checkpoint is
+skipped.
 """
 
 import contextlib
@@ -20,14 +22,16 @@ from halving.store.local_files import path_of, temporary_file
 from halving.store.retry import Reach, retry_while_unavailable, warn
 from halving.store.store import Store, digest_of
 
-POINTS_SECONDS = 120.0  # for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
+# for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
+POINTS_SECONDS = 120.0
 
 
 class Saver:
     """Writes checkpoints and publishes their records.
 
     Args:
-        flush: brings every point that was logged to the store, before a checkpoint counts; returns whether all are there, or as safe.
+        flush: brings every point that was logged to the store, before a checkpoint counts; returns whether
+            all are there, or as safe.
         give_up_at: until when a checkpoint that is needed may wait for an unavailable store; see
             :func:`halving.store.retry.retry_while_unavailable`.
 
@@ -38,8 +42,13 @@ class Saver:
         misses: how many were, for the next record.
     """
 
-    def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]) -> None:
-        self._store, self._records, self._flush, self._give_up_at = store, records, flush, give_up_at
+    def __init__(
+        self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._records = records
+        self._flush = flush
+        self._give_up_at = give_up_at
         self.newest: SavedCheckpoint | None = None
         self.interval = CheckpointInterval()
         self._reach = Reach(store)
@@ -48,7 +57,8 @@ class Saver:
         self._digest: str | None = None  # of what was written and does not count yet
         self._weights: str | None = None  # the digest of the state in it
         self._told = False  # that the state has no such digest
-        self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
+        # the state given to a save that was skipped, until its epoch ends
+        self._skipped: dict[str, Any] | None = None
         self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable
 
     @property
@@ -59,7 +69,9 @@ class Saver:
     @property
     def has_uncounted(self) -> bool:
         """Whether the state that was given last, or its record, is not written yet."""
-        return self._skipped is not None or (self._digest is not None and (self.newest is None or self.newest.digest != self._digest))
+        return self._skipped is not None or (
+            self._digest is not None and (self.newest is None or self.newest.digest != self._digest)
+        )
 
     def known(self, digest: str | None) -> str | None:
         """The digest of a checkpoint that :meth:`settle` has named."""
@@ -95,20 +107,28 @@ class Saver:
         self._skipped = None
         return self._digest
 
-    def write_if_available(self, state: dict[str, Any], *, due: bool = True, best: bool = False) -> str | None:
-        """Write a checkpoint if it is due or this epoch is the best, and the store is available; otherwise keep what was given.
+    def write_if_available(
+        self, state: dict[str, Any], *, due: bool = True, best: bool = False
+    ) -> str | None:
+        """Write a checkpoint if it is due or this epoch is the best, and the store is available; otherwise
+        keep what was given.
 
-        The best epoch's checkpoint gets its digest in any case: it is kept on this machine until the store is back.
+        The best epoch's checkpoint gets its digest in any case: it is kept on this machine until the store is
+        back.
         """
         if (best or due) and (written := self._try_to_write(state, best=best)) is not None:
             return written
         # What an earlier save of this epoch wrote is outdated, so it is not the epoch's checkpoint any more.
-        self._digest, self._skipped = None, state
+        self._digest = None
+        self._skipped = state
         self.interval.skipped += 1
         return None
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
-        """The digest of the epoch's checkpoint, at the end of the epoch. One that was skipped is written if it is needed, or due by now."""
+        """The digest of the epoch's checkpoint, at the end of the epoch.
+
+        One that was skipped is written if it is needed, or due by now.
+        """
         if self._skipped is not None and needed:
             self.write(self._skipped)
             self.interval.skipped -= 1
@@ -116,7 +136,15 @@ class Saver:
             self.interval.skipped -= self._try_to_write(self._skipped, best=best) is not None
         return self._digest
 
-    def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
+    def count(
+        self,
+        epoch: int,
+        attempt: int,
+        reported: dict[str, float],
+        tallies: dict[str, Any] | None,
+        *,
+        needed: bool,
+    ) -> None:
         """Make what was written the checkpoint of an epoch, together with what was reported up to it.
 
         Raises:
@@ -144,10 +172,12 @@ class Saver:
         """Write the points, then the record: a resume from this checkpoint finds every point up to it.
 
         Args:
-            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The journal still has them.
+            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The
+                journal still has them.
 
         Raises:
-            StoreUnavailable: not all points are in the store yet. The time spent counts towards the checkpoint interval all the same.
+            StoreUnavailable: not all points are in the store yet. The time spent counts towards the
+                checkpoint interval all the same.
         """
         self._pay()
         with self.interval.counting():
@@ -159,7 +189,8 @@ class Saver:
                 self.misses.forget(missed)
         if not complete:
             raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
-        self.newest, self.missed = saved, None
+        self.newest = saved
+        self.missed = None
 
     def _try_to_write(self, state: dict[str, Any], *, best: bool) -> str | None:
         """Write a checkpoint, unless the store is unavailable or refuses: training continues without it."""
@@ -183,7 +214,8 @@ class Saver:
             except StoreError as error:  # this machine's disk refuses it, too
                 self._skip(error)
         if digest is not None:
-            self._digest, self._skipped = digest, None
+            self._digest = digest
+            self._skipped = None
         return digest
 
     def _put(self, state: dict[str, Any]) -> str:
@@ -203,7 +235,8 @@ class Saver:
         if found.error is not None and not self._told:
             self._told = True
             warn(
-                f"the weights of {self._records.run} have no digest, so that a rerun can compare their metrics alone; they are saved: "
+                f"the weights of {self._records.run} have no digest, so that a rerun can compare their "
+                "metrics alone; they are saved: "
                 f"{found.error}"
             )
         return weights
@@ -220,7 +253,9 @@ class Saver:
             self._owed = None
 
     def _waiting(self, what: str, action: Callable[[], Any]) -> Any:
-        return retry_while_unavailable(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
+        return retry_while_unavailable(
+            self._store, f"{what} of {self._records.run}", action, self._give_up_at
+        )
 
     def _skip(self, error: StoreError | None) -> None:
         error = error or StoreUnavailable(f"the store {self._store.root} does not answer")
@@ -228,13 +263,16 @@ class Saver:
         if self.missed is None:
             self.missed = error
             warn(
-                f"a checkpoint of {self._records.run} could not be stored; training continues, and the next checkpoint is stored "
+                f"a checkpoint of {self._records.run} could not be stored; training continues, and the "
+                "next checkpoint is stored "
                 f"as soon as that is possible: {self.missed}"
             )
 
 
 class _Sink:
-    """A file that remembers an error instead of raising it: ``torch.save`` would hide it in an error of its own."""
+    """A file that remembers an error instead of raising it: ``torch.save`` would hide it in an error of its
+    own.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -255,7 +293,9 @@ class _Sink:
 
 
 def packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
-    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice. And what was written, by name.
+    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice.
+
+    And what was written, by name.
 
     Raises:
         InvalidInput: a value can't be saved.
@@ -279,4 +319,6 @@ def packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
 
 
 def _refused(error: OSError) -> StoreError:
-    return StoreError(f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR")
+    return StoreError(
+        f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR"
+    )

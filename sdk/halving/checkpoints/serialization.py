@@ -1,10 +1,10 @@
 """Checkpoints as files: writing named state, and reading it back.
 
-Objects with ``state_dict()`` (torch modules, optimizers, schedulers, scalers) are stored by it; everything else must be
-plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported the file is a
-``torch.save`` archive that loads with ``weights_only=True``; without it, JSON. Neither can run code when loaded.
-An archive is written and read tensor by tensor; JSON is written entry by entry and read as a whole. What many processes write together
-is in :mod:`halving.checkpoints.sharded`.
+Objects with ``state_dict()`` (torch modules, optimizers, schedulers, scalers) are stored by it; everything
+else must be plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported
+the file is a ``torch.save`` archive that loads with ``weights_only=True``; without it, JSON. Neither can run
+code when loaded. An archive is written and read tensor by tensor; JSON is written entry by entry and read as
+a whole. What many processes write together is in :mod:`halving.checkpoints.sharded`.
 """
 
 import base64
@@ -23,10 +23,16 @@ RNG = "__rng__"
 """The name of the entry with the random generators' states."""
 LOADERS = "__loaders__"
 """The name of the entry with what a run's loaders have handed out (:mod:`halving.run.loader_entry`)."""
-_TAGS = ({"__numpy__"}, {"__bytes__"})  # arrays and bytes are stored in a torch archive as a dict with this one key
+# arrays and bytes are stored in a torch archive as a dict with this one key
+_TAGS = ({"__numpy__"}, {"__bytes__"})
 Keep = Callable[[Any, str], Any]
 # Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
-_EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
+_EXACT: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+}
 
 
 @runtime_checkable
@@ -80,9 +86,14 @@ class Archived:
 
 
 def unpack(
-    file: IO[bytes], state: dict[str, Any], *, with_rng: bool = True, optional: Mapping[str, Stateful] = MappingProxyType({})
+    file: IO[bytes],
+    state: dict[str, Any],
+    *,
+    with_rng: bool = True,
+    optional: Mapping[str, Stateful] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the returned dict.
+    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the
+    returned dict.
 
     Args:
         file: what :func:`pack` wrote, to be read from its beginning.
@@ -127,7 +138,9 @@ def check_holds(tree: Collection[str], state: Collection[str]) -> None:
         CheckpointMismatch: there are some.
     """
     if missing := sorted(set(state) - set(tree)):
-        raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(set(tree) - {LOADERS, RNG})}")
+        raise CheckpointMismatch(
+            f"the checkpoint has no {missing}; it holds {sorted(set(tree) - {LOADERS, RNG})}"
+        )
 
 
 def check_names(state: Mapping[str, Any]) -> None:
@@ -146,7 +159,9 @@ def state_of(value: Any) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """The module within the wrappers that change nothing but its names: DDP's and ``torch.compile``'s. Else the value.
+    """The module within the wrappers that change nothing but its names: DDP's and ``torch.compile``'s.
+
+    Else the value.
 
     So a checkpoint fits wherever the module does: on one process or many, compiled or not.
     """
@@ -176,7 +191,9 @@ def load(file: IO[bytes]) -> dict[str, Any]:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Data that ``weights_only`` loading accepts: numpy arrays are stored as tagged tensors, bytes as tagged strings."""
+    """Data that ``weights_only`` loading accepts: numpy arrays are stored as tagged tensors, bytes as tagged
+    strings.
+    """
     if value is None or isinstance(value, bool) or _is_tensor(value):
         return value
     if isinstance(value, Archived):
@@ -184,14 +201,23 @@ def _plain(value: Any, name: str) -> Any:
     if _is_numpy(value):
         import torch
 
-        return {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))} if value.ndim else value.item()
+        return (
+            {"__numpy__": torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))}
+            if value.ndim
+            else value.item()
+        )
     for kind, exact in _EXACT.items():
         if isinstance(value, kind):
             return {"__bytes__": exact(value).decode("latin-1")} if kind is bytes else exact(value)
     if isinstance(value, dict):
         if set(value) in _TAGS:
-            raise InvalidInput(f"checkpoint entry {name!r} with the one key {next(iter(value))!r} is not accepted: the key is taken")
-        return _dict_like(value, {_plain_key(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()})
+            raise InvalidInput(
+                f"checkpoint entry {name!r} with the one key {next(iter(value))!r} is not accepted: the "
+                "key is taken"
+            )
+        return _dict_like(
+            value, {_plain_key(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()}
+        )
     if isinstance(value, (list, tuple)):
         items = [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
@@ -199,7 +225,9 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _dict_like(original: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
-    """The items, with the original's ``_metadata`` if it has some: torch keeps the layers' format versions there."""
+    """The items, with the original's ``_metadata`` if it has some: torch keeps the layers' format versions
+    there.
+    """
     if not hasattr(original, "_metadata"):
         return items
     copied = OrderedDict(items)
@@ -212,7 +240,9 @@ def _plain_key(key: Any, name: str) -> Any:
     try:
         hash(plain)
     except TypeError:
-        raise InvalidInput(f"checkpoint entry {name!r} has the key {key!r}, which is not accepted: give strings or numbers") from None
+        raise InvalidInput(
+            f"checkpoint entry {name!r} has the key {key!r}, which is not accepted: give strings or numbers"
+        ) from None
     return plain
 
 
@@ -234,7 +264,8 @@ def as_json(value: Any, name: str, keep: Keep | None = None) -> Any:
 
     Args:
         name: of the entry, for messages.
-        keep: takes tensors and arrays with their names, and gives what stands for them; without it arrays are written as text.
+        keep: takes tensors and arrays with their names, and gives what stands for them; without it arrays are
+            written as text.
 
     Raises:
         InvalidInput: a value is no plain data.
@@ -244,14 +275,18 @@ def as_json(value: Any, name: str, keep: Keep | None = None) -> Any:
     if _is_numpy(value):
         if not value.ndim:
             return value.item()
-        return {"__array__": [str(value.dtype), list(value.shape), base64.b64encode(value.tobytes()).decode()]}
+        return {
+            "__array__": [str(value.dtype), list(value.shape), base64.b64encode(value.tobytes()).decode()]
+        }
     if isinstance(value, (int, float, str, type(None))):
         return value
     if isinstance(value, bytes):
         return {"__bytes__": base64.b64encode(value).decode()}
     if isinstance(value, dict):
         # Pairs, because JSON would turn integer keys into strings.
-        pairs = [[as_json(key, name, keep), as_json(item, f"{name}.{key}", keep)] for key, item in value.items()]
+        pairs = [
+            [as_json(key, name, keep), as_json(item, f"{name}.{key}", keep)] for key, item in value.items()
+        ]
         if keep is not None and hasattr(value, "_metadata"):
             return {"__state_dict__": [pairs, as_json(dict(value._metadata), f"{name}._metadata", keep)]}
         return {"__dict__": pairs}
@@ -305,5 +340,6 @@ def _is_numpy(value: Any) -> bool:
 def _not_plain(value: Any, name: str) -> InvalidInput:
     return InvalidInput(
         f"checkpoint entry {name!r} of type {type(value).__qualname__} is not accepted: give an object with "
-        "state_dict() and load_state_dict(), or numbers, strings, bytes, lists, dicts, numpy arrays or tensors"
+        "state_dict() and load_state_dict(), or numbers, strings, bytes, lists, dicts, numpy arrays or "
+        "tensors"
     )

@@ -1,8 +1,9 @@
-"""A digest of what a checkpoint holds, so that two trainings can be compared: equal weights have equal digests.
+"""A digest of what a checkpoint holds, so that two trainings can be compared: equal weights have equal
+digests.
 
-It is over the names, shapes, dtypes and bytes of the state that was given to ``run.save``, and over nothing that tells two equal trainings
-apart: neither the file's own bytes, nor the random generators, nor the loaders' positions, nor plain data that was given beside (a time, a
-path).
+It is over the names, shapes, dtypes and bytes of the state that was given to ``run.save``, and over nothing
+that tells two equal trainings apart: neither the file's own bytes, nor the random generators, nor the
+loaders' positions, nor plain data that was given beside (a time, a path).
 """
 
 import hashlib
@@ -29,19 +30,24 @@ class _Hash(Protocol):
 def weights_digest(state: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> str | None:
     """``sha256:…`` of named state, in any order of its names; None where it holds no weights.
 
-    All of an object's ``state_dict`` counts; of plain data beside it tensors and arrays alone. Those of equal dtype, shape and bytes are
-    equal, wherever they lie; sparse ones by their indices and values. Of tensors on a GPU one at a time is copied to the CPU.
+    All of an object's ``state_dict`` counts; of plain data beside it tensors and arrays alone. Those of equal
+    dtype, shape and bytes are equal, wherever they lie; sparse ones by their indices and values. Of tensors
+    on a GPU one at a time is copied to the CPU.
 
     Args:
         state: objects with ``state_dict``, and plain data, as for :meth:`halving.Run.save`.
-        values: what the objects gave as their state (:func:`halving.checkpoints.serialization.pack`); they are not asked again.
+        values: what the objects gave as their state (:func:`halving.checkpoints.serialization.pack`); they
+            are not asked again.
 
     Raises:
-        Exception: nobody can say what the bytes are: of quantized or expanded tensors, of those without data, of classes of others.
+        Exception: nobody can say what the bytes are: of quantized or expanded tensors, of those without data,
+            of classes of others.
     """
     if values is None:
         values = {name: state_of(value) for name, value in state.items()}
-    return digest_of_values(values, frozenset(name for name, value in state.items() if isinstance(value, Stateful)))
+    return digest_of_values(
+        values, frozenset(name for name, value in state.items() if isinstance(value, Stateful))
+    )
 
 
 def digest_of_values(values: Mapping[str, Any], stateful: frozenset[str]) -> str | None:
@@ -50,7 +56,11 @@ def digest_of_values(values: Mapping[str, Any], stateful: frozenset[str]) -> str
     Args:
         stateful: the names whose objects gave their own state.
     """
-    counted = {name: value if name in stateful else _arrays_in(value) for name, value in values.items() if name != LOADERS}
+    counted = {
+        name: value if name in stateful else _arrays_in(value)
+        for name, value in values.items()
+        if name != LOADERS
+    }
     if not (weights := {name: value for name, value in counted.items() if value is not None}):
         return None
     found = hashlib.sha256()
@@ -59,24 +69,31 @@ def digest_of_values(values: Mapping[str, Any], stateful: frozenset[str]) -> str
 
 
 class DigestInBackground:
-    """:func:`weights_digest` in a thread, while the packed state is stored. Whatever goes wrong with it is an attribute.
+    """:func:`weights_digest` in a thread, while the packed state is stored.
 
-    Packing has copied every tensor, so that a GPU has done whatever makes them: the thread needs no stream of the training's.
+    Whatever goes wrong with it is an attribute.
+
+    Packing has copied every tensor, so that a GPU has done whatever makes them: the thread needs no stream of
+    the training's.
 
     Attributes:
         error: why there is no digest, else None.
     """
 
     def __init__(self, state: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        self._state, self._values = state, values
+        self._state = state
+        self._values = values
         self._digest: str | None = None
         self.error: Exception | None = None
         torch = sys.modules.get("torch")
-        self._device = torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else None
+        self._device = (
+            torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else None
+        )
         self._thread = Thread(target=self._work, name="halving-weights-digest", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # no thread is to be had: at the interpreter's end, or where processes are counted
+        except RuntimeError:
+            # no thread is to be had: at the interpreter's end, or where processes are counted
             self._work()
 
     def result(self) -> str | None:
@@ -88,7 +105,8 @@ class DigestInBackground:
     def _work(self) -> None:
         try:
             if self._device is not None:
-                sys.modules["torch"].cuda.set_device(self._device)  # each thread has its own, which takes memory on that GPU
+                # each thread has its own, which takes memory on that GPU
+                sys.modules["torch"].cuda.set_device(self._device)
             self._digest = weights_digest(self._state, self._values)
         except Exception as error:  # noqa: BLE001  # training goes on without a digest, whatever the state is
             self.error = error
@@ -106,7 +124,9 @@ def _arrays_in(value: Any) -> Any:
 
 
 def _add(found: _Hash, value: Any) -> None:
-    """Each value as its kind, its length where it has one, and its content: no two different values give the same bytes."""
+    """Each value as its kind, its length where it has one, and its content: no two different values give the
+    same bytes.
+    """
     if _is_array(value):
         _add_array(found, value)
         return
@@ -145,7 +165,8 @@ def _add(found: _Hash, value: Any) -> None:
 
 def _is_array(value: Any) -> bool:
     """Whether it is a tensor, or an array that is not a single number."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
+    numpy = sys.modules.get("numpy")
     if torch is not None and isinstance(value, torch.Tensor):
         return True
     return numpy is not None and isinstance(value, numpy.ndarray) and value.ndim > 0
@@ -153,21 +174,24 @@ def _is_array(value: Any) -> bool:
 
 def _add_array(found: _Hash, value: Any) -> None:
     """Dtype and shape, then the bytes, little-endian and in C order."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy = sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
     if numpy is not None and isinstance(value, numpy.ndarray):
         found.update(f"array {value.dtype.name} {list(value.shape)}:".encode())
         plain = numpy.ascontiguousarray(value.astype(value.dtype.newbyteorder("<"), copy=False))
         found.update(memoryview(plain.reshape(-1).view(numpy.uint8)) if plain.size else b"")
         return
     assert torch is not None
-    tensor, dtype = value.detach(), str(value.dtype).removeprefix("torch.")
+    tensor = value.detach()
+    dtype = str(value.dtype).removeprefix("torch.")
     if tensor.is_quantized:
         raise ValueError("a quantized tensor: its bytes are not its values")
     if tensor.is_nested:
         found.update(f"nested {dtype}:".encode())
         _add(found, list(tensor.unbind()))
         return
-    if type(tensor) is not torch.Tensor:  # of a sharded one the bytes are elsewhere, and to ask for them is to wait for all processes
+    if type(tensor) is not torch.Tensor:
+        # of a sharded one the bytes are elsewhere, and to ask for them is to wait for all processes
         raise TypeError(f"a tensor of the class {type(tensor).__qualname__}")
     if tensor.layout != torch.strided:  # made dense it might not fit into memory
         found.update(f"{tensor.layout} {dtype} {list(tensor.shape)}:".encode())
@@ -176,7 +200,11 @@ def _add_array(found: _Hash, value: Any) -> None:
             _add(found, [tensor.indices(), tensor.values()])
         else:
             by_rows = str(tensor.layout) in _BY_ROWS
-            indices = (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
+            indices = (
+                (tensor.crow_indices(), tensor.col_indices())
+                if by_rows
+                else (tensor.ccol_indices(), tensor.row_indices())
+            )
             _add(found, [*indices, tensor.values()])
         return
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():

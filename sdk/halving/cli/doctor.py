@@ -12,14 +12,21 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SIGNS = {OK: ("ok", "green"), WARNING: ("warning", "yellow"), ERROR: ("ERROR", "bold red"), SKIPPED: ("skipped", "dim")}
+_SIGNS = {
+    OK: ("ok", "green"),
+    WARNING: ("warning", "yellow"),
+    ERROR: ("ERROR", "bold red"),
+    SKIPPED: ("skipped", "dim"),
+}
 
 
 def run_doctor(arguments: argparse.Namespace, more: Callable[[Store], list[Check]] = lambda store: []) -> int:
-    """Make all checks. The status is 1 if something does not work, and with ``--repair`` if it still does not.
+    """Make all checks.
 
-    JSON: ``{"store", "findings": [{"check", "level", "what", "means", "mend", "repairable", "repaired"}]}``; ``level`` is ``ok``,
-    ``warning``, ``error`` or ``skipped``.
+    The status is 1 if something does not work, and with ``--repair`` if it still does not.
+
+    JSON: ``{"store", "findings": [{"check", "level", "what", "means", "mend", "repairable", "repaired"}]}``;
+    ``level`` is ``ok``, ``warning``, ``error`` or ``skipped``.
 
     Args:
         more: checks of an application, of the same store.
@@ -52,4 +59,8 @@ def _print(out: "Console", check: Check, finding: Finding) -> None:
     if finding.means:
         out.print(Text(f"{'':<22}it means: {finding.means}", style="dim"))
     if finding.mend:
-        out.print(Text.assemble(f"{'':<22}mend it: ", (finding.mend, "bold"), " (--repair does)" if finding.repair else ""))
+        out.print(
+            Text.assemble(
+                f"{'':<22}mend it: ", (finding.mend, "bold"), " (--repair does)" if finding.repair else ""
+            )
+        )

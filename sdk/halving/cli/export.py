@@ -25,11 +25,12 @@ _COLUMNS = ("project", "run", "key", "step", "wall_time", "value", "attempt")
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Write the stitched points of runs, one row for each run, key and step: ``project, run, key, step, wall_time, value, attempt``.
+    """Write the stitched points of runs, one row for each run, key and step: ``project, run, key, step,
+    wall_time, value, attempt``.
 
-    In CSV NaN and infinities are ``nan``, ``inf`` and ``-inf``. ``--format json`` is ``{"columns": [...], "rows": [[...]]}``, and so is
-    ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format", "points"}``. The number of points is reported on the standard
-    error.
+    In CSV NaN and infinities are ``nan``, ``inf`` and ``-inf``. ``--format json`` is ``{"columns": [...],
+    "rows": [[...]]}``, and so is ``--json`` without ``-o``; with ``-o`` it prints ``{"file", "format",
+    "points"}``. The number of points is reported on the standard error.
     """
     store = Store(arguments.root)
     target = None if arguments.output in (None, "-") else Path(arguments.output)
@@ -39,7 +40,8 @@ def run_export(arguments: argparse.Namespace) -> int:
     if target is None:
         _write(form, tables, sys.stdout.buffer)
         return 0
-    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"  # a killed export leaves no half file
+    # a killed export leaves no half file
+    temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         with temporary.open("wb") as file:
             points = _write(form, tables, file)
@@ -50,14 +52,22 @@ def run_export(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"file": str(target), "format": form, "points": points})
     else:
-        print(f"{points} points of {len(found)} run{'s' if len(found) > 1 else ''} are in {target}", file=sys.stderr)
+        print(
+            f"{points} points of {len(found)} run{'s' if len(found) > 1 else ''} are in {target}",
+            file=sys.stderr,
+        )
     return 0
 
 
 def _format(arguments: argparse.Namespace, target: Path | None) -> str:
-    form: str = arguments.format or ("json" if arguments.json and target is None else _FORMATS.get(target.suffix if target else "", "csv"))
+    form: str = arguments.format or (
+        "json" if arguments.json and target is None else _FORMATS.get(target.suffix if target else "", "csv")
+    )
     if target is None and arguments.json and form != "json":
-        raise InvalidInput(f"--json with --format {form!r} is not accepted without -o FILE: the standard output would not be JSON")
+        raise InvalidInput(
+            f"--json with --format {form!r} is not accepted without -o FILE: the standard output would not "
+            "be JSON"
+        )
     if target is None and form == "parquet" and sys.stdout.isatty():
         raise InvalidInput("--format 'parquet' is not accepted on a terminal: give -o FILE")
     return form
@@ -73,7 +83,9 @@ def _tables(store: Store, runs: list[tuple[str, str]], keys: list[str] | None) -
     there = {key for names in known for key in names}
     if missing := set(keys or []) - there:
         listed = ", ".join(sorted(there)[:10]) + (", …" if len(there) > 10 else "")
-        raise NotFound(f"no points of {', '.join(sorted(missing))} in these runs; there are {listed or 'none at all'}")
+        raise NotFound(
+            f"no points of {', '.join(sorted(missing))} in these runs; there are {listed or 'none at all'}"
+        )
     for (project, run), names in zip(runs, known, strict=True):
         for key in names:
             if keys is not None and key not in keys:
@@ -102,7 +114,10 @@ def _schema() -> "pa.Schema":
 
 
 def _write(form: str, tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
-    """Write the tables one after another and give the number of rows. The first is read before, so that a refusal writes nothing."""
+    """Write the tables one after another and give the number of rows.
+
+    The first is read before, so that a refusal writes nothing.
+    """
     write = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[form]
     return write(chain(list(islice(tables, 1)), tables), file)
 
@@ -111,7 +126,8 @@ def _write_csv(tables: "Iterator[pa.Table]", file: IO[bytes]) -> int:
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    count, options = 0, csv.WriteOptions(include_header=False, quoting_style="needed")
+    count = 0
+    options = csv.WriteOptions(include_header=False, quoting_style="needed")
     file.write(",".join(_COLUMNS).encode() + b"\n")
     for table in tables:
         place = table.schema.get_field_index("wall_time")

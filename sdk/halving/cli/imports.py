@@ -28,11 +28,14 @@ Reader = Callable[..., Iterator[ForeignRun | Unreadable]]
 
 
 def run_import(arguments: argparse.Namespace) -> int:
-    """Copy the runs of a source. What cannot be read or copied is reported and keeps no other run from being copied; the status is 1 then.
+    """Copy the runs of a source.
 
-    JSON: ``{"store", "tool", "source", "runs": [{"project", "run", "name", "outcome", "points", "media", "artifacts", "error"}],
-    "taken": {KIND: COUNT}, "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``, ``continued``, ``unchanged`` or ``failed``, ``name``
-    what the tool calls it; ``project`` and ``run`` are null where it cannot be read.
+    What cannot be read or copied is reported and keeps no other run from being copied; the status is 1 then.
+
+    JSON: ``{"store", "tool", "source", "runs": [{"project", "run", "name", "outcome", "points", "media",
+    "artifacts", "error"}], "taken": {KIND: COUNT}, "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``,
+    ``continued``, ``unchanged`` or ``failed``, ``name`` what the tool calls it; ``project`` and ``run`` are
+    null where it cannot be read.
     """
     store = Store(arguments.root)
     project = None if arguments.project is None else check_name("--project", arguments.project)
@@ -59,18 +62,22 @@ def _options(arguments: argparse.Namespace) -> dict[str, str]:
         return {}
     if arguments.tool != "neptune":
         raise InvalidInput(
-            f"--files {arguments.files!r} is not accepted for {arguments.tool}: neptune alone has its files in a folder of their own"
+            f"--files {arguments.files!r} is not accepted for {arguments.tool}: neptune alone has its "
+            "files in a folder of their own"
         )
     return {"files": arguments.files}
 
 
-def _copied(store: Store, run: ForeignRun | Unreadable, skipped: Skipped, taken: Counter[str]) -> dict[str, Any]:
+def _copied(
+    store: Store, run: ForeignRun | Unreadable, skipped: Skipped, taken: Counter[str]
+) -> dict[str, Any]:
     if isinstance(run, Unreadable):
         return {"project": None, "run": None, "name": run.name, **_FAILED, "error": run.error}
     row: dict[str, Any] = {"project": run.project, "run": run.run, "name": run.origin["run"]}
     try:
         return {**row, **copy_run(store, run, skipped, taken)._asdict(), "error": None}
-    except (HalvingError, OSError, ValueError) as error:  # the store's, or a file that went away in the middle
+    except (HalvingError, OSError, ValueError) as error:
+        # the store's, or a file that went away in the middle
         return {**row, **_FAILED, "error": str(error)}
 
 

@@ -1,4 +1,6 @@
-"""The ``halving`` command: the SDK's own commands, and those of installed applications (entry points ``halving.commands``)."""
+"""The ``halving`` command: the SDK's own commands, and those of installed applications (entry points
+``halving.commands``).
+"""
 
 import argparse
 import os
@@ -11,15 +13,21 @@ from halving.errors import HalvingError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and give its exit status: 0, 1 when it failed, 2 when it was called wrongly, 130 after Ctrl-C.
+    """Run a command and give its exit status: 0, 1 when it failed, 2 when it was called wrongly, 130 after
+    Ctrl-C.
 
-    Where 1 is an answer of the command's (``rerun``: it differs), it has set ``error_status``, and a failure is that.
+    Where 1 is an answer of the command's (``rerun``: it differs), it has set ``error_status``, and a failure
+    is that.
 
     Results go to the standard output, what went wrong to the standard error.
     """
-    parser = argparse.ArgumentParser(prog="halving", description="Experiment tracking and hyperparameter search on Dagster.")
+    parser = argparse.ArgumentParser(
+        prog="halving", description="Experiment tracking and hyperparameter search on Dagster."
+    )
     parser.add_argument("--version", action="version", version=f"halving {__version__}")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=Command)
+    commands = parser.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", parser_class=Command
+    )
     add_commands(commands)
     for entry in entry_points(group="halving.commands"):
         entry.load()(commands)
@@ -31,7 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
         status = int(parsed.run(parsed))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has enough (``| head``): not a failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more when it ends
+        # the interpreter flushes once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (HalvingError, OSError) as error:  # OSError: the store is unavailable, or a file cannot be written
         print(f"halving {parsed.command}: {error}", file=sys.stderr)

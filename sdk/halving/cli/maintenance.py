@@ -17,18 +17,25 @@ from halving.store.store import Store
 def run_recover(arguments: argparse.Namespace) -> int:
     """Drain the journals of dead processes. The status is 1 if a journal had to be kept.
 
-    JSON: ``{"store", "journals", "attempts": [{"project", "run", "attempt", "points", "state"}]}``; ``state`` is
-    ``recovered``, ``live`` or ``kept: REASON``.
+    JSON: ``{"store", "journals", "attempts": [{"project", "run", "attempt", "points", "state"}]}``; ``state``
+    is ``recovered``, ``live`` or ``kept: REASON``.
     """
     from halving.ingest.recovery import recover
     from halving.journal.directory import journal_home
 
     store = open_store(arguments.root, arguments.url)
-    project, run = arguments.project, None
+    project = arguments.project
+    run = None
     if arguments.run_name:
-        project, run = _on_server(arguments.run_name) if isinstance(store, ServerStore) else find_run(store, arguments.run_name)
+        project, run = (
+            _on_server(arguments.run_name)
+            if isinstance(store, ServerStore)
+            else find_run(store, arguments.run_name)
+        )
         if arguments.project not in (None, project):
-            raise InvalidInput(f"--project {arguments.project!r} is not accepted: run {run!r} is of project {project!r}")
+            raise InvalidInput(
+                f"--project {arguments.project!r} is not accepted: run {run!r} is of project {project!r}"
+            )
     with contextlib.closing(store):
         found = recover(store, project, run)
     kept = [row for row in found if row.state.startswith("kept")]
@@ -42,7 +49,11 @@ def run_recover(arguments: argparse.Namespace) -> int:
         return 0
     columns = ("run", "project", "attempt", "points", "state")
     print_table(
-        out, columns, [[row.run, row.project, row.attempt, row.points, row.state] for row in found], right=("attempt", "points"), first=True
+        out,
+        columns,
+        [[row.run, row.project, row.attempt, row.points, row.state] for row in found],
+        right=("attempt", "points"),
+        first=True,
     )
     if kept:
         out.print("kept journals stay on this machine; run the same command again to retry", style="dim")
@@ -50,7 +61,9 @@ def run_recover(arguments: argparse.Namespace) -> int:
 
 
 def run_compact(arguments: argparse.Namespace) -> int:
-    """Compact runs. A run that fails is reported and does not keep the others from being compacted; the status is 1 then.
+    """Compact runs.
+
+    A run that fails is reported and does not keep the others from being compacted; the status is 1 then.
 
     JSON: ``{"store", "runs": [{"project", "run", "error": null or text, ...}]}`` with the fields of
     :class:`halving.maintenance.compaction.Compacted`.
@@ -68,7 +81,12 @@ def run_compact(arguments: argparse.Namespace) -> int:
             row["error"] = str(error)
         rows.append(row)
         if sys.stderr.isatty():
-            print(f"\r{number} of {len(asked)} runs", end="" if number < len(asked) else "\n", file=sys.stderr, flush=True)
+            print(
+                f"\r{number} of {len(asked)} runs",
+                end="" if number < len(asked) else "\n",
+                file=sys.stderr,
+                flush=True,
+            )
     return print_compacted(store, rows, arguments.json)
 
 
@@ -83,7 +101,15 @@ def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> 
         out.print(f"nothing to compact: there are no runs in {store.root} yet")
         return 0
     cells = [
-        [row["run"], row["project"], row["segments"], row["points"], row["total"], size(row["bytes_before"]), size(row["bytes_after"])]
+        [
+            row["run"],
+            row["project"],
+            row["segments"],
+            row["points"],
+            row["total"],
+            size(row["bytes_before"]),
+            size(row["bytes_after"]),
+        ]
         for row in rows
         if not row["error"]
     ]
@@ -92,7 +118,10 @@ def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> 
         print_table(out, columns, cells, right=columns[2:], first=True)
     for row in rows:
         if row.get("gaps"):
-            out.print(f"{row['project']}/{row['run']}: {len(row['gaps'])} segments are not compacted, because one before them is missing")
+            out.print(
+                f"{row['project']}/{row['run']}: {len(row['gaps'])} segments are not compacted, because "
+                "one before them is missing"
+            )
     for row in failed:
         out.print(f"{row['project']}/{row['run']}: {row['error']}", style="red")
     return 1 if failed else 0

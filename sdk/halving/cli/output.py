@@ -17,13 +17,18 @@ NONE = "-"  # a cell without a value
 
 
 def print_json(value: Any) -> None:
-    """Print one document. JSON has no NaN and no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
+    """Print one document.
+
+    JSON has no NaN and no infinities: they are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+    """
     json.dump(jsonable(value), sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
 
 
 def console(*, stderr: bool = False, markup: bool = False) -> "Console":
-    """Where people read. Anywhere but on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
+    """Where people read.
+
+    Anywhere but on a terminal nothing is cut or wrapped, so that lines can be searched and copied.
 
     Args:
         stderr: write to the standard error.
@@ -35,7 +40,9 @@ def console(*, stderr: bool = False, markup: bool = False) -> "Console":
     try:
         from rich.console import Console
     except ImportError:
-        raise ExtraMissing("tables need the package rich: pip install 'halving[cli]', or ask for --json") from None
+        raise ExtraMissing(
+            "tables need the package rich: pip install 'halving[cli]', or ask for --json"
+        ) from None
 
     class Quiet(Console):
         def on_broken_pipe(self) -> None:
@@ -43,7 +50,14 @@ def console(*, stderr: bool = False, markup: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     # soft_wrap: a path that is longer than the terminal stays in one piece, to be copied.
-    return Quiet(width=None if stream.isatty() else 10_000, soft_wrap=True, stderr=stderr, highlight=False, markup=markup, emoji=False)
+    return Quiet(
+        width=None if stream.isatty() else 10_000,
+        soft_wrap=True,
+        stderr=stderr,
+        highlight=False,
+        markup=markup,
+        emoji=False,
+    )
 
 
 def print_table(
@@ -55,7 +69,8 @@ def print_table(
     title: str | None = None,
     first: bool = False,
 ) -> None:
-    """A table, under a blank line unless it comes ``first``; what is too wide for a terminal continues on the next line of its cell.
+    """A table, under a blank line unless it comes ``first``; what is too wide for a terminal continues on the
+    next line of its cell.
 
     Nothing in it is markup: what people wrote, such as ``see [/etc]``, is shown as it is.
     """
@@ -81,7 +96,13 @@ def print_pairs(out: "Console", title: str, pairs: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, show_header=False, title=Text(title, style="bold"), title_justify="left", padding=(0, 2, 0, 2))
+    table = Table(
+        box=None,
+        show_header=False,
+        title=Text(title, style="bold"),
+        title_justify="left",
+        padding=(0, 2, 0, 2),
+    )
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs.items():
@@ -96,7 +117,13 @@ def shown(value: Any) -> str:
         return NONE
     if isinstance(value, float):
         return f"{value:.6g}"
-    return value if isinstance(value, str) else str(value) if isinstance(value, (int, bool)) else json.dumps(jsonable(value))
+    return (
+        value
+        if isinstance(value, str)
+        else str(value)
+        if isinstance(value, (int, bool))
+        else json.dumps(jsonable(value))
+    )
 
 
 def duration(seconds: float | None) -> str:

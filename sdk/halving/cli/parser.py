@@ -1,4 +1,7 @@
-"""The SDK's commands. A command's module is imported when it runs, so that ``halving --help`` answers at once."""
+"""The SDK's commands.
+
+A command's module is imported when it runs, so that ``halving --help`` answers at once.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -6,11 +9,15 @@ from importlib import import_module
 from typing import Any
 
 _RUN_HELP = "a run's id, the beginning of one, or project/run"
-_FILTER_HELP = """in quotes, such as 'status = finished and params.lr < 0.01 order by metrics.val_loss limit 10' (docs/filter.md)"""
+_FILTER_HELP = (
+    "in quotes, such as 'status = finished and params.lr < 0.01 order by metrics.val_loss limit 10' "
+    "(docs/filter.md)"
+)
 
 
 class Command(argparse.ArgumentParser):
-    """A command that may have commands of its own beside its arguments: ``halving runs delete RUN`` beside ``halving runs FILTER``.
+    """A command that may have commands of its own beside its arguments: ``halving runs delete RUN`` beside
+    ``halving runs FILTER``.
 
     Attributes:
         inner: of its own, for :func:`add_command`.
@@ -35,47 +42,97 @@ class _Inner:
 
     def add_parser(self, name: str, *, help: str, description: str) -> Command:  # as argparse has it
         self.choices[name] = made = Command(prog=f"{self._of.prog} {name}", description=description)
-        self._of.epilog = "; ".join([*(self._of.epilog or "").split("; "), f"{made.prog}: {help}"]).removeprefix("; ")
+        self._of.epilog = "; ".join(
+            [*(self._of.epilog or "").split("; "), f"{made.prog}: {help}"]
+        ).removeprefix("; ")
         return made
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands that need nothing but the store."""
-    runs = _command(commands, "runs", "list runs, newest first, or those that a filter chooses, in its order; change them", "runs:run_runs")
+    runs = _command(
+        commands,
+        "runs",
+        "list runs, newest first, or those that a filter chooses, in its order; change them",
+        "runs:run_runs",
+    )
     runs.add_argument("filter", nargs="?", metavar="FILTER", help=_FILTER_HELP)
     runs.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
-    runs.add_argument("--metrics", "-m", metavar="KEYS", help="metrics to show, A,B,C (default: those that most runs have)")
-    runs.add_argument("--limit", "-n", type=_count, default=50, metavar="N", help="at most N runs (default 50; 0: all)")
+    runs.add_argument(
+        "--metrics", "-m", metavar="KEYS", help="metrics to show, A,B,C (default: those that most runs have)"
+    )
+    runs.add_argument(
+        "--limit", "-n", type=_count, default=50, metavar="N", help="at most N runs (default 50; 0: all)"
+    )
 
-    show = _command(commands, "show", "show one run: params, code, environment, attempts, metrics, artifacts", "show:run_show")
+    show = _command(
+        commands,
+        "show",
+        "show one run: params, code, environment, attempts, metrics, artifacts",
+        "show:run_show",
+    )
     show.add_argument("run_name", metavar="RUN", help=_RUN_HELP)
     show.add_argument("--packages", action="store_true", help="list every installed package")
 
-    compare = _command(commands, "compare", "show what differs between runs, side by side", "compare:run_compare")
+    compare = _command(
+        commands, "compare", "show what differs between runs, side by side", "compare:run_compare"
+    )
     compare.add_argument("run_names", nargs="+", metavar="RUN", help=f"two or more; {_RUN_HELP}")
     compare.add_argument("--all", "-a", action="store_true", help="show also what is equal")
 
-    rerun = _command(commands, "rerun", "train a run or a trial again and say whether the same came out", "rerun:run_rerun")
-    rerun.add_argument("run_name", metavar="RUN", help=f"{_RUN_HELP}; of a trial its name, such as digits-7f3a.0007")
+    rerun = _command(
+        commands, "rerun", "train a run or a trial again and say whether the same came out", "rerun:run_rerun"
+    )
+    rerun.add_argument(
+        "run_name", metavar="RUN", help=f"{_RUN_HELP}; of a trial its name, such as digits-7f3a.0007"
+    )
     _add_how_to_rerun(rerun)
     rerun.set_defaults(error_status=2)
-    rerun.add_argument("--strict", action="store_true", help="refuse to train where something differs from the record")
-    rerun.add_argument("--ignore", action="append", default=[], metavar="METRIC", help="do not compare these, such as 'time/*'")
+    rerun.add_argument(
+        "--strict", action="store_true", help="refuse to train where something differs from the record"
+    )
+    rerun.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="METRIC",
+        help="do not compare these, such as 'time/*'",
+    )
 
-    why = _command(commands, "why", "say in what two runs differ, and by reruns how much of it explains a metric's change", "why:run_why")
+    why = _command(
+        commands,
+        "why",
+        "say in what two runs differ, and by reruns how much of it explains a metric's change",
+        "why:run_why",
+    )
     why.add_argument("run_name", metavar="A", help=_RUN_HELP)
     why.add_argument("other_name", metavar="B", help=_RUN_HELP)
-    why.add_argument("--rerun", action="store_true", help="train A again with one factor of B at a time; says first what it will cost")
+    why.add_argument(
+        "--rerun",
+        action="store_true",
+        help="train A again with one factor of B at a time; says first what it will cost",
+    )
     why.add_argument("--repeat", type=int, default=3, metavar="N", help="seeds for each factor (default 3)")
-    why.add_argument("--metric", metavar="METRIC", help="whose change is explained (default: a trial's objective, or the only one)")
+    why.add_argument(
+        "--metric",
+        metavar="METRIC",
+        help="whose change is explained (default: a trial's objective, or the only one)",
+    )
     why.add_argument("--yes", action="store_true", help="train without asking")
     _add_how_to_rerun(why)
     why.set_defaults(strict=False, ignore=[])
 
-    export = _command(commands, "export", "write runs' metric points as CSV, JSON or Parquet", "export:run_export")
+    export = _command(
+        commands, "export", "write runs' metric points as CSV, JSON or Parquet", "export:run_export"
+    )
     export.add_argument("run_names", nargs="+", metavar="RUN", help=_RUN_HELP)
     export.add_argument("--keys", "-k", metavar="KEYS", help="only these metrics, A,B,C")
-    export.add_argument("--format", "-f", choices=("csv", "json", "parquet"), help="default: by the file name's ending, else csv")
+    export.add_argument(
+        "--format",
+        "-f",
+        choices=("csv", "json", "parquet"),
+        help="default: by the file name's ending, else csv",
+    )
     export.add_argument("--output", "-o", metavar="FILE", help="default: the standard output")
 
     recover = _command(
@@ -86,56 +143,97 @@ def add_commands(commands: Any) -> None:
     )
     recover.add_argument("run_name", nargs="?", metavar="RUN", help=f"only this run; {_RUN_HELP}")
     recover.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
-    recover.add_argument("--url", metavar="URL", help="of the server that the runs were sent to (default without --root: HALVING_URL)")
+    recover.add_argument(
+        "--url",
+        metavar="URL",
+        help="of the server that the runs were sent to (default without --root: HALVING_URL)",
+    )
 
     compact = _command(
-        commands, "compact", "join runs' segments into one file with rollups, to read them faster", "maintenance:run_compact"
+        commands,
+        "compact",
+        "join runs' segments into one file with rollups, to read them faster",
+        "maintenance:run_compact",
     )
     compact.add_argument("run_names", nargs="*", metavar="RUN", help=_RUN_HELP)
     compact.add_argument("--project", "-p", metavar="NAME", help="every run of this project")
     compact.add_argument("--all", "-a", action="store_true", help="every run of the store")
 
     doctor = _command(
-        commands, "doctor", "say what is wrong with the store and around it, what it means and what mends it", "doctor:run_doctor"
+        commands,
+        "doctor",
+        "say what is wrong with the store and around it, what it means and what mends it",
+        "doctor:run_doctor",
     )
     doctor.add_argument("--repair", action="store_true", help="mend what can be mended safely")
-    doctor.add_argument("--all", "-a", action="store_true", help="read everything, such as each blob, instead of a sample")
+    doctor.add_argument(
+        "--all", "-a", action="store_true", help="read everything, such as each blob, instead of a sample"
+    )
 
     imported = _command(
-        commands, "import", "copy the runs that another tool recorded; again, to go on or to take what is new", "imports:run_import"
+        commands,
+        "import",
+        "copy the runs that another tool recorded; again, to go on or to take what is new",
+        "imports:run_import",
     )
-    imported.add_argument("tool", choices=("tensorboard", "wandb", "mlflow", "neptune", "trackio"), help="who recorded them")
+    imported.add_argument(
+        "tool", choices=("tensorboard", "wandb", "mlflow", "neptune", "trackio"), help="who recorded them"
+    )
     imported.add_argument(
         "source",
         metavar="SOURCE",
-        help="tensorboard: a folder of event files; wandb: a folder of offline runs; mlflow: a tracking URI, such as http://host:5000, "
-        "sqlite:///mlflow.db or ./mlruns; neptune: the folder that neptune-exporter wrote; trackio: its folder, or a PROJECT.db in it",
+        help="tensorboard: a folder of event files; wandb: a folder of offline runs; mlflow: a tracking "
+        "URI, such as http://host:5000, "
+        "sqlite:///mlflow.db or ./mlruns; neptune: the folder that neptune-exporter wrote; trackio: its "
+        "folder, or a PROJECT.db in it",
     )
-    imported.add_argument("--files", metavar="FOLDER", help="neptune: its exporter's files (default: files/ beside its data/)")
-    imported.add_argument("--project", "-p", metavar="NAME", help="put every run into this project (default: as the tool has it)")
+    imported.add_argument(
+        "--files", metavar="FOLDER", help="neptune: its exporter's files (default: files/ beside its data/)"
+    )
+    imported.add_argument(
+        "--project",
+        "-p",
+        metavar="NAME",
+        help="put every run into this project (default: as the tool has it)",
+    )
 
 
 def _add_how_to_rerun(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--repository", default=".", metavar="PATH", help="the checkout that has the commit (default: that around here)")
-    command.add_argument("--env", action="store_true", help="train in a new virtual environment of the recorded packages")
+    command.add_argument(
+        "--repository",
+        default=".",
+        metavar="PATH",
+        help="the checkout that has the commit (default: that around here)",
+    )
+    command.add_argument(
+        "--env", action="store_true", help="train in a new virtual environment of the recorded packages"
+    )
     command.add_argument(
         "--except",
         dest="accepted",
         action="append",
         default=[],
         metavar="FACTOR",
-        help="a factor that may differ: code, python, packages, hardware or image; may be given several times",
+        help=(
+            "a factor that may differ: code, python, packages, hardware or image; may be given several times"
+        ),
     )
 
 
 def add_command(
     commands: Any, name: str, summary: str, run: Callable[[argparse.Namespace], int], **needed: str | None
 ) -> argparse.ArgumentParser:
-    """Add a command with the options that every command has; what it needs are its arguments, each with its help."""
+    """Add a command with the options that every command has; what it needs are its arguments, each with its
+    help.
+    """
     parser = _described(commands, name, summary)
     parser.set_defaults(run=run)
     parser.add_argument("--root", metavar="ROOT", help="the store (default: HALVING_ROOT, then ./.halving)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document, and nothing else, on the standard output")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON document, and nothing else, on the standard output",
+    )
     for argument, help_text in needed.items():
         parser.add_argument(argument, help=help_text)
     return parser
@@ -147,7 +245,9 @@ def add_group(commands: Any, name: str, summary: str) -> Any:
 
 
 def _described(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
     return parser
 
 

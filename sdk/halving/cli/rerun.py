@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 
 
 def run_rerun(arguments: argparse.Namespace) -> int:
-    """Train a run again; the status is 0 where it came out identical, 1 where it differs, and 2 where there is no verdict.
+    """Train a run again; the status is 0 where it came out identical, 1 where it differs, and 2 where there
+    is no verdict.
 
-    JSON: ``{"verdict": "identical" or "differs", "rerun_of", "run", "trial", "status": {"recorded", "rerun"}, "points",
-    "first_difference": null or {"step", "metric", "recorded", "rerun", "difference", "metrics", "points"},
-    "weights": {"recorded", "rerun", "equal": true, false, or null where they could not be compared},
-    "factors": [{"factor", "name", "recorded", "now"}], "not_compared": [text]}``.
-    What the training prints goes to the standard error; in a pod, to the log of that.
+    JSON: ``{"verdict": "identical" or "differs", "rerun_of", "run", "trial", "status": {"recorded", "rerun"},
+    "points", "first_difference": null or {"step", "metric", "recorded", "rerun", "difference", "metrics",
+    "points"}, "weights": {"recorded", "rerun", "equal": true, false, or null where they could not be
+    compared}, "factors": [{"factor", "name", "recorded", "now"}], "not_compared": [text]}``. What the
+    training prints goes to the standard error; in a pod, to the log of that.
     """
     return answer(arguments, rerun_named(arguments))
 
 
 def rerun_named(arguments: argparse.Namespace, pods: Pods | None = None) -> Verdict:
-    """The verdict on the run that a command's arguments name; ``pods`` as in :func:`halving.rerun.rerun.rerun`."""
+    """The verdict on the run that a command's arguments name; ``pods`` as in
+    :func:`halving.rerun.rerun.rerun`.
+    """
     store = Store(arguments.root)
     with ended_as_by_ctrl_c():
         return rerun(store, *find_run(store, arguments.run_name), options_of(arguments), tell=tell, pods=pods)
@@ -78,18 +81,24 @@ def tell(line: str) -> None:
 def print_verdict(out: "Console", verdict: Verdict) -> None:
     """The verdict for people: what came out, where it first differs, and what may be why."""
     out.print(f"{verdict.verdict}: {verdict.rerun_of}, and again as {verdict.run}", style="bold")
-    first, (recorded, again) = verdict.first_difference, verdict.weights
+    first = verdict.first_difference
+    (recorded, again) = verdict.weights
     if first is None:
         out.print(f"{verdict.points} metric points are equal")
     else:
         by = "" if first.difference is None else f", by {shown(first.difference)}"
         out.print(
-            f"metrics first differ at step {first.step}: {first.metric} was {_value(first.recorded)}, is {_value(first.rerun)}{by} "
+            f"metrics first differ at step {first.step}: {first.metric} was {_value(first.recorded)}, is "
+            f"{_value(first.rerun)}{by} "
             f"({first.points} points of {first.metrics} metrics differ)"
         )
     if verdict.weights_equal is not None:
         out.print("weights are equal" if verdict.weights_equal else "weights differ", end="")
-        out.print(f" ({_short(recorded)})" if recorded == again else f": {_short(recorded)} was recorded, {_short(again)} came out")
+        out.print(
+            f" ({_short(recorded)})"
+            if recorded == again
+            else f": {_short(recorded)} was recorded, {_short(again)} came out"
+        )
     for what in verdict.not_compared:
         out.print(f"not compared: {what}")
     if verdict.status[0] != verdict.status[1]:
@@ -100,7 +109,8 @@ def print_verdict(out: "Console", verdict: Verdict) -> None:
             out.print(f"  {one}")
     elif verdict.unexplained:
         out.print(
-            "nothing that is recorded differs, so the training itself is not deterministic: halving.init(deterministic=True) may help"
+            "nothing that is recorded differs, so the training itself is not deterministic: "
+            "halving.init(deterministic=True) may help"
         )
 
 

@@ -29,12 +29,15 @@ def run_runs(
     """List runs; archived and deleted ones only where the filter names ``lifecycle``.
 
     Args:
-        understand: gives the filter that is meant by one, where the application knows more of it than records say.
-        with_outcomes: gives the runs as they ended, where the application knows more of that than records say.
+        understand: gives the filter that is meant by one, where the application knows more of it than records
+            say.
+        with_outcomes: gives the runs as they ended, where the application knows more of that than records
+            say.
 
-    JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch",
-    "params", "parent", "tags", "metrics"}], "problems"}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is;
-    nested params are ``optimizer.lr``; ``problems`` says which records are damaged, whose runs are left out.
+    JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended",
+    "seconds", "attempt", "epoch", "params", "parent", "tags", "metrics"}], "problems"}``; ``total`` counts
+    all runs that the filter chooses, whatever ``--limit`` is; nested params are ``optimizer.lr``;
+    ``problems`` says which records are damaged, whose runs are left out.
 
     Raises:
         InvalidInput: the filter is not accepted; the message points at the place.
@@ -52,12 +55,19 @@ def run_runs(
     except InvalidFilter as error:
         raise InvalidInput(f"{error}\n{pointed(text, error.column)}") from None
     found = chosen[: arguments.limit] if arguments.limit else chosen
-    named = [field for field in wanted.fields if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))]
+    named = [
+        field for field in wanted.fields if not (field.kind == "run" and field.name in (*_COLUMNS, "seconds"))
+    ]
     asked = [field.name for field in named if _is_last(field)]
     found = fill_last(store, found, None if metrics is None else [*metrics, *asked])
     if arguments.json:
         print_json(
-            {"store": store.root, "total": len(chosen), "runs": [_as_dict(info, metrics) for info in found], "problems": sorted(problems)}
+            {
+                "store": store.root,
+                "total": len(chosen),
+                "runs": [_as_dict(info, metrics) for info in found],
+                "problems": sorted(problems),
+            }
         )
         return 0
     out = console()
@@ -67,15 +77,28 @@ def run_runs(
         others = [field for field in named if not _is_last(field)]
         keys = _key_metrics(found, asked) if metrics is None else list(dict.fromkeys([*metrics, *asked]))
         values = in_threads(lambda info: _values(store, info, others), found)
-        rows = [[*_facts(info), *own, *(info.summary.get(key) for key in keys)] for info, own in zip(found, values, strict=True)]
-        numbers = [str(field) for place, field in enumerate(others) if all(_is_number(own[place]) for own in values)]
-        print_table(out, [*_COLUMNS, *map(str, others), *keys], rows, right=("duration", "attempt", *numbers, *keys), first=True)
+        rows = [
+            [*_facts(info), *own, *(info.summary.get(key) for key in keys)]
+            for info, own in zip(found, values, strict=True)
+        ]
+        numbers = [
+            str(field) for place, field in enumerate(others) if all(_is_number(own[place]) for own in values)
+        ]
+        print_table(
+            out,
+            [*_COLUMNS, *map(str, others), *keys],
+            rows,
+            right=("duration", "attempt", *numbers, *keys),
+            first=True,
+        )
         if len(chosen) > len(found):
             out.print(f"{len(found)} of {len(chosen)} runs; --limit 0 shows all", style="dim")
     for line in _unknown(store, listed, wanted) if listed else ():
         out.print(line, style="dim")
     for problem in sorted(problems):
-        out.print(f"a run is left out: {problem}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        out.print(
+            f"a run is left out: {problem}", style="yellow", highlight=False, markup=False, soft_wrap=True
+        )
     return 0
 
 
@@ -83,7 +106,8 @@ def pointed(text: str, column: int) -> str:
     """The line of a filter with a caret below a column, cut where it is long."""
     line = "".join(character if character.isprintable() else " " for character in text)
     start = max(0, min(column - 1 - _WIDTH // 2, len(line) - _WIDTH))
-    before, behind = "…" * (start > 0), "…" * (start + _WIDTH < len(line))
+    before = "…" * (start > 0)
+    behind = "…" * (start + _WIDTH < len(line))
     left = before + line[start : column - 1]
     return f"  {before}{line[start : start + _WIDTH]}{behind}\n  {' ' * sum(map(_cells, left))}^"
 
@@ -94,7 +118,14 @@ def _as_dict(info: RunInfo, metrics: list[str] | None) -> dict[str, Any]:
 
 
 def _facts(info: RunInfo) -> list[Any]:
-    return [info.run, info.project, info.status, moment(info.started), duration(info.seconds), info.attempts[-1].number]
+    return [
+        info.run,
+        info.project,
+        info.status,
+        moment(info.started),
+        duration(info.seconds),
+        info.attempts[-1].number,
+    ]
 
 
 def _values(store: Store, info: RunInfo, fields: list[Field]) -> list[Any]:
@@ -119,23 +150,34 @@ def _is_number(value: Any) -> bool:
 
 def _cells(character: str) -> int:
     """How wide a terminal shows it."""
-    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return (
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    )
 
 
 def _key_metrics(found: list[RunInfo], first: list[str]) -> list[str]:
     """The metrics that most of these runs have, system metrics aside, behind those that come ``first``."""
-    counts = Counter(key for info in found for key in info.summary if not key.startswith("system/") and key not in first)
+    counts = Counter(
+        key for info in found for key in info.summary if not key.startswith("system/") and key not in first
+    )
     common = sorted(counts, key=lambda key: (-counts[key], key))
     return [*first, *common[: max(0, _KEY_METRICS - len(first))]]
 
 
 def _unknown(store: Store, runs: list[RunInfo], wanted: RunFilter) -> Iterator[str]:
-    """A line for each name in a filter that no run has. It is no error, because a run may have it tomorrow."""
+    """A line for each name in a filter that no run has.
+
+    It is no error, because a run may have it tomorrow.
+    """
     for kind in ("params", "metrics", "tags"):
         known = {name for info in runs for name in _names(info, kind)}
         missing = [field.name for field in wanted.fields if field.kind == kind and field.name not in known]
         if missing and kind == "metrics":
-            known = known.union(*in_threads(lambda info: [] if info.summarized else keys_of(store, info.project, info.run), runs))
+            known = known.union(
+                *in_threads(
+                    lambda info: [] if info.summarized else keys_of(store, info.project, info.run), runs
+                )
+            )
         for name in dict.fromkeys(missing):
             if name not in known:
                 yield f"no run has {kind}.{name}; {there_are(kind, name, sorted(known))}"
@@ -146,4 +188,7 @@ def _names(info: RunInfo, kind: str) -> Iterable[str]:
 
 
 def _nothing(store: Store) -> str:
-    return f"there are no runs in {store.root} yet: halving.init(project=…) in a training script starts one (--root looks elsewhere)"
+    return (
+        f"there are no runs in {store.root} yet: halving.init(project=…) in a training script starts one "
+        "(--root looks elsewhere)"
+    )

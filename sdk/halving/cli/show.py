@@ -5,7 +5,17 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import NONE, console, duration, moment, print_json, print_pairs, print_table, shown, size
+from halving.cli.output import (
+    NONE,
+    console,
+    duration,
+    moment,
+    print_json,
+    print_pairs,
+    print_table,
+    shown,
+    size,
+)
 from halving.query.curve_stats import Extremes
 from halving.query.run_details import code_of, details_of, environment_of, verdict_of
 from halving.query.runs import RunInfo, find_run, read_run
@@ -17,18 +27,33 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     from rich.console import Console
 
-_SHOWN_PACKAGES = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
+_SHOWN_PACKAGES = (
+    "torch",
+    "tensorflow",
+    "jax",
+    "keras",
+    "lightning",
+    "transformers",
+    "scikit-learn",
+    "xgboost",
+    "numpy",
+    "pyarrow",
+)
 
 
-def run_show(arguments: argparse.Namespace, with_outcomes: Callable[[Store, list[RunInfo]], list[RunInfo]] | None = None) -> int:
+def run_show(
+    arguments: argparse.Namespace,
+    with_outcomes: Callable[[Store, list[RunInfo]], list[RunInfo]] | None = None,
+) -> int:
     """Show one run.
 
     Args:
         with_outcomes: gives runs as they ended, where the application knows more of that than records say.
 
-    JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
-    checkpoints, files``, and of a rerun its ``verdict``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched
-    curve; all but ``last`` are null where retention has dropped the points.
+    JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics,
+    artifacts, media, checkpoints, files``, and of a rerun its ``verdict``. ``metrics`` is ``{key: {"last",
+    "min", "max", "points"}}`` of the stitched curve; all but ``last`` are null where retention has dropped
+    the points.
     """
     store = Store(arguments.root)
     info = read_run(store, *find_run(store, arguments.run_name))
@@ -48,7 +73,9 @@ def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: b
     out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
     if info.lifecycle != ACTIVE:
         since = f" since {moment(info.lifecycle_since)}" if info.lifecycle_since else ""
-        out.print(f"it is {info.lifecycle}{since}: halving runs restore {info.project}/{info.run} takes it back")
+        out.print(
+            f"it is {info.lifecycle}{since}: halving runs restore {info.project}/{info.run} takes it back"
+        )
     started = f"started {moment(info.started)}, {duration(info.seconds)} of training"
     out.print(started + (f", {len(info.attempts)} attempts" if len(info.attempts) > 1 else ""))
     if verdict := found.get("verdict"):
@@ -79,7 +106,13 @@ def _print_attempts(out: "Console", info: RunInfo) -> None:
     for attempt in info.attempts:
         lost = [f"{attempt.dropped_points} points dropped"] if attempt.dropped_points else []
         lost += [f"{attempt.rejected_values} values rejected"] if attempt.rejected_values else []
-        facts = [attempt.number, attempt.status, moment(attempt.started), duration(attempt.seconds), attempt.epoch]
+        facts = [
+            attempt.number,
+            attempt.status,
+            moment(attempt.started),
+            duration(attempt.seconds),
+            attempt.epoch,
+        ]
         rows.append([*facts, ", ".join(lost) or "nothing"])
     columns = ("attempt", "ended as", "started", "duration", "epoch", "lost")
     print_table(out, columns, rows, right=("attempt", "duration", "epoch"), title="attempts")
@@ -105,8 +138,17 @@ def _print_artifacts(out: "Console", found: dict[str, Any]) -> None:
         groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for row in found["media"]:
             groups[row["key"], row["kind"]].append(row)
-        rows = [[key, kind, len(group), group[-1].get("step"), group[-1]["file"]] for (key, kind), group in sorted(groups.items())]
-        print_table(out, ("media", "kind", "count", "last step", "last file"), rows, right=("count", "last step"), title="media")
+        rows = [
+            [key, kind, len(group), group[-1].get("step"), group[-1]["file"]]
+            for (key, kind), group in sorted(groups.items())
+        ]
+        print_table(
+            out,
+            ("media", "kind", "count", "last step", "last file"),
+            rows,
+            right=("count", "last step"),
+            title="media",
+        )
 
 
 def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str, Any]]) -> None:
@@ -117,12 +159,19 @@ def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str
     if checkpoints:
         newest = checkpoints[-1]
         pairs["newest"] = f"epoch {newest['epoch']}, attempt {newest['attempt']}"
-        pairs["reported"] = ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
+        pairs["reported"] = (
+            ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
+        )
         pairs["file"] = newest["file"]
     counts = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
     if counts:
-        saves, left_out, seconds = (sum(each[name] for each in counts) for name in ("saves", "skipped", "seconds"))
-        pairs["written"] = f"{saves} in {duration(seconds)}, {left_out} skipped, which were not due or not taken by the store"
+        saves, left_out, seconds = (
+            sum(each[name] for each in counts) for name in ("saves", "skipped", "seconds")
+        )
+        pairs["written"] = (
+            f"{saves} in {duration(seconds)}, {left_out} skipped, which were not due or not taken by the "
+            "store"
+        )
     if skipped:
         pairs["not taken"] = "\n".join(each.text for each in skipped)
     print_pairs(out, "checkpoints", pairs)

@@ -1,4 +1,6 @@
-"""``halving why``: in what two runs differ, and by reruns how much of a metric's change each of it explains."""
+"""``halving why``: in what two runs differ, and by reruns how much of a metric's change each of it
+explains.
+"""
 
 import argparse
 import math
@@ -15,7 +17,14 @@ from halving.query.runs import RunInfo, find_run, read_run
 from halving.records.run_record import RunRecords
 from halving.rerun.attribution import Attribution, Done, Effect, check_arms, kept_of, run_experiment
 from halving.rerun.comparison import read_points
-from halving.rerun.experiment import Experiment, all_differences, cautions, check_repeat, experiment, last_value
+from halving.rerun.experiment import (
+    Experiment,
+    all_differences,
+    cautions,
+    check_repeat,
+    experiment,
+    last_value,
+)
 from halving.rerun.factors import FACTORS, Difference
 from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.plan import Plan
@@ -34,18 +43,22 @@ GIVEN_UP = 130  # as a shell's own status after Ctrl-C
 def run_why(arguments: argparse.Namespace, pods: Pods | None = None) -> int:
     """Say in which factors two runs differ.
 
-    JSON: ``{"runs": [A, B], "differs": {factor: [{"factor", "name", "recorded", "now"}]}, "same": [factor], "attribution": null or
-    {"metric", "recorded": [A's, B's], "seeds", "mean", "noise", "effects": [{"name", "factors", "effect", "standard_error", "interval":
-    [low, high], "share", "beyond_noise", "error"}], "arms": [{"name", "runs", "values"}], "unexplained": {"effect", "share"}, "left_out":
-    {factor: why}}}``. ``recorded`` is A's and ``now`` B's. The status is 130 where reruns were given up by Ctrl-C; what was measured
-    before is shown. ``pods`` as in :func:`halving.rerun.rerun.rerun`.
+    JSON: ``{"runs": [A, B], "differs": {factor: [{"factor", "name", "recorded", "now"}]}, "same": [factor],
+    "attribution": null or {"metric", "recorded": [A's, B's], "seeds", "mean", "noise", "effects": [{"name",
+    "factors", "effect", "standard_error", "interval": [low, high], "share", "beyond_noise", "error"}],
+    "arms": [{"name", "runs", "values"}], "unexplained": {"effect", "share"}, "left_out": {factor: why}}}``.
+    ``recorded`` is A's and ``now`` B's. The status is 130 where reruns were given up by Ctrl-C; what was
+    measured before is shown. ``pods`` as in :func:`halving.rerun.rerun.rerun`.
     """
     if arguments.rerun:
         check_repeat(arguments.repeat)
     store = Store(arguments.root)
     names = [find_run(store, name) for name in (arguments.run_name, arguments.other_name)]
     if names[0] == names[1]:
-        raise InvalidInput(f"RUN {arguments.run_name!r} and {arguments.other_name!r} are not accepted: give two different runs")
+        raise InvalidInput(
+            f"RUN {arguments.run_name!r} and {arguments.other_name!r} are not accepted: give two different "
+            "runs"
+        )
     one, other = (read_run(store, *name) for name in names)
     differs = all_differences(one, other, (_trained_for(store, one), _trained_for(store, other)))
     if not arguments.json:  # before anything is asked, or trained for hours
@@ -67,16 +80,21 @@ def run_why(arguments: argparse.Namespace, pods: Pods | None = None) -> int:
 
 def _trained_for(store: Store, info: RunInfo) -> int | None:
     """Epochs, of a trial."""
-    newest = RunRecords(store, info.project, info.run).latest_checkpoint() if info.record.get("trial") else None
+    newest = (
+        RunRecords(store, info.project, info.run).latest_checkpoint() if info.record.get("trial") else None
+    )
     return newest.epoch if newest else None
 
 
-def _attributed(arguments: argparse.Namespace, store: Store, one: RunInfo, other: RunInfo, pods: Pods | None) -> Attribution:
+def _attributed(
+    arguments: argparse.Namespace, store: Store, one: RunInfo, other: RunInfo, pods: Pods | None
+) -> Attribution:
     metric = arguments.metric or _metric_of(store, one, other)
     recorded = _recorded(store, one, metric), _recorded(store, other, metric)
     if not math.isfinite(recorded[0]):
         raise InvalidInput(
-            f"metric {metric!r} is not accepted: {one.project}/{one.run} ended with {recorded[0]}, and so would its reruns; give the run "
+            f"metric {metric!r} is not accepted: {one.project}/{one.run} ended with {recorded[0]}, and so "
+            "would its reruns; give the run "
             f"that is well as the first of the two, or another --metric ({_metrics(store, one)})"
         )
     options = options_of(arguments)
@@ -94,7 +112,10 @@ def _attributed(arguments: argparse.Namespace, store: Store, one: RunInfo, other
         with ended_as_by_ctrl_c():
             return run_experiment(store, asked, recorded, options, kept, done, tell, pods)
     except KeyboardInterrupt:
-        tell("given up before the first arm had ended; the reruns that have ended are kept, and the same command goes on from there")
+        tell(
+            "given up before the first arm had ended; the reruns that have ended are kept, and the same "
+            "command goes on from there"
+        )
         raise
 
 
@@ -108,12 +129,15 @@ def _planned(store: Store, info: RunInfo, options: Options, pods: Pods | None) -
 def _recorded(store: Store, info: RunInfo, metric: str) -> float:
     value = last_value(store, info, metric)
     if value is None:
-        raise InvalidInput(f"metric {metric!r} is not accepted: {info.project}/{info.run} has {_metrics(store, info)}")
+        raise InvalidInput(
+            f"metric {metric!r} is not accepted: {info.project}/{info.run} has {_metrics(store, info)}"
+        )
     return value
 
 
 def _tell_cost(asked: Experiment, done: Done, not_seen: list[str], *, build: bool) -> None:
-    total, left = len(asked.reruns), len(asked.reruns) - len(done)
+    total = len(asked.reruns)
+    left = len(asked.reruns) - len(done)
     arms = ", ".join(arm.name for arm in asked.arms)
     tell(f"{total} reruns: {len(asked.seeds)} seeds each of: {arms}")
     for factor, why in asked.left_out.items():
@@ -122,16 +146,30 @@ def _tell_cost(asked: Experiment, done: Done, not_seen: list[str], *, build: boo
         tell(f"trained by an earlier call, and not again: {len(done)}")
         for package in not_seen:
             whose = asked.arms[0].plan.name
-            tell(f"note: nothing says whether {package} is what it was then; if it is not, delete why-*.json beside the record of {whose}")
+            tell(
+                f"note: nothing says whether {package} is what it was then; if it is not, delete "
+                f"why-*.json beside the record of {whose}"
+            )
     if not left:
         return
     measured = statistics.mean(rerun.seconds for rerun in done.values()) if done else None
     each = measured or asked.seconds
-    about = "of unknown length" if each is None else f"about {duration(each)} each, {duration(each * left)} in all, one after another"
-    more = "" if measured or each is None else "; it is what the runs trained for, and starting each takes some seconds more"
+    about = (
+        "of unknown length"
+        if each is None
+        else f"about {duration(each)} each, {duration(each * left)} in all, one after another"
+    )
+    more = (
+        ""
+        if measured or each is None
+        else "; it is what the runs trained for, and starting each takes some seconds more"
+    )
     tell(f"{left} to train: {about}{more}")
     if build:
-        tell("before that, virtual environments of the recorded packages are built; each takes the disk that its packages need")
+        tell(
+            "before that, virtual environments of the recorded packages are built; each takes the disk "
+            "that its packages need"
+        )
 
 
 def _agreed() -> bool:
@@ -147,7 +185,9 @@ def _metric_of(store: Store, one: RunInfo, other: RunInfo) -> str:
     objectives: list[dict[str, Any]] = (one.record.get("trial") or {}).get("objectives") or []
     if objectives:
         return str(objectives[0]["metric"])
-    both = sorted(read_points(store, one.project, one.run).keys() & read_points(store, other.project, other.run).keys())
+    both = sorted(
+        read_points(store, one.project, one.run).keys() & read_points(store, other.project, other.run).keys()
+    )
     if len(both) != 1:
         raise InvalidInput(f"--rerun needs --metric: both runs have {', '.join(both) or 'none in common'}")
     return both[0]
@@ -172,7 +212,9 @@ def _print(out: "Console", one: RunInfo, other: RunInfo, differs: dict[str, list
 
 def _short(value: Any) -> Any:
     """A commit or a digest by its beginning: two whole ones are wider than a terminal, and JSON has them."""
-    return value[: 19 if ":" in value else 12] if isinstance(value, str) and _DIGEST.fullmatch(value) else value
+    return (
+        value[: 19 if ":" in value else 12] if isinstance(value, str) and _DIGEST.fullmatch(value) else value
+    )
 
 
 def _print_attribution(out: "Console", found: Attribution) -> None:
@@ -180,7 +222,10 @@ def _print_attribution(out: "Console", found: Attribution) -> None:
     change = "" if found.change is None else f", a change of {_digits(found.change)}"
     out.print()
     out.print(f"{found.metric} was {shown(before)} and is {shown(after)}{change}", style="bold")
-    out.print(f"the seeds alone: standard deviation {_digits(found.noise)} around {shown(found.mean)} ({len(found.seeds)} seeds)")
+    out.print(
+        f"the seeds alone: standard deviation {_digits(found.noise)} around {shown(found.mean)} "
+        f"({len(found.seeds)} seeds)"
+    )
     rows = [
         [
             one.name,
@@ -192,7 +237,9 @@ def _print_attribution(out: "Console", found: Attribution) -> None:
         ]
         for one in found.effects
     ]
-    rows.append(["not explained", _digits(found.unexplained), None, "", _percent(found.share(found.unexplained)), ""])
+    rows.append(
+        ["not explained", _digits(found.unexplained), None, "", _percent(found.share(found.unexplained)), ""]
+    )
     print_table(
         out,
         ("factor", "effect", "standard error", "95 % interval", "of the change", "beside the seeds' noise"),
@@ -204,8 +251,10 @@ def _print_attribution(out: "Console", found: Attribution) -> None:
     out.print()
     out.print(_conclusion(found), style="bold")
     out.print(
-        "the intervals hold all effects together, and are wide with few seeds; not explained are the two runs' own seeds and what was not "
-        "changed; shares need not add up to 100 %, as factors interact; where more seeds are trained because of what was seen, the "
+        "the intervals hold all effects together, and are wide with few seeds; not explained are the two "
+        "runs' own seeds and what was not "
+        "changed; shares need not add up to 100 %, as factors interact; where more seeds are trained "
+        "because of what was seen, the "
         "intervals hold their effects less often than 95 %",
         style="dim",
     )
@@ -222,11 +271,19 @@ def _answer(found: Attribution, effect: Effect) -> str:
 def _conclusion(found: Attribution) -> str:
     """What to make of it, and what to do where it is too little."""
     clear = [one.name for one in found.effects if found.beyond_noise(one)]
-    needed = {one.name: seeds for one in found.effects if not found.beyond_noise(one) and (seeds := found.seeds_needed(one))}
+    needed = {
+        one.name: seeds
+        for one in found.effects
+        if not found.beyond_noise(one) and (seeds := found.seeds_needed(one))
+    }
     missing = [one.name for one in found.effects if one.error is not None]
     if len(missing) == len(found.effects):
         return f"nothing was measured: {', '.join(missing)}"
-    said = f"beyond the noise of the seeds: {', '.join(clear)}" if clear else "no effect can be told from the noise of the seeds"
+    said = (
+        f"beyond the noise of the seeds: {', '.join(clear)}"
+        if clear
+        else "no effect can be told from the noise of the seeds"
+    )
     said += f"; not measured: {', '.join(missing)}" if missing else ""
     if not needed:
         return said

@@ -1,9 +1,11 @@
-"""Where an Arrow file has the buffers of its record batches: so that rows are copied straight out of the mapped file.
+"""Where an Arrow file has the buffers of its record batches: so that rows are copied straight out of the
+mapped file.
 
-Arrow's own reader makes objects for each batch and column; for the thousands of batches of the shards that are open at a time that takes
-longer than a resumed training should wait. The layout is the format's (https://arrow.apache.org/docs/format/Columnar.html): a footer lists
-messages, each a flatbuffer with a record batch's length, field nodes and buffers. The messages of a file mostly differ in these numbers
-alone, so they are read all at once.
+Arrow's own reader makes objects for each batch and column; for the thousands of batches of the shards that
+are open at a time that takes longer than a resumed training should wait. The layout is the format's
+(https://arrow.apache.org/docs/format/Columnar.html): a footer lists messages, each a flatbuffer with a record
+batch's length, field nodes and buffers. The messages of a file mostly differ in these numbers alone, so they
+are read all at once.
 """
 
 import struct
@@ -70,12 +72,17 @@ def _layout(data: "Bytes") -> Layout:
     nodes: Numbers | None = None
     buffers: Numbers | None = None
     left = np.arange(count)
-    while len(left):  # once for each form of message; nearly always one, or two where the last batch is smaller
+    while len(left):
+        # once for each form of message; nearly always one, or two where the last batch is smaller
         same, found_rows, found_nodes, found_buffers = _same_form(data, blocks, left)
         if nodes is None or buffers is None:
-            nodes, buffers = (np.zeros((count, *each.shape[1:]), np.int64) for each in (found_nodes, found_buffers))
+            nodes, buffers = (
+                np.zeros((count, *each.shape[1:]), np.int64) for each in (found_nodes, found_buffers)
+            )
         taken = left[same]
-        rows[taken], nodes[taken], buffers[taken] = found_rows, found_nodes, found_buffers
+        rows[taken] = found_rows
+        nodes[taken] = found_nodes
+        buffers[taken] = found_buffers
         left = left[~same]
     if nodes is None or buffers is None:
         nodes = buffers = np.zeros((0, 0, 2), np.int64)
@@ -83,12 +90,18 @@ def _layout(data: "Bytes") -> Layout:
     if buffers.min(initial=0) < 0 or (offsets + buffers[:, :, 1]).max(initial=0) > len(data):
         raise NotReadable("its buffers lie outside of it")
     ends = np.cumsum(rows)
-    nulls, offsets, lengths = (np.ascontiguousarray(each.T) for each in (nodes[:, :, 1], offsets, buffers[:, :, 1]))
+    nulls, offsets, lengths = (
+        np.ascontiguousarray(each.T) for each in (nodes[:, :, 1], offsets, buffers[:, :, 1])
+    )
     return Layout(ends - rows, int(rows.sum()), nulls, offsets, lengths)
 
 
-def _same_form(data: "Bytes", blocks: "np.ndarray[Any, Any]", left: "Numbers") -> "tuple[Any, Numbers, Numbers, Numbers]":
-    """Which of the messages have the form of the first of them; their rows, and ``(messages, count, 2)`` of their nodes and buffers."""
+def _same_form(
+    data: "Bytes", blocks: "np.ndarray[Any, Any]", left: "Numbers"
+) -> "tuple[Any, Numbers, Numbers, Numbers]":
+    """Which of the messages have the form of the first of them; their rows, and ``(messages, count, 2)`` of
+    their nodes and buffers.
+    """
     size = int(blocks["metadata"][left[0]])
     same = blocks["metadata"][left] == size
     every = data[blocks["offset"][left[same]][:, None] + np.arange(size)]  # (messages, size)
@@ -100,7 +113,8 @@ def _same_form(data: "Bytes", blocks: "np.ndarray[Any, Any]", left: "Numbers") -
     if _field(first, batch, 3) is not None:
         raise NotReadable("it is compressed")
     values = np.zeros(size, bool)  # the bytes that are numbers; all others are the form
-    length, body = _field(first, batch, 0), _field(first, message, 3)
+    length = _field(first, batch, 0)
+    body = _field(first, message, 3)
     vectors = [_vector(first, batch, place) for place in (1, 2)]
     for at, bytes_ in [(length, 8), (body, 8), *((at, 16 * count) for at, count in vectors)]:
         if at is not None:
@@ -108,12 +122,19 @@ def _same_form(data: "Bytes", blocks: "np.ndarray[Any, Any]", left: "Numbers") -
     alike = (every[:, ~values] == every[0, ~values]).all(axis=1)
     same[same] = alike
     every = every[alike]
-    rows = every[:, length : length + 8].copy().view("<i8")[:, 0] if length is not None else np.zeros(len(every), np.int64)
-    nodes, buffers = (every[:, at : at + 16 * count].copy().view("<i8").reshape(-1, count, 2) for at, count in vectors)
+    rows = (
+        every[:, length : length + 8].copy().view("<i8")[:, 0]
+        if length is not None
+        else np.zeros(len(every), np.int64)
+    )
+    nodes, buffers = (
+        every[:, at : at + 16 * count].copy().view("<i8").reshape(-1, count, 2) for at, count in vectors
+    )
     return same, rows, nodes, buffers
 
 
-# Flatbuffers: a table begins with the distance back to its vtable, which has the place of each field in the table, or 0.
+# Flatbuffers: a table begins with the distance back to its vtable, which has the place of each field in the
+# table, or 0.
 
 
 def _follow(data: bytes, at: int) -> int:
@@ -124,7 +145,9 @@ def _field(data: bytes, table: int, number: int) -> int | None:
     vtable = table - int(struct.unpack_from("<i", data, table)[0])
     if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
         return None
-    return table + place if (place := int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])) else None
+    return (
+        table + place if (place := int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])) else None
+    )
 
 
 def _vector(data: bytes, table: int, number: int) -> tuple[int, int]:

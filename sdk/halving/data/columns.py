@@ -1,4 +1,6 @@
-"""The columns that a loader reads: which types, where their buffers are, and what a batch of them is as NumPy arrays or as Arrow."""
+"""The columns that a loader reads: which types, where their buffers are, and what a batch of them is as NumPy
+arrays or as Arrow.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +15,12 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-ACCEPTED = "numbers, booleans, dates and times, binary, strings, fixed-size lists of numbers, and lists of numbers"
-_MEND_TEXT = "make it text or binary in the dataset's transform, or read it by transform=…, which is given Arrow"
+ACCEPTED = (
+    "numbers, booleans, dates and times, binary, strings, fixed-size lists of numbers, and lists of numbers"
+)
+_MEND_TEXT = (
+    "make it text or binary in the dataset's transform, or read it by transform=…, which is given Arrow"
+)
 
 
 @dataclass(frozen=True)
@@ -22,11 +28,13 @@ class Column:
     """One column of a schema.
 
     Attributes:
-        node, buffer: its first field node and buffer in a record batch; the first buffer says which rows are not null.
+        node, buffer: its first field node and buffer in a record batch; the first buffer says which rows are
+            not null.
         kind: ``fixed`` (the same number of bytes for each row), ``bits`` (booleans), or ``variable``.
         dtype: of a number; for binary and strings one byte.
         shape: of a row, where it is ``fixed``.
-        offset_bytes, data_buffer: where it is ``variable``: of an offset, and the buffer with what the offsets point into.
+        offset_bytes, data_buffer: where it is ``variable``: of an offset, and the buffer with what the
+            offsets point into.
         nodes: of the column and the lists in it.
     """
 
@@ -54,7 +62,8 @@ class Column:
 
 @dataclass
 class Gathered:
-    """Rows of a column: ``values`` is ``(rows, *shape)`` of numbers, ``(rows,)`` of booleans, or a list of ``rows`` memoryviews.
+    """Rows of a column: ``values`` is ``(rows, *shape)`` of numbers, ``(rows,)`` of booleans, or a list of
+    ``rows`` memoryviews.
 
     ``valid`` is ``(rows,)``, or None where no row is null.
     """
@@ -78,20 +87,28 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
         raise InvalidInput(f"columns = {unknown[0]!r} is not accepted: {where} has {', '.join(schema.names)}")
     if not wanted:
         raise InvalidInput(f"columns = {wanted!r} is not accepted: give some of {', '.join(schema.names)}")
-    places, node, buffer, view = {}, 0, 0, ""
+    places = {}
+    node = 0
+    buffer = 0
+    view = ""
     for field in schema:
         places[field.name] = (node, buffer)
         view = view or (field.name if _has_views(field.type) else "")
         if view and field.name in wanted:  # a view has any number of buffers
-            raise InvalidInput(f"column {field.name!r} of {where} is not read, because {view!r} is of type {schema.field(view).type}")
+            raise InvalidInput(
+                f"column {field.name!r} of {where} is not read, because {view!r} is of type "
+                f"{schema.field(view).type}"
+            )
         nodes, buffers = _counts(field.type)
-        node, buffer = node + nodes, buffer + buffers
+        node = node + nodes
+        buffer = buffer + buffers
     found = []
     for name in wanted:
         column = _column(name, schema.field(name).type, *places[name])
         if column is None:
             raise InvalidInput(
-                f"column {name!r} of {where} is of type {schema.field(name).type}, which a loader does not read: it reads {ACCEPTED}; "
+                f"column {name!r} of {where} is of type {schema.field(name).type}, which a loader does not "
+                f"read: it reads {ACCEPTED}; "
                 "name the columns to read by columns=[…], or give it another form in the dataset's transform"
             )
         found.append(column)
@@ -99,9 +116,14 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
 
 
 def refuse_unreadable(
-    columns: Sequence[Column], statistics: Sequence[Mapping[str, Mapping[str, Any]]], where: str, *, for_numpy: bool
+    columns: Sequence[Column],
+    statistics: Sequence[Mapping[str, Mapping[str, Any]]],
+    where: str,
+    *,
+    for_numpy: bool,
 ) -> None:
-    """Refuse columns with what batches of them could not have, by what was counted when the snapshot was taken: nulls, broken texts.
+    """Refuse columns with what batches of them could not have, by what was counted when the snapshot was
+    taken: nulls, broken texts.
 
     Args:
         statistics: by column, of each part of the rows; see :meth:`halving.data.dataset.Dataset.statistics`.
@@ -112,7 +134,10 @@ def refuse_unreadable(
         InvalidInput: naming the first column that has some, how many nulls there are, and what to do.
     """
     for column in columns:
-        nulls, items = (sum(part.get(column.name, {}).get(count, 0) for part in statistics) for count in ("nulls", "null_items"))
+        nulls, items = (
+            sum(part.get(column.name, {}).get(count, 0) for part in statistics)
+            for count in ("nulls", "null_items")
+        )
         what = f"column {column.name!r} of {where} is of type {column.type} and has"
         if items:
             raise InvalidInput(
@@ -121,7 +146,8 @@ def refuse_unreadable(
             )
         if nulls and for_numpy and not column.has_null:
             raise InvalidInput(
-                f"{what} {_counted(nulls)}, for which NumPy has no value: fill them in transform=…, which is given Arrow, "
+                f"{what} {_counted(nulls)}, for which NumPy has no value: fill them in transform=…, which "
+                "is given Arrow, "
                 "or in the dataset's transform, or leave the column out by columns=[…]"
             )
 
@@ -134,12 +160,15 @@ def _counted(nulls: int) -> str:
 
 
 def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
-    """Some of the rows as an array: of numbers ``(rows, *shape)``; of ``bytes``, ``str`` or arrays ``(rows,)``, with None for null.
+    """Some of the rows as an array: of numbers ``(rows, *shape)``; of ``bytes``, ``str`` or arrays
+    ``(rows,)``, with None for null.
 
     Raises:
-        InvalidInput: a row of integers or booleans is null, for which NumPy has no value, or a text is not UTF-8.
+        InvalidInput: a row of integers or booleans is null, for which NumPy has no value, or a text is not
+            UTF-8.
     """
-    column, values = gathered.column, gathered.values[begin:end]
+    column = gathered.column
+    values = gathered.values[begin:end]
     valid = None if gathered.valid is None else gathered.valid[begin:end]
     if column.kind == "variable":
         return _objects(column, values, valid)
@@ -150,7 +179,13 @@ def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
                 "fill it in transform=…, which is given Arrow, or when the dataset is made"
             )
         values = values.copy()
-        values[~valid] = np.nan if column.dtype.kind == "f" else np.datetime64("NaT") if column.dtype.kind == "M" else np.timedelta64("NaT")
+        values[~valid] = (
+            np.nan
+            if column.dtype.kind == "f"
+            else np.datetime64("NaT")
+            if column.dtype.kind == "M"
+            else np.timedelta64("NaT")
+        )
     return values  # type: ignore[no-any-return]
 
 
@@ -159,7 +194,9 @@ def as_arrow(columns: Sequence[Gathered]) -> "pa.RecordBatch":
     import pyarrow as pa
 
     arrays = [_arrow(each) for each in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(each.column.name, each.column.type) for each in columns]))
+    return pa.RecordBatch.from_arrays(
+        arrays, schema=pa.schema([(each.column.name, each.column.type) for each in columns])
+    )
 
 
 def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -> "Array":
@@ -170,7 +207,13 @@ def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     for place, view in enumerate(views):
         if valid is None or valid[place]:
-            found[place] = _text(column, view) if is_text else np.frombuffer(view, column.dtype).copy() if is_list else bytes(view)
+            found[place] = (
+                _text(column, view)
+                if is_text
+                else np.frombuffer(view, column.dtype).copy()
+                if is_list
+                else bytes(view)
+            )
     return found
 
 
@@ -179,24 +222,30 @@ def _text(column: Column, view: memoryview) -> str:
         return str(view, "utf-8")
     except UnicodeDecodeError:
         raise InvalidInput(
-            f"column {column.name!r} of type {column.type} has {bytes(view[:40])!r}, which is not UTF-8: {_MEND_TEXT}"
+            f"column {column.name!r} of type {column.type} has {bytes(view[:40])!r}, which is not UTF-8: "
+            f"{_MEND_TEXT}"
         ) from None
 
 
 def _arrow(gathered: Gathered) -> "pa.Array":
     import pyarrow as pa
 
-    column, values, valid = gathered.column, gathered.values, gathered.valid
+    column = gathered.column
+    values = gathered.values
+    valid = gathered.valid
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     count = len(values)
     if column.kind == "bits":
-        return pa.Array.from_buffers(column.type, count, [bits, pa.py_buffer(np.packbits(values, bitorder="little"))])
+        return pa.Array.from_buffers(
+            column.type, count, [bits, pa.py_buffer(np.packbits(values, bitorder="little"))]
+        )
     if column.kind == "fixed":
         return _fixed(column.type, count, bits, pa.py_buffer(np.ascontiguousarray(values)))
     ends = np.cumsum([0, *(view.nbytes for view in values)], dtype=np.int64) // column.dtype.itemsize
     if column.offset_bytes == 4 and ends[-1] >= 1 << 31:
         raise InvalidInput(
-            f"a batch of column {column.name!r} has {ends[-1]:,} items, and {column.type} takes 2,147,483,647: make batches smaller"
+            f"a batch of column {column.name!r} has {ends[-1]:,} items, and {column.type} takes "
+            "2,147,483,647: make batches smaller"
         )
     offsets = pa.py_buffer(ends.astype(f"<i{column.offset_bytes}"))
     data = pa.py_buffer(b"".join(values))
@@ -232,12 +281,25 @@ def _column(name: str, type_: "pa.DataType", node: int, buffer: int) -> Column |
     shape: tuple[int, ...] = ()
     inner = type_
     while of.is_fixed_size_list(inner):
-        shape, inner = (*shape, inner.list_size), inner.value_type
+        shape = (*shape, inner.list_size)
+        inner = inner.value_type
     nodes, buffers = _counts(type_)
     if of.is_fixed_size_binary(inner):
-        return Column(name, type_, node, buffer, "fixed", byte, (*shape, inner.byte_width), data_buffer=buffer + buffers - 1, nodes=nodes)
+        return Column(
+            name,
+            type_,
+            node,
+            buffer,
+            "fixed",
+            byte,
+            (*shape, inner.byte_width),
+            data_buffer=buffer + buffers - 1,
+            nodes=nodes,
+        )
     number = _number(inner)
-    return number and Column(name, type_, node, buffer, "fixed", number, shape, data_buffer=buffer + buffers - 1, nodes=nodes)
+    return number and Column(
+        name, type_, node, buffer, "fixed", number, shape, data_buffer=buffer + buffers - 1, nodes=nodes
+    )
 
 
 def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
@@ -258,7 +320,9 @@ def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
 
 
 def _has_views(type_: "pa.DataType") -> bool:
-    return str(type_).endswith("_view") or any(_has_views(type_.field(number).type) for number in range(type_.num_fields))
+    return str(type_).endswith("_view") or any(
+        _has_views(type_.field(number).type) for number in range(type_.num_fields)
+    )
 
 
 def _counts(type_: "pa.DataType") -> tuple[int, int]:
@@ -268,7 +332,12 @@ def _counts(type_: "pa.DataType") -> tuple[int, int]:
     if of.is_null(type_):
         return 1, 0
     if of.is_dictionary(type_) or not type_.num_fields:
-        is_variable = of.is_binary(type_) or of.is_string(type_) or of.is_large_binary(type_) or of.is_large_string(type_)
+        is_variable = (
+            of.is_binary(type_)
+            or of.is_string(type_)
+            or of.is_large_binary(type_)
+            or of.is_large_string(type_)
+        )
         return 1, 3 if is_variable else 2
     own = 1 if of.is_struct(type_) or of.is_fixed_size_list(type_) else 2
     parts = [_counts(type_.field(number).type) for number in range(type_.num_fields)]

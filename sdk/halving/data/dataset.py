@@ -25,27 +25,35 @@ _TRAIN = "train"
 class Dataset:
     """One snapshot, named by its content: ``name`` and ``digest`` (``sha256:…`` of the list of its shards).
 
-    Reading waits while the store is unavailable: up to ten minutes, or most of the grace period in a trial that has to end.
+    Reading waits while the store is unavailable: up to ten minutes, or most of the grace period in a trial
+    that has to end.
 
     Args:
-        train_on: stored splits that together are what ``train`` means here: in the final training of a sweep, train and validation.
+        train_on: stored splits that together are what ``train`` means here: in the final training of a sweep,
+            train and validation.
 
     Attributes:
-        give_up_at: until when it waits; see :func:`halving.store.retry.retry_while_unavailable`. A run sets it for its own dataset.
+        give_up_at: until when it waits; see :func:`halving.store.retry.retry_while_unavailable`. A run sets
+            it for its own dataset.
         outage: of the store, as all see it that read this snapshot in this process.
     """
 
     give_up_at: Callable[[], float]
 
     def __init__(self, store: Store, name: str, digest: str, train_on: Sequence[str] = (_TRAIN,)) -> None:
-        self.store, self.name, self.digest, self.train_on = store, name, digest, tuple(train_on)
-        self.give_up_at, self.outage = lambda: math.inf, Outage()
+        self.store = store
+        self.name = name
+        self.digest = digest
+        self.train_on = tuple(train_on)
+        self.give_up_at = lambda: math.inf
+        self.outage = Outage()
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {self.digest!r})"
 
     def __reduce__(self) -> "tuple[type[Dataset], tuple[Store, str, str, tuple[str, ...]]]":
-        return Dataset, (self.store, self.name, self.digest, self.train_on)  # a data loader's process does not get the run
+        # a data loader's process does not get the run
+        return Dataset, (self.store, self.name, self.digest, self.train_on)
 
     @property
     def folder(self) -> str:
@@ -54,19 +62,27 @@ class Dataset:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the snapshot consists of: ``shards`` by split, ``rows``, ``bytes``, ``schema``, ``splits``, ``target``, ``statistics``, and
-        its ``lineage``.
+        """What the snapshot consists of: ``shards`` by split, ``rows``, ``bytes``, ``schema``, ``splits``,
+        ``target``, ``statistics``, and its ``lineage``.
 
         Raises:
             NotFound: there is no such snapshot in the store.
         """
         try:
-            manifest: dict[str, Any] = json.loads(self._retried(partial(self.store.read, f"{self.folder}/manifest.json")))
+            manifest: dict[str, Any] = json.loads(
+                self._retried(partial(self.store.read, f"{self.folder}/manifest.json"))
+            )
         except NotFound:
-            again = "; `dvc pull` in its datasets folder brings it back" if self.store.folder is not None else ""
-            raise NotFound(f"no dataset snapshot {self.name} {self.digest} in the store {self.store.root}{again}") from None
+            again = (
+                "; `dvc pull` in its datasets folder brings it back" if self.store.folder is not None else ""
+            )
+            raise NotFound(
+                f"no dataset snapshot {self.name} {self.digest} in the store {self.store.root}{again}"
+            ) from None
         if "shards" not in manifest:
-            raise StoreError(f"the snapshot {self.folder} is of an older version, which had no shards; take it again")
+            raise StoreError(
+                f"the snapshot {self.folder} is of an older version, which had no shards; take it again"
+            )
         return manifest
 
     @property
@@ -88,18 +104,22 @@ class Dataset:
         return sum(name.startswith(_FOLD) for name in self.manifest["splits"])
 
     def shards(self, split: str, fold: int | None = None) -> list[Shard]:
-        """The shards of a split in stored order. In a dataset with folds, ``validation`` is the fold, and ``train`` all others.
+        """The shards of a split in stored order.
+
+        In a dataset with folds, ``validation`` is the fold, and ``train`` all others.
 
         Where ``train`` is several splits, it is their shards one after the other, as ``train_on`` names them.
 
         Raises:
             NotFound: the snapshot has no such split or fold.
         """
-        return [shard for name in self._stored_splits(split, fold) for shard in shards_of(self.manifest, name)]
+        return [
+            shard for name in self._stored_splits(split, fold) for shard in shards_of(self.manifest, name)
+        ]
 
     def statistics(self, split: str, fold: int | None = None) -> list[Mapping[str, Mapping[str, Any]]]:
-        """What the columns of a split hold, in each of the parts that it is stored in: ``nulls`` (of floats NaN, too), ``null_items``
-        within lists, and what else was counted when the snapshot was taken.
+        """What the columns of a split hold, in each of the parts that it is stored in: ``nulls`` (of floats
+        NaN, too), ``null_items`` within lists, and what else was counted when the snapshot was taken.
 
         Raises:
             NotFound: the snapshot has no such split or fold.
@@ -120,19 +140,31 @@ class Dataset:
             raise NotFound(f"dataset {self.name} has no fold {fold}; it has {has}")
         if folds and split in ("train", "validation"):
             if fold is None:
-                raise InvalidInput(f"fold = None is not accepted for the split {split!r} of {self.name}: give one of 0 to {folds - 1}")
-            names = [f"{_FOLD}{number}" for number in range(folds) if (number == fold) == (split == "validation")]
+                raise InvalidInput(
+                    f"fold = None is not accepted for the split {split!r} of {self.name}: give one of 0 to "
+                    f"{folds - 1}"
+                )
+            names = [
+                f"{_FOLD}{number}" for number in range(folds) if (number == fold) == (split == "validation")
+            ]
         else:
             names = [split]
         if missing := [name for name in names if name not in self.manifest["splits"]]:
-            raise NotFound(f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.manifest['splits'])}")
+            raise NotFound(
+                f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.manifest['splits'])}"
+            )
         return names
 
-    def read(self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "pa.Table":
-        """The rows of a split in stored order, or all rows, as one table. The shards' bytes are checked against their names, each time.
+    def read(
+        self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None
+    ) -> "pa.Table":
+        """The rows of a split in stored order, or all rows, as one table.
 
-        In a folder they are memory-mapped, and what is missing or damaged is fetched again from ``HALVING_DVC_REMOTE`` where that is set.
-        For what does not fit into memory there are :meth:`batches` and :meth:`loader`.
+        The shards' bytes are checked against their names, each time.
+
+        In a folder they are memory-mapped, and what is missing or damaged is fetched again from
+        ``HALVING_DVC_REMOTE`` where that is set. For what does not fit into memory there are :meth:`batches`
+        and :meth:`loader`.
 
         Args:
             columns: only these (default: all).
@@ -149,26 +181,35 @@ class Dataset:
         if split is not None:
             shards = self.shards(split, fold)
         else:
-            names = [stored for name in sorted(self.manifest["splits"]) for stored in self._stored(name, fold)]
+            names = [
+                stored for name in sorted(self.manifest["splits"]) for stored in self._stored(name, fold)
+            ]
             shards = [shard for name in names for shard in shards_of(self.manifest, name)]
-        size, available = sum(shard.bytes for shard in shards), available_memory()
+        size = sum(shard.bytes for shard in shards)
+        available = available_memory()
         if available is not None and size > available:
             what = f"the split {split!r}" if split is not None else "all splits"
             raise InvalidInput(
-                f"read({'' if split is None else repr(split)}) is not accepted: {what} of {self.name} has {size / 1e9:.1f} GB, and "
-                f"{available / 1e9:.1f} GB of memory are available; use loader(…) or batches(…), which read it bit by bit"
+                f"read({'' if split is None else repr(split)}) is not accepted: {what} of {self.name} has "
+                f"{size / 1e9:.1f} GB, and "
+                f"{available / 1e9:.1f} GB of memory are available; use loader(…) or batches(…), which "
+                "read it bit by bit"
             )
         tables = [self._rows(shard, columns) for shard in shards]
         return pa.concat_tables(tables) if tables else self._no_rows(columns)
 
-    def batches(self, split: str, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "Iterator[pa.RecordBatch]":
-        """Read the rows of a split in stored order, some thousands at a time, with no more than two shards (of 128 MiB) in memory.
+    def batches(
+        self, split: str, *, columns: Sequence[str] | None = None, fold: int | None = None
+    ) -> "Iterator[pa.RecordBatch]":
+        """Read the rows of a split in stored order, some thousands at a time, with no more than two shards
+        (of 128 MiB) in memory.
 
-        The shards' bytes are checked as :meth:`read` does it, whose arguments these are. Columns may be of any type. A batch that is kept
-        keeps its whole shard in memory.
+        The shards' bytes are checked as :meth:`read` does it, whose arguments these are. Columns may be of
+        any type. A batch that is kept keeps its whole shard in memory.
 
         Raises:
-            NotFound: the snapshot has no such split, fold or column (that while iterating), or a shard is missing.
+            NotFound: the snapshot has no such split, fold or column (that while iterating), or a shard is
+                missing.
             StoreError: a shard is damaged (while iterating).
             StoreUnavailable: the store was unavailable for all that time.
         """
@@ -191,42 +232,53 @@ class Dataset:
         world_size: int | None = None,
         drop_last: bool = False,
     ) -> "Loader":
-        """An iterable of batches, for any number of GPUs. ``for batch in loader`` is one epoch, the next loop the next epoch.
+        """An iterable of batches, for any number of GPUs.
 
-        It has one pass at a time: a loop that another one over the same loader has taken the place of (``zip(loader, loader)``, a loop in
-        a loop) is an error where it would go on. Two passes at a time take two loaders.
+        ``for batch in loader`` is one epoch, the next loop the next epoch.
 
-        The order depends on the snapshot's shards, ``seed``, ``lanes`` and the epoch alone, so a training that is resumed goes on with the
-        very row, also on another number of GPUs or with another batch size. ``run.save`` keeps the position and ``run.restore`` brings it
-        back; in a script without ``run.dataset`` give the loader to them by a name.
+        It has one pass at a time: a loop that another one over the same loader has taken the place of
+        (``zip(loader, loader)``, a loop in a loop) is an error where it would go on. Two passes at a time
+        take two loaders.
 
-        A batch is a dict of arrays, by column: of numbers ``(rows, …)``, where a fixed-size list adds a dimension; of ``bytes`` or ``str``
-        (or arrays, for lists) with dtype object. Null is NaN, NaT or None. They are copies, yours to change. ``loader.torch(workers=4)``
-        gives tensors. A split in which a whole number, a boolean, a date or a time of day is null is refused here unless there is a
-        ``transform``, and one in which an item of a list is null in any case.
+        The order depends on the snapshot's shards, ``seed``, ``lanes`` and the epoch alone, so a training
+        that is resumed goes on with the very row, also on another number of GPUs or with another batch size.
+        ``run.save`` keeps the position and ``run.restore`` brings it back; in a script without
+        ``run.dataset`` give the loader to them by a name.
 
-        Shards of an object store are fetched ahead into a cache on this machine's disk: the folder ``HALVING_CACHE`` (default
-        ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of what is free). A shard of a folder is hashed once on this
-        machine before a row of it is handed out, which that folder remembers; one that is missing or damaged is fetched again from
+        A batch is a dict of arrays, by column: of numbers ``(rows, …)``, where a fixed-size list adds a
+        dimension; of ``bytes`` or ``str`` (or arrays, for lists) with dtype object. Null is NaN, NaT or None.
+        They are copies, yours to change. ``loader.torch(workers=4)`` gives tensors. A split in which a whole
+        number, a boolean, a date or a time of day is null is refused here unless there is a ``transform``,
+        and one in which an item of a list is null in any case.
+
+        Shards of an object store are fetched ahead into a cache on this machine's disk: the folder
+        ``HALVING_CACHE`` (default ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of
+        what is free). A shard of a folder is hashed once on this machine before a row of it is handed out,
+        which that folder remembers; one that is missing or damaged is fetched again from
         ``HALVING_DVC_REMOTE`` where that is set.
 
         Args:
-            batch_size: rows of the global batch; each rank gets its share of them. The last two of an epoch share what is left equally.
+            batch_size: rows of the global batch; each rank gets its share of them. The last two of an epoch
+                share what is left equally.
             columns: which to read; all by default.
             fold: in a dataset with folds, the one that ``validation`` is and ``train`` is not.
-            transform: makes something else of a batch: it is called with an Arrow record batch of the rows, in a background thread or in
-                a worker of ``loader.torch(workers=…)``.
+            transform: makes something else of a batch: it is called with an Arrow record batch of the rows,
+                in a background thread or in a worker of ``loader.torch(workers=…)``.
             seed: of the order.
             shuffle: False gives the stored order.
-            lanes: from how many places of the data the rows of a batch come (16): so many shards are open, and in the cache, at a time.
+            lanes: from how many places of the data the rows of a batch come (16): so many shards are open,
+                and in the cache, at a time.
             epoch: the first to be iterated, from 1.
-            rank, world_size: of this process and of all; by default those of ``torch.distributed`` or torchrun, else 0 of 1.
+            rank, world_size: of this process and of all; by default those of ``torch.distributed`` or
+                torchrun, else 0 of 1.
             drop_last: leave out the rows that do not fill a batch.
 
         Raises:
             NotFound: the snapshot has no such split or fold, or a shard is missing.
-            InvalidInput: a value is not accepted, the split is empty, or a column has a type or a null that a loader does not read.
-            StoreError: a shard is damaged (also while iterating), or the store was unavailable for ten minutes.
+            InvalidInput: a value is not accepted, the split is empty, or a column has a type or a null that a
+                loader does not read.
+            StoreError: a shard is damaged (also while iterating), or the store was unavailable for ten
+                minutes.
         """
         from halving.data.loader import Loader
         from halving.data.loader_states import loaders_of
@@ -250,7 +302,8 @@ class Dataset:
         return loader
 
     def referenced(self, row: Mapping[str, Any]) -> bytes:
-        """The content of a file that the snapshot has by reference, if it is still what it was: by its digest, or by what S3 says of it.
+        """The content of a file that the snapshot has by reference, if it is still what it was: by its
+        digest, or by what S3 says of it.
 
         Args:
             row: a row of such a snapshot, with ``location`` and ``sha256``, ``version`` or ``etag``.
@@ -277,7 +330,9 @@ class Dataset:
         return self._retried_at(self.store, read)
 
     def _retried_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
-        return retry_while_unavailable(store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage)
+        return retry_while_unavailable(
+            store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage
+        )
 
 
 def snapshot_folder(name: str, digest: str) -> str:

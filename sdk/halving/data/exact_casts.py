@@ -24,16 +24,26 @@ def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
     kind_before = values.type
     if pa.types.is_struct(kind) and pa.types.is_struct(kind_before):
         return _cast_struct(values, kind)
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(kind_before) and kind.list_size == kind_before.list_size:
+    if (
+        pa.types.is_fixed_size_list(kind)
+        and pa.types.is_fixed_size_list(kind_before)
+        and kind.list_size == kind_before.list_size
+    ):
         size = kind.list_size
         inner = cast_exactly(values.values.slice(values.offset * size, len(values) * size), kind.value_type)
         return pa.FixedSizeListArray.from_arrays(inner, type=kind, mask=pc.is_null(values))
-    if is_list(kind) and (is_list(kind_before) or pa.types.is_list_view(kind_before) or pa.types.is_large_list_view(kind_before)):
+    if is_list(kind) and (
+        is_list(kind_before) or pa.types.is_list_view(kind_before) or pa.types.is_large_list_view(kind_before)
+    ):
         return _cast_list(values, kind)
     if pa.types.is_decimal(kind_before) and not pa.types.is_decimal(kind):
         return _cast_decimals(values, kind)
     cast = values.cast(kind)
-    if pa.types.is_floating(kind_before) and pa.types.is_floating(kind) and kind.bit_width < kind_before.bit_width:
+    if (
+        pa.types.is_floating(kind_before)
+        and pa.types.is_floating(kind)
+        and kind.bit_width < kind_before.bit_width
+    ):
         _refuse_changed(values, cast.cast(kind_before), kind)
     return cast
 
@@ -50,11 +60,14 @@ def is_list(kind: pa.DataType) -> bool:
 
 def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
     """By the names of the fields; one that the values have not is null."""
-    inner = dict(zip([field.name for field in fields_of(values.type)], values.flatten(), strict=True))  # null where the struct is null
+    # null where the struct is null
+    inner = dict(zip([field.name for field in fields_of(values.type)], values.flatten(), strict=True))
     if more := set(inner) - {field.name for field in fields_of(kind)}:
         raise Unlike(f"it has the fields {sorted(more)}, too")
     columns = [
-        cast_exactly(inner[field.name], field.type) if field.name in inner else pa.nulls(len(values), field.type)
+        cast_exactly(inner[field.name], field.type)
+        if field.name in inner
+        else pa.nulls(len(values), field.type)
         for field in fields_of(kind)
     ]
     if not columns:
@@ -72,7 +85,9 @@ def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """To floats by their text, which Arrow reads to the nearest double; the double's shortest text must be the same decimal."""
+    """To floats by their text, which Arrow reads to the nearest double; the double's shortest text must be
+    the same decimal.
+    """
     wide = values.cast(pa.decimal256(76, values.type.scale))  # of decimal32 Arrow refuses each whole number
     if pa.types.is_floating(kind):
         cast = values.cast(pa.string()).cast(kind)

@@ -1,4 +1,6 @@
-"""The loader of a split: an iterable of batches, in an order that any number of processes can resume at any row."""
+"""The loader of a split: an iterable of batches, in an order that any number of processes can resume at any
+row.
+"""
 
 import os
 import sys
@@ -21,15 +23,17 @@ if TYPE_CHECKING:
     from halving.data.torch_loader import TorchLoader
 
 LANES = 16
-_BLOCKS_AHEAD, _TRANSFORMED_AHEAD = 2, 4  # lists of batches, and batches
+# lists of batches, and batches
+_BLOCKS_AHEAD = 2
+_TRANSFORMED_AHEAD = 4
 
 
 class Loader:
     """Batches of a split. Get one from :meth:`halving.Dataset.loader`, which says what they are.
 
-    Iterating over it is one epoch, and iterating again the next one, also where the iteration before was left early. It has one pass at a
-    time: an iteration that another one has taken the place of is an error where it would go on. After :meth:`load_state_dict` an iteration
-    begins at the state's position.
+    Iterating over it is one epoch, and iterating again the next one, also where the iteration before was left
+    early. It has one pass at a time: an iteration that another one has taken the place of is an error where
+    it would go on. After :meth:`load_state_dict` an iteration begins at the state's position.
 
     Attributes:
         plan: what it reads.
@@ -60,12 +64,18 @@ class Loader:
             _check_whole(name, value, 1)
         _check_whole("seed", seed, 0)
         if not shuffle and lanes != 1:
-            raise InvalidInput(f"lanes = {lanes} with shuffle=False is not accepted: rows in stored order come from one lane; leave it out")
+            raise InvalidInput(
+                f"lanes = {lanes} with shuffle=False is not accepted: rows in stored order come from one "
+                "lane; leave it out"
+            )
         if isinstance(columns, str):
             raise InvalidInput(f"columns = {columns!r} is not accepted: give a list of names")
         names = None if columns is None else tuple(columns)
-        self.plan = LoaderPlan(dataset, split, fold, batch_size, names, transform, seed, shuffle, lanes, rank, ranks, drop_last)
-        self._epoch, self._position = epoch, 0
+        self.plan = LoaderPlan(
+            dataset, split, fold, batch_size, names, transform, seed, shuffle, lanes, rank, ranks, drop_last
+        )
+        self._epoch = epoch
+        self._position = 0
         self._current: Callable[[], _Iteration | None] = lambda: None
         self._broken_off: tuple[int, int] | None = None
         if not self.plan.total:
@@ -73,10 +83,15 @@ class Loader:
         if too_few(self.plan.total, batch_size, ranks, drop_last):
             raise InvalidInput(_advice(self.plan))
         # A wrong name, and a null in the last batch, are errors here.
-        refuse_unreadable(self.plan.columns, dataset.statistics(split, fold), self.plan.where, for_numpy=transform is None)
+        refuse_unreadable(
+            self.plan.columns, dataset.statistics(split, fold), self.plan.where, for_numpy=transform is None
+        )
 
     def __repr__(self) -> str:
-        return f"Loader({self.plan.where}, epoch {self._epoch}, position {self._position:,} of {self.plan.total:,})"
+        return (
+            f"Loader({self.plan.where}, epoch {self._epoch}, position {self._position:,} of "
+            f"{self.plan.total:,})"
+        )
 
     def __reduce__(self) -> "tuple[Any, ...]":
         return _copied, (self.plan, self._epoch, self._position)
@@ -104,18 +119,28 @@ class Loader:
         return len(self.plan.batches(self._position))
 
     def torch(self, workers: int = 0, *, pin_memory: bool | None = None, **options: Any) -> "TorchLoader":
-        """The same batches as tensors, from a PyTorch ``DataLoader``; see :class:`halving.data.torch_loader.TorchLoader`."""
+        """The same batches as tensors, from a PyTorch ``DataLoader``; see
+        :class:`halving.data.torch_loader.TorchLoader`.
+        """
         from halving.data.torch_loader import TorchLoader
 
         return TorchLoader(self, workers, pin_memory=pin_memory, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: plain data that :meth:`load_state_dict` continues from, with any batch size and any number of ranks.
+        """Where the loader is: plain data that :meth:`load_state_dict` continues from, with any batch size
+        and any number of ranks.
 
-        It counts the rows of the batches that were handed out, whatever was read ahead; it is the same on all ranks.
+        It counts the rows of the batches that were handed out, whatever was read ahead; it is the same on all
+        ranks.
         """
         plan = self.plan
-        own = {"digest": plan.dataset.digest, "split": plan.part, "seed": plan.seed, "shuffle": plan.shuffle, "lanes": plan.lanes}
+        own = {
+            "digest": plan.dataset.digest,
+            "split": plan.part,
+            "seed": plan.seed,
+            "shuffle": plan.shuffle,
+            "lanes": plan.lanes,
+        }
         return {"epoch": self._epoch, "position": self._position, **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -126,21 +151,27 @@ class Loader:
         """
         for name, own in self.state_dict().items():
             if name not in state:
-                raise InvalidInput(f"the state of a loader without {name!r} is not accepted: give what state_dict() returned")
+                raise InvalidInput(
+                    f"the state of a loader without {name!r} is not accepted: give what state_dict() returned"
+                )
             if name not in ("epoch", "position") and state[name] != own:
                 raise InvalidInput(
-                    f"the state of a loader with {name} = {state[name]!r} is not accepted for {self.plan.where} with {name} = {own!r}: "
+                    f"the state of a loader with {name} = {state[name]!r} is not accepted for "
+                    f"{self.plan.where} with {name} = {own!r}: "
                     "give the state of a loader of the same rows in the same order"
                 )
         _check_whole("the state's epoch", state["epoch"], 1)
         _check_whole("the state's position", state["position"], 0)
         if state["position"] > self.plan.total:
             raise InvalidInput(
-                f"the state's position = {state['position']} is not accepted: {self.plan.where} has {self.plan.total:,} rows; "
+                f"the state's position = {state['position']} is not accepted: {self.plan.where} has "
+                f"{self.plan.total:,} rows; "
                 "give what state_dict() returned"
             )
         self._leave()
-        self._epoch, self._position, self._broken_off = state["epoch"], state["position"], None
+        self._epoch = state["epoch"]
+        self._position = state["position"]
+        self._broken_off = None
 
     @property
     def is_iterated(self) -> bool:
@@ -157,14 +188,15 @@ class Loader:
         """Go to the next epoch where this one has no batch left, and nothing more is to be said of it."""
         if self._position and not self.left:
             self._leave()
-            self._epoch, self._position = self._epoch + 1, 0
+            self._epoch = self._epoch + 1
+            self._position = 0
 
     def iteration(self, batches: "Callable[[int, int, int], Iterator[Any]]") -> Iterator[Any]:
         """One epoch, or what is left of it, counted as it is handed out.
 
         Args:
-            batches: called with the epoch, the position where the iteration begins and a number; lists of this rank's batches from that
-                number on.
+            batches: called with the epoch, the position where the iteration begins and a number; lists of
+                this rank's batches from that number on.
         """
         before = self._current()
         if before is not None and not before.over:
@@ -176,22 +208,28 @@ class Loader:
         return iteration
 
     def _leave(self) -> None:
-        current, self._current = self._current(), lambda: None
+        current = self._current()
+        self._current = lambda: None
         if current is not None:
             current.close()
 
 
 class _Iteration(Iterator[Any]):
-    """One epoch of a loader, from its position on. Being dropped ends the epoch if a batch of it was handed out.
+    """One epoch of a loader, from its position on.
+
+    Being dropped ends the epoch if a batch of it was handed out.
 
     Attributes:
         over: whether it hands out nothing more.
-        superseded: whether that is because its loader was iterated again; then it is an error to ask it for more.
+        superseded: whether that is because its loader was iterated again; then it is an error to ask it for
+            more.
     """
 
     def __init__(self, loader: Loader, batches: "Callable[[int, int, int], Iterator[Any]]") -> None:
-        self._loader, self._make = loader, batches
-        self._epoch, self._begin = loader._epoch, loader._position
+        self._loader = loader
+        self._make = batches
+        self._epoch = loader._epoch
+        self._begin = loader._position
         self._cut = loader.plan.batches(self._begin)
         self._number = 0
         self.over = False
@@ -208,7 +246,8 @@ class _Iteration(Iterator[Any]):
 
     def _next(self) -> Any:
         self._check_going_on()
-        if isinstance(self._source, Prefetched) and not self._source.is_here:  # a forked child goes on from its parent's position
+        if isinstance(self._source, Prefetched) and not self._source.is_here:
+            # a forked child goes on from its parent's position
             self._ready.clear()
             self._source = self._make(self._epoch, self._begin, self._number)
         if not self._ready:
@@ -231,8 +270,10 @@ class _Iteration(Iterator[Any]):
     def _check_going_on(self) -> None:
         if self.superseded:
             raise InvalidInput(
-                f"this loop over the loader of {self._loader.plan.where} cannot go on, because the loader was iterated again meanwhile: "
-                "a loader has one pass at a time; open another one for the other pass, dataset.loader(…, seed=…)"
+                f"this loop over the loader of {self._loader.plan.where} cannot go on, because the loader "
+                "was iterated again meanwhile: "
+                "a loader has one pass at a time; open another one for the other pass, dataset.loader(…, "
+                "seed=…)"
             ) from None
         if self.over:
             raise StopIteration
@@ -250,7 +291,8 @@ class _Iteration(Iterator[Any]):
                 self._stop()
 
     def _end(self) -> None:
-        self._loader._epoch, self._loader._position = self._epoch + 1, 0
+        self._loader._epoch = self._epoch + 1
+        self._loader._position = 0
         self._stop()
 
     def _stop(self) -> None:
@@ -262,7 +304,11 @@ class _Iteration(Iterator[Any]):
 
 def _copied(plan: LoaderPlan, epoch: int, position: int) -> Loader:
     loader = Loader.__new__(Loader)
-    loader.plan, loader._epoch, loader._position, loader._current, loader._broken_off = plan, epoch, position, lambda: None, None
+    loader.plan = plan
+    loader._epoch = epoch
+    loader._position = position
+    loader._current = lambda: None
+    loader._broken_off = None
     return loader
 
 
@@ -273,9 +319,13 @@ def ahead(plan: LoaderPlan, epoch: int, position: int, number: int) -> Prefetche
 
 
 def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This process's number and how many there are: as given, as torch.distributed says, as torchrun says, or the only one."""
+    """This process's number and how many there are: as given, as torch.distributed says, as torchrun says, or
+    the only one.
+    """
     if (rank is None) != (world_size is None):
-        raise InvalidInput(f"rank = {rank} with world_size = {world_size} is not accepted: give both, or neither")
+        raise InvalidInput(
+            f"rank = {rank} with world_size = {world_size} is not accepted: give both, or neither"
+        )
     torch = sys.modules.get("torch")
     if rank is not None and world_size is not None:
         where = ""
@@ -284,11 +334,18 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     else:
         where = " (from RANK and WORLD_SIZE)"
         try:
-            rank, world_size = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
+            rank = int(os.environ.get("RANK") or 0)
+            world_size = int(os.environ.get("WORLD_SIZE") or 1)
         except ValueError as error:
-            raise InvalidInput(f"RANK or WORLD_SIZE in the environment is not accepted: {error}; torchrun sets them to numbers") from None
+            raise InvalidInput(
+                f"RANK or WORLD_SIZE in the environment is not accepted: {error}; torchrun sets them to "
+                "numbers"
+            ) from None
     if not 0 <= rank < world_size:
-        raise InvalidInput(f"rank = {rank} with world_size = {world_size}{where} is not accepted: ranks are 0 … world_size - 1")
+        raise InvalidInput(
+            f"rank = {rank} with world_size = {world_size}{where} is not accepted: ranks are 0 … "
+            "world_size - 1"
+        )
     return rank, world_size
 
 
@@ -305,6 +362,7 @@ def _advice(plan: LoaderPlan) -> str:
         return f"{given}, and {plan.where} has {plan.total:,} rows: not one batch for {plan.ranks} ranks"
     last = plan.total % plan.batch_size
     return (
-        f"{given}, and an epoch of {plan.total:,} rows leaves {last} for the last one, which are too few for {plan.ranks} ranks; "
+        f"{given}, and an epoch of {plan.total:,} rows leaves {last} for the last one, which are too few "
+        f"for {plan.ranks} ranks; "
         f"give drop_last=True, or a batch_size of at least {2 * plan.ranks}"
     )

@@ -1,4 +1,6 @@
-"""What a loader reads and in which batches: plain data that any process can carry out from any position of any epoch."""
+"""What a loader reads and in which batches: plain data that any process can carry out from any position of
+any epoch.
+"""
 
 import os
 import pickle
@@ -19,7 +21,9 @@ from halving.data.shards import Shard
 if TYPE_CHECKING:
     from halving.data.dataset import Dataset
 
-_BLOCK_ROWS, _BLOCK_BYTES = 32768, 16 * 2**20  # of rows that are copied at once; more is not faster
+# of rows that are copied at once; more is not faster
+_BLOCK_ROWS = 32768
+_BLOCK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,9 @@ class LoaderPlan:
 
     @property
     def part(self) -> str:
-        """The split, what it consists of if that is not itself, and the fold if there is one: what a state is of."""
+        """The split, what it consists of if that is not itself, and the fold if there is one: what a state is
+        of.
+        """
         train_on = self.dataset.train_on
         name = "+".join(train_on) if self.split == "train" and train_on != ("train",) else self.split
         return name if self.fold is None else f"{name} of fold {self.fold}"
@@ -80,20 +86,31 @@ class LoaderPlan:
         return Batches(self.total, position, self.batch_size, self.ranks, self.drop_last)
 
     def reader(
-        self, upcoming: Iterable[int] = (), afterwards: Iterable[int] = (), gave_up: Callable[[], bool] = lambda: False
+        self,
+        upcoming: Iterable[int] = (),
+        afterwards: Iterable[int] = (),
+        gave_up: Callable[[], bool] = lambda: False,
     ) -> ShardReader:
         """To read the split's shards with."""
         dataset = self.dataset
-        if os.getpid() != self.process:  # a forked child: its parent's connection to an object store is not its own
+        if os.getpid() != self.process:
+            # a forked child: its parent's connection to an object store is not its own
             dataset = pickle.loads(pickle.dumps(dataset))
         return ShardReader(dataset, self.shards, self.lanes + 1, upcoming, afterwards, gave_up)
 
     def blocks(
-        self, epoch: int, position: int, first: int = 0, every: int = 1, gave_up: Callable[[], bool] = lambda: False
+        self,
+        epoch: int,
+        position: int,
+        first: int = 0,
+        every: int = 1,
+        gave_up: Callable[[], bool] = lambda: False,
     ) -> Iterator[list[Any]]:
-        """This rank's batches of an epoch from a position on: number ``first``, ``first + every``, … of them, in lists of some MiB.
+        """This rank's batches of an epoch from a position on: number ``first``, ``first + every``, … of them,
+        in lists of some MiB.
 
-        The first list is one batch, so that training begins at once. What a transform has made is in lists of one.
+        The first list is one batch, so that training begins at once. What a transform has made is in lists of
+        one.
         """
         order = self._order(epoch)
         batches = self.batches(position)
@@ -101,7 +118,9 @@ class LoaderPlan:
         upcoming = numbers[np.searchsorted(positions, position) :].tolist()
         reader = self.reader(upcoming, self._first_shards(epoch + 1), gave_up)
         row_bytes = max(1, sum(shard.bytes for shard in self.shards) // max(1, self.total))
-        rows, over, most = 0, False, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
+        rows = 0
+        over = False
+        most = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
         try:
             while first < len(batches):
                 shares: list[np.ndarray[Any, Any]] = []
@@ -113,7 +132,10 @@ class LoaderPlan:
                 rows = min(most, 2 * bounds[-1])
                 found = reader.read(*order.locate(np.concatenate(shares)), self.columns)
                 if self.transform is None:
-                    yield [{each.column.name: as_numpy(each, begin, end) for each in found} for begin, end in pairwise(bounds)]
+                    yield [
+                        {each.column.name: as_numpy(each, begin, end) for each in found}
+                        for begin, end in pairwise(bounds)
+                    ]
                     continue
                 record_batch = as_arrow(found)
                 for begin, end in pairwise(bounds):
@@ -123,7 +145,13 @@ class LoaderPlan:
             reader.close(finish=over)
 
     def _order(self, epoch: int) -> Order:
-        return Order([shard.rows for shard in self.shards], seed=self.seed, epoch=epoch, lanes=self.lanes, shuffle=self.shuffle)
+        return Order(
+            [shard.rows for shard in self.shards],
+            seed=self.seed,
+            epoch=epoch,
+            lanes=self.lanes,
+            shuffle=self.shuffle,
+        )
 
     def _first_shards(self, epoch: int) -> Iterator[int]:
         """The shards with which the lanes of an epoch begin, found out when they are asked for."""

@@ -1,4 +1,6 @@
-"""The loaders of a dataset that are open, and their states together: how a run's checkpoint keeps what its loaders have handed out."""
+"""The loaders of a dataset that are open, and their states together: how a run's checkpoint keeps what its
+loaders have handed out.
+"""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,8 @@ _ORDER = ("split", "seed", "shuffle", "lanes")  # by these a state finds its loa
 
 
 class LoaderStates:
-    """One loader for each order of rows: the last that was opened, unless the one before it is being iterated.
+    """One loader for each order of rows: the last that was opened, unless the one before it is being
+    iterated.
 
     States may be restored before the loaders are opened.
     """
@@ -41,9 +44,12 @@ class LoaderStates:
             self._take([loader])
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """The state of each open loader; of one whose loop was left early, also where (``broken_off``: epoch and position)."""
+        """The state of each open loader; of one whose loop was left early, also where (``broken_off``: epoch
+        and position).
+        """
         return [
-            loader.state_dict() | ({} if loader.broken_off is None else {"broken_off": list(loader.broken_off)})
+            loader.state_dict()
+            | ({} if loader.broken_off is None else {"broken_off": list(loader.broken_off)})
             for _, loader in sorted(self._open.items())
         ]
 
@@ -51,12 +57,15 @@ class LoaderStates:
         """Bring states back: into the loaders that are open now, and into those that are opened later.
 
         Args:
-            within_epoch: the states are of the middle of an epoch of the run, which goes on: a loader whose loop was left goes on where
-                that was, and one that has handed out its last batch has none left. Otherwise both go on with the next epoch.
-            own: they are the same run's. Another run's are taken where they fit, and else these loaders begin an order of their own.
+            within_epoch: the states are of the middle of an epoch of the run, which goes on: a loader whose
+                loop was left goes on where that was, and one that has handed out its last batch has none
+                left. Otherwise both go on with the next epoch.
+            own: they are the same run's. Another run's are taken where they fit, and else these loaders begin
+                an order of their own.
 
         Raises:
-            InvalidInput: a split was saved in the middle of an epoch, in another order than that of its loader, by the same run.
+            InvalidInput: a split was saved in the middle of an epoch, in another order than that of its
+                loader, by the same run.
         """
         self._own = own
         self._restored = [_resumed(state, within_epoch) for state in states]
@@ -80,13 +89,17 @@ class LoaderStates:
                 self._taken.add(loader.plan.part)
 
     def _refuse(self, loader: "Loader") -> None:
-        """Raise where a split's first loader begins an order, and another order was left in the middle: rows would come twice."""
+        """Raise where a split's first loader begins an order, and another order was left in the middle: rows
+        would come twice.
+        """
         for state in self._restored:
             if self._own and state["split"] == loader.plan.part and state["position"]:
                 try:
                     loader.load_state_dict(state)
                 except InvalidInput as error:
-                    raise InvalidInput(f"the run's checkpoint has a loader in the middle of an epoch: {error}") from None
+                    raise InvalidInput(
+                        f"the run's checkpoint has a loader in the middle of an epoch: {error}"
+                    ) from None
 
 
 def _resumed(state: Mapping[str, Any], within_epoch: bool) -> dict[str, Any]:

@@ -1,17 +1,22 @@
-"""The order in which a split's rows are handed out: a pure function of (rows of the shards, seed, epoch, lanes).
+"""The order in which a split's rows are handed out: a pure function of (rows of the shards, seed, epoch,
+lanes).
 
 With N rows in all, L lanes, ``q, r = divmod(N, L)``, and everything counted from 0:
 
-1. The shards are put in the order of ``key(seed, epoch, 1, shard)``, and their rows thought of as one long row of *places* 0 … N-1.
-2. Lane l is a contiguous part of them, ``q + 1`` places long for the first r lanes and ``q`` for the others: it begins at
-   ``l * q + min(l, r)``.
-3. Position p of the epoch is place ``begin(l) + p // L`` of lane ``l = p mod L``. So neighbours come from L different parts of the data.
-4. Place j within a shard of n rows is row ``π(j)`` of it, where π is a Feistel network of 6 rounds on ``b`` bits (``b >= 8``, and
-   ``2**b >= n``), walked along its cycle until the result is below n. Its key is ``key(seed, epoch, 2, shard)``.
+1. The shards are put in the order of ``key(seed, epoch, 1, shard)``, and their rows thought of as one long
+   row of *places* 0 … N-1.
+2. Lane l is a contiguous part of them, ``q + 1`` places long for the first r lanes and ``q`` for the others:
+   it begins at ``l * q + min(l, r)``.
+3. Position p of the epoch is place ``begin(l) + p // L`` of lane ``l = p mod L``. So neighbours come from L
+   different parts of the data.
+4. Place j within a shard of n rows is row ``π(j)`` of it, where π is a Feistel network of 6 rounds on ``b``
+   bits (``b >= 8``, and ``2**b >= n``), walked along its cycle until the result is below n. Its key is
+   ``key(seed, epoch, 2, shard)``.
 
-Each step is a bijection, so each position has one row and each row one position. Hashes are SplitMix64's finalizer (Steele, Lea, Flood:
-*Fast splittable pseudorandom number generators*, OOPSLA 2014, with Stafford's variant 13). Not shuffled, the shards stay as they are and
-``π(j) = j``. Nothing here may ever change: a training that is resumed counts on it.
+Each step is a bijection, so each position has one row and each row one position. Hashes are SplitMix64's
+finalizer (Steele, Lea, Flood: *Fast splittable pseudorandom number generators*, OOPSLA 2014, with Stafford's
+variant 13). Not shuffled, the shards stay as they are and ``π(j) = j``. Nothing here may ever change: a
+training that is resumed counts on it.
 """
 
 from collections.abc import Sequence
@@ -26,8 +31,12 @@ if TYPE_CHECKING:
 _GAMMA = 0x9E3779B97F4A7C15
 _FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
-_SHARDS, _ROWS = 1, 2  # what a key is for
-_ROUNDS, _LEAST_BITS = 6, 8  # with fewer, some permutations of a few rows are visibly more frequent than others
+# what a key is for
+_SHARDS = 1
+_ROWS = 2
+# with fewer, some permutations of a few rows are visibly more frequent than others
+_ROUNDS = 6
+_LEAST_BITS = 8
 
 
 class Order:
@@ -43,27 +52,39 @@ class Order:
         total: rows in all: positions are 0 … total - 1.
     """
 
-    def __init__(self, rows: Sequence[int], *, seed: int, epoch: int, lanes: int, shuffle: bool = True) -> None:
+    def __init__(
+        self, rows: Sequence[int], *, seed: int, epoch: int, lanes: int, shuffle: bool = True
+    ) -> None:
         self._rows = np.asarray(rows, np.int64)
-        self.total, self._lanes, self._shuffle = int(self._rows.sum()), lanes, shuffle
+        self.total = int(self._rows.sum())
+        self._lanes = lanes
+        self._shuffle = shuffle
         count = np.arange(len(self._rows), dtype=np.uint64)
         self._keys = _mixed(np.uint64(_key(seed, epoch, _ROWS)) ^ count)
         self._sequence = (
-            np.argsort(_mixed(np.uint64(_key(seed, epoch, _SHARDS)) ^ count), kind="stable") if shuffle else count.astype(np.int64)
+            np.argsort(_mixed(np.uint64(_key(seed, epoch, _SHARDS)) ^ count), kind="stable")
+            if shuffle
+            else count.astype(np.int64)
         )
         self._ends = np.cumsum(self._rows[self._sequence])  # places
         self._starts = self._ends - self._rows[self._sequence]
 
     def locate(self, positions: "Numbers") -> "tuple[Numbers, Numbers]":
-        """The shard (its number in stored order) and the row in it at each of some positions: two int64 arrays of their shape ``(n,)``."""
+        """The shard (its number in stored order) and the row in it at each of some positions: two int64
+        arrays of their shape ``(n,)``.
+        """
         lane = positions % self._lanes
         places = self._begin(lane) + positions // self._lanes
         at = np.searchsorted(self._ends, places, side="right")
-        shards, rows = self._sequence[at], places - self._starts[at]
+        shards = self._sequence[at]
+        rows = places - self._starts[at]
         return shards, _permuted(rows, self._rows[shards], self._keys[shards]) if self._shuffle else rows
 
     def needs(self) -> "tuple[Numbers, Numbers]":
-        """When shards are needed: ascending positions, and the shard that is first read there by a lane. A shard may be there twice."""
+        """When shards are needed: ascending positions, and the shard that is first read there by a lane.
+
+        A shard may be there twice.
+        """
         lanes = np.arange(min(self._lanes, self.total), dtype=np.int64)
         begins = self._begin(lanes)
         cuts = np.union1d(begins, self._starts)
@@ -79,7 +100,8 @@ class Order:
 
 def _permuted(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
     """``π`` of each place, in a shard of so many rows and with such a key."""
-    bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], _LEAST_BITS).astype(np.uint64)  # of n - 1: exact below 2**53
+    # of n - 1: exact below 2**53
+    bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], _LEAST_BITS).astype(np.uint64)
     sizes = rows.astype(np.uint64)
     found = _feistel(places.astype(np.uint64), bits, keys)
     found[rows == 1] = 0
@@ -92,11 +114,15 @@ def _permuted(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
 
 
 def _feistel(values: "Words", bits: "Words", keys: "Words") -> "Words":
-    """A keyed bijection of the numbers below ``2**bits``: the halves of the bits change in turn, each by a hash of the other."""
+    """A keyed bijection of the numbers below ``2**bits``: the halves of the bits change in turn, each by a
+    hash of the other.
+    """
     high_bits = bits >> np.uint64(1)
     low_bits = bits - high_bits
-    high, low = values >> low_bits, values & ((np.uint64(1) << low_bits) - np.uint64(1))
-    high_shift, low_shift = np.uint64(64) - high_bits, np.uint64(64) - low_bits
+    high = values >> low_bits
+    low = values & ((np.uint64(1) << low_bits) - np.uint64(1))
+    high_shift = np.uint64(64) - high_bits
+    low_shift = np.uint64(64) - low_bits
     for turn in range(_ROUNDS):
         key = keys + np.uint64((turn + 1) * _GAMMA & _MASK)
         if turn % 2:

@@ -1,4 +1,6 @@
-"""A background thread that goes on with an iterator while its results are used, and the end of such threads before the interpreter's."""
+"""A background thread that goes on with an iterator while its results are used, and the end of such threads
+before the interpreter's.
+"""
 
 import atexit
 import os
@@ -10,17 +12,20 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 _Item = TypeVar("_Item")
-_END_SECONDS = 30.0  # for which the interpreter's exit waits: about as long as a call to a store that does not answer
+# for which the interpreter's exit waits: about as long as a call to a store that does not answer
+_END_SECONDS = 30.0
 
 
 class Prefetched(Iterator[_Item], Generic[_Item]):
     """What an iterator yields, taken from it ahead by a daemon thread: at most ``depth`` items.
 
-    The thread ends when this is closed or dropped; it holds no reference to it. An error of the iterator is raised here, behind the items
-    before it. In a forked child, which has no such thread, the owner starts another (:attr:`is_here`).
+    The thread ends when this is closed or dropped; it holds no reference to it. An error of the iterator is
+    raised here, behind the items before it. In a forked child, which has no such thread, the owner starts
+    another (:attr:`is_here`).
 
     Args:
-        begin: makes the iterator, in the thread. It is given a function that says whether to give up; what waits asks it.
+        begin: makes the iterator, in the thread. It is given a function that says whether to give up; what
+            waits asks it.
     """
 
     def __init__(self, begin: "Callable[[Callable[[], bool]], Iterator[_Item]]", depth: int) -> None:
@@ -50,7 +55,9 @@ class Background(Protocol):
 
 
 def end_before_exit(background: Background) -> None:
-    """End this thread at the interpreter's exit, before Arrow closes S3: a thread that reads S3 then crashes the process."""
+    """End this thread at the interpreter's exit, before Arrow closes S3: a thread that reads S3 then crashes
+    the process.
+    """
     _LIVE.add(background)
     end_first()
 
@@ -58,8 +65,8 @@ def end_before_exit(background: Background) -> None:
 def end_first() -> None:
     """Make the end of all such threads the first thing that happens at the interpreter's exit.
 
-    Python calls exit handlers in reverse order of their registration, so the handler is registered again, behind those of all modules
-    that were imported since.
+    Python calls exit handlers in reverse order of their registration, so the handler is registered again,
+    behind those of all modules that were imported since.
     """
     atexit.unregister(_end_all)
     atexit.register(_end_all)
@@ -69,7 +76,8 @@ _LIVE: "weakref.WeakSet[Background]" = weakref.WeakSet()
 
 
 def _end_all() -> None:
-    live, until = list(_LIVE), time.monotonic() + _END_SECONDS
+    live = list(_LIVE)
+    until = time.monotonic() + _END_SECONDS
     for each in live:
         each.close()
     for each in live:
@@ -112,7 +120,8 @@ class _Shared(Generic[_Item]):
                 item = self._items.popleft()
                 self._changed.notify_all()
                 return item
-            error, self._error = self._error, None
+            error = self._error
+            self._error = None
         if error is not None:
             raise error
         raise StopIteration
@@ -140,7 +149,8 @@ class _Shared(Generic[_Item]):
         except BaseException as raised:  # noqa: BLE001  # the user's thread raises it
             error = raised
         with self._changed:
-            self._error, self._ended = error, True
+            self._error = error
+            self._ended = True
             self._changed.notify_all()
 
     def _put(self, item: _Item) -> None:

@@ -1,7 +1,9 @@
-"""Files that a snapshot has by reference: they stay where they are, and a row says what tells whether one is still what it was.
+"""Files that a snapshot has by reference: they stay where they are, and a row says what tells whether one is
+still what it was.
 
-That is its ``sha256``, or what S3 says of it without sending it: its ``version`` (in a bucket that keeps versions) or its ``etag``. Arrow
-reads an object as it is now, and no version of the past (apache/arrow#41310), so the object's version must still be the one of the row.
+That is its ``sha256``, or what S3 says of it without sending it: its ``version`` (in a bucket that keeps
+versions) or its ``etag``. Arrow reads an object as it is now, and no version of the past
+(apache/arrow#41310), so the object's version must still be the one of the row.
 """
 
 import os
@@ -53,7 +55,9 @@ class ReferencedFile:
             content = bytes(stream.read())
         if self.kind == "sha256":
             self._compare(sha256(content).hexdigest())
-        else:  # S3 was asked what it has before it sent it: what came between the two would have been read unseen
+        else:
+            # S3 was asked what it has before it sent it: what came between the two would have been read
+            # unseen
             self.check()
         return content
 
@@ -78,8 +82,10 @@ class ReferencedFile:
     def _compare(self, actual: str) -> None:
         if actual != self.value:
             raise StoreError(
-                f"{self.location} is not any more what the snapshot refers to: its {self.kind} is {actual}, not {self.value}; "
-                f"{'delete its newer versions' if self.kind == 'version' else 'put it back as it was'}, or take a new snapshot"
+                f"{self.location} is not any more what the snapshot refers to: its {self.kind} is "
+                f"{actual}, not {self.value}; "
+                f"{'delete its newer versions' if self.kind == 'version' else 'put it back as it was'}, or "
+                "take a new snapshot"
             )
 
     @contextmanager
@@ -103,17 +109,21 @@ def referenced_file(row: Mapping[str, Any]) -> ReferencedFile:
     kind = next((kind for kind in IDENTITIES if row.get(kind) is not None), None)
     if kind is None or row.get("location") is None:
         raise InvalidInput(
-            f"a row with {sorted(row)} is not accepted: give one of a snapshot by reference, with location and sha256, version or etag"
+            f"a row with {sorted(row)} is not accepted: give one of a snapshot by reference, with location "
+            "and sha256, version or etag"
         )
     return ReferencedFile(str(row["location"]), kind, str(row[kind]))
 
 
 def object_facts(stream: "pa.NativeFile") -> dict[str, str]:
-    """``etag`` and ``version`` of an object of S3 that was just opened, as it was then; without those that it has not.
+    """``etag`` and ``version`` of an object of S3 that was just opened, as it was then; without those that it
+    has not.
 
     A version that the next write would overwrite, ``null``, is none.
     """
-    found = {fact: stream.metadata().get(header, b"").decode().strip('"') for fact, header in _HEADERS.items()}
+    found = {
+        fact: stream.metadata().get(header, b"").decode().strip('"') for fact, header in _HEADERS.items()
+    }
     return {fact: value for fact, value in found.items() if value and (fact, value) != ("version", "null")}
 
 

@@ -1,8 +1,9 @@
-"""Shards of an object store on this machine's disk: fetched whole, once for all processes; the least recently used make room for new ones.
+"""Shards of an object store on this machine's disk: fetched whole, once for all processes; the least recently
+used make room for new ones.
 
-A shard is fetched into ``HASH.part`` under a lock, hashed as it is written, synced, and renamed to ``HASH``. Whoever has one mapped holds a
-shared lock on it, so that it stays. Its time of modification is set to a number made of its hash: a file that something else has changed
-since is hashed again before it is used.
+A shard is fetched into ``HASH.part`` under a lock, hashed as it is written, synced, and renamed to ``HASH``.
+Whoever has one mapped holds a shared lock on it, so that it stays. Its time of modification is set to a
+number made of its hash: a file that something else has changed since is hashed again before it is used.
 """
 
 import contextlib
@@ -28,13 +29,15 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-FOLDER_VARIABLE, BYTES_VARIABLE = "HALVING_CACHE", "HALVING_CACHE_BYTES"
+FOLDER_VARIABLE = "HALVING_CACHE"
+BYTES_VARIABLE = "HALVING_CACHE_BYTES"
 _PAUSE = 0.02  # seconds between looks at a shard that another process is fetching
 _TRIES = 5  # another process may delete a shard before it is opened
 
 
 def cache_folder() -> Path:
-    """Where this machine keeps what can be fetched, or found out, again: ``$HALVING_CACHE``, else ``~/.cache/halving``.
+    """Where this machine keeps what can be fetched, or found out, again: ``$HALVING_CACHE``, else
+    ``~/.cache/halving``.
 
     Raises:
         InvalidInput: the variable is missing, and the user has no home.
@@ -42,7 +45,9 @@ def cache_folder() -> Path:
     try:
         return Path(os.environ.get(FOLDER_VARIABLE) or "~/.cache/halving").expanduser().absolute()
     except RuntimeError as error:
-        raise InvalidInput(f"{FOLDER_VARIABLE} is missing: give a folder, for ~ is none here: {error}") from None
+        raise InvalidInput(
+            f"{FOLDER_VARIABLE} is missing: give a folder, for ~ is none here: {error}"
+        ) from None
 
 
 class NoRoom(Exception):
@@ -53,8 +58,10 @@ class ShardCache:
     """The folder ``$HALVING_CACHE/shards`` (default ``~/.cache/halving/shards``).
 
     Args:
-        limit: bytes of all files in it (default: ``HALVING_CACHE_BYTES``, else half of what the disk has free beside them).
-        fetching: what each attempt at a fetch goes through: a function that calls its argument, and again while the store is unavailable.
+        limit: bytes of all files in it (default: ``HALVING_CACHE_BYTES``, else half of what the disk has free
+            beside them).
+        fetching: what each attempt at a fetch goes through: a function that calls its argument, and again
+            while the store is unavailable.
         gave_up: whether whoever asked is no longer waiting.
 
     Raises:
@@ -69,7 +76,9 @@ class ShardCache:
         limit: int | None = None,
         gave_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._fetching, self._gave_up = store, fetching, gave_up
+        self._store = store
+        self._fetching = fetching
+        self._gave_up = gave_up
         self._folder = folder or cache_folder() / "shards"
         self._limit = _limit_of_environment() if limit is None else limit
 
@@ -80,11 +89,15 @@ class ShardCache:
             return self._limit
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            return (shutil.disk_usage(self._folder).free + sum(facts.st_size for _, facts in self._files())) // 2
+            return (
+                shutil.disk_usage(self._folder).free + sum(facts.st_size for _, facts in self._files())
+            ) // 2
         return 0
 
     def open(self, shard: Shard) -> "Bytes":
-        """A shard's bytes, mapped; it is fetched where it is not here. It stays at least as long as the array.
+        """A shard's bytes, mapped; it is fetched where it is not here.
+
+        It stays at least as long as the array.
 
         Where the disk does not take it, it is held in memory instead, with one warning.
 
@@ -103,7 +116,8 @@ class ShardCache:
         except NoRoom as error:
             warn_once(
                 f"{__name__} {self._folder}",
-                f"the cache {self._folder} does not take the shards of {self._store.root}, so they are held in memory: {error}; give "
+                f"the cache {self._folder} does not take the shards of {self._store.root}, so they are "
+                f"held in memory: {error}; give "
                 f"another folder by {FOLDER_VARIABLE}, or more bytes by {BYTES_VARIABLE}",
             )
             return self._in_memory(shard)
@@ -118,7 +132,9 @@ class ShardCache:
                 facts = os.fstat(descriptor)
                 if not facts.st_nlink:
                     return None
-                if facts.st_size == shard.bytes and (facts.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256):
+                if facts.st_size == shard.bytes and (
+                    facts.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256
+                ):
                     with contextlib.suppress(OSError):  # another user's, in a folder that is shared
                         os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
                     # The map has a duplicate of the descriptor, with which the lock lasts as long as the map.
@@ -134,13 +150,16 @@ class ShardCache:
             (self._folder / shard.sha256).unlink()
 
     def fetch(self, shard: Shard) -> None:
-        """Bring a shard here, or wait until another process or thread has. One that is here counts as just used: it will not make room.
+        """Bring a shard here, or wait until another process or thread has.
+
+        One that is here counts as just used: it will not make room.
 
         Raises:
             NoRoom: the disk refuses it, or all that is here is in use.
             NotFound, StoreError: as :meth:`open`.
         """
-        path, part = self._folder / shard.sha256, self._folder / f"{shard.sha256}.part"
+        path = self._folder / shard.sha256
+        part = self._folder / f"{shard.sha256}.part"
         while not _touched(path):
             with _refusals(), _owned(part, self._folder) as descriptor:
                 if descriptor is not None:
@@ -163,7 +182,8 @@ class ShardCache:
                 while left:
                     with _refusals():
                         count = os.pwrite(descriptor, left, written)
-                    left, written = left[count:], written + count
+                    left = left[count:]
+                    written = written + count
             _check(self._store, shard, written, hashed.hexdigest())
             with _refusals():
                 os.fsync(descriptor)
@@ -178,7 +198,8 @@ class ShardCache:
         data = np.empty(shard.bytes, np.uint8)
 
         def fetch() -> None:
-            read, hashed = 0, hashlib.sha256()
+            read = 0
+            hashed = hashlib.sha256()
             for chunk in self._chunks(shard):
                 hashed.update(chunk)
                 data[read : read + len(chunk)] = np.frombuffer(chunk, np.uint8)
@@ -199,9 +220,15 @@ class ShardCache:
     def _reserve(self, size: int, descriptor: int) -> None:
         """Make room on the disk, and take it."""
         with _only_one(self._folder / ".lock"):
-            files = [(path, facts) for path, facts in self._files() if facts.st_ino != os.fstat(descriptor).st_ino]
+            files = [
+                (path, facts) for path, facts in self._files() if facts.st_ino != os.fstat(descriptor).st_ino
+            ]
             total = sum(facts.st_size for _, facts in files)
-            limit = self._limit if self._limit is not None else (shutil.disk_usage(self._folder).free + total) // 2
+            limit = (
+                self._limit
+                if self._limit is not None
+                else (shutil.disk_usage(self._folder).free + total) // 2
+            )
             oldest = iter(sorted(files, key=lambda file: file[1].st_atime_ns))
             while total + size > limit or not _takes(descriptor, size):
                 path, facts = next(oldest, (None, None))
@@ -222,7 +249,9 @@ def _limit_of_environment() -> int | None:
     if not value:
         return None
     if not value.isascii() or not value.isdigit():
-        raise InvalidInput(f"{BYTES_VARIABLE} = {value!r} is not accepted: give a number of bytes, such as 100000000000")
+        raise InvalidInput(
+            f"{BYTES_VARIABLE} = {value!r} is not accepted: give a number of bytes, such as 100000000000"
+        )
     return int(value)
 
 
@@ -259,7 +288,9 @@ def _takes(descriptor: int, size: int) -> bool:
     """Whether a file's blocks are there, so that a full disk says so before anything is fetched."""
     try:
         os.ftruncate(descriptor, 0)
-        os.posix_fallocate(descriptor, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(descriptor, size)
+        os.posix_fallocate(descriptor, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(
+            descriptor, size
+        )
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -271,7 +302,9 @@ def _takes(descriptor: int, size: int) -> bool:
 def _why_not(size: int, total: int, limit: int) -> str:
     if total + size <= limit:
         return f"{os.strerror(errno.ENOSPC)} for {size:,} bytes"
-    return f"a shard of {size:,} bytes beside {total:,} bytes in use is more than the {limit:,} that are allowed"
+    return (
+        f"a shard of {size:,} bytes beside {total:,} bytes in use is more than the {limit:,} that are allowed"
+    )
 
 
 def _delete(path: Path) -> bool:
@@ -295,7 +328,8 @@ def _owned(part: Path, folder: Path) -> Iterator[int | None]:
     """The descriptor of an unfinished file that this thread alone may write; None while another does."""
     folder.mkdir(parents=True, exist_ok=True)
     with lockable(part) as descriptor:
-        if not try_lock(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):  # the latter: just published, or deleted
+        if not try_lock(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):
+            # the latter: just published, or deleted
             yield None
             return
         try:

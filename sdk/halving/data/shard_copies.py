@@ -16,7 +16,9 @@ REMOTE = "HALVING_DVC_REMOTE"
 """The variable that names the store to which a snapshot's shards are copied as they are made."""
 
 Fetching = Callable[[Store, Callable[[], None]], None]
-"""What a fetch from a store goes through: it calls the function, and again while that store is unavailable."""
+"""What a fetch from a store goes through: it calls the function, and again while that store is
+unavailable.
+"""
 
 
 def copy_shard(source: Store, target: Store, shard: Shard) -> None:
@@ -37,7 +39,8 @@ def fetch_again(store: Store, shard: Shard, fault: NotFound | StoreError, fetchi
     """Bring a shard back from the remote, with a warning that says so.
 
     Args:
-        fault: what is wrong with it. It is raised where there is no remote, and with the reason where the remote does not help.
+        fault: what is wrong with it. It is raised where there is no remote, and with the reason where the
+            remote does not help.
     """
     remote = os.environ.get(REMOTE)
     if not remote:
@@ -63,4 +66,6 @@ def _checked(source: Store, shard: Shard) -> Iterator[bytes]:
         digest.update(part)
         yield part
     if digest.hexdigest() != shard.sha256:
-        raise StoreError(f"the shard {shard.name} of {source.root} is damaged: its content hashes to {digest.hexdigest()}")
+        raise StoreError(
+            f"the shard {shard.name} of {source.root} is damaged: its content hashes to {digest.hexdigest()}"
+        )

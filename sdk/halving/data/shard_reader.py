@@ -1,4 +1,5 @@
-"""Reading rows of a split's shards, wherever they are: a folder's are mapped where they lie, those of an object store in the cache.
+"""Reading rows of a split's shards, wherever they are: a folder's are mapped where they lie, those of an
+object store in the cache.
 
 Either way a shard's bytes are hashed on this machine before a row of it is handed out.
 """
@@ -29,17 +30,21 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _Result = TypeVar("_Result")
-_FETCHING = 4  # shards at a time: one connection is slower than the network, and one core hashes slower than a disk reads
+# shards at a time: one connection is slower than the network, and one core hashes slower than a disk reads
+_FETCHING = 4
 _AHEAD = 8  # shards at most that are fetched before they are needed
 
 
 class ShardReader:
-    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many at most are fetched ahead. To fetch one of
-    a folder is to verify it, and to have it in the page cache.
+    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many at most are
+    fetched ahead.
+
+    To fetch one of a folder is to verify it, and to have it in the page cache.
 
     Args:
         upcoming: numbers of the shards in the order in which they will be needed.
-        afterwards: of those that the next reader of the split will need first. They are fetched, too, when all others have been asked for.
+        afterwards: of those that the next reader of the split will need first. They are fetched, too, when
+            all others have been asked for.
         gave_up: whether whoever asked is no longer waiting.
     """
 
@@ -52,15 +57,23 @@ class ShardReader:
         afterwards: Iterable[int] = (),
         gave_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._dataset, self._store, self._shards, self._keep, self._gave_up = dataset, dataset.store, shards, keep, gave_up
+        self._dataset = dataset
+        self._store = dataset.store
+        self._shards = shards
+        self._keep = keep
+        self._gave_up = gave_up
         self._mapped: OrderedDict[int, MappedShard] = OrderedDict()
-        self._upcoming, self._afterwards = deque(upcoming), iter(afterwards)
+        self._upcoming = deque(upcoming)
+        self._afterwards = iter(afterwards)
         self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
         self._cache: ShardCache | None = None
         self._verified: VerifiedShards | None = None
         if self._store.folder is None:
-            self._retried(lambda: self._store.filesystem)  # connected before any thread begins; see end_before_exit
-            self._cache = ShardCache(self._store, self._retried, gave_up=lambda: time.monotonic() >= self._give_up_at())
+            # connected before any thread begins; see end_before_exit
+            self._retried(lambda: self._store.filesystem)
+            self._cache = ShardCache(
+                self._store, self._retried, gave_up=lambda: time.monotonic() >= self._give_up_at()
+            )
             self._source: ShardCache | VerifiedShards = self._cache
         else:
             self._source = self._verified = VerifiedShards(self._store, self._retried_at, gave_up)
@@ -104,7 +117,9 @@ class ShardReader:
         return found
 
     def close(self, *, finish: bool = False) -> None:
-        """Stop fetching ahead; with ``finish`` not before all that was asked for is here, for the next reader."""
+        """Stop fetching ahead; with ``finish`` not before all that was asked for is here, for the next
+        reader.
+        """
         if finish:
             self._ahead.finish()
         else:
@@ -130,8 +145,11 @@ class ShardReader:
     def _fetch_ahead(self, needed: Sequence[int]) -> None:
         """Ask for what is needed now and is not here, and for what is needed next."""
         missing = [number for number in needed if number not in self._mapped]
-        # The first is fetched by whoever needs it. To ask threads for what is mapped at once takes longer than to map it.
-        new = [number for number in missing[1:] if number not in self._asked and not self._is_verified(number)]
+        # The first is fetched by whoever needs it. To ask threads for what is mapped at once takes longer
+        # than to map it.
+        new = [
+            number for number in missing[1:] if number not in self._asked and not self._is_verified(number)
+        ]
         for number in missing:
             self._asked.pop(number, None)
         room_left = self._cache.limit // 4 if self._cache is not None and missing else 0
@@ -155,14 +173,19 @@ class ShardReader:
 
     def _retried_at(self, store: Store, action: Callable[[], _Result]) -> _Result:
         dataset = self._dataset
-        return retry_while_unavailable(store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage)
+        return retry_while_unavailable(
+            store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage
+        )
 
     def _give_up_at(self) -> float:
         return 0.0 if self._gave_up() else self._dataset.give_up_at()
 
 
 class _Ahead:
-    """Daemon threads that fetch shards before they are needed. What goes wrong, the reader meets itself when it needs the shard."""
+    """Daemon threads that fetch shards before they are needed.
+
+    What goes wrong, the reader meets itself when it needs the shard.
+    """
 
     def __init__(self, fetch: Callable[[Shard], None]) -> None:
         self._fetch = fetch

@@ -26,7 +26,9 @@ class MappedShard:
     """
 
     def __init__(self, data: "Array", rows: int) -> None:
-        self._data, self._view, self.layout = data, data.data, layout_of(data)
+        self._data = data
+        self._view = data.data
+        self.layout = layout_of(data)
         if self.layout.rows != rows:
             raise NotReadable(f"it has {self.layout.rows:,} rows, not {rows:,}")
 
@@ -46,7 +48,8 @@ class MappedShard:
             raise NotReadable(f"its column {gathered.column.name!r} points outside of it") from error
 
     def _fill(self, gathered: Gathered, places: "Array", batches: "Array", within: "Array") -> None:
-        column, layout = gathered.column, self.layout
+        column = gathered.column
+        layout = self.layout
         if layout.nulls[column.node].any():
             if gathered.valid is None:
                 gathered.valid = np.ones(len(gathered.values), bool)
@@ -54,35 +57,57 @@ class MappedShard:
         if column.kind == "bits":
             gathered.values[places] = self._bits(column.buffer + 1, batches, within)
         elif column.kind == "fixed":
-            offsets, width = layout.offsets[column.data_buffer], column.row_bytes
-            if not column.shape and not (offsets % width).any():  # faster where the numbers lie as the processor wants them
+            offsets = layout.offsets[column.data_buffer]
+            width = column.row_bytes
+            if not column.shape and not (offsets % width).any():
+                # faster where the numbers lie as the processor wants them
                 gathered.values[places] = self._numbers(column.dtype)[(offsets // width)[batches] + within]
             else:
                 items = self._items(width)[offsets[batches] + within * width]
                 gathered.values[places] = items.view(column.dtype).reshape(len(places), *column.shape)
             for depth in range(1, column.nodes):
                 items_a_row = math.prod(column.shape[:depth])
-                self._check_items(gathered, places, depth, batches, within * items_a_row, np.full(len(places), items_a_row))
+                self._check_items(
+                    gathered, places, depth, batches, within * items_a_row, np.full(len(places), items_a_row)
+                )
         else:
             self._fill_views(gathered, places, batches, within)
 
     def _fill_views(self, gathered: Gathered, places: "Array", batches: "Array", within: "Array") -> None:
-        column, layout = gathered.column, self.layout
+        column = gathered.column
+        layout = self.layout
         width = column.offset_bytes
         pairs = self._items(2 * width)[layout.offsets[column.buffer + 1][batches] + within * width]
         bounds = pairs.view(f"<i{width}").reshape(-1, 2).astype(np.int64) * column.dtype.itemsize
-        base, length = layout.offsets[column.data_buffer][batches], layout.lengths[column.data_buffer][batches]
+        base = layout.offsets[column.data_buffer][batches]
+        length = layout.lengths[column.data_buffer][batches]
         if (bounds[:, 0] < 0).any() or (bounds[:, 1] < bounds[:, 0]).any() or (bounds[:, 1] > length).any():
             raise IndexError
         if column.nodes > 1:
             item = column.dtype.itemsize
-            self._check_items(gathered, places, 1, batches, bounds[:, 0] // item, (bounds[:, 1] - bounds[:, 0]) // item)
-        values, view = gathered.values, self._view
-        for place, begin, end in zip(places.tolist(), (base + bounds[:, 0]).tolist(), (base + bounds[:, 1]).tolist(), strict=True):
+            self._check_items(
+                gathered, places, 1, batches, bounds[:, 0] // item, (bounds[:, 1] - bounds[:, 0]) // item
+            )
+        values = gathered.values
+        view = self._view
+        for place, begin, end in zip(
+            places.tolist(), (base + bounds[:, 0]).tolist(), (base + bounds[:, 1]).tolist(), strict=True
+        ):
             values[place] = view[begin:end]
 
-    def _check_items(self, gathered: Gathered, places: "Array", depth: int, batches: "Array", begins: "Array", counts: "Array") -> None:
-        """Refuse a null among the items of a list that is none. (Below a list that is null, Arrow has what it likes.)"""
+    def _check_items(
+        self,
+        gathered: Gathered,
+        places: "Array",
+        depth: int,
+        batches: "Array",
+        begins: "Array",
+        counts: "Array",
+    ) -> None:
+        """Refuse a null among the items of a list that is none.
+
+        (Below a list that is null, Arrow has what it likes.)
+        """
         column = gathered.column
         if not self.layout.nulls[column.node + depth].any():
             return
@@ -90,9 +115,15 @@ class MappedShard:
         first = np.repeat(np.cumsum(counts) - counts, counts)
         items = np.repeat(begins, counts) + np.arange(counts.sum()) - first
         if not self._valid(
-            column.node + depth, column.buffer + depth + (column.kind == "variable"), np.repeat(batches, counts), items
+            column.node + depth,
+            column.buffer + depth + (column.kind == "variable"),
+            np.repeat(batches, counts),
+            items,
         ).all():
-            raise InvalidInput(f"column {column.name!r} of type {column.type} has a null within a list, which a loader does not read")
+            raise InvalidInput(
+                f"column {column.name!r} of type {column.type} has a null within a list, which a loader "
+                "does not read"
+            )
 
     def _valid(self, node: int, buffer: int, batches: "Array", within: "Array") -> "Array":
         valid: Array = self._bits(buffer, batches, within) | (self.layout.nulls[node][batches] == 0)
@@ -109,14 +140,23 @@ class MappedShard:
         return numbers
 
     def _items(self, width: int) -> "Array":
-        """The file as items of so many bytes that begin at each byte: one index then copies rows from anywhere in it."""
+        """The file as items of so many bytes that begin at each byte: one index then copies rows from
+        anywhere in it.
+        """
         if not 0 < width <= len(self._data):
             raise IndexError
         first = self._data[:width].view(f"V{width}")
-        items: Array = np.lib.stride_tricks.as_strided(first, (len(self._data) - width + 1,), (1,), writeable=False)
+        items: Array = np.lib.stride_tricks.as_strided(
+            first, (len(self._data) - width + 1,), (1,), writeable=False
+        )
         return items
 
 
 def room(columns: Sequence[Column], rows: int) -> list[Gathered]:
     """Room for so many rows of each column."""
-    return [Gathered(each, [None] * rows if each.kind == "variable" else np.empty((rows, *each.shape), each.dtype)) for each in columns]
+    return [
+        Gathered(
+            each, [None] * rows if each.kind == "variable" else np.empty((rows, *each.shape), each.dtype)
+        )
+        for each in columns
+    ]

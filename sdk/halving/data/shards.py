@@ -1,7 +1,9 @@
-"""Shards: immutable Arrow files of about 128 MiB, named by the SHA-256 of their bytes, each with rows of one split.
+"""Shards: immutable Arrow files of about 128 MiB, named by the SHA-256 of their bytes, each with rows of one
+split.
 
-A snapshot's manifest lists them in stored order: ``"shards": {"train": [["<64 hex>", rows, bytes], …], …}``. They are uncompressed, so that
-a mapped file is read without a copy, and in small record batches. Snapshots share the shards that they have in common.
+A snapshot's manifest lists them in stored order: ``"shards": {"train": [["<64 hex>", rows, bytes], …], …}``.
+They are uncompressed, so that a mapped file is read without a copy, and in small record batches. Snapshots
+share the shards that they have in common.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +33,12 @@ class Shard:
         return f"shards/sha256/{self.sha256[:2]}/{self.sha256}"
 
     def row_hashes_name(self, rules: str) -> str:
-        """Where hashes of each of its rows lie, in the same order, with the statistics of its columns; derived, and not for training.
+        """Where hashes of each of its rows lie, in the same order, with the statistics of its columns;
+        derived, and not for training.
 
         Args:
-            rules: the manifest's ``hashes``: what is hashed of a row depends on the spec, and shards are shared.
+            rules: the manifest's ``hashes``: what is hashed of a row depends on the spec, and shards are
+                shared.
         """
         return f"{self.name}.{rules}.rows"
 
@@ -46,7 +50,9 @@ def shards_of(manifest: Mapping[str, Any], split: str) -> list[Shard]:
 
 @contextmanager
 def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader]":
-    """A shard where it lies: mapped in a folder, and on an object store only what is read is fetched. Its bytes are not hashed.
+    """A shard where it lies: mapped in a folder, and on an object store only what is read is fetched.
+
+    Its bytes are not hashed.
 
     Raises:
         NotFound: it is gone.
@@ -64,7 +70,8 @@ def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader
 
 
 def checked_shard(store: Store, shard: Shard) -> "pa.Table":
-    """All rows of a shard, its bytes checked against its name: mapped in a folder, and in memory from an object store.
+    """All rows of a shard, its bytes checked against its name: mapped in a folder, and in memory from an
+    object store.
 
     Raises:
         NotFound: it is gone.
@@ -107,9 +114,15 @@ def _opened(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
 
 def damaged(store: Store, shard: Shard) -> str:
     """How a message about a damaged shard begins."""
-    return f"the shard {shard.name} of the store {store.root} is damaged (`halving datasets fetch` brings it back)"
+    return (
+        f"the shard {shard.name} of the store {store.root} is damaged (`halving datasets fetch` brings it "
+        "back)"
+    )
 
 
 def missing(store: Store, shard: Shard) -> str:
     """The message about a missing shard."""
-    return f"the shard {shard.name} is missing from the store {store.root}; `halving datasets fetch` brings it back"
+    return (
+        f"the shard {shard.name} is missing from the store {store.root}; `halving datasets fetch` brings "
+        "it back"
+    )

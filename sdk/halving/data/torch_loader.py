@@ -1,7 +1,7 @@
 """A loader's batches as tensors, prepared by the worker processes of a PyTorch ``DataLoader``.
 
-Worker k of N prepares the batches k, k + N, …, and PyTorch takes one of each in turn: how many there are changes neither the batches nor
-their order. What they have prepared ahead does not count as handed out.
+Worker k of N prepares the batches k, k + N, …, and PyTorch takes one of each in turn: how many there are
+changes neither the batches nor their order. What they have prepared ahead does not count as handed out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,20 +26,25 @@ _OWN = {  # DataLoader's options that the loader has itself, and how they are gi
     "dataset": "the loader is of one",
     "drop_last": "give it to dataset.loader(…)",
     "num_workers": "give workers=",
-    "sampler": "each rank has its share of each batch by itself; rank= and world_size= of dataset.loader(…) say which",
+    "sampler": (
+        "each rank has its share of each batch by itself; rank= and world_size= of dataset.loader(…) say "
+        "which"
+    ),
     "shuffle": "give it to dataset.loader(…)",
 }
 
 
 class TorchLoader:
-    """An iterable of batches like its :class:`halving.data.loader.Loader`, whose position it moves: arrays of numbers are tensors, those
-    of ``bytes``, ``str`` or lists are lists; dates and times are tensors of integers in the column's unit.
+    """An iterable of batches like its :class:`halving.data.loader.Loader`, whose position it moves: arrays of
+    numbers are tensors, those of ``bytes``, ``str`` or lists are lists; dates and times are tensors of
+    integers in the column's unit.
 
     Args:
         workers: processes that prepare batches; 0 for a thread of this one.
-        pin_memory: put the tensors into pinned memory, from which a copy to a GPU need not be waited for (``non_blocking=True``); by
-            default where there is a GPU.
-        options: more for ``torch.utils.data.DataLoader``: ``prefetch_factor``, ``persistent_workers``, ``multiprocessing_context``.
+        pin_memory: put the tensors into pinned memory, from which a copy to a GPU need not be waited for
+            (``non_blocking=True``); by default where there is a GPU.
+        options: more for ``torch.utils.data.DataLoader``: ``prefetch_factor``, ``persistent_workers``,
+            ``multiprocessing_context``.
 
     Raises:
         InvalidInput: an option of DataLoader's is the loader's own.
@@ -48,11 +53,18 @@ class TorchLoader:
     def __init__(self, loader: "Loader", workers: int, *, pin_memory: bool | None, **options: Any) -> None:
         self.loader = loader
         if own := sorted(_OWN.keys() & options.keys()):
-            raise InvalidInput(f"{own[0]} = {options[own[0]]!r:.80} is not accepted by loader.torch: {_OWN[own[0]]}")
+            raise InvalidInput(
+                f"{own[0]} = {options[own[0]]!r:.80} is not accepted by loader.torch: {_OWN[own[0]]}"
+            )
         pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
         self._batches = _Batches(loader.plan)
         self._torch: DataLoader[Any] = DataLoader(
-            self._batches, batch_size=None, collate_fn=_as_is, num_workers=workers, pin_memory=pin_memory, **options
+            self._batches,
+            batch_size=None,
+            collate_fn=_as_is,
+            num_workers=workers,
+            pin_memory=pin_memory,
+            **options,
         )
 
     def __len__(self) -> int:
@@ -75,7 +87,9 @@ class TorchLoader:
 
 
 class _Batches(IterableDataset[Any]):
-    """This rank's batches from ``start``: epoch, position and number of the first, in memory that the workers share."""
+    """This rank's batches from ``start``: epoch, position and number of the first, in memory that the workers
+    share.
+    """
 
     def __init__(self, plan: LoaderPlan) -> None:
         self._plan = plan
@@ -97,7 +111,10 @@ class _Batches(IterableDataset[Any]):
 def _tensors(batch: Any) -> Any:
     if not isinstance(batch, dict):
         return _convert(batch)
-    return {name: _tensor(value) if isinstance(value, np.ndarray) else _convert(value) for name, value in batch.items()}
+    return {
+        name: _tensor(value) if isinstance(value, np.ndarray) else _convert(value)
+        for name, value in batch.items()
+    }
 
 
 def _tensor(array: "np.ndarray[Any, Any]") -> Any:

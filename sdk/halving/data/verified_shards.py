@@ -1,8 +1,10 @@
-"""Shards of a store in a folder: each is hashed once on this machine before anything of it is used, and fetched again if it is damaged.
+"""Shards of a store in a folder: each is hashed once on this machine before anything of it is used, and
+fetched again if it is damaged.
 
-What was hashed is remembered in ``$HALVING_CACHE/verified/HASH``, a line for each file: its device, inode, bytes, and when its content
-and the file itself last changed. The last (``ctime``) nobody can set, so a file that was written since is hashed again, also where its
-time of modification was put back. What rots on the disk without a write is found by ``halving datasets verify``.
+What was hashed is remembered in ``$HALVING_CACHE/verified/HASH``, a line for each file: its device, inode,
+bytes, and when its content and the file itself last changed. The last (``ctime``) nobody can set, so a file
+that was written since is hashed again, also where its time of modification was put back. What rots on the
+disk without a write is found by ``halving datasets verify``.
 """
 
 import contextlib
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20  # bytes that are hashed at once: they stay in the processor's cache
 _PAUSE = 0.01  # seconds between looks at a shard that another process is hashing
-_SETTLED_SECONDS = 2.0  # a file may be written again within one tick of its disk's clock, and look the same: that of FAT ticks so slowly
+# a file may be written again within one tick of its disk's clock, and look the same: that of FAT ticks so
+# slowly
+_SETTLED_SECONDS = 2.0
 _RECORD_BYTES = 4096  # of lines about files of one content; then they begin anew
 _REMEMBERED: dict[str, set[str]] = {}  # the files of each content that this process knows to be whole
 _TURNS = Turns()
@@ -52,15 +56,22 @@ class VerifiedShards:
     """
 
     def __init__(
-        self, store: Store, fetching: Fetching = lambda there, fetch: fetch(), gave_up: Callable[[], bool] = lambda: False
+        self,
+        store: Store,
+        fetching: Fetching = lambda there, fetch: fetch(),
+        gave_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._fetching, self._gave_up = store, fetching, gave_up
+        self._store = store
+        self._fetching = fetching
+        self._gave_up = gave_up
         self._folder: Path | None = None
         with contextlib.suppress(InvalidInput):  # nobody remembers then what this process hashes
             self._folder = cache_folder() / "verified"
 
     def open(self, shard: Shard) -> "Bytes":
-        """A shard's bytes, mapped. One that this machine has not verified is hashed; if it is damaged or missing, it is fetched again.
+        """A shard's bytes, mapped.
+
+        One that this machine has not verified is hashed; if it is damaged or missing, it is fetched again.
 
         Raises:
             NotFound: it is missing, and the remote does not help.
@@ -135,7 +146,9 @@ class VerifiedShards:
             facts = os.fstat(file.fileno())
             began = time.time()
             if facts.st_size != shard.bytes:
-                raise StoreError(f"{damaged(self._store, shard)}: it has {facts.st_size:,} bytes, not {shard.bytes:,}")
+                raise StoreError(
+                    f"{damaged(self._store, shard)}: it has {facts.st_size:,} bytes, not {shard.bytes:,}"
+                )
             actual = self._hash(file, shard)
             if actual != shard.sha256:
                 raise StoreError(f"{damaged(self._store, shard)}: its content hashes to {actual}")
@@ -147,8 +160,11 @@ class VerifiedShards:
         return file
 
     def _hash(self, file: FileIO, shard: Shard) -> str:
-        """The SHA-256 of a file's content: read, not mapped, for one that is cut off meanwhile must not end the process."""
-        digest, buffer = sha256(), memoryview(bytearray(_CHUNK))
+        """The SHA-256 of a file's content: read, not mapped, for one that is cut off meanwhile must not end
+        the process.
+        """
+        digest = sha256()
+        buffer = memoryview(bytearray(_CHUNK))
         _read_soon(file)
         try:
             while count := file.readinto(buffer):
@@ -169,13 +185,17 @@ class VerifiedShards:
             if size > _RECORD_BYTES:
                 os.ftruncate(record, 0)
                 size = 0
-            os.pwrite(record, f"\n{identity}\n".encode(), size)  # a line of its own also behind one that a full disk has cut off
+            # a line of its own also behind one that a full disk has cut off
+            os.pwrite(record, f"\n{identity}\n".encode(), size)
         except OSError as error:
             self._warn(error)
 
     @contextlib.contextmanager
     def _alone(self, shard: Shard) -> Iterator[int | None]:
-        """Wait until no other thread, and no other process, verifies a shard. The descriptor of its record; None where there is none."""
+        """Wait until no other thread, and no other process, verifies a shard.
+
+        The descriptor of its record; None where there is none.
+        """
         with _TURNS.take(shard.sha256, lambda: self._check_wanted(shard)), contextlib.ExitStack() as stack:
             record = None
             try:
@@ -199,16 +219,20 @@ class VerifiedShards:
     def _warn(self, error: OSError) -> None:
         warn_once(
             f"{__name__} {self._folder}",
-            f"each process hashes the shards of {self._store.root} again, for the cache cannot remember which are whole: {error}; "
+            f"each process hashes the shards of {self._store.root} again, for the cache cannot remember "
+            f"which are whole: {error}; "
             f"give a folder that can be written by {FOLDER_VARIABLE}",
         )
 
 
 def whole_shard(
-    store: Store, shard: Shard, columns: Sequence[str] | None = None, fetching: Fetching = lambda there, fetch: fetch()
+    store: Store,
+    shard: Shard,
+    columns: Sequence[str] | None = None,
+    fetching: Fetching = lambda there, fetch: fetch(),
 ) -> "pa.Table":
-    """All rows of a shard, as :func:`halving.data.shards.checked_shard` gives them; in a folder one that is damaged or missing is fetched
-    again.
+    """All rows of a shard, as :func:`halving.data.shards.checked_shard` gives them; in a folder one that is
+    damaged or missing is fetched again.
 
     Raises:
         NotFound: it is gone, or has no such column.

@@ -10,7 +10,8 @@ class Waited:
     """
 
     def __init__(self) -> None:
-        self.seconds, self.batches = 0.0, 0
+        self.seconds = 0.0
+        self.batches = 0
 
     def add(self, seconds: float) -> None:
         """A batch was asked for, and given after this time."""

@@ -1,9 +1,10 @@
 """Sums that do not depend on the number of ranks: over micro-batches, in the order of one binary tree.
 
-Floating-point addition is not associative, so the bits of a gradient depend on which parts of a batch are added first. Here each global
-batch is cut into the same micro-batches on any number of ranks, and their gradients are added as the leaves of a complete binary tree
-(pairwise summation; Higham, "Accuracy and Stability of Numerical Algorithms", section 4.1). Each rank adds a whole subtree of it, and what
-is above is added on every rank.
+Floating-point addition is not associative, so the bits of a gradient depend on which parts of a batch are
+added first. Here each global batch is cut into the same micro-batches on any number of ranks, and their
+gradients are added as the leaves of a complete binary tree (pairwise summation; Higham, "Accuracy and
+Stability of Numerical Algorithms", section 4.1). Each rank adds a whole subtree of it, and what is above is
+added on every rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +22,13 @@ _BUCKET = 8_000_000  # numbers that the ranks exchange at once
 
 
 class TreeSum:
-    """The sum of lists of tensors, added one list after another: those of equal height are added first, as in a binary counter."""
+    """The sum of lists of tensors, added one list after another: those of equal height are added first, as in
+    a binary counter.
+    """
 
     def __init__(self) -> None:
-        self._subtrees: list[tuple[int, list[torch.Tensor]]] = []  # height and sum, from the left; heights decrease
+        # height and sum, from the left; heights decrease
+        self._subtrees: list[tuple[int, list[torch.Tensor]]] = []
 
     def add(self, leaf: "list[torch.Tensor]") -> None:
         """Add the next list. Its tensors may be changed."""
@@ -34,7 +38,8 @@ class TreeSum:
         while self._subtrees and self._subtrees[-1][0] == height:
             _, left = self._subtrees.pop()
             torch._foreach_add_(left, leaf)
-            leaf, height = left, height + 1
+            leaf = left
+            height = height + 1
         self._subtrees.append((height, leaf))
 
     @property
@@ -57,13 +62,16 @@ def check_leaves(micro_batches: int, world_size: int) -> None:
     share, rest = divmod(micro_batches, world_size)
     if rest or share & (share - 1) or not share:
         raise InvalidInput(
-            f"exact = {micro_batches} micro-batches on {world_size} ranks is not accepted: each rank must have 1, 2, 4, 8, … of them; "
-            f"give exact={world_size * MICRO_BATCHES}, which is as exact on {world_size} ranks and on half, a quarter, … of them"
+            f"exact = {micro_batches} micro-batches on {world_size} ranks is not accepted: each rank must "
+            "have 1, 2, 4, 8, … of them; "
+            f"give exact={world_size * MICRO_BATCHES}, which is as exact on {world_size} ranks and on "
+            "half, a quarter, … of them"
         )
 
 
 def check_exact(model: "nn.Module", device: "torch.device") -> None:
-    """Check that a model computes nothing across the rows of different micro-batches, and the same whenever it computes it again.
+    """Check that a model computes nothing across the rows of different micro-batches, and the same whenever
+    it computes it again.
 
     Raises:
         InvalidInput: it has running statistics, or is on a GPU that may choose other algorithms.
@@ -73,18 +81,23 @@ def check_exact(model: "nn.Module", device: "torch.device") -> None:
 
     if device.type != "cpu" and not torch.are_deterministic_algorithms_enabled():
         raise InvalidInput(
-            "exact = True on a GPU is not accepted without deterministic algorithms: write deterministic: true in the spec too"
+            "exact = True on a GPU is not accepted without deterministic algorithms: write deterministic: "
+            "true in the spec too"
         )
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.track_running_stats:
             raise InvalidInput(
-                f"exact = True with the batch normalisation {name!r} is not accepted: its running statistics depend on how rows are dealt "
+                f"exact = True with the batch normalisation {name!r} is not accepted: its running "
+                "statistics depend on how rows are dealt "
                 "to ranks; use GroupNorm or LayerNorm, or leave exact out"
             )
 
 
 def summed_over_ranks(tensors: "Sequence[torch.Tensor]", world_size: int) -> "list[torch.Tensor]":
-    """The sum of each tensor over all ranks, in the order of the tree; the same bits on every rank. A collective where there are more."""
+    """The sum of each tensor over all ranks, in the order of the tree; the same bits on every rank.
+
+    A collective where there are more.
+    """
     import torch
     import torch.distributed as dist
 
@@ -110,7 +123,8 @@ def _buckets(tensors: "Sequence[torch.Tensor]") -> "Iterator[list[torch.Tensor]]
     for tensor in tensors:
         if bucket and (size + tensor.numel() > _BUCKET or tensor.dtype != bucket[0].dtype):
             yield bucket
-            bucket, size = [], 0
+            bucket = []
+            size = 0
         bucket.append(tensor)
         size += tensor.numel()
     if bucket:

@@ -1,7 +1,9 @@
-"""What torch's flight recorder says of this process's collectives: those of DDP and of the trainable as well as our own.
+"""What torch's flight recorder says of this process's collectives: those of DDP and of the trainable as well
+as our own.
 
-It counts, for each process group, the collectives that were entered and that have completed, and keeps the last ones (PyTorch 2.13,
-``torch/csrc/distributed/c10d/FlightRecorder.hpp``; gloo and NCCL both write to it). It is read as JSON: its other form is a pickle.
+It counts, for each process group, the collectives that were entered and that have completed, and keeps the
+last ones (PyTorch 2.13, ``torch/csrc/distributed/c10d/FlightRecorder.hpp``; gloo and NCCL both write to it).
+It is read as JSON: its other form is a pickle.
 """
 
 import json
@@ -60,7 +62,8 @@ def collectives() -> list[Collective]:
 def _dump(**options: bool) -> bytes:
     from torch._C import _distributed_c10d
 
-    dump: bytes = _distributed_c10d._dump_fr_trace_json(**options)  # type: ignore[attr-defined]  # not in torch's stubs
+    # not in torch's stubs
+    dump: bytes = _distributed_c10d._dump_fr_trace_json(**options)  # type: ignore[attr-defined]
     return dump
 
 
@@ -68,7 +71,8 @@ def counts_in(dump: bytes) -> dict[str, Counts]:
     """As :func:`counts`, of what the recorder has given."""
     found = json.loads(dump).get("pg_status", {})
     return {
-        number: Counts(_whole(one, "last_enqueued_collective"), _whole(one, "last_completed_collective")) for number, one in found.items()
+        number: Counts(_whole(one, "last_enqueued_collective"), _whole(one, "last_completed_collective"))
+        for number, one in found.items()
     }
 
 

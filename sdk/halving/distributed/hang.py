@@ -1,4 +1,6 @@
-"""Which rank did not come to a collective, from what the ranks say of themselves; and the text that says so."""
+"""Which rank did not come to a collective, from what the ranks say of themselves; and the text that says
+so.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,31 +48,56 @@ class Hang:
         """
         try:
             record = json.loads(text)
-            stacks = {int(rank): None if stack is None else str(stack) for rank, stack in record["stacks"].items()}
+            stacks = {
+                int(rank): None if stack is None else str(stack) for rank, stack in record["stacks"].items()
+            }
             waiting, absent = (tuple(int(rank) for rank in record[name]) for name in ("waiting", "absent"))
             since = float(record["since"])
             datetime.fromtimestamp(since, UTC)
             return cls(str(record["collective"]), float(record["timeout"]), since, waiting, absent, stacks)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
-            raise InvalidInput(f"a collective that hung is not accepted: {error!r}; give the JSON of a Hang") from None
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            OSError,
+            RecursionError,
+        ) as error:
+            raise InvalidInput(
+                f"a collective that hung is not accepted: {error!r}; give the JSON of a Hang"
+            ) from None
 
 
 def find_hang(
-    collective: str, group: str, position: int, timeout: float, members: Sequence[int], testimonies: Mapping[int, Mapping[str, Any]]
+    collective: str,
+    group: str,
+    position: int,
+    timeout: float,
+    members: Sequence[int],
+    testimonies: Mapping[int, Mapping[str, Any]],
 ) -> Hang:
     """Tell the ranks that wait in a collective from those that did not come.
 
     Args:
         collective: its name for people.
-        group, position: which it is: the process group, and how many collectives of that group a rank has entered once it is in this one.
+        group, position: which it is: the process group, and how many collectives of that group a rank has
+            entered once it is in this one.
         timeout: seconds.
         members: ranks of the process group.
-        testimonies: what each rank says of itself; of one that did not answer there is none. ``entered``: process group to the number of
-            its collectives that the rank has entered; ``since``: process group to the Unix time of the last; ``stack``: a text.
+        testimonies: what each rank says of itself; of one that did not answer there is none. ``entered``:
+            process group to the number of its collectives that the rank has entered; ``since``: process group
+            to the Unix time of the last; ``stack``: a text.
     """
-    waiting = tuple(rank for rank in members if rank in testimonies and testimonies[rank]["entered"].get(group, 0) >= position)
+    waiting = tuple(
+        rank
+        for rank in members
+        if rank in testimonies and testimonies[rank]["entered"].get(group, 0) >= position
+    )
     absent = tuple(rank for rank in members if rank not in waiting)
-    since = min((testimonies[rank]["since"].get(group, float("inf")) for rank in waiting), default=float("inf"))
+    since = min(
+        (testimonies[rank]["since"].get(group, float("inf")) for rank in waiting), default=float("inf")
+    )
     stacks = {rank: testimonies[rank]["stack"] if rank in testimonies else None for rank in members}
     return Hang(collective, timeout, since, waiting, absent, stacks)
 
@@ -78,8 +105,8 @@ def find_hang(
 def describe(hang: Hang) -> str:
     """What a tired engineer must know; its last line says it in short, as that of a traceback does.
 
-    Ranks that were at the same place share one stack: of sixty-four that wait nobody would find the one that did not come. Long stacks
-    begin further in, so that a page has room for them all.
+    Ranks that were at the same place share one stack: of sixty-four that wait nobody would find the one that
+    did not come. Long stacks begin further in, so that a page has room for them all.
     """
     places: dict[tuple[bool, str | None], list[int]] = {}
     for rank, stack in sorted(hang.stacks.items()):
@@ -107,16 +134,20 @@ def summary(hang: Hang) -> str:
     allowed = f"{hang.timeout:g} s (resources.collective_timeout_seconds)"
     if not hang.absent:
         return (
-            f"{hang.collective} hung for {allowed}, since {moment}, although every rank had entered it: look at the network between the "
+            f"{hang.collective} hung for {allowed}, since {moment}, although every rank had entered it: "
+            "look at the network between the "
             "nodes, and whether all ranks gave tensors of the same size"
         )
     return (
-        f"{_ranks(hang.absent)} did not come to {hang.collective} within {allowed}; {_ranks(hang.waiting)} had waited there since {moment}"
+        f"{_ranks(hang.absent)} did not come to {hang.collective} within {allowed}; {_ranks(hang.waiting)} "
+        f"had waited there since {moment}"
     )
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """``rank 1``, ``ranks 0 and 2``, ``ranks 0 to 6 and 8 to 63``; of many that are scattered the first ones."""
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0 to 6 and 8 to 63``; of many that are scattered the first
+    ones.
+    """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     spans = [f"{first} to {last}" if last > first else str(first) for first, last in _spans(ranks)]
@@ -133,4 +164,8 @@ def _spans(ranks: Sequence[int]) -> list[tuple[int, int]]:
             spans[-1] = spans[-1][0], rank
         else:
             spans.append((rank, rank))
-    return [part for first, last in spans for part in ([(first, first), (last, last)] if last == first + 1 else [(first, last)])]
+    return [
+        part
+        for first, last in spans
+        for part in ([(first, first), (last, last)] if last == first + 1 else [(first, last)])
+    ]

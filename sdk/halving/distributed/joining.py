@@ -1,4 +1,6 @@
-"""How a process joins the ranks that train with it: those of a gang's trial, and those of a user's own script."""
+"""How a process joins the ranks that train with it: those of a gang's trial, and those of a user's own
+script.
+"""
 
 import atexit
 import os
@@ -21,14 +23,16 @@ TIMEOUT_SECONDS = 600.0
 _WARN_SECONDS = 30.0  # after which a rank that waits for others in halving.init says for which
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 _CALLS = count(1)
-_joined: tuple[Any, Gang] | None = None  # the ranks of this process, and the default process group that they were made of
+# the ranks of this process, and the default process group that they were made of
+_joined: tuple[Any, Gang] | None = None
 
 
 def join(timeout: float) -> Gang:
-    """Join the gang that the environment names, as torchrun's agent sets it: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
+    """Join the gang that the environment names, as torchrun's agent sets it: RANK, WORLD_SIZE, LOCAL_RANK,
+    MASTER_ADDR, MASTER_PORT.
 
-    Afterwards ``torch.distributed`` has a default process group (NCCL for tensors on GPUs, gloo for those on the CPU), which Accelerate
-    and Lightning Fabric find and use.
+    Afterwards ``torch.distributed`` has a default process group (NCCL for tensors on GPUs, gloo for those on
+    the CPU), which Accelerate and Lightning Fabric find and use.
 
     Raises:
         torch.distributed.DistError: the other ranks did not come within ``timeout`` seconds.
@@ -40,8 +44,8 @@ def join(timeout: float) -> Gang:
 def ranks_of_process() -> Ranks:
     """The ranks of a user's own script; a collective of all of them. Alone, where the script has one process.
 
-    They are those of ``torch.distributed``'s default process group. Where that is not there yet and the environment is torchrun's, it is
-    made, as :func:`join` does it.
+    They are those of ``torch.distributed``'s default process group. Where that is not there yet and the
+    environment is torchrun's, it is made, as :func:`join` does it.
 
     Raises:
         InvalidInput: another rank did not come within ``TIMEOUT_SECONDS``; it is named.
@@ -63,7 +67,12 @@ def ranks_of_process() -> Ranks:
     group = dist.group.WORLD
     if _joined is None or _joined[0] is not group:
         rank = dist.get_rank()
-        _joined = group, Gang(rank, dist.get_world_size(), int(os.environ.get("LOCAL_RANK", rank)), timeout=TIMEOUT_SECONDS)
+        _joined = (
+            group,
+            Gang(
+                rank, dist.get_world_size(), int(os.environ.get("LOCAL_RANK", rank)), timeout=TIMEOUT_SECONDS
+            ),
+        )
     return _joined[1]
 
 
@@ -76,7 +85,9 @@ def leave() -> None:
 
 
 def device_of(local_rank: int) -> "torch.device":
-    """The device that a rank computes on: its GPU, the first of its own where it has several, else the CPU."""
+    """The device that a rank computes on: its GPU, the first of its own where it has several, else the
+    CPU.
+    """
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -101,9 +112,13 @@ def _begin(timeout: float) -> tuple[int, int, int]:
 
 
 def _wait_for_all(dist: Any, name: str) -> None:
-    """Wait until every rank is here. A script may have called this on rank 0 only, as it may with other trackers: then it says so."""
+    """Wait until every rank is here.
+
+    A script may have called this on rank 0 only, as it may with other trackers: then it says so.
+    """
     store = dist.distributed_c10d._get_default_store()
-    rank, keys = dist.get_rank(), [f"{name}/{one}" for one in range(dist.get_world_size())]
+    rank = dist.get_rank()
+    keys = [f"{name}/{one}" for one in range(dist.get_world_size())]
     store.set(keys[rank], "")
     for seconds in (_WARN_SECONDS, max(0.0, TIMEOUT_SECONDS - _WARN_SECONDS)):
         try:
@@ -113,10 +128,14 @@ def _wait_for_all(dist: Any, name: str) -> None:
             away = ", ".join(str(one) for one, key in enumerate(keys) if not store.check([key]))
         if seconds == _WARN_SECONDS:
             warn(
-                f"halving.init on rank {rank} waits for rank {away}: every rank must call it, for it is one run of all of them",
+                (
+                    f"halving.init on rank {rank} waits for rank {away}: every rank must call it, for it is "
+                    "one run of all of them"
+                ),
                 stacklevel=4,
             )
     raise InvalidInput(
-        f"halving.init was called by rank {rank}, and within {TIMEOUT_SECONDS:.0f} s not by rank {away}: call it on every rank, outside of "
+        f"halving.init was called by rank {rank}, and within {TIMEOUT_SECONDS:.0f} s not by rank {away}: "
+        "call it on every rank, outside of "
         "`if rank == 0`, or give distributed=False for a run of this process alone"
     )

@@ -1,4 +1,6 @@
-"""Cutting a rank's share of a batch into micro-batches: which are computed one after another, and whose gradients are added."""
+"""Cutting a rank's share of a batch into micro-batches: which are computed one after another, and whose
+gradients are added.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -11,13 +13,14 @@ if TYPE_CHECKING:
 
 
 def micro_batch_count(rows: Sequence[int], micro_batch: int | None, least: int = 1) -> int:
-    """How many micro-batches each rank cuts its share of a batch into: the same number on all ranks, because a sharded model's forward
-    pass is a collective.
+    """How many micro-batches each rank cuts its share of a batch into: the same number on all ranks, because
+    a sharded model's forward pass is a collective.
 
     Args:
         rows: of each rank's share.
-        micro_batch: the most rows of one of them; None where a share may be as large as it is. A rank whose share has fewer rows than
-            that makes parts, or whose neighbour's has, computes more rows at once: no part may be empty.
+        micro_batch: the most rows of one of them; None where a share may be as large as it is. A rank whose
+            share has fewer rows than that makes parts, or whose neighbour's has, computes more rows at once:
+            no part may be empty.
         least: how many there are at least.
     """
     wanted = max(least, -(-max(rows) // micro_batch) if micro_batch else 1)
@@ -25,7 +28,10 @@ def micro_batch_count(rows: Sequence[int], micro_batch: int | None, least: int =
 
 
 def bounds(rows: int, parts: int) -> list[tuple[int, int]]:
-    """The rows of each of so many parts: from, and up to. They depend on nothing else, and differ by at most one row in size."""
+    """The rows of each of so many parts: from, and up to.
+
+    They depend on nothing else, and differ by at most one row in size.
+    """
     return list(pairwise(rows * part // parts for part in range(parts + 1)))
 
 
@@ -40,14 +46,20 @@ def rows_of(batch: Sequence[Any]) -> int:
         return rows
     if not lengths or 0 in lengths:
         raise InvalidInput(
-            "a batch without rows is not accepted: give training.step() tensors, arrays or lists whose first dimension is rows"
+            "a batch without rows is not accepted: give training.step() tensors, arrays or lists whose "
+            "first dimension is rows"
         )
     found = ", ".join(f"{name} has {length}" for length, name in sorted(lengths.items()))
-    raise InvalidInput(f"a batch of different numbers of rows is not accepted: {found}; the first dimension of each must be the rows")
+    raise InvalidInput(
+        f"a batch of different numbers of rows is not accepted: {found}; the first dimension of each must "
+        "be the rows"
+    )
 
 
 def part_of(batch: Sequence[Any], first: int, end: int, device: "torch.device") -> tuple[Any, ...]:
-    """Some rows of a batch, on a device: arrays of numbers become tensors, lists stay lists, and what has no rows is given as it is."""
+    """Some rows of a batch, on a device: arrays of numbers become tensors, lists stay lists, and what has no
+    rows is given as it is.
+    """
 
     def taken(leaf: Any) -> Any:
         return _on_device(leaf[first:end] if _has_rows(leaf) else leaf, device)
@@ -85,8 +97,12 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_structure(value: Any) -> bool:
-    """A tuple, or the list that PyTorch's DataLoader makes of one; a list of numbers or of strings is a column."""
-    return isinstance(value, tuple) or (isinstance(value, list) and all(_has_rows(item) or isinstance(item, Mapping) for item in value))
+    """A tuple, or the list that PyTorch's DataLoader makes of one; a list of numbers or of strings is a
+    column.
+    """
+    return isinstance(value, tuple) or (
+        isinstance(value, list) and all(_has_rows(item) or isinstance(item, Mapping) for item in value)
+    )
 
 
 def _has_rows(value: Any) -> bool:

@@ -1,11 +1,14 @@
-"""Steps whose loss or gradients are not finite: none is applied, all ranks count the same ones, and the rank that began it is named.
+"""Steps whose loss or gradients are not finite: none is applied, all ranks count the same ones, and the rank
+that began it is named.
 
-A NaN of one rank reaches all others by itself: gradients are summed over ranks, and a loss that is not finite makes its rank's gradients
-NaN. So the norm of the summed gradients is finite on all ranks or on none, and nothing needs to be exchanged until a step is bad. What
-each rank saw of its own, before the sum, is kept on its device and read by the host a step later.
+A NaN of one rank reaches all others by itself: gradients are summed over ranks, and a loss that is not finite
+makes its rank's gradients NaN. So the norm of the summed gradients is finite on all ranks or on none, and
+nothing needs to be exchanged until a step is bad. What each rank saw of its own, before the sum, is kept on
+its device and read by the host a step later.
 
-How many steps of the attempt were left out is logged at each of them as ``system/skipped_steps``; how many of them the loss, or only the
-gradients, of rank K began, as ``system/nonfinite_loss/rank.K`` and ``system/nonfinite_gradients/rank.K``.
+How many steps of the attempt were left out is logged at each of them as ``system/skipped_steps``; how many of
+them the loss, or only the gradients, of rank K began, as ``system/nonfinite_loss/rank.K`` and
+``system/nonfinite_gradients/rank.K``.
 """
 
 import warnings
@@ -50,7 +53,10 @@ class NonFinite:
     def __init__(self, ranks: "Ranks", device: "torch.device", skips: int, log: Log | None = None) -> None:
         import torch
 
-        self._ranks, self._device, self._skips, self._log = ranks, device, skips, log
+        self._ranks = ranks
+        self._device = device
+        self._skips = skips
+        self._log = log
         self._counts: Counter[str] = Counter()
         self.in_a_row = 0
         self._own = torch.zeros(2, device=device)  # this step's: loss, gradients
@@ -62,10 +68,13 @@ class NonFinite:
         self._own[0] += ~loss.detach().isfinite()
 
     def look_at_gradients(self, *gradients: "torch.Tensor") -> None:
-        """Remember, without waiting for the device, whether this rank's gradients, before they are summed over ranks, are finite."""
+        """Remember, without waiting for the device, whether this rank's gradients, before they are summed
+        over ranks, are finite.
+        """
         import torch
 
-        # The smallest and the largest are NaN where any is. A norm might overflow, and on a CPU the largest norm takes 25 times as long.
+        # The smallest and the largest are NaN where any is. A norm might overflow, and on a CPU the largest
+        # norm takes 25 times as long.
         found = [extreme for each in gradients if each.numel() for extreme in torch.aminmax(each)]
         if found:
             self._own[1] += ~torch.stack(found).isfinite().all()
@@ -76,7 +85,9 @@ class NonFinite:
         return self._refusal is not None
 
     def refuse(self, why: str) -> None:
-        """Remember why a step is not accepted on this rank, which has made its gradients NaN: so no rank applies it, and it is the last."""
+        """Remember why a step is not accepted on this rank, which has made its gradients NaN: so no rank
+        applies it, and it is the last.
+        """
         self._refusal = why
 
     def end_where_refused(self) -> None:
@@ -113,11 +124,13 @@ class NonFinite:
         self._seen.append(_Seen(step, host, copied))
 
     def count(self, up_to: int, scale: "Callable[[], float] | None" = None) -> None:
-        """Count the steps up to one of them; all ranks must call it for the same steps. Where one is bad, it is a collective.
+        """Count the steps up to one of them; all ranks must call it for the same steps.
+
+        Where one is bad, it is a collective.
 
         Args:
-            scale: of fp16's losses. While it is above 1 a bad step with finite losses is one whose scale was too large: it is left out
-                and the scale is halved, as it should be.
+            scale: of fp16's losses. While it is above 1 a bad step with finite losses is one whose scale was
+                too large: it is left out and the scale is halved, as it should be.
 
         Raises:
             Diverged: there were too many in a row.
@@ -148,11 +161,15 @@ class NonFinite:
     def _tell(self, step: int, cause: str) -> None:
         if self.in_a_row > self._skips:
             raise Diverged(
-                f"{cause} at step {step}: {self.in_a_row} in a row, of which at most {self._skips} are left out. None of them was applied, "
+                f"{cause} at step {step}: {self.in_a_row} in a row, of which at most {self._skips} are "
+                "left out. None of them was applied, "
                 "and the last checkpoint is good. Lower the learning rate, or look at the data of these steps"
             )
         if self._ranks.leads:
-            warnings.warn(f"step {step} was left out: {cause} ({self.in_a_row} in a row of at most {self._skips})", stacklevel=4)
+            warnings.warn(
+                f"step {step} was left out: {cause} ({self.in_a_row} in a row of at most {self._skips})",
+                stacklevel=4,
+            )
 
 
 def _cause(of_ranks: list[list[bool]]) -> str:
@@ -161,11 +178,16 @@ def _cause(of_ranks: list[list[bool]]) -> str:
     if not ranks:
         return "the norm of the gradients was infinite"
     were = "was" if what == "loss" and len(ranks) == 1 else "were"
-    return f"the {what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {were} NaN or infinite"
+    return (
+        f"the {what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {were} NaN or "
+        "infinite"
+    )
 
 
 def _culprits(of_ranks: list[list[bool]]) -> tuple[str, list[int]]:
-    """Whether losses, or gradients alone, were not finite, and of which ranks; of none where only the sum of the gradients was not."""
+    """Whether losses, or gradients alone, were not finite, and of which ranks; of none where only the sum of
+    the gradients was not.
+    """
     for place, what in enumerate(("loss", "gradients")):
         if ranks := [rank for rank, own in enumerate(of_ranks) if own[place]]:
             return what, ranks

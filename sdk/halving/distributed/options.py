@@ -43,7 +43,11 @@ class Options:
         return cls(**given)
 
     def __post_init__(self) -> None:
-        for name, choices in (("precision", precision.PRECISIONS), ("shard", SHARDS), ("out_of_memory", out_of_memory.CHOICES)):
+        for name, choices in (
+            ("precision", precision.PRECISIONS),
+            ("shard", SHARDS),
+            ("out_of_memory", out_of_memory.CHOICES),
+        ):
             value = getattr(self, name)
             _check(name, value, value in choices, f"give one of {', '.join(map(repr, choices))}")
         _check(
@@ -59,8 +63,18 @@ class Options:
             "give rows: 1, 2, …, or leave it out",
         )
         is_cut_once = self.accumulate == "auto" or self.micro_batch is None
-        _check("micro_batch", self.micro_batch, is_cut_once, f"leave it out with accumulate={self.accumulate!r}, which fixes the parts")
-        _check("clip", self.clip, self.clip is None or _is_positive(self.clip), "give the largest norm of the gradients, above 0, or None")
+        _check(
+            "micro_batch",
+            self.micro_batch,
+            is_cut_once,
+            f"leave it out with accumulate={self.accumulate!r}, which fixes the parts",
+        )
+        _check(
+            "clip",
+            self.clip,
+            self.clip is None or _is_positive(self.clip),
+            "give the largest norm of the gradients, above 0, or None",
+        )
         _check("skips", self.skips, _is_whole(self.skips, 0), "give steps: 0, 1, 2, …")
         _check(
             "exact",
@@ -69,11 +83,23 @@ class Options:
             "give True, False, or the micro-batches of a batch",
         )
         is_flag = isinstance(self.activation_checkpointing, bool)
-        _check("activation_checkpointing", self.activation_checkpointing, is_flag, "give True or False, and in blocks=… the classes")
-        _check("unused_parameters", self.unused_parameters, isinstance(self.unused_parameters, bool), "give True or False")
+        _check(
+            "activation_checkpointing",
+            self.activation_checkpointing,
+            is_flag,
+            "give True or False, and in blocks=… the classes",
+        )
+        _check(
+            "unused_parameters",
+            self.unused_parameters,
+            isinstance(self.unused_parameters, bool),
+            "give True or False",
+        )
         is_compile = isinstance(self.compile, (bool, Mapping))
         _check("compile", self.compile, is_compile, "give True, False, or a dict of options of torch.compile")
-        are_classes = self.blocks is None or (isinstance(self.blocks, Sequence) and all(isinstance(each, type) for each in self.blocks))
+        are_classes = self.blocks is None or (
+            isinstance(self.blocks, Sequence) and all(isinstance(each, type) for each in self.blocks)
+        )
         _check("blocks", self.blocks, are_classes, "give a list of classes of modules")
         if self.exact:
             self._check_exact()
@@ -87,13 +113,21 @@ class Options:
 
     def _check_exact(self) -> None:
         """Its micro-batches are fixed, and every rank needs whole gradients."""
-        for name, accepted in (("shard", "ddp"), ("accumulate", "auto"), ("micro_batch", None), ("out_of_memory", "fail")):
+        for name, accepted in (
+            ("shard", "ddp"),
+            ("accumulate", "auto"),
+            ("micro_batch", None),
+            ("out_of_memory", "fail"),
+        ):
             value = getattr(self, name)
             _check(
                 name,
                 value,
                 value == accepted,
-                f"with exact={self.exact!r} leave it out: how a batch is cut is fixed, on any number of ranks",
+                (
+                    f"with exact={self.exact!r} leave it out: how a batch is cut is fixed, on any number of "
+                    "ranks"
+                ),
             )
 
 

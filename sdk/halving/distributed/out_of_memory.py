@@ -1,7 +1,8 @@
 """A rank whose memory is not enough: what it says of it, and one more try with half the micro-batch.
 
-One process tries again at once. Of a gang the other ranks are by then waiting in collectives that this one will not enter, so the gang
-ends, as it does for any rank that ends, and its next attempt begins with the half: the rank has left a note of it beside the run's record.
+One process tries again at once. Of a gang the other ranks are by then waiting in collectives that this one
+will not enter, so the gang ends, as it does for any rank that ends, and its next attempt begins with the
+half: the rank has left a note of it beside the run's record.
 """
 
 import contextlib
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 CHOICES = ("fail", "halve")
 _GIB = 2**30
 _STORE_SECONDS = 30.0  # for which an unavailable store is waited for: the other ranks wait meanwhile
-# Of the RuntimeErrors that PyTorch and what is under it (cuBLAS, NCCL, Triton, ROCm) raise beside PyTorch's OutOfMemoryError.
+# Of the RuntimeErrors that PyTorch and what is under it (cuBLAS, NCCL, Triton, ROCm) raise beside PyTorch's
+# OutOfMemoryError.
 _MESSAGES = re.compile(
     r"DefaultCPUAllocator: (can't allocate|not enough) memory"
     r"|(CUDA|HIP|Cuda failure \d+|Triton Error)\b.{0,40}out of memory"
@@ -36,38 +38,56 @@ class MemoryNotes:
 
     Args:
         attempt: this one.
-        rerun_of: ``project/run`` of the run that this one trains again, whose notes count as its own; None where it is no rerun.
+        rerun_of: ``project/run`` of the run that this one trains again, whose notes count as its own; None
+            where it is no rerun.
     """
 
     def __init__(self, records: RunRecords, attempt: int, rerun_of: str | None = None) -> None:
-        self._store, self._folder, self._name = records.store, _folder_of(records), f"{attempt:04d}.json"
+        self._store = records.store
+        self._folder = _folder_of(records)
+        self._name = f"{attempt:04d}.json"
         self._recorded = _folder_of(_records_of(records.store, rerun_of)) if rerun_of else None
 
     def leave(self, rank: int, micro_batch: int, allocated: str) -> None:
-        """Note that a micro-batch of so many rows was too large; of several ranks the first one's note counts."""
+        """Note that a micro-batch of so many rows was too large; of several ranks the first one's note
+        counts.
+        """
         note = {"rank": rank, "micro_batch": micro_batch, "allocated": allocated}
         create = partial(self._store.create, f"{self._folder}/{self._name}", to_json(note))
-        with contextlib.suppress(AlreadyExists, StoreError):  # without it the attempt is a crash; the next one leaves another
+        with contextlib.suppress(AlreadyExists, StoreError):
+            # without it the attempt is a crash; the next one leaves another
             retry_while_unavailable(self._store, "a note that memory ran out", create, longest=_STORE_SECONDS)
 
     def is_retry_due(self) -> bool:
         """Whether this attempt has left a note and none before it has: then the trial is tried once more."""
         look = partial(self._store.names, self._folder)
-        return retry_while_unavailable(self._store, "a note that memory ran out", look, longest=_STORE_SECONDS) == [self._name]
+        return retry_while_unavailable(
+            self._store, "a note that memory ran out", look, longest=_STORE_SECONDS
+        ) == [self._name]
 
     def too_large(self) -> int | None:
-        """The rows of the smallest micro-batch that was too large in an earlier attempt, or in the run that is trained again."""
+        """The rows of the smallest micro-batch that was too large in an earlier attempt, or in the run that
+        is trained again.
+        """
         folders = [self._folder, *([self._recorded] if self._recorded else [])]
-        return min((rows for folder in folders for rows in _micro_batches(self._store, folder).values()), default=None)
+        return min(
+            (rows for folder in folders for rows in _micro_batches(self._store, folder).values()),
+            default=None,
+        )
 
 
 def too_large_by_attempt(records: RunRecords) -> dict[int, int]:
-    """Attempts at a run that ended because a micro-batch was too large for a rank's memory: their numbers, and how many rows it had."""
+    """Attempts at a run that ended because a micro-batch was too large for a rank's memory: their numbers,
+    and how many rows it had.
+    """
     return _micro_batches(records.store, _folder_of(records))
 
 
 def _micro_batches(store: Store, folder: str) -> dict[int, int]:
-    notes = {int(name.partition(".")[0]): json.loads(store.read(f"{folder}/{name}")) for name in store.names(folder)}
+    notes = {
+        int(name.partition(".")[0]): json.loads(store.read(f"{folder}/{name}"))
+        for name in store.names(folder)
+    }
     return {attempt: int(note["micro_batch"]) for attempt, note in notes.items()}
 
 
@@ -105,9 +125,12 @@ def _allocated_on_gpu(device: "torch.device") -> str:
     import torch
 
     free, total = torch.cuda.mem_get_info(device)
-    now, most, reserved = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device), torch.cuda.memory_reserved(device)
+    now = torch.cuda.memory_allocated(device)
+    most = torch.cuda.max_memory_allocated(device)
+    reserved = torch.cuda.memory_reserved(device)
     return (
-        f"of {total / _GIB:.2f} GiB of {torch.cuda.get_device_name(device)} ({device}) PyTorch had allocated {now / _GIB:.2f} (at most "
+        f"of {total / _GIB:.2f} GiB of {torch.cuda.get_device_name(device)} ({device}) PyTorch had "
+        f"allocated {now / _GIB:.2f} (at most "
         f"{most / _GIB:.2f}) and reserved {reserved / _GIB:.2f}; {free / _GIB:.2f} GiB were free"
     )
 

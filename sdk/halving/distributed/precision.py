@@ -17,11 +17,13 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 class Precision:
-    """What a model computes in; its parameters, their gradients' sums and the optimizer's state are fp32 always.
+    """What a model computes in; its parameters, their gradients' sums and the optimizer's state are fp32
+    always.
 
     Args:
         name: one of :data:`PRECISIONS`.
-        cast_by_model: a sharded model casts its parameters and inputs itself (:attr:`policy`); any other is run under autocast.
+        cast_by_model: a sharded model casts its parameters and inputs itself (:attr:`policy`); any other is
+            run under autocast.
 
     Attributes:
         scaler: scales the losses of fp16, whose gradients would underflow; for others it does nothing.
@@ -33,15 +35,20 @@ class Precision:
 
         if name == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
             raise InvalidInput(
-                f"precision = 'bf16' is not accepted: {torch.cuda.get_device_name(device)} cannot compute in it; give 'fp16'"
+                f"precision = 'bf16' is not accepted: {torch.cuda.get_device_name(device)} cannot compute "
+                "in it; give 'fp16'"
             )
-        self.name, self._device, self._cast_by_model = name, device, cast_by_model
+        self.name = name
+        self._device = device
+        self._cast_by_model = cast_by_model
         self._dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
         self.scaler: GradScaler = GradScaler(device.type, enabled=name == "fp16")
 
     @property
     def policy(self) -> "MixedPrecisionPolicy":
-        """For a sharded model: it computes in this type and reduces gradients in fp32, and its output is fp32."""
+        """For a sharded model: it computes in this type and reduces gradients in fp32, and its output is
+        fp32.
+        """
         import torch
         from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -69,5 +76,6 @@ class Precision:
         return self.scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state and self.scaler.is_enabled():  # a training that goes on in another precision begins with a scale of its own
+        if state and self.scaler.is_enabled():
+            # a training that goes on in another precision begins with a scale of its own
             self.scaler.load_state_dict(state)

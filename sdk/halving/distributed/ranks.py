@@ -1,7 +1,9 @@
-"""What all ranks of a gang must agree on: rank 0 speaks with the platform, and the others hear from it what it was told.
+"""What all ranks of a gang must agree on: rank 0 speaks with the platform, and the others hear from it what
+it was told.
 
-Nothing that decides how far a training goes may be decided per rank: a clock, a store's answer or a signal reaches one rank a moment
-before another. So each such call is a *collective*: every rank enters it, rank 0 acts, and the others get its result or its error.
+Nothing that decides how far a training goes may be decided per rank: a clock, a store's answer or a signal
+reaches one rank a moment before another. So each such call is a *collective*: every rank enters it, rank 0
+acts, and the others get its result or its error.
 
 Control messages are JSON in tensors of bytes over gloo, in process groups of their own; nothing is unpickled.
 """
@@ -26,9 +28,13 @@ if TYPE_CHECKING:
 OWN = "halving:"
 """Begins the description of our own process groups."""
 ARRIVALS = f"{OWN}arrivals"
-"""Describes the process group in which a rank may be without waiting there; :attr:`Gang.waits` says whether it does."""
+"""Describes the process group in which a rank may be without waiting there; :attr:`Gang.waits` says whether
+it does.
+"""
 SAVES = f"{OWN}saves"
-"""Describes the process group of saves (:mod:`halving.checkpoints.sharded.save`), whose collectives are a background thread's."""
+"""Describes the process group of saves (:mod:`halving.checkpoints.sharded.save`), whose collectives are a
+background thread's.
+"""
 _FIRST_BYTES = 2048  # of a message; a longer one takes a second collective
 _STOPPING = "run.stopping"
 _ASK_SECONDS = 0.1  # between two exchanges of flags, where calls come closer than that
@@ -57,9 +63,15 @@ class Ranks(Protocol):
         """Whether this is rank 0."""
 
     def together(
-        self, call: str, action: Callable[[], Any], orders: Orders | None = None, *, on_flag: Callable[[], object] | None = None
+        self,
+        call: str,
+        action: Callable[[], Any],
+        orders: Orders | None = None,
+        *,
+        on_flag: Callable[[], object] | None = None,
     ) -> Any:
-        """Enter a collective: rank 0 does ``action``; every rank gets its result, as JSON has it, or raises the same error.
+        """Enter a collective: rank 0 does ``action``; every rank gets its result, as JSON has it, or raises
+        the same error.
 
         Args:
             call: what the user has called, for the error when ranks call different things.
@@ -84,21 +96,24 @@ class Ranks(Protocol):
     def any_later(self, flag: bool) -> bool:
         """Whether any rank gave True in an earlier call: it never waits for a rank that is a step behind.
 
-        Where calls are less than 0.1 s apart not each of them asks the other ranks, but one of sixteen does: so give True again until it
-        is answered, which is in the same call on all ranks.
+        Where calls are less than 0.1 s apart not each of them asks the other ranks, but one of sixteen does:
+        so give True again until it is answered, which is in the same call on all ranks.
         """
 
     def barrier(self, call: str) -> None:
         """Wait until every rank is here."""
 
     def connect(self) -> Any:
-        """A connection to the gang's ``torch.distributed.Store``, for one user: a call that waits there keeps no other from it.
+        """A connection to the gang's ``torch.distributed.Store``, for one user: a call that waits there keeps
+        no other from it.
 
         It is None where there is one process.
         """
 
     def share_waited(self) -> float | None:
-        """The share of the time since the last call, 0 to 1, in which this rank was in a collective; None where nobody has looked."""
+        """The share of the time since the last call, 0 to 1, in which this rank was in a collective; None
+        where nobody has looked.
+        """
 
 
 class Alone:
@@ -109,7 +124,12 @@ class Alone:
     leads = True
 
     def together(
-        self, call: str, action: Callable[[], Any], orders: Orders | None = None, *, on_flag: Callable[[], object] | None = None
+        self,
+        call: str,
+        action: Callable[[], Any],
+        orders: Orders | None = None,
+        *,
+        on_flag: Callable[[], object] | None = None,
     ) -> Any:
         return action()
 
@@ -156,17 +176,28 @@ class Gang:
     def __init__(self, rank: int, world_size: int, local_rank: int, *, timeout: float) -> None:
         import torch.distributed as dist
 
-        self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
+        self.rank = rank
+        self.world_size = world_size
+        self.local_rank = local_rank
         self.leads = rank == 0
         self._arrivals: dist.ProcessGroup = _group(ARRIVALS, timeout)
         self._answers: dist.ProcessGroup = _group(f"{OWN}answers", _ANSWER_SECONDS)
-        self.call, self.waits = "the gang's begin", False
+        self.call = "the gang's begin"
+        self.waits = False
         self.told_error = self._flagged = False
         self._before: tuple[dist.Work, list[torch.Tensor]] | None = None  # what was asked a step before
-        self._calls, self._calls_each, self._asked_at = 0, 1, time.monotonic()  # since the last exchange of flags; for each of them
+        # since the last exchange of flags; for each of them
+        self._calls = 0
+        self._calls_each = 1
+        self._asked_at = time.monotonic()
 
     def together(
-        self, call: str, action: Callable[[], Any], orders: Orders | None = None, *, on_flag: Callable[[], object] | None = None
+        self,
+        call: str,
+        action: Callable[[], Any],
+        orders: Orders | None = None,
+        *,
+        on_flag: Callable[[], object] | None = None,
     ) -> Any:
         flagged = self._arrive(call)
         if not self.leads:
@@ -201,7 +232,8 @@ class Gang:
             now = time.monotonic()
             # All ranks go by rank 0's number, so that all ask in the same calls.
             pace = int(_ASK_SECONDS * self._calls / max(now - self._asked_at, 1e-9))
-            self._calls, self._asked_at = 0, now
+            self._calls = 0
+            self._asked_at = now
             self._before = self._enter(_STOPPING, flag, min(max(pace, 1), _MOST_CALLS))
         return found
 
@@ -216,7 +248,8 @@ class Gang:
         import torch.distributed as dist
         from torch.distributed.distributed_c10d import _get_default_store
 
-        return dist.PrefixStore("halving", _get_default_store().clone())  # type: ignore[attr-defined]  # not in torch's stubs
+        # not in torch's stubs
+        return dist.PrefixStore("halving", _get_default_store().clone())  # type: ignore[attr-defined]
 
     def _arrive(self, call: str) -> bool:
         """Wait until all ranks are in this collective; whether one of them was flagged.
@@ -226,20 +259,26 @@ class Gang:
         """
         self.told_error = False  # what was told before, the trainable has caught
         self._flags_before()
-        flagged, self._flagged = self._flagged, False
+        flagged = self._flagged
+        self._flagged = False
         return self._entered(call, *self._enter(call, flagged))
 
     def _flags_before(self) -> bool:
-        """Whether any rank had given True when this was last asked, where nobody has waited for the answer yet."""
+        """Whether any rank had given True when this was last asked, where nobody has waited for the answer
+        yet.
+        """
         if self._before is None:
             return False
-        before, self._before = self._before, None
+        before = self._before
+        self._before = None
         flagged = self._entered(_STOPPING, *before)
         self._calls_each = int(before[1][0][2])
         return flagged
 
     def _enter(self, call: str, flag: bool, number: int = 0) -> "tuple[dist.Work, list[torch.Tensor]]":
-        """Tell the others which collective this rank is in, without waiting for them; and a number, of which rank 0's counts."""
+        """Tell the others which collective this rank is in, without waiting for them; and a number, of which
+        rank 0's counts.
+        """
         import torch
         import torch.distributed as dist
 
@@ -251,14 +290,16 @@ class Gang:
 
     def _entered(self, call: str, work: "dist.Work", of_all: "list[torch.Tensor]") -> bool:
         """Wait for the others; whether one of them was flagged."""
-        self.call, self.waits = call, True
+        self.call = call
+        self.waits = True
         work.wait()
         self.waits = False
         if len({int(one[0]) for one in of_all}) > 1:
             calls = self._exchange(call)
             other = next(rank for rank, one in enumerate(calls) if one != calls[0])
             raise InvalidInput(
-                f"rank {other} has called {calls[other]} where rank 0 has called {calls[0]}: every rank must call the same functions of "
+                f"rank {other} has called {calls[other]} where rank 0 has called {calls[0]}: every rank "
+                "must call the same functions of "
                 "its run in the same order, so call them outside of `if run.rank == 0`"
             )
         return any(int(one[1]) for one in of_all)
@@ -294,10 +335,13 @@ class Gang:
             first[: len(head)] = _tensor(head)
         dist.broadcast(first, src=0, group=self._answers)
         got = first.numpy().tobytes()
-        size, found = int.from_bytes(got[:8], "little"), got[8:]
+        size = int.from_bytes(got[:8], "little")
+        found = got[8:]
         if size <= len(found):
             return found[:size]
-        rest = _tensor(data[len(found) :]) if self.leads else torch.empty(size - len(found), dtype=torch.uint8)
+        rest = (
+            _tensor(data[len(found) :]) if self.leads else torch.empty(size - len(found), dtype=torch.uint8)
+        )
         dist.broadcast(rest, src=0, group=self._answers)
         return found + rest.numpy().tobytes()
 
@@ -327,8 +371,11 @@ def _tensor(data: bytes) -> Any:
 
 
 def error_named(name: str, text: str) -> HalvingError | None:
-    """An error that another rank has raised, by the name of its class; None where that is not one of :mod:`halving.errors`."""
+    """An error that another rank has raised, by the name of its class; None where that is not one of
+    :mod:`halving.errors`.
+    """
     kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, HalvingError) and kind is not errors.BatchMissing:  # which takes more than a text
+    if isinstance(kind, type) and issubclass(kind, HalvingError) and kind is not errors.BatchMissing:
+        # which takes more than a text
         return kind(text)
     return None

@@ -1,4 +1,6 @@
-"""Optimizers of sharded parameters: which can make a step of them, and what becomes of state that they have before their first step."""
+"""Optimizers of sharded parameters: which can make a step of them, and what becomes of state that they have
+before their first step.
+"""
 
 import warnings
 from collections import OrderedDict, defaultdict
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def check_shardable(optimizer: "Optimizer", mesh: "DeviceMesh") -> None:
-    """Check that an optimizer is new, and that it can make a step of sharded parameters: one is made of a few numbers. A collective.
+    """Check that an optimizer is new, and that it can make a step of sharded parameters: one is made of a few
+    numbers.
+
+    A collective.
 
     Raises:
         InvalidInput: it is not, or cannot.
@@ -30,11 +35,16 @@ def check_shardable(optimizer: "Optimizer", mesh: "DeviceMesh") -> None:
     states = [state for state in optimizer.state.values() if state]
     if any("step" not in state for state in states):
         raise InvalidInput(
-            f"the optimizer {kind}, whose state does not count its steps as 'step', is not accepted with shard = 'fsdp' if it has any: "
-            "distribute a new one, then restore() it; for one that makes such state when it is created give shard = 'ddp'"
+            f"the optimizer {kind}, whose state does not count its steps as 'step', is not accepted with "
+            "shard = 'fsdp' if it has any: "
+            "distribute a new one, then restore() it; for one that makes such state when it is created "
+            "give shard = 'ddp'"
         )
     if any(float(state["step"]) for state in states):
-        raise InvalidInput("an optimizer that has made steps is not accepted with shard = 'fsdp': distribute it first, then restore() it")
+        raise InvalidInput(
+            "an optimizer that has made steps is not accepted with shard = 'fsdp': distribute it first, "
+            "then restore() it"
+        )
 
     def sharded(whole: torch.Tensor) -> torch.Tensor:
         return distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None)
@@ -43,13 +53,15 @@ def check_shardable(optimizer: "Optimizer", mesh: "DeviceMesh") -> None:
     # One that fails with whole parameters as well does so for a reason that has nothing to do with sharding.
     if error is not None and _error_of_a_step(optimizer, mesh, lambda whole: whole) is None:
         raise InvalidInput(
-            f"the optimizer {kind} is not accepted with shard = 'fsdp': it cannot make a step of sharded parameters "
+            f"the optimizer {kind} is not accepted with shard = 'fsdp': it cannot make a step of sharded "
+            "parameters "
             f"({message_of(error).split('. ')[0]:.200}); give shard = 'ddp', or another one, such as AdamW"
         )
 
 
 def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Tensor]") -> None:
-    """Give an optimizer the shards in place of its parameters, and shard what it keeps of them in their shape.
+    """Give an optimizer the shards in place of its parameters, and shard what it keeps of them in their
+    shape.
 
     Args:
         shards: of each of its parameters.
@@ -59,15 +71,23 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
 
     def sharded(value: Any, whole: torch.Tensor) -> Any:
         shard = shards[whole]
-        if not isinstance(value, torch.Tensor) or value.shape != whole.shape or not isinstance(shard, DTensor):
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.shape != whole.shape
+            or not isinstance(shard, DTensor)
+        ):
             return value
-        part = distribute_tensor(value.to(shard.device), shard.device_mesh, shard.placements, src_data_rank=None)
+        part = distribute_tensor(
+            value.to(shard.device), shard.device_mesh, shard.placements, src_data_rank=None
+        )
         return part.clone()  # which does not keep the whole
 
     for group in optimizer.param_groups:
         group["params"] = [shards[parameter] for parameter in group["params"]]
     states = {
-        shards[whole]: {key: value if key == "step" else sharded(value, whole) for key, value in state.items()}
+        shards[whole]: {
+            key: value if key == "step" else sharded(value, whole) for key, value in state.items()
+        }
         for whole, state in optimizer.state.items()
     }
     optimizer.state = defaultdict(dict, states)
@@ -84,21 +104,27 @@ def move_state(optimizer: "Optimizer") -> None:
 
 
 def _error_of_a_step(optimizer: "Optimizer", mesh: "DeviceMesh", make: "Making") -> Exception | None:
-    """What a step of a few small parameters raises, which are as many-dimensional as the optimizer's own; it and they stay as they are."""
+    """What a step of a few small parameters raises, which are as many-dimensional as the optimizer's own; it
+    and they stay as they are.
+    """
     import torch
 
     twin = object.__new__(type(optimizer))
     twin.__dict__.update(optimizer.__dict__)
     twin.__dict__.pop("step", None)  # a learning-rate schedule puts one of the optimizer itself there
-    twin._optimizer_step_pre_hooks, twin._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
-    twin.state, twin.param_groups = defaultdict(dict), []
+    twin._optimizer_step_pre_hooks = OrderedDict()
+    twin._optimizer_step_post_hooks = OrderedDict()
+    twin.state = defaultdict(dict)
+    twin.param_groups = []
 
     def small(like: torch.Tensor, value: float) -> torch.Tensor:
         size = [2 * mesh.size()] * like.dim()
         return make(torch.full(size, value, dtype=like.dtype, device=mesh.device_type))
 
     for group in optimizer.param_groups:
-        kinds = {(each.dim(), each.dtype): each for each in group["params"] if each.dim() and each.requires_grad}
+        kinds = {
+            (each.dim(), each.dtype): each for each in group["params"] if each.dim() and each.requires_grad
+        }
         others = {key: deepcopy(value) for key, value in group.items() if key != "params"}
         twin.param_groups.append({**others, "params": []})
         for whole in kinds.values():
@@ -107,7 +133,9 @@ def _error_of_a_step(optimizer: "Optimizer", mesh: "DeviceMesh", make: "Making")
             twin.param_groups[-1]["params"].append(parameter)
             for key, value in optimizer.state.get(whole, {}).items():
                 is_like_it = key != "step" and isinstance(value, torch.Tensor) and value.shape == whole.shape
-                twin.state[parameter][key] = small(value, float(value.flatten()[0])) if is_like_it else deepcopy(value)
+                twin.state[parameter][key] = (
+                    small(value, float(value.flatten()[0])) if is_like_it else deepcopy(value)
+                )
     try:
         with generators_kept(torch.device(mesh.device_type)), warnings.catch_warnings():
             warnings.simplefilter("ignore")

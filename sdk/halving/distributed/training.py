@@ -1,7 +1,8 @@
 """One training step on any number of ranks: what ``run.distribute`` gives.
 
-The step is the unit, because all that is done about a batch is done around its loss: it is cut into micro-batches, computed in mixed
-precision, summed over ranks, clipped, left out where it is not finite, and computed again where memory was not enough.
+The step is the unit, because all that is done about a batch is done around its loss: it is cut into
+micro-batches, computed in mixed precision, summed over ranks, clipped, left out where it is not finite, and
+computed again where memory was not enough.
 """
 
 import secrets
@@ -47,9 +48,9 @@ def distribute(
 ) -> "Training":
     """Train a model on all ranks; also where there is but one.
 
-    The model is changed in place (moved to the device, its blocks wrapped, its parameters sharded) and remains what is evaluated and saved,
-    under the names that its parameters have always had. All ranks begin with rank 0's parameters. Parameters may be frozen and unfrozen
-    between steps, the same ones on all ranks.
+    The model is changed in place (moved to the device, its blocks wrapped, its parameters sharded) and
+    remains what is evaluated and saved, under the names that its parameters have always had. All ranks begin
+    with rank 0's parameters. Parameters may be frozen and unfrozen between steps, the same ones on all ranks.
 
     Args:
         ranks: of the training.
@@ -58,28 +59,34 @@ def distribute(
         seed: of the random numbers within a step; without one rank 0 draws one.
         notes: of earlier attempts that ended because memory was not enough.
         log: records how many steps were left out because they were not finite.
-        precision: ``"fp32"``, ``"bf16"``, or ``"fp16"`` with scaled losses; parameters and optimizer are fp32 always.
-        accumulate: into how many micro-batches each rank cuts its share of a batch, or ``"auto"``: as many as keep a micro-batch no larger
-            than ``micro_batch``, or where that is not given, than it was when the training began. So the global batch, and with it the
-            training, is the same on any number of ranks. No part is empty: where a rank's share has fewer rows than that, all ranks cut
-            theirs into as many parts as it has rows.
+        precision: ``"fp32"``, ``"bf16"``, or ``"fp16"`` with scaled losses; parameters and optimizer are fp32
+            always.
+        accumulate: into how many micro-batches each rank cuts its share of a batch, or ``"auto"``: as many as
+            keep a micro-batch no larger than ``micro_batch``, or where that is not given, than it was when
+            the training began. So the global batch, and with it the training, is the same on any number of
+            ranks. No part is empty: where a rank's share has fewer rows than that, all ranks cut theirs into
+            as many parts as it has rows.
         micro_batch: the most rows that a rank computes at once; not beside a number for ``accumulate``.
         clip: the largest norm of the gradients, over all ranks; None does not clip.
         shard: ``"ddp"`` keeps the whole model on every rank, ``"fsdp"`` (FSDP2) a part of it.
-        blocks: the classes of the modules that are checkpointed, compiled and sharded one by one; by default the members of the model's
-            longest ``ModuleList``, else of its longest ``Sequential``.
-        activation_checkpointing: compute the blocks' activations again in the backward pass instead of keeping them.
+        blocks: the classes of the modules that are checkpointed, compiled and sharded one by one; by default
+            the members of the model's longest ``ModuleList``, else of its longest ``Sequential``.
+        activation_checkpointing: compute the blocks' activations again in the backward pass instead of
+            keeping them.
         compile: compile the blocks; a dict gives options of ``torch.compile``.
-        exact: the same bits on any number of ranks (:mod:`halving.distributed.exact`); a number says into how many micro-batches each
-            global batch is cut (8).
-        unused_parameters: the loss may leave parameters unused, on all ranks or on some; without it all that require gradients must take
-            part with DDP, and the same ones always with FSDP2. An exact training needs no leave for it.
-        skips: so many steps in a row whose loss or gradients are not finite are left out; the next one raises ``Diverged``.
+        exact: the same bits on any number of ranks (:mod:`halving.distributed.exact`); a number says into how
+            many micro-batches each global batch is cut (8).
+        unused_parameters: the loss may leave parameters unused, on all ranks or on some; without it all that
+            require gradients must take part with DDP, and the same ones always with FSDP2. An exact training
+            needs no leave for it.
+        skips: so many steps in a row whose loss or gradients are not finite are left out; the next one raises
+            ``Diverged``.
         out_of_memory: ``"fail"``, or ``"halve"``: one more try with half the micro-batch.
 
     Raises:
-        InvalidInput: an argument is not accepted; the model is wrapped already, or has nothing to train, or trains in half precision; the
-            optimizer has parameters that are not the model's, or wants a closure.
+        InvalidInput: an argument is not accepted; the model is wrapped already, or has nothing to train, or
+            trains in half precision; the optimizer has parameters that are not the model's, or wants a
+            closure.
     """
     chosen = Options.of(options)
     check_model(model)
@@ -92,13 +99,16 @@ def distribute(
     nonfinite = NonFinite(ranks, device, chosen.skips, log)
     # Before any other collective: it is the one that names what each rank has called.
     drawn, too_large = ranks.together(
-        "run.distribute()", lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None]
+        "run.distribute()",
+        lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None],
     )
     wrapping.prepare(ranks, device, model, optimizer, chosen, precision, nonfinite)
     ddp = None
     if ranks.world_size > 1 and chosen.shard == "ddp" and chosen.leaves is None:
         ddp = Ddp(model, device, nonfinite.look_at_gradients, unused_parameters=chosen.unused_parameters)
-    return Training(ranks, device, model, ddp, optimizer, chosen, precision, nonfinite, drawn, notes, too_large)
+    return Training(
+        ranks, device, model, ddp, optimizer, chosen, precision, nonfinite, drawn, notes, too_large
+    )
 
 
 class Training:
@@ -106,7 +116,8 @@ class Training:
 
     Attributes:
         steps: made so far, also those that were left out.
-        micro_batch: the most rows that a rank computes at once; None before the first step, and where ``accumulate`` is a number.
+        micro_batch: the most rows that a rank computes at once; None before the first step, and where
+            ``accumulate`` is a number.
         gradient_norm: of the last step, over all ranks and before clipping: 0-d, on the device.
     """
 
@@ -127,8 +138,16 @@ class Training:
         self.steps = 0
         self.micro_batch = options.micro_batch
         self.gradient_norm: torch.Tensor | None = None
-        self._ranks, self._device, self._model, self._ddp, self._optimizer = ranks, device, model, ddp, optimizer
-        self._options, self._precision, self._nonfinite, self._seed, self._notes = options, precision, nonfinite, seed, notes
+        self._ranks = ranks
+        self._device = device
+        self._model = model
+        self._ddp = ddp
+        self._optimizer = optimizer
+        self._options = options
+        self._precision = precision
+        self._nonfinite = nonfinite
+        self._seed = seed
+        self._notes = notes
         self._halved = False
         self._warm_ups = self._needed_warm_ups()
         self._parameters = dict(model.named_parameters())
@@ -140,26 +159,33 @@ class Training:
         """Make one step of the optimizer.
 
         Args:
-            loss: called as ``loss(model, *batch)`` with some of the batch's rows, on the device; it gives their *mean* loss, a 0-d tensor.
-                Use the model that it is given. It may be called more than once for the same rows.
-            batch: this rank's share of a global batch, as a loader of ``run.dataset`` deals it: tensors, arrays or lists with the rows as
-                first dimension, or dicts and tuples of them. Arrays become tensors; anything else is handed on as it is.
+            loss: called as ``loss(model, *batch)`` with some of the batch's rows, on the device; it gives
+                their *mean* loss, a 0-d tensor. Use the model that it is given. It may be called more than
+                once for the same rows.
+            batch: this rank's share of a global batch, as a loader of ``run.dataset`` deals it: tensors,
+                arrays or lists with the rows as first dimension, or dicts and tuples of them. Arrays become
+                tensors; anything else is handed on as it is.
 
         Returns:
-            The mean loss over the rows of all ranks, 0-d on the device. To log it does not wait for the device.
+            The mean loss over the rows of all ranks, 0-d on the device. To log it does not wait for the
+            device.
 
         Raises:
-            Diverged: too many steps in a row had a loss or gradients that are not finite. None of them was applied.
+            Diverged: too many steps in a row had a loss or gradients that are not finite. None of them was
+                applied.
             OutOfMemory: memory was not enough, also with half the micro-batch if that is allowed.
-            MicroBatchTooLarge: memory was not enough for one of several ranks, and the trial's next attempt begins with the half.
-            InvalidInput: the batch has no rows or differing numbers of them, or the loss is no function or not one number; the ranks train
-                different parameters, or the loss leaves some of them unused; no rank has applied the step then.
+            MicroBatchTooLarge: memory was not enough for one of several ranks, and the trial's next attempt
+                begins with the half.
+            InvalidInput: the batch has no rows or differing numbers of them, or the loss is no function or
+                not one number; the ranks train different parameters, or the loss leaves some of them unused;
+                no rank has applied the step then.
         """
         import torch.distributed as dist
 
         if not callable(loss):
             raise InvalidInput(
-                f"a loss of type {type(loss).__name__} is not accepted: give training.step(loss, *batch) the function loss(model, *batch)"
+                f"a loss of type {type(loss).__name__} is not accepted: give training.step(loss, *batch) "
+                "the function loss(model, *batch)"
             )
         rows = self._begin_together(rows_of(batch))
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
@@ -167,7 +193,11 @@ class Training:
         while True:
             try:
                 with generators_kept(self._device):
-                    mean = self._sum_exactly(loss, batch, rows) if self._options.leaves else self._accumulate(loss, batch, rows)
+                    mean = (
+                        self._sum_exactly(loss, batch, rows)
+                        if self._options.leaves
+                        else self._accumulate(loss, batch, rows)
+                    )
                 break
             except Exception as error:
                 if not out_of_memory.is_out_of_memory(error):
@@ -175,19 +205,27 @@ class Training:
                 self._ran_out(error, rows)
             self._begin_again(buffers)
         # The optimizer makes its step meanwhile; an exact mean is that of all ranks already.
-        summing = dist.all_reduce(mean, async_op=True) if self._ranks.world_size > 1 and not self._options.leaves else None
+        summing = (
+            dist.all_reduce(mean, async_op=True)
+            if self._ranks.world_size > 1 and not self._options.leaves
+            else None
+        )
         try:
             self._update(buffers)
         except Exception as error:
             if not out_of_memory.is_out_of_memory(error):
                 raise
-            raise OutOfMemory(f"rank {self._ranks.rank} ran out of memory in the optimizer's step: {self._memory()}") from error
+            raise OutOfMemory(
+                f"rank {self._ranks.rank} ran out of memory in the optimizer's step: {self._memory()}"
+            ) from error
         if summing is not None:
             summing.wait()
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data from which a training goes on as if it had not been interrupted, on any number of ranks; the same on all of them."""
+        """Plain data from which a training goes on as if it had not been interrupted, on any number of ranks;
+        the same on all of them.
+        """
         return {
             "steps": self.steps,
             "seed": self._seed,
@@ -198,7 +236,9 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.steps, self._seed, self._nonfinite.in_a_row = state["steps"], state["seed"], state["left_out"]
+        self.steps = state["steps"]
+        self._seed = state["seed"]
+        self._nonfinite.in_a_row = state["left_out"]
         self._precision.load_state_dict(state["scaler"])
         if self._options.micro_batch is None or state["halved"]:
             sizes = [size for size in (state["micro_batch"], self.micro_batch) if size is not None]
@@ -206,11 +246,13 @@ class Training:
         self._halved = self._halved or state["halved"]
 
     def _begin_together(self, own: int) -> list[int]:
-        """Tell all ranks the rows of this one's share and which parameters it trains; give the rows of each. It waits for the other ranks'
-        processes, not for any device.
+        """Tell all ranks the rows of this one's share and which parameters it trains; give the rows of each.
+
+        It waits for the other ranks' processes, not for any device.
 
         Raises:
-            InvalidInput: they train different parameters, or a rank has left out the last step for an error of which the others hear now.
+            InvalidInput: they train different parameters, or a rank has left out the last step for an error
+                of which the others hear now.
         """
         import torch
         import torch.distributed as dist
@@ -234,7 +276,9 @@ class Training:
         return bytes([each.requires_grad for each in self._parameters.values()])
 
     def _train(self, trained: bytes) -> None:
-        """Train other parameters than before, from this step on: DDP sums the gradients of those that it has seen when it was made."""
+        """Train other parameters than before, from this step on: DDP sums the gradients of those that it has
+        seen when it was made.
+        """
         check_trained(self._model)
         self._are_trained = trained
         if self._ddp is not None:
@@ -244,17 +288,28 @@ class Training:
             wrapping.sum_shards(self._model, self._ranks, self._nonfinite.look_at_gradients)
 
     def _needed_warm_ups(self) -> int:
-        """DDP that finds unused parameters keeps its first buckets; and two numbers have one sum, in any order."""
-        return _WARM_UPS if self._ddp is not None and self._ranks.world_size > 2 and not self._options.unused_parameters else 0
+        """DDP that finds unused parameters keeps its first buckets; and two numbers have one sum, in any
+        order.
+        """
+        return (
+            _WARM_UPS
+            if self._ddp is not None and self._ranks.world_size > 2 and not self._options.unused_parameters
+            else 0
+        )
 
     def _refuse_different_sets(self, trained: bytes) -> None:
         """Say which parameter is trained on some ranks only; a collective."""
         of_ranks = [bytes.fromhex(one) for one in self._ranks.gather("training.step", trained.hex())]
-        name, flags = next((name, flags) for name, *flags in zip(self._parameters, *of_ranks, strict=True) if len(set(flags)) > 1)
+        name, flags = next(
+            (name, flags)
+            for name, *flags in zip(self._parameters, *of_ranks, strict=True)
+            if len(set(flags)) > 1
+        )
         own = [rank for rank, flag in enumerate(flags) if flag]
         others = [rank for rank, flag in enumerate(flags) if not flag]
         raise InvalidInput(
-            f"the parameter {name!r} requires gradients on rank {own[0]} and none on rank {others[0]}, which is not accepted: every rank "
+            f"the parameter {name!r} requires gradients on rank {own[0]} and none on rank {others[0]}, "
+            "which is not accepted: every rank "
             "must freeze and unfreeze the same parameters before the same step"
         )
 
@@ -262,7 +317,9 @@ class Training:
         """Compute the gradients of the mean loss over all ranks' rows; give this rank's part of that mean."""
         import torch
 
-        options, rank, world_size = self._options, self._ranks.rank, self._ranks.world_size
+        options = self._options
+        rank = self._ranks.rank
+        world_size = self._ranks.world_size
         if options.accumulate == "auto" and self.micro_batch is None:
             self.micro_batch = max(rows)
         parts = bounds(rows[rank], self._count(rows))
@@ -274,29 +331,39 @@ class Training:
             # FSDP2 sums gradients over ranks with each micro-batch, for it keeps only shards.
             with self._ddp.summing(is_last=number == len(parts) - 1) if self._ddp else nullcontext():
                 # DDP and FSDP2 give the mean over ranks, and what is wanted is the sum.
-                mean += weight * self._backward(loss, part_of(batch, first, end, self._device), weight * world_size)
+                mean += weight * self._backward(
+                    loss, part_of(batch, first, end, self._device), weight * world_size
+                )
         return mean
 
     def _sum_exactly(self, loss: Loss, batch: Sequence[Any], rows: Sequence[int]) -> "torch.Tensor":
-        """As :meth:`_accumulate`, with the same bits on any number of ranks; give the mean over all of them."""
+        """As :meth:`_accumulate`, with the same bits on any number of ranks; give the mean over all of
+        them.
+        """
         import torch
 
-        leaves, total, start = self._options.leaves or 1, sum(rows), sum(rows[: self._ranks.rank])
+        leaves = self._options.leaves or 1
+        total = sum(rows)
+        start = sum(rows[: self._ranks.rank])
         share = leaves // self._ranks.world_size
         numbers = range(self._ranks.rank * share, (self._ranks.rank + 1) * share)
         own = bounds(total, leaves)[numbers.start : numbers.stop]
         if (own[0][0], own[-1][1]) != (start, start + rows[self._ranks.rank]):
             raise InvalidInput(
-                f"batches of {list(rows)} rows on the ranks are not accepted with exact = {self._options.exact!r}: rank r of R must have "
+                f"batches of {list(rows)} rows on the ranks are not accepted with exact = "
+                f"{self._options.exact!r}: rank r of R must have "
                 "the rows from B*r//R to B*(r+1)//R of B, as loaders of run.dataset deal them"
             )
         parameters = self._trained()
         tree = exact.TreeSum()
         for number, (first, end) in zip(numbers, own, strict=True):
             key_generators(self._device, self._seed, self.steps, number)
-            weight, mean = (end - first) / total, torch.zeros((), device=self._device)
+            weight = (end - first) / total
+            mean = torch.zeros((), device=self._device)
             if end > first:
-                mean = weight * self._backward(loss, part_of(batch, first - start, end - start, self._device), weight)
+                mean = weight * self._backward(
+                    loss, part_of(batch, first - start, end - start, self._device), weight
+                )
             gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
             tree.add([*gradients, mean])
             self._optimizer.zero_grad(set_to_none=True)
@@ -313,13 +380,20 @@ class Training:
 
         with self._precision.casting():
             value = loss(self._ddp.module if self._ddp else self._model, *part)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad or not value.is_floating_point():
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.numel() != 1
+            or not value.requires_grad
+            or not value.is_floating_point()
+        ):
             raise InvalidInput(
-                f"a loss of {value!r:.200} is not accepted: loss(model, *batch) must return the mean loss of the rows, a 0-d tensor"
+                f"a loss of {value!r:.200} is not accepted: loss(model, *batch) must return the mean loss "
+                "of the rows, a 0-d tensor"
             )
         self._nonfinite.look_at_loss(value)
         weighted = self._precision.scaler.scale(value.float() * weight)
-        # A loss that is not finite makes all gradients NaN, also where its own would be finite: so every rank sees it.
+        # A loss that is not finite makes all gradients NaN, also where its own would be finite: so every rank
+        # sees it.
         torch.autograd.backward(weighted, torch.ones_like(weighted) + 0 * value.detach().float())
         if self._ddp is not None and self._ddp.lacks_gradients:
             self._leave_out(self._ddp, value)
@@ -330,27 +404,34 @@ class Training:
         import torch
 
         trained = {name: each for name, each in self._parameters.items() if each.requires_grad}
-        unused, where = unused_in(loss, trained), f"the loss of rank {self._ranks.rank} in step {self.steps + 1}"
+        unused = unused_in(loss, trained)
+        where = f"the loss of rank {self._ranks.rank} in step {self.steps + 1}"
         if unused:
             more = f" (and {len(unused) - 1} more: {', '.join(unused[1:]):.200})" if len(unused) > 1 else ""
             self._nonfinite.refuse(
-                f"the parameter {unused[0]!r}{more} takes no part in {where}, which is not accepted, for DDP waits for its gradient: "
-                "freeze it by requires_grad_(False), or give run.distribute unused_parameters=True or exact=True"
+                f"the parameter {unused[0]!r}{more} takes no part in {where}, which is not accepted, for "
+                "DDP waits for its gradient: "
+                "freeze it by requires_grad_(False), or give run.distribute unused_parameters=True or "
+                "exact=True"
             )
         else:
             self._nonfinite.refuse(
-                f"{where} is not accepted, for DDP has not seen its forward pass: call the model that loss(model, *batch) is given, once"
+                f"{where} is not accepted, for DDP has not seen its forward pass: call the model that "
+                "loss(model, *batch) is given, once"
             )
         ddp.send_nan()
         for each in self._trained()[:1]:
             each.grad = torch.full_like(each, float("nan"))
 
     def _update(self, buffers: "Sequence[tuple[torch.Tensor, torch.Tensor]]") -> None:
-        """Clip, and let the optimizer make its step unless the gradients are not finite; then the model's buffers are put back, too."""
+        """Clip, and let the optimizer make its step unless the gradients are not finite; then the model's
+        buffers are put back, too.
+        """
         import torch
         from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-        scaler, parameters = self._precision.scaler, self._trained()
+        scaler = self._precision.scaler
+        parameters = self._trained()
         scaler.unscale_(self._optimizer)
         norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
@@ -364,27 +445,36 @@ class Training:
         self.gradient_norm = norm
         self.steps += 1
         self._nonfinite.end_step(self.steps, bad)
-        self._nonfinite.count(self.steps if waits else self.steps - 1, (lambda: self._precision.scale) if scaler.is_enabled() else None)
+        self._nonfinite.count(
+            self.steps if waits else self.steps - 1,
+            (lambda: self._precision.scale) if scaler.is_enabled() else None,
+        )
 
     def _is_nan_elsewhere(self, parameters: "Sequence[nn.Parameter]") -> "bool | torch.Tensor":
-        """Whether DDP has summed NaN for parameters that require gradients and are not the optimizer's, as where a rank has refused the
-        step: whoever has them must leave it out, too."""
+        """Whether DDP has summed NaN for parameters that require gradients and are not the optimizer's, as
+        where a rank has refused the step: whoever has them must leave it out, too.
+        """
         from torch.nn.utils import get_total_norm
 
         if self._ddp is None or len(parameters) >= sum(self._are_trained):
             return False
         own = {id(each) for each in parameters}
-        others = [each.grad for each in self._parameters.values() if each.grad is not None and id(each) not in own]
+        others = [
+            each.grad for each in self._parameters.values() if each.grad is not None and id(each) not in own
+        ]
         return ~get_total_norm(others).isfinite()
 
     def _step_unless(self, bad: "torch.Tensor") -> bool:
         """Let the optimizer make its step unless ``bad``; give whether that had to wait for the device."""
-        optimizer, scaler = self._optimizer, self._precision.scaler
-        is_fused = getattr(optimizer, "_step_supports_amp_scaling", False)  # as GradScaler asks it: it leaves out a step on the device
+        optimizer = self._optimizer
+        scaler = self._precision.scaler
+        # as GradScaler asks it: it leaves out a step on the device
+        is_fused = getattr(optimizer, "_step_supports_amp_scaling", False)
         if scaler.is_enabled():
             scaler.step(optimizer)
         elif is_fused:
-            optimizer.grad_scale, optimizer.found_inf = None, bad.float()  # type: ignore[attr-defined]
+            optimizer.grad_scale = None  # type: ignore[attr-defined]
+            optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             try:
                 optimizer.step()
             finally:
@@ -394,8 +484,10 @@ class Training:
         return not is_fused
 
     def _warm_up(self, loss: Loss, part: Sequence[Any]) -> None:
-        """Let DDP settle how gradients are put into buckets, on which their sums' last bits depend: it does so in the first backward pass
-        of a process, so that without this a resumed training would differ from one that was not interrupted."""
+        """Let DDP settle how gradients are put into buckets, on which their sums' last bits depend: it does
+        so in the first backward pass of a process, so that without this a resumed training would differ from
+        one that was not interrupted.
+        """
         before = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         while self._warm_ups and self._ddp is not None:
             key_generators(self._device, self._seed, self.steps, self._ranks.rank, 0)
@@ -414,8 +506,12 @@ class Training:
     def _ran_out(self, error: Exception, rows: Sequence[int]) -> None:
         """Memory was not enough for a micro-batch: halve it, or raise."""
         count = self._options.leaves // self._ranks.world_size if self._options.leaves else self._count(rows)
-        rank, size = self._ranks.rank, -(-max(rows) // count)
-        what = f"rank {rank} ran out of memory in step {self.steps + 1}, with {count} micro-batches of {size} rows: {self._memory()}"
+        rank = self._ranks.rank
+        size = -(-max(rows) // count)
+        what = (
+            f"rank {rank} ran out of memory in step {self.steps + 1}, with {count} micro-batches of {size} "
+            f"rows: {self._memory()}"
+        )
         if self._options.out_of_memory == "halve" and not self._halved and size > 1:
             if self._ranks.world_size == 1:
                 warnings.warn(f"{what}. The step is made again with half the micro-batch", stacklevel=3)
@@ -425,12 +521,16 @@ class Training:
             if self._notes is not None:
                 self._notes.leave(rank, size, self._memory())
                 raise MicroBatchTooLarge(
-                    f"{what}. An attempt that goes on from its last checkpoint begins with half the micro-batch"
+                    f"{what}. An attempt that goes on from its last checkpoint begins with half the "
+                    "micro-batch"
                 ) from error
         self._nonfinite.forget()
         if table := out_of_memory.summary(self._device):
-            error.add_note(table)  # not of the error that is raised: the last line of a trial's error has to say what happened
-        raise OutOfMemory(f"{what}. {self._memory_advice(size)}; activation_checkpointing=True and shard='fsdp' need less") from error
+            # not of the error that is raised: the last line of a trial's error has to say what happened
+            error.add_note(table)
+        raise OutOfMemory(
+            f"{what}. {self._memory_advice(size)}; activation_checkpointing=True and shard='fsdp' need less"
+        ) from error
 
     def _memory_advice(self, micro_batch: int) -> str:
         if self._halved:
@@ -441,7 +541,8 @@ class Training:
 
     def _halve(self, too_large: int) -> None:
         half = -(-too_large // 2)
-        self.micro_batch, self._halved = min(self.micro_batch or half, half), True
+        self.micro_batch = min(self.micro_batch or half, half)
+        self._halved = True
 
     def _count(self, rows: Sequence[int]) -> int:
         accumulate = self._options.accumulate
@@ -451,4 +552,6 @@ class Training:
         return out_of_memory.allocated(self._device)
 
     def _trained(self) -> "list[nn.Parameter]":
-        return [each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad]
+        return [
+            each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad
+        ]

@@ -1,7 +1,8 @@
-"""Making a model one that many ranks train: activation checkpointing and compilation of its blocks, and PyTorch's FSDP2.
+"""Making a model one that many ranks train: activation checkpointing and compilation of its blocks, and
+PyTorch's FSDP2.
 
-All of it changes the model in place, and DDP (:mod:`halving.distributed.ddp`) is kept beside it: so the user's ``model`` stays what is
-evaluated and saved, under the names that its parameters have always had.
+All of it changes the model in place, and DDP (:mod:`halving.distributed.ddp`) is kept beside it: so the
+user's ``model`` stays what is evaluated and saved, under the names that its parameters have always had.
 
 Sources: Zhao et al., "PyTorch FSDP" (2023); Chen et al., "Training Deep Nets with
 Sublinear Memory Cost" (2016) for activation checkpointing. The order of the wrappers is torchtitan's.
@@ -38,11 +39,14 @@ def prepare(
     precision: "Precision",
     nonfinite: "NonFinite",
 ) -> None:
-    """Change the model in place as its options say. A collective where its parameters are sharded, or the training is exact.
+    """Change the model in place as its options say.
+
+    A collective where its parameters are sharded, or the training is exact.
 
     Raises:
-        InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile`` does not take its options, or
-            the optimizer whose parameters are to be sharded has made steps or cannot make one of them. Nothing is changed then.
+        InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile``
+            does not take its options, or the optimizer whose parameters are to be sharded has made steps or
+            cannot make one of them. Nothing is changed then.
     """
     is_sharded = options.shard == "fsdp" and ranks.world_size > 1
     blocks = blocks_of(model, options.blocks)
@@ -50,7 +54,8 @@ def prepare(
         check_compile(options.compile)
     if options.activation_checkpointing and not blocks:
         raise InvalidInput(
-            f"activation_checkpointing = True is not accepted: {type(model).__name__} has no ModuleList or Sequential; name the "
+            f"activation_checkpointing = True is not accepted: {type(model).__name__} has no ModuleList or "
+            "Sequential; name the "
             "classes of what is to be checkpointed: blocks=[Block]"
         )
     mesh = _mesh(ranks, device) if is_sharded else None
@@ -72,10 +77,11 @@ def prepare(
 
 
 def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -> "list[str]":
-    """The names of the modules that are checkpointed, compiled and sharded one by one: a transformer's layers, say.
+    """The names of the modules that are checkpointed, compiled and sharded one by one: a transformer's
+    layers, say.
 
-    They are the modules of the given classes; without these the members of the longest ``ModuleList``, else of the longest ``Sequential``
-    within the model.
+    They are the modules of the given classes; without these the members of the longest ``ModuleList``, else
+    of the longest ``Sequential`` within the model.
 
     Raises:
         InvalidInput: no module is of these classes.
@@ -83,10 +89,13 @@ def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -
     from torch import nn
 
     if classes is not None:
-        if found := [name for name, module in model.named_modules() if name and isinstance(module, tuple(classes))]:
+        if found := [
+            name for name, module in model.named_modules() if name and isinstance(module, tuple(classes))
+        ]:
             return found
         raise InvalidInput(
-            f"blocks = {[each.__name__ for each in classes]} is not accepted: no module of {type(model).__name__} is of these classes"
+            f"blocks = {[each.__name__ for each in classes]} is not accepted: no module of "
+            f"{type(model).__name__} is of these classes"
         )
     for kind in (nn.ModuleList, nn.Sequential):
         longest: list[str] = []
@@ -103,7 +112,8 @@ def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -
 def checkpoint_activations(model: "nn.Module", blocks: "Sequence[str]") -> None:
     """Let these modules compute their activations again in the backward pass instead of keeping them.
 
-    Their own forward passes are replaced: a wrapping module, such as PyTorch's, would change the names of the parameters.
+    Their own forward passes are replaced: a wrapping module, such as PyTorch's, would change the names of the
+    parameters.
     """
     from torch.utils.checkpoint import checkpoint
 
@@ -122,17 +132,22 @@ def check_compile(options: "Mapping[str, Any]") -> None:
 
     backend = options.get("backend", "inductor")
     if not isinstance(backend, str) and not callable(backend):
-        raise InvalidInput(f"compile's backend = {backend!r:.80} is not accepted: give the name of one, or a function")
+        raise InvalidInput(
+            f"compile's backend = {backend!r:.80} is not accepted: give the name of one, or a function"
+        )
     try:
         nn.Identity().compile(**options)
-    except Exception as error:  # noqa: BLE001  # torch has errors of every kind for these, also bare assertions
+    except Exception as error:  # noqa: BLE001
+        # torch has errors of every kind for these, also bare assertions
         why = message_of(error) or type(error).__name__
         raise InvalidInput(f"compile = {dict(options)!r} is not accepted by torch.compile: {why}") from None
 
 
 def compile_blocks(model: "nn.Module", blocks: "Sequence[str]", options: "Mapping[str, Any]") -> None:
-    """Compile these modules, or a model that has none of them, when they are first called. Equal blocks share their code, and the gradients
-    of one are sent while the next one's are computed."""
+    """Compile these modules, or a model that has none of them, when they are first called.
+
+    Equal blocks share their code, and the gradients of one are sent while the next one's are computed.
+    """
     for name in blocks or [""]:
         model.get_submodule(name).compile(**options)
 
@@ -156,7 +171,8 @@ def shard(
     *,
     unused_parameters: bool,
 ) -> None:
-    """Shard the model's parameters over all ranks by FSDP2, each block and then what is left; the optimizer gets the shards.
+    """Shard the model's parameters over all ranks by FSDP2, each block and then what is left; the optimizer
+    gets the shards.
 
     The model's output is fp32, whatever it computes in.
     """
@@ -168,7 +184,11 @@ def shard(
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for name in blocks:
         fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=replace(policy, output_dtype=torch.float32 if policy.param_dtype else None))
+    fully_shard(
+        model,
+        mesh=mesh,
+        mp_policy=replace(policy, output_dtype=torch.float32 if policy.param_dtype else None),
+    )
     shards = dict(model.named_parameters())
     shard_state(optimizer, {whole: shards[name] for whole, name in names.items()})
     if unused_parameters:
@@ -194,20 +214,32 @@ def sum_shards(model: "nn.Module", ranks: "Ranks", look_at_gradients: "Look") ->
 class _ReduceScatter:
     """FSDP2's own way of summing the gradients of a module over ranks, which lets them be looked at before.
 
-    FSDP2 sums those that a backward pass has given. Where these are not the same on all ranks, gloo ends the process and NCCL adds numbers
-    that do not belong together. So the ranks compare how many there are in the first pass, and a rank that has others later ends there.
+    FSDP2 sums those that a backward pass has given. Where these are not the same on all ranks, gloo ends the
+    process and NCCL adds numbers that do not belong together. So the ranks compare how many there are in the
+    first pass, and a rank that has others later ends there.
     """
 
     def __init__(self, module: str, ranks: "Ranks", look_at_gradients: "Look") -> None:
-        self._module, self._ranks, self._look = module, ranks, look_at_gradients
+        self._module = module
+        self._ranks = ranks
+        self._look = look_at_gradients
         self._numbers: int | None = None  # that all ranks have summed here
 
-    def allocate(self, size: Sequence[int], *, dtype: "torch.dtype", device: "torch.device") -> "torch.Tensor":
+    def allocate(
+        self, size: Sequence[int], *, dtype: "torch.dtype", device: "torch.device"
+    ) -> "torch.Tensor":
         import torch
 
         return torch.empty(*size, dtype=dtype, device=device)
 
-    def __call__(self, output_tensor: "torch.Tensor", input_tensor: "torch.Tensor", group: Any, op: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self,
+        output_tensor: "torch.Tensor",
+        input_tensor: "torch.Tensor",
+        group: Any,
+        op: Any,
+        async_op: bool = False,
+    ) -> Any:
         import torch.distributed as dist
 
         self._check(input_tensor.numel())
@@ -226,8 +258,10 @@ class _ReduceScatter:
             self._numbers = numbers if len(set(of_ranks)) == 1 else None
         if numbers != self._numbers:
             raise InvalidInput(
-                f"a loss that uses other parameters of {where} on rank {self._ranks.rank} than on other ranks, or than before, is "
-                "not accepted with shard = 'fsdp', which sums the gradients of those that are used: give run.distribute "
+                f"a loss that uses other parameters of {where} on rank {self._ranks.rank} than on other "
+                "ranks, or than before, is "
+                "not accepted with shard = 'fsdp', which sums the gradients of those that are used: give "
+                "run.distribute "
                 "unused_parameters=True"
             )
 
@@ -236,4 +270,6 @@ def _is_called(block: "nn.Module") -> bool:
     """Whether a module has parameters and a forward pass of its own, around which it can be wrapped."""
     from torch import nn
 
-    return not isinstance(block, (nn.ModuleList, nn.ModuleDict)) and next(block.parameters(), None) is not None
+    return (
+        not isinstance(block, (nn.ModuleList, nn.ModuleDict)) and next(block.parameters(), None) is not None
+    )

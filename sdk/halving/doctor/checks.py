@@ -4,8 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-OK, WARNING, ERROR, SKIPPED = "ok", "warning", "error", "skipped"
-"""What a finding is: as it should be; not urgent; something does not work or is lost; not looked at, because what it needs is not there."""
+OK = "ok"
+WARNING = "warning"
+ERROR = "error"
+SKIPPED = "skipped"
+"""What a finding is: as it should be; not urgent; something does not work or is lost; not looked at, because
+what it needs is not there.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,10 @@ class Check:
 
 
 def examine(checks: Iterable[Check], *, repair: bool = False) -> Iterator[tuple[Check, Finding]]:
-    """Each finding as it is made. With ``repair`` what can be mended safely is, and the check is made once more."""
+    """Each finding as it is made.
+
+    With ``repair`` what can be mended safely is, and the check is made once more.
+    """
     failed: set[str] = set()
     for check in checks:
         if check.needs in failed:
@@ -74,7 +82,13 @@ def _looked(check: Check) -> list[Finding]:
     try:
         return list(check.look())
     except Exception as error:  # noqa: BLE001  # whatever it is, the other checks are made
-        return [Finding(ERROR, f"could not be looked at: {type(error).__name__}: {error}", "whether it works is not known")]
+        return [
+            Finding(
+                ERROR,
+                f"could not be looked at: {type(error).__name__}: {error}",
+                "whether it works is not known",
+            )
+        ]
 
 
 def _repaired(finding: Finding) -> Finding:

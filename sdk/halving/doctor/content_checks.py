@@ -50,13 +50,26 @@ def check_cold(store: Store) -> Iterator[Finding]:
         try:
             check_is_there(place)
         except HalvingError as error:
-            means = "checkpoints, artifacts and media of old runs cannot be read, and neither retention nor a backup begins"
-            yield Finding(ERROR, str(error), means, f"mount its disk, or look at its address and credentials: {place.root}")
+            means = (
+                "checkpoints, artifacts and media of old runs cannot be read, and neither retention nor a "
+                "backup begins"
+            )
+            yield Finding(
+                ERROR,
+                str(error),
+                means,
+                f"mount its disk, or look at its address and credentials: {place.root}",
+            )
             continue
         try:
             check_is_of(store, place)
         except HalvingError as error:
-            yield Finding(WARNING, str(error), "it is read, but nothing is moved there or deleted in it", "as the message says")
+            yield Finding(
+                WARNING,
+                str(error),
+                "it is read, but nothing is moved there or deleted in it",
+                "as the message says",
+            )
         else:
             yield Finding(OK, f"the colder place {place.root} is there")
     if not places:
@@ -76,16 +89,34 @@ def check_digests(store: Store, *, whole: bool = False) -> Iterator[Finding]:
             check_is_there(place)
             reading.look(place, _BLOBS, whole)
     for reason in reading.damaged_blobs:
-        means = "the checkpoint, artifact or report that it is, or is a part of, cannot be read; a training that resumes from it fails"
-        yield Finding(ERROR, reason, means, "bring it back from a backup: halving restore; or put the same content again")
+        means = (
+            "the checkpoint, artifact or report that it is, or is a part of, cannot be read; a training "
+            "that resumes from it fails"
+        )
+        yield Finding(
+            ERROR,
+            reason,
+            means,
+            "bring it back from a backup: halving restore; or put the same content again",
+        )
     for reason in reading.damaged_shards:
         means = "trainings on the snapshots that have it fail, or learn from wrong rows"
-        yield Finding(ERROR, reason, means, "halving datasets fetch brings it back from another store; or a backup: halving restore")
+        yield Finding(
+            ERROR,
+            reason,
+            means,
+            "halving datasets fetch brings it back from another store; or a backup: halving restore",
+        )
     if reading.damaged_blobs or reading.damaged_shards:
         return
     if reading.too_large and not reading.looked:
-        what = f"each of {reading.too_large} blobs is larger than the sample ({size(_SAMPLE_BYTES)}), so none was read"
-        yield Finding(WARNING, what, "whether they are what their names say is not known", "halving doctor --all")
+        what = (
+            f"each of {reading.too_large} blobs is larger than the sample ({size(_SAMPLE_BYTES)}), so none "
+            "was read"
+        )
+        yield Finding(
+            WARNING, what, "whether they are what their names say is not known", "halving doctor --all"
+        )
         return
     of = "all" if whole else "a sample of"
     what = f"{of} {reading.looked} blobs and shards ({size(reading.bytes)}) are what their names say"
@@ -142,11 +173,16 @@ class _Reading:
             return
         if actual.hexdigest() != digest:
             kind = "shard" if is_shard else "blob"
-            damaged.append(f"the {kind} sha256:{digest} in {place.root} is damaged: its content hashes to sha256:{actual.hexdigest()}")
+            damaged.append(
+                f"the {kind} sha256:{digest} in {place.root} is damaged: its content hashes to "
+                f"sha256:{actual.hexdigest()}"
+            )
 
 
 def _contents(place: Store, area: str) -> Iterator[tuple[str, int]]:
-    """Name and bytes of what lies under its digest, folder by folder in an order that is another each time."""
+    """Name and bytes of what lies under its digest, folder by folder in an order that is another each
+    time.
+    """
     folders = place.names(area)
     random.shuffle(folders)
     for folder in folders:

@@ -1,4 +1,6 @@
-"""Checks of a store and of what this machine has of it: the table, and the checks of the store as a place for files."""
+"""Checks of a store and of what this machine has of it: the table, and the checks of the store as a place for
+files.
+"""
 
 import contextlib
 import os
@@ -44,10 +46,17 @@ def check_store(store: Store) -> Iterator[Finding]:
     """A file can be written, read, not written again with other content, and deleted."""
     if store.folder is not None and not store.folder.exists():
         yield Finding(
-            WARNING, f"there is no store at {store.root} yet", "the first run makes it", "if there should be one: HALVING_ROOT or --root"
+            WARNING,
+            f"there is no store at {store.root} yet",
+            "the first run makes it",
+            "if there should be one: HALVING_ROOT or --root",
         )
         return
-    name, means = _probe(), "no run can be recorded here; points of running trainings stay in this machine's journals until it can"
+    name = _probe()
+    means = (
+        "no run can be recorded here; points of running trainings stay in this machine's journals until it "
+        "can"
+    )
     try:
         store.create(name, b"one")
         same = store.read(name) == b"one"
@@ -63,7 +72,9 @@ def check_store(store: Store) -> Iterator[Finding]:
     if not same:
         means = "two processes may take the same attempt of a run, and the records of one of them are lost"
         mend = "use storage with strong consistency: a local disk, NFS 4, or S3"
-        yield Finding(ERROR, f"{store.root} let a file be written twice, or gave back another one", means, mend)
+        yield Finding(
+            ERROR, f"{store.root} let a file be written twice, or gave back another one", means, mend
+        )
         return
     yield Finding(OK, f"{store.root} is written and read, and a file is created once")
 
@@ -77,7 +88,8 @@ def check_clock(store: Store, now: Callable[[], float] = time.time) -> Iterator[
     if store.folder is not None and not store.folder.exists():
         yield Finding(OK, "there is no store to compare with yet")
         return
-    name, before = _probe(), now()
+    name = _probe()
+    before = now()
     try:
         store.create(name, b"clock")
         written = next((moment for found, _, moment in store.files(_FOLDER) if found == name), 0.0)
@@ -85,13 +97,22 @@ def check_clock(store: Store, now: Callable[[], float] = time.time) -> Iterator[
         _clear(store, name)
     skew = max(before - 1 - written, written - now(), 0.0)  # seconds at least
     if not written or skew < _SKEW_SECONDS:
-        yield Finding(OK, "this machine's clock and the store's agree" if written else "the store does not say what time it is")
+        yield Finding(
+            OK,
+            "this machine's clock and the store's agree"
+            if written
+            else "the store does not say what time it is",
+        )
         return
     way = "ahead of" if written < before else "behind"
     yield Finding(
         WARNING,
         f"this machine's clock is {skew:.0f} s {way} the store's",
-        "times of points and attempts from several machines do not fit together, and what retention takes for old may be new",
+        (
+            "times of points and attempts from several machines do not fit together, and what retention "
+            "takes "
+            "for old may be new"
+        ),
         "synchronise it: timedatectl set-ntp true",
     )
 
@@ -114,8 +135,16 @@ def check_disk(store: Store, least: int = _LEAST_BYTES, few: int = _FEW_BYTES) -
         if free >= few:
             yield Finding(OK, what)
         else:
-            means = "runs cannot be recorded when it is full; training goes on, and what does not fit into the journals is dropped"
-            yield Finding(ERROR if free < least else WARNING, what, means, "halving retention --dry-run says what can go; or a larger disk")
+            means = (
+                "runs cannot be recorded when it is full; training goes on, and what does not fit into the "
+                "journals is dropped"
+            )
+            yield Finding(
+                ERROR if free < least else WARNING,
+                what,
+                means,
+                "halving retention --dry-run says what can go; or a larger disk",
+            )
 
 
 def check_permissions(store: Store) -> Iterator[Finding]:
@@ -127,12 +156,23 @@ def check_permissions(store: Store) -> Iterator[Finding]:
     folders = [top]
     with contextlib.suppress(PermissionError):  # of what it is in; that is told of
         below = [top / name for name in ("runs", "metrics", "artifacts", "artifacts/sha256")]
-        folders += [folder for folder in [*below, *top.glob("runs/project=*"), *top.glob("metrics/project=*")] if folder.is_dir()]
-    closed = [str(folder) for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)]
+        folders += [
+            folder
+            for folder in [*below, *top.glob("runs/project=*"), *top.glob("metrics/project=*")]
+            if folder.is_dir()
+        ]
+    closed = [
+        str(folder)
+        for folder in folders
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
+    ]
     if closed:
         yield Finding(
             ERROR,
-            f"this user may not write into {len(closed)} of {len(folders)} folders of the store: {_some(closed)}",
+            (
+                f"this user may not write into {len(closed)} of {len(folders)} folders of the store: "
+                f"{_some(closed)}"
+            ),
             "runs of these projects cannot be recorded or compacted by this user",
             f"give it to whoever works here: sudo chown -R $(id -un) {top}",
         )
@@ -146,7 +186,9 @@ def check_permissions(store: Store) -> Iterator[Finding]:
             lambda: _without_others(top),
         )
     elif not closed:
-        yield Finding(OK, f"this user may write into the store's {len(folders)} folders, and strangers may not")
+        yield Finding(
+            OK, f"this user may write into the store's {len(folders)} folders, and strangers may not"
+        )
 
 
 def _without_others(folder: Path) -> str:
@@ -157,7 +199,10 @@ def _without_others(folder: Path) -> str:
 def _how_to_reach(store: Store) -> str:
     if store.folder is not None:
         return f"look at the disk and the rights: df -h {store.folder}; ls -ld {store.folder}"
-    return "look at the address, the network and the credentials (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3 and so on)"
+    return (
+        "look at the address, the network and the credentials (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3 and "
+        "so on)"
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -1,6 +1,8 @@
-"""Features in serving: references, the online store's format, its reader, and a view's transform on the rows of a request.
+"""Features in serving: references, the online store's format, its reader, and a view's transform on the rows
+of a request.
 
-It reads what was pushed; it must not know how a view is materialised, joined or pushed (``resources/features``).
+It reads what was pushed; it must not know how a view is materialised, joined or pushed
+(``resources/features``).
 """
 
 from halving.features.online import OnlineFeatures

@@ -1,4 +1,7 @@
-"""What serving knows of a feature view: its entity, features and time to live. It is kept in the online store, beside the values."""
+"""What serving knows of a feature view: its entity, features and time to live.
+
+It is kept in the online store, beside the values.
+"""
 
 import base64
 import json
@@ -16,11 +19,14 @@ TYPES = ("binary", "bool", "double", "float", "int32", "int64", "string", "times
 """Types of features, as Arrow prints them; a timestamp is of microseconds in UTC."""
 
 NESTED_REMEDY = (
-    "a list is kept as one column for each value, or as binary: numpy.asarray(values, 'float32').tobytes(), read by numpy.frombuffer"
+    "a list is kept as one column for each value, or as binary: numpy.asarray(values, "
+    "'float32').tobytes(), read by numpy.frombuffer"
 )
 
 ENTITY_TYPES = ("int64", "string")
-"""Types of entity columns: other integers become int64, and so do floats and decimals that are whole, as pandas makes of ids beside NaN."""
+"""Types of entity columns: other integers become int64, and so do floats and decimals that are whole, as
+pandas makes of ids beside NaN.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class Definition:
         features: name to type (:data:`TYPES`), in the order in which values are packed: new ones come last.
         ttl: microseconds after its event for which a row counts; None for ever.
         transform: ``module:function`` that computes the features of a row, or None where the source has them.
-        inputs: the schema of the rows that the transform is given, Arrow's IPC message in base64; empty where it is not known.
+        inputs: the schema of the rows that the transform is given, Arrow's IPC message in base64; empty where
+            it is not known.
     """
 
     name: str
@@ -61,12 +68,14 @@ class Definition:
         """This definition with its features in the order in which ``older`` packs them, and new ones last.
 
         Raises:
-            InvalidInput: something else than the number of features differs, so that it would have to be another version.
+            InvalidInput: something else than the number of features differs, so that it would have to be
+                another version.
         """
         changed = [name for name, kind in self.features.items() if older.features.get(name, kind) != kind]
         if changed or (self.ttl, list(self.entity.items())) != (older.ttl, list(older.entity.items())):
             raise InvalidInput(
-                f"the feature view {self.key} is not accepted: online it has the entity {dict(older.entity)}, the ttl {older.ttl} µs "
+                f"the feature view {self.key} is not accepted: online it has the entity "
+                f"{dict(older.entity)}, the ttl {older.ttl} µs "
                 f"and the features {dict(older.features)}; give it another version"
             )
         return replace(self, features={**older.features, **self.features})
@@ -84,7 +93,9 @@ class Definition:
             InvalidInput: it has not; names what it has.
         """
         if reference.feature not in self.features:
-            raise InvalidInput(f"feature {str(reference)!r} is not accepted: {self.key} has {', '.join(self.features)}")
+            raise InvalidInput(
+                f"feature {str(reference)!r} is not accepted: {self.key} has {', '.join(self.features)}"
+            )
 
 
 def schema_text(schema: "pa.Schema") -> str:

@@ -1,4 +1,6 @@
-"""Looking up features in a serving process: the latest known values of an entity, as they were computed offline."""
+"""Looking up features in a serving process: the latest known values of an entity, as they were computed
+offline.
+"""
 
 import time
 from collections import defaultdict
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 class OnlineFeatures:
     """The online store, for a fixed list of features: that of a model.
 
-    A value counts while it is not older than the view's ``ttl``, by its event time. Threads and forked processes may share it.
+    A value counts while it is not older than the view's ``ttl``, by its event time. Threads and forked
+    processes may share it.
 
     Args:
         address: ``redis://HOST:PORT/NUMBER``, or the path of a file.
@@ -44,7 +47,9 @@ class OnlineFeatures:
         self._address = shown(address)
         self._values: Values = open_values(address, timeout)
         try:
-            self._views = [_View(key, some, self._layouts) for key, some in _by_view(self._references).items()]
+            self._views = [
+                _View(key, some, self._layouts) for key, some in _by_view(self._references).items()
+            ]
         except BaseException:
             self._values.close()
             raise
@@ -52,7 +57,9 @@ class OnlineFeatures:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     @property
@@ -74,7 +81,8 @@ class OnlineFeatures:
             InvalidInput: a column is missing, or not of the view's type.
             StoreUnavailable: the store does not answer.
         """
-        moment, asked = _micros(now), []
+        moment = _micros(now)
+        asked = []
         for view in self._views:
             key = entity_key(view.layouts.definition, entity)
             asked.append((view.key, () if key is None else (key,)))
@@ -86,7 +94,9 @@ class OnlineFeatures:
                 found[reference.column] = unpacked.get(reference.feature)
         return {column: found[column] for column in self.columns}
 
-    def read(self, entities: "pa.Table | Sequence[Mapping[str, Any]]", *, now: datetime | None = None) -> "pa.Table":
+    def read(
+        self, entities: "pa.Table | Sequence[Mapping[str, Any]]", *, now: datetime | None = None
+    ) -> "pa.Table":
         """The features of many entities: one row for each, in order, with the columns :attr:`columns`.
 
         Raises:
@@ -95,12 +105,16 @@ class OnlineFeatures:
         """
         import pyarrow as pa
 
-        moment, asked, rows_of = _micros(now), [], []
+        moment = _micros(now)
+        asked = []
+        rows_of = []
         count = entities.num_rows if isinstance(entities, pa.Table) else len(entities)
         for view in self._views:
             definition = view.layouts.definition
             keys = (
-                entity_keys(definition, entities) if isinstance(entities, pa.Table) else [entity_key(definition, one) for one in entities]
+                entity_keys(definition, entities)
+                if isinstance(entities, pa.Table)
+                else [entity_key(definition, one) for one in entities]
             )
             rows_of.append([row for row, key in enumerate(keys) if key is not None])
             asked.append((view.key, [key for key in keys if key is not None]))
@@ -116,7 +130,9 @@ class OnlineFeatures:
     def _layouts(self, view: str) -> Layouts:
         found = self._values.definition(view)
         if found is None:
-            raise NotFound(f"the online store {self._address} has no feature view {view}: push it there first")
+            raise NotFound(
+                f"the online store {self._address} has no feature view {view}: push it there first"
+            )
         return Layouts(Definition.from_json(found))
 
 
@@ -124,7 +140,9 @@ class _View:
     """One view of a reader: what is asked of it, and how its values are laid out."""
 
     def __init__(self, key: str, references: list[Reference], load: Callable[[str], Layouts]) -> None:
-        self.key, self.references, self._load = key, references, load
+        self.key = key
+        self.references = references
+        self._load = load
         self.layouts = load(key)
         for reference in references:
             self.layouts.definition.check(reference)
@@ -149,7 +167,8 @@ class _View:
                 there, some = by_layout[count_of(value)]
                 there.append(row)
                 some.append(value)
-        order, pieces = np.full(count, -1, np.int64), []
+        order = np.full(count, -1, np.int64)
+        pieces = []
         filled = 0
         for there, some in by_layout.values():
             order[there] = np.arange(filled, filled + len(some))
@@ -161,9 +180,12 @@ class _View:
             kind = arrow_type(self.layouts.definition.features[reference.feature])
             given = [piece.get(reference.feature) for piece in pieces]
             parts = [
-                pa.nulls(len(some), kind) if array is None else array for array, (_, some) in zip(given, by_layout.values(), strict=True)
+                pa.nulls(len(some), kind) if array is None else array
+                for array, (_, some) in zip(given, by_layout.values(), strict=True)
             ]
-            result[reference.column] = pa.concat_arrays(parts).take(picked) if parts else pa.nulls(count, kind)
+            result[reference.column] = (
+                pa.concat_arrays(parts).take(picked) if parts else pa.nulls(count, kind)
+            )
         return result
 
 
@@ -179,5 +201,7 @@ def _micros(moment: datetime | None) -> int:
     if moment is None:
         return time.time_ns() // 1000
     if moment.tzinfo is None:
-        raise InvalidInput(f"now = {moment} is not accepted: it has no time zone; give one, for example datetime.now(UTC)")
+        raise InvalidInput(
+            f"now = {moment} is not accepted: it has no time zone; give one, for example datetime.now(UTC)"
+        )
     return micros(moment)

@@ -1,7 +1,10 @@
-"""Where values are kept online: a file of SQLite's, or Redis. Reading alone is here; what pushes is ``resources/features/online.py``.
+"""Where values are kept online: a file of SQLite's, or Redis.
 
-SQLite: a table for each view, from entity key to value (:func:`table_of` names it), and ``definitions``. Redis: a text key for each value,
-``halving:features:clicks@1:`` and the entity key, and ``halving:features:clicks@1`` for the definition.
+Reading alone is here; what pushes is ``resources/features/online.py``.
+
+SQLite: a table for each view, from entity key to value (:func:`table_of` names it), and ``definitions``.
+Redis: a text key for each value, ``halving:features:clicks@1:`` and the entity key, and
+``halving:features:clicks@1`` for the definition.
 """
 
 import os
@@ -17,7 +20,8 @@ from urllib.parse import urlsplit
 from halving.errors import ExtraMissing, InvalidInput, NotFound, StoreError, StoreUnavailable
 
 PREFIX = b"halving:features:"
-_AT_ONCE = 500  # keys in one statement: SQLite takes 32,766, but texts of many lengths would crowd its cache of statements
+# keys in one statement: SQLite takes 32,766, but texts of many lengths would crowd its cache of statements
+_AT_ONCE = 500
 _REDIS = ("redis", "rediss", "unix")
 
 Wanted = Sequence[tuple[str, Sequence[bytes]]]
@@ -56,14 +60,18 @@ def is_redis(address: str) -> bool:
     """
     scheme, separator, _ = os.fspath(address).partition("://")
     if separator and scheme not in _REDIS:
-        raise InvalidInput(f"the online store {shown(address)!r} is not accepted: give redis://HOST:PORT/NUMBER, or the path of a file")
+        raise InvalidInput(
+            f"the online store {shown(address)!r} is not accepted: give redis://HOST:PORT/NUMBER, or the "
+            "path of a file"
+        )
     return bool(separator)
 
 
 def table_of(view: str) -> str:
     """Name the table of a view in a file of SQLite's: ``clicks@1``, and ``^clicks@1`` for ``Clicks@1``.
 
-    SQLite takes names that differ by case alone for one table, and keeps ``sqlite_…`` for itself. No view's name has a ``^``.
+    SQLite takes names that differ by case alone for one table, and keeps ``sqlite_…`` for itself. No view's
+    name has a ``^``.
     """
     lower = re.sub("[A-Z]", lambda capital: f"^{capital[0].lower()}", view)
     return f"^^{lower}" if lower.startswith("sqlite_") else lower
@@ -72,21 +80,31 @@ def table_of(view: str) -> str:
 def shown(address: str) -> str:
     """An address without its password."""
     parts = urlsplit(os.fspath(address))
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else os.fspath(address)
+    return (
+        parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        if "@" in parts.netloc
+        else os.fspath(address)
+    )
 
 
 class SqliteValues:
-    """A file, read by each thread over a connection of its own. Writers do not hold readers up: it is in WAL mode."""
+    """A file, read by each thread over a connection of its own.
+
+    Writers do not hold readers up: it is in WAL mode.
+    """
 
     def __init__(self, path: str, timeout: float) -> None:
-        self._path, self._timeout = Path(path).absolute(), timeout
+        self._path = Path(path).absolute()
+        self._timeout = timeout
         self._kept: dict[tuple[int, int], sqlite3.Connection] = {}
         if not self._path.is_file():
             raise NotFound(f"there is no online store {str(self._path)!r}: push features there first")
 
     def definition(self, view: str) -> bytes | None:
         with self._asking() as connection:
-            found = connection.execute("SELECT definition FROM definitions WHERE view = ?", (view,)).fetchone()
+            found = connection.execute(
+                "SELECT definition FROM definitions WHERE view = ?", (view,)
+            ).fetchone()
         return found[0].encode() if found else None
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
@@ -97,7 +115,9 @@ class SqliteValues:
         while self._kept:
             self._kept.popitem()[1].close()
 
-    def _of_view(self, connection: sqlite3.Connection, view: str, keys: Sequence[bytes]) -> list[bytes | None]:
+    def _of_view(
+        self, connection: sqlite3.Connection, view: str, keys: Sequence[bytes]
+    ) -> list[bytes | None]:
         table = table_of(view)
         if len(keys) == 1:
             one = connection.execute(f'SELECT value FROM "{table}" WHERE entity = ?', (keys[0],)).fetchone()
@@ -106,7 +126,9 @@ class SqliteValues:
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             places = ",".join("?" * len(some))
-            found.update(connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', some))
+            found.update(
+                connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', some)
+            )
         return [found.get(key) for key in keys]
 
     @contextmanager
@@ -116,19 +138,27 @@ class SqliteValues:
             connection = self._kept.get(here)
             if connection is None:
                 address = f"{self._path.as_uri()}?mode=rw"
-                connection = sqlite3.connect(address, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+                connection = sqlite3.connect(
+                    address, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+                )
                 connection.execute("PRAGMA query_only = true")
                 self._kept[here] = connection
             yield connection
         except sqlite3.OperationalError as error:
-            if str(error).startswith("no such table: ^"):  # an earlier version wrote this file, and nobody has since
+            if str(error).startswith("no such table: ^"):
+                # an earlier version wrote this file, and nobody has since
                 raise StoreError(
-                    f"the online store {self._path} has a view with capitals from an earlier version: push it again"
+                    f"the online store {self._path} has a view with capitals from an earlier version: push "
+                    "it again"
                 ) from error
             busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            raise (StoreUnavailable if busy else StoreError)(f"cannot read the online store {self._path}: {error}") from error
+            raise (StoreUnavailable if busy else StoreError)(
+                f"cannot read the online store {self._path}: {error}"
+            ) from error
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"the online store {self._path} is damaged: {error}; delete it and push the features again") from error
+            raise StoreError(
+                f"the online store {self._path} is damaged: {error}; delete it and push the features again"
+            ) from error
 
 
 class RedisValues:
@@ -173,7 +203,9 @@ def redis_client(address: str, timeout: float) -> Any:
     try:
         import redis
     except ImportError:
-        raise ExtraMissing("an online store in Redis needs its client: pip install 'halving[online]'") from None
+        raise ExtraMissing(
+            "an online store in Redis needs its client: pip install 'halving[online]'"
+        ) from None
     try:
         return redis.Redis.from_url(address, socket_timeout=timeout, socket_connect_timeout=timeout)
     except ValueError as error:
@@ -189,6 +221,8 @@ def redis_faults(address: str) -> Iterator[None]:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
         refused = isinstance(error, redis.AuthenticationError)
-        raise (StoreError if refused else StoreUnavailable)(f"the online store {address} does not answer: {error}") from error
+        raise (StoreError if refused else StoreUnavailable)(
+            f"the online store {address} does not answer: {error}"
+        ) from error
     except redis.RedisError as error:
         raise StoreError(f"the online store {address} refuses: {error}") from error

@@ -1,14 +1,16 @@
-"""How the online store keeps an entity's features: one value of bytes for each entity and view, bit by bit what was computed offline.
+"""How the online store keeps an entity's features: one value of bytes for each entity and view, bit by bit
+what was computed offline.
 
 | bytes | what |
 |---|---|
-| 8, 8, 4 | event and known time (µs since 1970, plus 2**63) and generation, big-endian: values are as old as their first 20 bytes say |
-| 2 | how many features follow, little-endian as all below: a view's new features come last, and older values lack them |
-| ⌈n/8⌉ | which of them are null, the lowest bit first |
-| … | each feature in order: a bool is a byte, numbers and timestamps (int64) as they are, of texts and bytes the length in 4 bytes |
-| … | the texts (UTF-8) and bytes themselves, in order |
+| 8, 8, 4 | event and known time (µs since 1970, plus 2**63) and generation, big-endian: values are as old as
+their first 20 bytes say | | 2 | how many features follow, little-endian as all below: a view's new features
+come last, and older values lack them | | ⌈n/8⌉ | which of them are null, the lowest bit first | | … | each
+feature in order: a bool is a byte, numbers and timestamps (int64) as they are, of texts and bytes the length
+in 4 bytes | | … | the texts (UTF-8) and bytes themselves, in order |
 
-Neither Arrow nor JSON: one value is unpacked in about 2 µs, and 100,000 are packed by numpy in a fraction of a second.
+Neither Arrow nor JSON: one value is unpacked in about 2 µs, and 100,000 are packed by numpy in a fraction of
+a second.
 """
 
 import operator
@@ -33,7 +35,16 @@ TIMES = struct.Struct(">QQ")
 OFFSET = 2**63  # so that an earlier time is a smaller number, also before 1970
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNT = struct.Struct("<H")
-_CODES = {"binary": "I", "bool": "?", "double": "d", "float": "f", "int32": "i", "int64": "q", "string": "I", "timestamp": "q"}
+_CODES = {
+    "binary": "I",
+    "bool": "?",
+    "double": "d",
+    "float": "f",
+    "int32": "i",
+    "int64": "q",
+    "string": "I",
+    "timestamp": "q",
+}
 _DTYPES = {"I": "<u4", "?": "?", "d": "<f8", "f": "<f4", "i": "<i4", "q": "<i8"}
 _VARIABLE = ("binary", "string")
 
@@ -62,7 +73,9 @@ def count_of(value: bytes) -> int:
 
 
 def deleted(moment: int) -> bytes:
-    """What is kept in place of a value that was deleted at a time (µs since 1970): no feature, and newer than what happened until then."""
+    """What is kept in place of a value that was deleted at a time (µs since 1970): no feature, and newer than
+    what happened until then.
+    """
     return HEADER.pack(moment + OFFSET, moment + OFFSET, 2**32 - 1) + _COUNT.pack(0)
 
 
@@ -80,11 +93,26 @@ class Layout:
         """A value up to its texts, as numpy reads and writes many of them."""
         import numpy as np
 
-        head = [("event", ">u8"), ("known", ">u8"), ("generation", ">u4"), ("count", "<u2"), ("nulls", "u1", (self._nulls,))]
-        return np.dtype([*head, *((f"_{place}", _DTYPES[_CODES[kind]]) for place, kind in enumerate(self.features.values()))])
+        head = [
+            ("event", ">u8"),
+            ("known", ">u8"),
+            ("generation", ">u4"),
+            ("count", "<u2"),
+            ("nulls", "u1", (self._nulls,)),
+        ]
+        return np.dtype(
+            [
+                *head,
+                *((f"_{place}", _DTYPES[_CODES[kind]]) for place, kind in enumerate(self.features.values())),
+            ]
+        )
 
     def pack(
-        self, features: "pa.Table", event_times: "np.ndarray[Any, Any]", known_times: "np.ndarray[Any, Any]", generation: Any
+        self,
+        features: "pa.Table",
+        event_times: "np.ndarray[Any, Any]",
+        known_times: "np.ndarray[Any, Any]",
+        generation: Any,
     ) -> list[bytes]:
         """The values of rows.
 
@@ -99,7 +127,8 @@ class Layout:
         packed = np.zeros(rows, self.dtype)
         for name, times in (("event", event_times), ("known", known_times)):
             packed[name] = times.astype(np.int64).view(np.uint64) ^ np.uint64(OFFSET)
-        packed["generation"], packed["count"] = generation, len(self.features)
+        packed["generation"] = generation
+        packed["count"] = len(self.features)
         nulls = np.zeros((rows, len(self.features)), np.uint8)
         tails: list[list[bytes]] = []
         for place, (name, kind) in enumerate(self.features.items()):
@@ -141,7 +170,8 @@ class Layout:
 
         packed = np.frombuffer(b"".join([value[: self.size] for value in values]), self.dtype)
         nulls = np.unpackbits(packed["nulls"], axis=1, bitorder="little").astype(bool)
-        ends, result = [self.size] * len(values), {}
+        ends = [self.size] * len(values)
+        result = {}
         for place, (name, kind) in enumerate(self.features.items()):
             numbers = np.ascontiguousarray(packed[f"_{place}"])
             if kind in _VARIABLE:
@@ -172,7 +202,10 @@ class Layouts:
         count = count_of(value)
         if count not in self._layouts:
             if count > len(self.definition.features):
-                raise StoreError(f"a value of {self.definition.key} has {count} features, more than {list(self.definition.features)}")
+                raise StoreError(
+                    f"a value of {self.definition.key} has {count} features, more than "
+                    f"{list(self.definition.features)}"
+                )
             self._layouts[count] = Layout(dict(list(self.definition.features.items())[:count]))
         return self._layouts[count]
 
@@ -188,16 +221,24 @@ def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | Non
         try:
             value = values[name]
         except KeyError:
-            raise InvalidInput(f"the entity {dict(values)!r:.200} is not accepted: {definition.key} needs {name}") from None
+            raise InvalidInput(
+                f"the entity {dict(values)!r:.200} is not accepted: {definition.key} needs {name}"
+            ) from None
         if value is None:
             return None
         try:
             if (kind == "string") != isinstance(value, str) or isinstance(value, bool):
                 raise TypeError
-            parts.append(_text_key(value.encode()) if kind == "string" else operator.index(value).to_bytes(8, "big", signed=True))
+            parts.append(
+                _text_key(value.encode())
+                if kind == "string"
+                else operator.index(value).to_bytes(8, "big", signed=True)
+            )
         except (TypeError, OverflowError):
             if not is_real(value) or (kind == "string" and value == value):
-                raise InvalidInput(f"{name} = {value!r:.80} is not accepted: the entity of {definition.key} is {kind}") from None
+                raise InvalidInput(
+                    f"{name} = {value!r:.80} is not accepted: the entity of {definition.key} is {kind}"
+                ) from None
             if value != value:  # NaN, which pandas has where there is none
                 return None
             parts.append(whole_number(value, f"{name} of {definition.key}").to_bytes(8, "big", signed=True))
@@ -208,7 +249,8 @@ def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
     """What the entities of many rows are kept under; None where a part of one is null.
 
     Args:
-        rows: with the entity's columns; other kinds of integers and texts are accepted, and floats and decimals that are whole.
+        rows: with the entity's columns; other kinds of integers and texts are accepted, and floats and
+            decimals that are whole.
 
     Raises:
         InvalidInput: a column is missing, or not of the view's type.
@@ -217,11 +259,18 @@ def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
     for name, kind in definition.entity.items():
         column = entity_column(definition, rows, name)
         if kind == "string":
-            parts.append([None if text is None else _text_key(text) for text in column.cast("large_binary").to_pylist()])
+            parts.append(
+                [
+                    None if text is None else _text_key(text)
+                    for text in column.cast("large_binary").to_pylist()
+                ]
+            )
         else:
             whole = column.fill_null(0).to_numpy().astype(">i8").tobytes()
             keys: list[bytes | None] = [whole[start : start + 8] for start in range(0, len(whole), 8)]
-            for row in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0] if column.null_count else ():
+            for row in (
+                column.is_null().to_numpy(zero_copy_only=False).nonzero()[0] if column.null_count else ()
+            ):
                 keys[row] = None
             parts.append(keys)
     if len(parts) == 1:
@@ -244,7 +293,9 @@ def entities_of(definition: Definition, keys: Sequence[bytes]) -> "pa.Table":
                 end = place + 8
                 columns[name].append(int.from_bytes(key[place:end], "big", signed=True))
             place = end
-    return pa.table({name: pa.array(columns[name], arrow_type(kind)) for name, kind in definition.entity.items()})
+    return pa.table(
+        {name: pa.array(columns[name], arrow_type(kind)) for name, kind in definition.entity.items()}
+    )
 
 
 def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Array":
@@ -257,10 +308,15 @@ def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Ar
 
     kind = definition.entity[name]
     if name not in rows.column_names:
-        raise InvalidInput(f"the entity column {name!r} of {definition.key} is missing: there are {rows.column_names}")
+        raise InvalidInput(
+            f"the entity column {name!r} of {definition.key} is missing: there are {rows.column_names}"
+        )
     column = rows[name]
     if entity_type(column.type) != kind and not pa.types.is_null(column.type):
-        raise InvalidInput(f"the entity column {name!r} is {column.type}, which is not accepted: in {definition.key} it is {kind}; cast it")
+        raise InvalidInput(
+            f"the entity column {name!r} is {column.type}, which is not accepted: in {definition.key} it "
+            f"is {kind}; cast it"
+        )
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if may_be_whole(column.type):
@@ -269,7 +325,9 @@ def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Ar
 
 
 def entity_type(column_type: "pa.DataType") -> str | None:
-    """The entity type that a column of this Arrow type has, as far as its values are whole numbers, or None: it can be none."""
+    """The entity type that a column of this Arrow type has, as far as its values are whole numbers, or None:
+    it can be none.
+    """
     import pyarrow as pa
 
     if pa.types.is_dictionary(column_type):

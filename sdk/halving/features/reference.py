@@ -1,4 +1,6 @@
-"""References to features: ``clicks@1:ctr``, or ``clicks@1:ctr as clicks_ctr`` where the column is to have another name."""
+"""References to features: ``clicks@1:ctr``, or ``clicks@1:ctr as clicks_ctr`` where the column is to have
+another name.
+"""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +12,8 @@ IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 IDENTIFIER_RULE = "give 1-128 letters, digits or _, beginning with a letter"
 REFERENCE_RULE = "give VIEW@VERSION:FEATURE, for example clicks@1:ctr, or clicks@1:ctr as another_name"
 _REFERENCE = re.compile(
-    r"(?P<view>[A-Za-z]\w*)@(?P<version>[1-9]\d{0,8}):(?P<feature>[A-Za-z]\w*)(?:\s+as\s+(?P<column>[A-Za-z]\w*))?", re.ASCII
+    r"(?P<view>[A-Za-z]\w*)@(?P<version>[1-9]\d{0,8}):(?P<feature>[A-Za-z]\w*)(?:\s+as\s+(?P<column>[A-Za-z]\w*))?",
+    re.ASCII,
 )
 
 
@@ -42,7 +45,9 @@ def parse_reference(text: str) -> Reference:
     found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise InvalidInput(f"feature {text!r} is not accepted: {REFERENCE_RULE}")
-    return Reference(found["view"], int(found["version"]), found["feature"], found["column"] or found["feature"])
+    return Reference(
+        found["view"], int(found["version"]), found["feature"], found["column"] or found["feature"]
+    )
 
 
 def parse_references(texts: Iterable[str], taken: Iterable[str] = ()) -> list[Reference]:

@@ -1,7 +1,9 @@
-"""A view's transform, applied to many rows offline and to one in a request: the same function, the same types, the same checks.
+"""A view's transform, applied to many rows offline and to one in a request: the same function, the same
+types, the same checks.
 
-A transform takes a table of the source's rows and gives one with as many rows in the same order, whose columns are the features. Each row
-depends on that row alone: a mean over the table would be another one in a request.
+A transform takes a table of the source's rows and gives one with as many rows in the same order, whose
+columns are the features. Each row depends on that row alone: a mean over the table would be another one in a
+request.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
 
 Transform = Callable[["pa.Table"], "pa.Table"]
 _HOLD = "declare a type that holds it, or cast it in the source or in a transform, for example to a text"
-_ROUND = "round it in the source or in a transform: pyarrow.compute.floor_temporal(column, unit='microsecond')"
+_ROUND = (
+    "round it in the source or in a transform: pyarrow.compute.floor_temporal(column, unit='microsecond')"
+)
 
 
 class RequestTransform:
-    """The transform of a view for the rows of requests: what is computed from what a request says, not looked up.
+    """The transform of a view for the rows of requests: what is computed from what a request says, not looked
+    up.
 
     Args:
-        definition: of the view, from :attr:`halving.features.online.OnlineFeatures.definitions` or from its publisher.
+        definition: of the view, from :attr:`halving.features.online.OnlineFeatures.definitions` or from its
+            publisher.
 
     Raises:
         InvalidInput: the view has no transform, or there is no such function.
@@ -32,7 +38,9 @@ class RequestTransform:
 
     def __init__(self, definition: Definition) -> None:
         if definition.transform is None:
-            raise InvalidInput(f"the feature view {definition.key} has no transform: its features are looked up")
+            raise InvalidInput(
+                f"the feature view {definition.key} has no transform: its features are looked up"
+            )
         self.definition = definition
         self._function = import_function("transform", definition.transform)
         self._schema = definition.input_schema()
@@ -44,34 +52,42 @@ class RequestTransform:
             values: of the source's columns; one that is left out is null.
 
         Raises:
-            InvalidInput: there is no such column, a value is not of its type, or the transform refuses the row.
+            InvalidInput: there is no such column, a value is not of its type, or the transform refuses the
+                row.
         """
         import pyarrow as pa
 
         if self._schema is not None and (unknown := sorted(set(values) - set(self._schema.names))):
-            raise InvalidInput(f"{unknown[0]} is not accepted: the source of {self.definition.key} has {self._schema.names}")
+            raise InvalidInput(
+                f"{unknown[0]} is not accepted: the source of {self.definition.key} has {self._schema.names}"
+            )
         try:
             row = pa.Table.from_pylist([dict(values)], schema=self._schema)
         except (pa.ArrowException, TypeError) as error:
-            raise InvalidInput(f"the values {dict(values)!r:.200} are not accepted by {self.definition.key}: {error}") from None
+            raise InvalidInput(
+                f"the values {dict(values)!r:.200} are not accepted by {self.definition.key}: {error}"
+            ) from None
         result: dict[str, Any] = features_of(self.definition, self._function, row).to_pylist()[0]
         return result
 
 
 def features_of(definition: Definition, function: Transform | None, rows: "pa.Table") -> "pa.Table":
-    """The features of rows: a table with the columns and types that the view declares, as many rows, in the same order.
+    """The features of rows: a table with the columns and types that the view declares, as many rows, in the
+    same order.
 
     Args:
         function: the transform, or None where the rows have the features as columns.
 
     Raises:
-        InvalidInput: the transform raises, or gives something else than a table of as many rows with these columns.
+        InvalidInput: the transform raises, or gives something else than a table of as many rows with these
+            columns.
     """
     import pyarrow as pa
 
     named = f"the transform {definition.transform} of the feature view {definition.key}"
     if function is None:
-        result, named = rows, f"the source of the feature view {definition.key}"
+        result = rows
+        named = f"the source of the feature view {definition.key}"
     else:
         try:
             result = function(rows)
@@ -80,7 +96,10 @@ def features_of(definition: Definition, function: Transform | None, rows: "pa.Ta
         if not isinstance(result, pa.Table):
             raise InvalidInput(f"{named} returned {type(result).__name__}; return a pyarrow.Table")
         if result.num_rows != rows.num_rows:
-            raise InvalidInput(f"{named} made {result.num_rows} rows of {rows.num_rows}; return one for each row, in the same order")
+            raise InvalidInput(
+                f"{named} made {result.num_rows} rows of {rows.num_rows}; return one for each row, in the "
+                "same order"
+            )
     missing = [name for name in definition.features if name not in result.column_names]
     if missing:
         raise InvalidInput(
@@ -91,20 +110,27 @@ def features_of(definition: Definition, function: Transform | None, rows: "pa.Ta
     return pa.Table.from_arrays(columns, names=list(definition.features))
 
 
-def check_row_by_row(definition: Definition, function: Transform, rows: "pa.Table", features: "pa.Table") -> None:
-    """Compare the features of single rows with those that they got among others: the first, the middle one and the last.
+def check_row_by_row(
+    definition: Definition, function: Transform, rows: "pa.Table", features: "pa.Table"
+) -> None:
+    """Compare the features of single rows with those that they got among others: the first, the middle one
+    and the last.
 
     Raises:
         InvalidInput: they differ, so that a request would get other features than training had.
     """
     for row in sorted({0, rows.num_rows // 2, rows.num_rows - 1}) if rows.num_rows else ():
-        alone, among = features_of(definition, function, rows.slice(row, 1)), features.slice(row, 1)
+        alone = features_of(definition, function, rows.slice(row, 1))
+        among = features.slice(row, 1)
         for name in definition.features:
-            one, other = alone[name].combine_chunks(), among[name].combine_chunks()
+            one = alone[name].combine_chunks()
+            other = among[name].combine_chunks()
             if not one.equals(other) and str(one) != str(other):  # NaN is not equal to itself
                 raise InvalidInput(
-                    f"the transform {definition.transform} of the feature view {definition.key} is not accepted: {name} of a row is "
-                    f"{one[0]} alone and {other[0]} among {rows.num_rows}; compute each row from that row alone"
+                    f"the transform {definition.transform} of the feature view {definition.key} is not "
+                    f"accepted: {name} of a row is "
+                    f"{one[0]} alone and {other[0]} among {rows.num_rows}; compute each row from that row "
+                    "alone"
                 )
 
 
@@ -143,7 +169,8 @@ def _fits(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> bool:
         return bool(pa.types.is_floating(kind_of_values) and kind_of_values.bit_width <= wanted.bit_width)
     if pa.types.is_timestamp(wanted):
         return bool(pa.types.is_timestamp(kind_of_values) and kind_of_values.tz is not None)
-    texts, bytes_ = ("string", "large_string", "string_view"), ("binary", "large_binary", "binary_view")
+    texts = ("string", "large_string", "string_view")
+    bytes_ = ("binary", "large_binary", "binary_view")
     return any(str(kind_of_values) in kinds and str(wanted) in kinds for kinds in (texts, bytes_))
 
 
@@ -156,7 +183,13 @@ def _remedy_of_type(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> str
     if pa.types.is_nested(kind_of_values):
         return NESTED_REMEDY
     if pa.types.is_timestamp(kind_of_values) and pa.types.is_timestamp(wanted):
-        return "say in the source or in a transform which time zone it is in: pyarrow.compute.assume_timezone(column, 'UTC')"
+        return (
+            "say in the source or in a transform which time zone it is in: "
+            "pyarrow.compute.assume_timezone(column, 'UTC')"
+        )
     kinds = ["double"] if pa.types.is_decimal(kind_of_values) else reversed(TYPES)  # int64 before double
     declared = next((kind for kind in kinds if _fits(kind_of_values, arrow_type(kind))), None)
-    return f"cast it in the source or in a transform to {wanted}{f', or declare it {declared}' if declared else ''}"
+    return (
+        "cast it in the source or in a transform to "
+        f"{wanted}{f', or declare it {declared}' if declared else ''}"
+    )

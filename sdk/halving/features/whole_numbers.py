@@ -1,4 +1,6 @@
-"""Whole numbers that came as floats or decimals, as pandas makes of integers beside NaN: each is what it was, or is refused."""
+"""Whole numbers that came as floats or decimals, as pandas makes of integers beside NaN: each is what it was,
+or is refused.
+"""
 
 from decimal import Decimal
 from numbers import Integral, Real
@@ -10,13 +12,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BITS = {16: 11, 32: 24, 64: 53}
-"""Of a float's width: below two to the power of this it is the whole number that was meant; from there on two of them may be one float."""
+"""Of a float's width: below two to the power of this it is the whole number that was meant; from there on two
+of them may be one float.
+"""
 
 REMEDY = "read the column as integers (pandas: dtype='Int64') or as texts"
 
 
 def may_be_whole(kind: "pa.DataType") -> bool:
-    """Whether it is a type, other than the signed and the narrower integers, of which values may be whole numbers."""
+    """Whether it is a type, other than the signed and the narrower integers, of which values may be whole
+    numbers.
+    """
     import pyarrow as pa
 
     return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_uint64(kind))
@@ -29,7 +35,8 @@ def whole_numbers(column: "pa.ChunkedArray", what: str) -> "pa.ChunkedArray":
         what: has the values, as messages begin with it.
 
     Raises:
-        InvalidInput: a value is no whole number, or one that a float does not tell from its neighbour, or is beyond int64.
+        InvalidInput: a value is no whole number, or one that a float does not tell from its neighbour, or is
+            beyond int64.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -39,7 +46,9 @@ def whole_numbers(column: "pa.ChunkedArray", what: str) -> "pa.ChunkedArray":
     bits = BITS[column.type.bit_width]
     numbers = column.cast(pa.float64())
     numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
-    is_wrong = pc.or_(pc.not_equal(numbers, pc.trunc(numbers)), pc.greater_equal(pc.abs(numbers), float(2**bits)))
+    is_wrong = pc.or_(
+        pc.not_equal(numbers, pc.trunc(numbers)), pc.greater_equal(pc.abs(numbers), float(2**bits))
+    )
     if pc.any(is_wrong).as_py():
         raise InvalidInput(_refusal(what, numbers.filter(is_wrong)[0].as_py(), bits))
     return numbers.cast(pa.int64())
@@ -70,7 +79,8 @@ def whole_number(value: Any, what: str) -> int:
 def _from_exact(column: "pa.ChunkedArray", what: str) -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    wide = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column  # Arrow casts more of these
+    # Arrow casts more of these
+    wide = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column
     try:
         return wide.cast(pa.int64())
     except pa.ArrowInvalid:

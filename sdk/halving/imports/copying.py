@@ -1,7 +1,9 @@
-"""A run of another tool, copied into the store's own files: again and again, wherever it was stopped, and never twice.
+"""A run of another tool, copied into the store's own files: again and again, wherever it was stopped, and
+never twice.
 
-Each segment says how far the source was read with it (as it does of a journal), and so does the end of an attempt. A run that has
-grown since it was copied gets another attempt with what is new, as a training that was continued does.
+Each segment says how far the source was read with it (as it does of a journal), and so does the end of an
+attempt. A run that has grown since it was copied gets another attempt with what is new, as a training that
+was continued does.
 """
 
 import contextlib
@@ -31,7 +33,9 @@ _ATTEMPT_FILE = re.compile(r"(start|end)-(\d{4,})\.json")
 
 
 class Copied(NamedTuple):
-    """What was done for a run: ``outcome`` is ``new``, ``continued`` (there was a part of it) or ``unchanged``."""
+    """What was done for a run: ``outcome`` is ``new``, ``continued`` (there was a part of it) or
+    ``unchanged``.
+    """
 
     outcome: str
     points: int
@@ -43,7 +47,8 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
     """Copy what the store does not have of a run. It may be killed and called again.
 
     Args:
-        taken: how many of each kind (``points``, ``images``, ``artifacts``, …) are copied is added there, also where an error ends it.
+        taken: how many of each kind (``points``, ``images``, ``artifacts``, …) are copied is added there,
+            also where an error ends it.
 
     Raises:
         AlreadyExists: another run has this name, or another process copies this one.
@@ -62,7 +67,9 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
     attempt = _begin(records, run, opened, before, piece)
     if not opened:
         taken.update(params=len(run.params), tags=len(run.tags))
-    copy = _AttemptCopy(store, records, attempt, 0 if before.ended else before.sequence, before.position, taken)
+    copy = _AttemptCopy(
+        store, records, attempt, 0 if before.ended else before.sequence, before.position, taken
+    )
     while piece is not None:
         copy.write(piece)
         piece = next(pieces, None)
@@ -80,7 +87,9 @@ def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
 
 
 class _Reached(NamedTuple):
-    """What the store has: the last attempt, its next segment, how far the source was read, and whether the attempt has its end."""
+    """What the store has: the last attempt, its next segment, how far the source was read, and whether the
+    attempt has its end.
+    """
 
     attempt: int
     sequence: int
@@ -101,8 +110,12 @@ def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str,
     there = record["parent"].get("imported")
     if not there or any(there.get(field) != run.origin[field] for field in ("tool", "run")):
         whose = f"{there['tool']}'s run {there['run']!r}" if there else "a run that was trained here"
-        raise AlreadyExists(f"run {run.run!r} of project {run.project!r} is {whose} already; take another project with --project NAME")
-    if to_json(typed_params(record["params"], record["parent"])) != to_json(run.params):  # as text, where NaN is itself
+        raise AlreadyExists(
+            f"run {run.run!r} of project {run.project!r} is {whose} already; take another project with "
+            "--project NAME"
+        )
+    if to_json(typed_params(record["params"], record["parent"])) != to_json(run.params):
+        # as text, where NaN is itself
         skipped.add("runs' later changes of params: a run's params never change here")
     if record["parent"].get("tags", {}) != run.tags:
         skipped.add("runs' later changes of tags: what a run began with never changes here")
@@ -110,17 +123,26 @@ def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str,
 
 
 def _reached(store: Store, records: RunRecords) -> _Reached:
-    found = [(kind, int(number)) for kind, number in _ATTEMPT_FILE.findall("\n".join(store.names(records.folder)))]
+    found = [
+        (kind, int(number)) for kind, number in _ATTEMPT_FILE.findall("\n".join(store.names(records.folder)))
+    ]
     last = max((number for kind, number in found if kind == "start"), default=1)
     ends = [number for kind, number in found if kind == "end"]
     position: Position = {}
     for number in ends:
         position |= json.loads(store.read(f"{records.folder}/end-{number:04d}.json")).get("imported", {})
     sequence, later = position_in_store(store, last, run_files(store, records.project, records.run))
-    return _Reached(last, sequence, {part: max(later.get(part, []), position.get(part, [])) for part in position | later}, last in ends)
+    return _Reached(
+        last,
+        sequence,
+        {part: max(later.get(part, []), position.get(part, [])) for part in position | later},
+        last in ends,
+    )
 
 
-def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, before: _Reached, piece: Piece | None) -> int:
+def _begin(
+    records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, before: _Reached, piece: Piece | None
+) -> int:
     """The attempt that goes on: a new run's first, the one that was not ended, or another one."""
     if opened and not before.ended:
         return before.attempt
@@ -139,7 +161,10 @@ def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, 
 
 def _compare_summary(records: RunRecords, run: ForeignRun, reached: _Reached, skipped: Skipped) -> None:
     """Count a summary that has changed since the run's attempt was copied with its end."""
-    there = json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json")).get("summary") or {}
+    there = (
+        json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json")).get("summary")
+        or {}
+    )
     if to_json({**there, **run.summary}) != to_json(there):  # as text, where NaN is itself
         skipped.add("runs' later changes of summaries: how an attempt ended never changes here")
 
@@ -152,9 +177,14 @@ def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped, take
             skipped.add("files whose names have control characters, are no UTF-8 or longer than 2,000 bytes")
             continue
         with contextlib.suppress(NotFound):
-            there = json.loads(records.store.read(f"{records.folder}/artifacts/{artifact_record(artifact.name)}.json"))
+            there = json.loads(
+                records.store.read(f"{records.folder}/artifacts/{artifact_record(artifact.name)}.json")
+            )
             if artifact.size not in (None, there["bytes"]):
-                skipped.add("artifacts that have another size since they were copied: what is copied never changes here")
+                skipped.add(
+                    "artifacts that have another size since they were copied: what is copied never changes "
+                    "here"
+                )
             continue
         with artifact.open() as content:
             size = len(content) if isinstance(content, bytes) else content.stat().st_size
@@ -167,11 +197,24 @@ def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped, take
 class _AttemptCopy:
     """Writes one attempt's pieces."""
 
-    def __init__(self, store: Store, records: RunRecords, attempt: int, sequence: int, position: Position, taken: Counter[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        records: RunRecords,
+        attempt: int,
+        sequence: int,
+        position: Position,
+        taken: Counter[str],
+    ) -> None:
         self._taken = taken
-        self._store, self._records, self._attempt, self._sequence = store, records, attempt, sequence
+        self._store = store
+        self._records = records
+        self._attempt = attempt
+        self._sequence = sequence
         self._whole = sequence == 0  # all of the attempt's points come by here
-        self._position, self._last, self._latest = position, dict[str, float](), 0
+        self._position = position
+        self._last = dict[str, float]()
+        self._latest = 0
         self.points = self.media = 0
 
     def write(self, piece: Piece) -> None:
@@ -194,17 +237,23 @@ class _AttemptCopy:
     def end(self, status: str, ended: str, said: Mapping[str, float]) -> None:
         """Say how the attempt ended, and when, if its points do not know better.
 
-        Its summary has the last points of all metrics, and what the tool ``said`` beside or instead of them. One of a part of its points
-        would pass for one of all: where the points did not all come by here, they are read back if the tool said something, and else
-        there is no summary.
+        Its summary has the last points of all metrics, and what the tool ``said`` beside or instead of them.
+        One of a part of its points would pass for one of all: where the points did not all come by here, they
+        are read back if the tool said something, and else there is no summary.
         """
-        counted: dict[str, Any] = {"points": self.points, "summary": {**self._last, **said}} if self._whole else {}
+        counted: dict[str, Any] = (
+            {"points": self.points, "summary": {**self._last, **said}} if self._whole else {}
+        )
         if said and not self._whole:
-            (info,) = fill_last(self._store, [read_run(self._store, self._records.project, self._records.run)])
+            (info,) = fill_last(
+                self._store, [read_run(self._store, self._records.project, self._records.run)]
+            )
             counted = {"summary": {**info.summary, **said}}
         ended = max(ended, iso(self._latest))
         with contextlib.suppress(AlreadyExists):  # another process has just copied the same
-            self._records.end(self._attempt, {"status": status, "time": ended, "imported": self._position, **counted})
+            self._records.end(
+                self._attempt, {"status": status, "time": ended, "imported": self._position, **counted}
+            )
             self._taken["summary values"] += len(said)
 
     def _write_medium(self, medium: MediaPoint) -> None:
@@ -234,5 +283,9 @@ def _table(run: str, attempt: int, piece: Piece) -> Any:
     places = {key: place for place, key in enumerate(keys)}
     codes = np.array([places[key] for key in piece.keys], np.int32)[np.array(piece.codes, np.int32)]
     order = np.argsort(codes, kind="stable")
-    columns = (np.array(piece.steps, np.int64), np.array(piece.times, np.int64), np.array(piece.values, np.float64))
+    columns = (
+        np.array(piece.steps, np.int64),
+        np.array(piece.times, np.int64),
+        np.array(piece.values, np.float64),
+    )
     return points_table(run, attempt, keys, codes[order], *(column[order] for column in columns))

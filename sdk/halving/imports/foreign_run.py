@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from halving.ingest.media import Media
 
 Position = dict[str, list[int]]
-"""How far a source was read: the name of a part of it (a file, a metric) to whole numbers that only its reader understands, and
-that grow while it reads on, as lists do."""
+"""How far a source was read: the name of a part of it (a file, a metric) to whole numbers that only its
+reader understands, and that grow while it reads on, as lists do.
+"""
 
 PIECE_POINTS = 200_000
-_EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_000  # ms since 1970: the years 1 and 9999
+# ms since 1970: the years 1 and 9999
+_EARLIEST = -62_135_596_800_000
+_LATEST = 253_402_300_799_000
 
 
 class SourceUnreadable(HalvingError, OSError):
@@ -29,8 +32,11 @@ class SourceUnreadable(HalvingError, OSError):
 
 
 class MediaPoint(NamedTuple):
-    """A medium that was logged. ``place`` says where it is in the source: letters, digits and ``-``, and never another medium's.
-    ``time`` is in ms since 1970."""
+    """A medium that was logged.
+
+    ``place`` says where it is in the source: letters, digits and ``-``, and never another medium's. ``time``
+    is in ms since 1970.
+    """
 
     place: str
     key: str
@@ -73,7 +79,9 @@ class Piece(NamedTuple):
 
 @dataclass
 class Skipped:
-    """What of a source was not taken: the reason, in words that a sentence "N … not taken" has, to how many."""
+    """What of a source was not taken: the reason, in words that a sentence "N … not taken" has, to how
+    many.
+    """
 
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -91,11 +99,14 @@ class ForeignRun:
         params: hyperparameters; nested ones as dicts.
         tags: labels.
         started, ended: ISO 8601 in UTC; ``ended`` is None where the tool does not know.
-        status: how it ended: ``finished``, ``failed``, ``terminated`` or ``crashed``; None while it goes on, as far as is known.
+        status: how it ended: ``finished``, ``failed``, ``terminated`` or ``crashed``; None while it goes on,
+            as far as is known.
         pieces: reads the points that come after a position.
-        provenance: what the tool knows of the code and the machine, as :func:`halving.records.provenance.capture` has it.
+        provenance: what the tool knows of the code and the machine, as
+            :func:`halving.records.provenance.capture` has it.
         artifacts: reads the run's files.
-        summary: what the tool shows as a metric's value of the whole run, where that need not be its last point.
+        summary: what the tool shows as a metric's value of the whole run, where that need not be its last
+            point.
     """
 
     project: str
@@ -147,13 +158,17 @@ class PieceBuilder:
     def take(self) -> Piece:
         """What was gathered since the last time, with the position that the reader has set meanwhile."""
         position = {part: list(numbers) for part, numbers in self.position.items()}
-        piece = Piece(list(self._places), self._codes, self._steps, self._times, self._values, self._media, position)
+        piece = Piece(
+            list(self._places), self._codes, self._steps, self._times, self._values, self._media, position
+        )
         self._clear()
         return piece
 
     def _accepts(self, key: str, step: int, time: int) -> bool:
         if not is_key(key):
-            self._skipped.add("points with a name that is empty, longer than 256 characters or has control characters")
+            self._skipped.add(
+                "points with a name that is empty, longer than 256 characters or has control characters"
+            )
         elif not -(2**63) <= step < 2**63:
             self._skipped.add("points with a step of more than 63 bits")
         elif not _EARLIEST <= time <= _LATEST:
@@ -178,5 +193,9 @@ def run_name(name: str, identity: str) -> str:
 
 
 def iso(milliseconds: float) -> str:
-    """A time in ms since 1970, as records have it; the first or the last of the calendar where it is beyond, such as one in ns."""
-    return datetime.fromtimestamp(min(max(milliseconds, _EARLIEST), _LATEST) / 1000, UTC).isoformat(timespec="milliseconds")
+    """A time in ms since 1970, as records have it; the first or the last of the calendar where it is beyond,
+    such as one in ns.
+    """
+    return datetime.fromtimestamp(min(max(milliseconds, _EARLIEST), _LATEST) / 1000, UTC).isoformat(
+        timespec="milliseconds"
+    )

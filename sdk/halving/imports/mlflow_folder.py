@@ -17,7 +17,8 @@ from halving.imports.sqlite_file import SqliteFile
 _SCHEMES = ("", "file")
 _EXPERIMENT_HAS = ("lifecycle_stage", "name")
 _MODELS = "models"  # the folder of the registered ones, and in an experiment's that of the logged ones
-_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}  # as files have it; a database has the words
+# as files have it; a database has the words
+_STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
 
 
 class Database:
@@ -34,7 +35,10 @@ class Database:
         self._rows = SqliteFile(self._path, "MLflow's").rows
 
     def experiments(self) -> list[Experiment | Unreadable]:
-        rows = self._rows("select experiment_id, name from experiments where lifecycle_stage = 'active' order by experiment_id")
+        rows = self._rows(
+            "select experiment_id, name from experiments where lifecycle_stage = 'active' order by "
+            "experiment_id"
+        )
         return [Experiment(str(row[0]), row[1]) for row in rows]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
@@ -51,14 +55,21 @@ class Database:
                 artifact_uri=artifacts or "",
                 params=dict(self._rows("select key, value from params where run_uuid = ?", run)),
                 tags=tags,
-                metrics=[row[0] for row in self._rows("select distinct key from metrics where run_uuid = ? order by key", run)],
+                metrics=[
+                    row[0]
+                    for row in self._rows(
+                        "select distinct key from metrics where run_uuid = ? order by key", run
+                    )
+                ],
                 datasets=self._datasets(run),
                 contexts=self._contexts(run),
             )
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
         # By the order of logging, which a server does not give.
-        asked = "select step, timestamp, value, is_nan from metrics where run_uuid = ? and key = ? order by rowid"
+        asked = (
+            "select step, timestamp, value, is_nan from metrics where run_uuid = ? and key = ? order by rowid"
+        )
         for step, time, value, is_nan in self._rows(asked, run.id, metric):
             yield Entry(step, time, float("nan") if is_nan else float(value))
 
@@ -75,7 +86,10 @@ class Database:
             "traces": ("trace_info", ""),
             "tags of experiments": (
                 "experiment_tags",
-                "where experiment_id in (select experiment_id from experiments where lifecycle_stage = 'active')",
+                (
+                    "where experiment_id in (select experiment_id from experiments where lifecycle_stage = "
+                    "'active')"
+                ),
             ),
         }
         found = {
@@ -87,14 +101,20 @@ class Database:
 
     def _datasets(self, run: str) -> list[str]:
         try:
-            asked = "select d.name, d.digest from inputs i join datasets d on d.dataset_uuid = i.source_id where i.destination_id = ?"
+            asked = (
+                "select d.name, d.digest from inputs i join datasets d on d.dataset_uuid = i.source_id "
+                "where i.destination_id = ?"
+            )
             return [f"{name}@{digest}" for name, digest in self._rows(asked, run)]
         except SourceUnreadable:  # before MLflow 2.4 there were none
             return []
 
     def _contexts(self, run: str) -> int:
         try:
-            asked = "select count(*) from input_tags t join inputs i on i.input_uuid = t.input_uuid where i.destination_id = ?"
+            asked = (
+                "select count(*) from input_tags t join inputs i on i.input_uuid = t.input_uuid where "
+                "i.destination_id = ?"
+            )
             return int(self._rows(asked, run)[0][0])
         except SourceUnreadable:  # before MLflow 2.4 there were none
             return 0
@@ -114,7 +134,10 @@ class Folder:
         _yaml()
 
     def experiments(self) -> list[Experiment | Unreadable]:
-        found = [(folder, readable(folder.name, partial(_meta, folder, _EXPERIMENT_HAS))) for folder in folders_with_meta(self._path)]
+        found = [
+            (folder, readable(folder.name, partial(_meta, folder, _EXPERIMENT_HAS)))
+            for folder in folders_with_meta(self._path)
+        ]
         return [
             meta if isinstance(meta, Unreadable) else Experiment(folder.name, meta["name"])
             for folder, meta in found
@@ -149,13 +172,24 @@ class Folder:
 
     def left_out(self) -> dict[str, int]:
         metas = [readable("", partial(_meta, path.parent)) for path in self._path.glob("[!.]*/*/meta.yaml")]
-        runs = sum(not isinstance(meta, Unreadable) and meta.get("lifecycle_stage") == "deleted" for meta in metas)
+        runs = sum(
+            not isinstance(meta, Unreadable) and meta.get("lifecycle_stage") == "deleted" for meta in metas
+        )
         tags = [readable("", partial(_names, folder)) for folder in self._path.glob("[!.]*/tags")]
         experiments = len(list(self._path.glob(".trash/*/meta.yaml")))
         registered = list(self._path.glob(f"{_MODELS}/*/meta.yaml"))
-        logged = [path for path in self._path.glob(f"[!.]*/{_MODELS}/*/meta.yaml") if path.parents[2].name != _MODELS]
-        inputs = [readable("", partial(_meta, path.parent)) for path in self._path.glob("[!.]*/*/inputs/*/meta.yaml")]
-        datasets = sum(not isinstance(meta, Unreadable) and meta.get("source_type") != "MODEL" for meta in inputs)
+        logged = [
+            path
+            for path in self._path.glob(f"[!.]*/{_MODELS}/*/meta.yaml")
+            if path.parents[2].name != _MODELS
+        ]
+        inputs = [
+            readable("", partial(_meta, path.parent))
+            for path in self._path.glob("[!.]*/*/inputs/*/meta.yaml")
+        ]
+        datasets = sum(
+            not isinstance(meta, Unreadable) and meta.get("source_type") != "MODEL" for meta in inputs
+        )
         found = {
             "deleted runs": runs,
             "deleted experiments": experiments,
@@ -169,14 +203,17 @@ class Folder:
 
 
 def folders_with_meta(folder: Path) -> list[Path]:
-    """The folders in a folder that have a ``meta.yaml``, or may have one that cannot be seen; none where there is no such folder.
+    """The folders in a folder that have a ``meta.yaml``, or may have one that cannot be seen; none where
+    there is no such folder.
 
     Raises:
         SourceUnreadable: it cannot be listed.
     """
     with reading(folder):
         try:
-            return sorted(path for path in folder.iterdir() if not is_left_behind(path.name) and _may_have_meta(path))
+            return sorted(
+                path for path in folder.iterdir() if not is_left_behind(path.name) and _may_have_meta(path)
+            )
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -212,13 +249,15 @@ def _meta(folder: Path, fields: Collection[str] = ()) -> dict[str, str]:
     Raises:
         SourceUnreadable: it cannot be read, or lacks one of ``fields``, as while it is being written.
     """
-    path, yaml = folder / "meta.yaml", _yaml()
+    path = folder / "meta.yaml"
+    yaml = _yaml()
     with reading(path):
         text = path.read_text()
         if text and not text.endswith("\n"):
             raise SourceUnreadable(f"{path} cannot be read: its last line has no end, or not yet")
         try:
-            loaded = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe; one is seven times as fast
+            # both are safe; one is seven times as fast
+            loaded = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except (yaml.YAMLError, RecursionError) as error:
             raise SourceUnreadable(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from None
         entries = loaded.items() if isinstance(loaded, dict) else ()
@@ -236,7 +275,9 @@ def _yaml() -> Any:
     try:
         return import_module("yaml")
     except ImportError:
-        raise ExtraMissing("a folder of MLflow's needs the package pyyaml: pip install 'halving[mlflow]'") from None
+        raise ExtraMissing(
+            "a folder of MLflow's needs the package pyyaml: pip install 'halving[mlflow]'"
+        ) from None
 
 
 def _run_meta(folder: Path) -> dict[str, str]:
@@ -270,4 +311,5 @@ def _names(folder: Path) -> list[str]:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    return {name: (folder / name).read_bytes().decode(errors="replace") for name in _names(folder)}  # each end of a line as it is
+    # each end of a line as it is
+    return {name: (folder / name).read_bytes().decode(errors="replace") for name in _names(folder)}

@@ -50,17 +50,29 @@ class Server:
         self._headers = _authorization(parts.username, parts.password)
 
     def experiments(self) -> list[Experiment | Unreadable]:
-        return [readable(str(row.get("experiment_id", "an experiment")), partial(_experiment, row)) for row in self._experiment_rows()]
+        return [
+            readable(str(row.get("experiment_id", "an experiment")), partial(_experiment, row))
+            for row in self._experiment_rows()
+        ]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
-        asked = {"experiment_ids": [experiment.id], "max_results": _PAGE, "order_by": ["attributes.start_time ASC"]}
+        asked = {
+            "experiment_ids": [experiment.id],
+            "max_results": _PAGE,
+            "order_by": ["attributes.start_time ASC"],
+        }
         for row in self._pages("runs/search", "runs", asked):
             yield readable(str(row.get("info", {}).get("run_id", "a run")), partial(_run, row))
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
         token = ""
         while True:
-            asked = {"run_id": run.id, "metric_key": metric, "max_results": _HISTORY_PAGE, **({"page_token": token} if token else {})}
+            asked = {
+                "run_id": run.id,
+                "metric_key": metric,
+                "max_results": _HISTORY_PAGE,
+                **({"page_token": token} if token else {}),
+            }
             answer = self._get("metrics/get-history", asked)
             for row in answer.get("metrics", []):
                 yield Entry(int(row.get("step", 0)), int(row["timestamp"]), _number(row["value"]))
@@ -71,9 +83,14 @@ class Server:
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
         folders = [""]
         while folders:
-            folder, token = folders.pop(), ""
+            folder = folders.pop()
+            token = ""
             while True:
-                asked = {"run_id": run.id, **({"path": folder} if folder else {}), **({"page_token": token} if token else {})}
+                asked = {
+                    "run_id": run.id,
+                    **({"path": folder} if folder else {}),
+                    **({"page_token": token} if token else {}),
+                }
                 answer = self._get("artifacts/list", asked)
                 for row in answer.get("files", []):
                     if row.get("is_dir"):
@@ -99,7 +116,9 @@ class Server:
             found["registered models"] = sum(1 for _ in self._models())
         with contextlib.suppress(SourceUnreadable):  # before MLflow 3
             found["logged models"] = (
-                sum(1 for _ in self._pages("logged-models/search", "models", {"experiment_ids": every})) if every else 0
+                sum(1 for _ in self._pages("logged-models/search", "models", {"experiment_ids": every}))
+                if every
+                else 0
             )
         with contextlib.suppress(SourceUnreadable):  # before MLflow 2.14
             found["traces"] = self._count_traces(every)
@@ -109,15 +128,23 @@ class Server:
         return self._pages("experiments/search", "experiments", {"max_results": _PAGE})
 
     def _count_traces(self, experiments: list[str]) -> int:
-        parts = [experiments[first : first + _TRACED_EXPERIMENTS] for first in range(0, len(experiments), _TRACED_EXPERIMENTS)]
+        parts = [
+            experiments[first : first + _TRACED_EXPERIMENTS]
+            for first in range(0, len(experiments), _TRACED_EXPERIMENTS)
+        ]
         try:
             return sum(1 for part in parts for _ in self._traces(part))
         except _NoSuchEndpoint:  # from MLflow 2.14 on there are traces, at another address until 3
             return sum(1 for part in parts for _ in self._traces_before_3(part))
 
     def _traces(self, experiments: list[str]) -> Iterator[Any]:
-        places = [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}} for experiment in experiments]
-        return self._pages("traces/search", "traces", {"locations": places, "max_results": _TRACES}, version="3.0")
+        places = [
+            {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}}
+            for experiment in experiments
+        ]
+        return self._pages(
+            "traces/search", "traces", {"locations": places, "max_results": _TRACES}, version="3.0"
+        )
 
     def _traces_before_3(self, experiments: list[str]) -> Iterator[Any]:
         token = ""
@@ -132,7 +159,9 @@ class Server:
     def _models(self) -> Iterator[Any]:
         token = ""
         while True:
-            answer = self._get("registered-models/search", {"max_results": 100, **({"page_token": token} if token else {})})
+            answer = self._get(
+                "registered-models/search", {"max_results": 100, **({"page_token": token} if token else {})}
+            )
             yield from answer.get("registered_models", [])
             token = answer.get("next_page_token", "")
             if not token:
@@ -159,8 +188,12 @@ class Server:
             with self._open(f"get-artifact?{urlencode({'run_uuid': run, 'path': path})}") as answer:
                 shutil.copyfileobj(answer, copy)
                 announced = answer.headers.get("Content-Length")
-            if announced is not None and copy.tell() != int(announced):  # reading in parts does not say that the end is missing
-                raise SourceUnreadable(f"{self._base} broke off in {path!r}, after {copy.tell()} of {announced} bytes: import it again")
+            if announced is not None and copy.tell() != int(announced):
+                # reading in parts does not say that the end is missing
+                raise SourceUnreadable(
+                    f"{self._base} broke off in {path!r}, after {copy.tell()} of {announced} bytes: import "
+                    "it again"
+                )
             copy.flush()
             yield Path(copy.name)
 
@@ -180,12 +213,17 @@ class Server:
                 said = error.read(2_000).decode(errors="replace")
             hint = _LOGIN if error.code in (401, 403) else ""
             kind = _NoSuchEndpoint if error.code in (404, 405) else SourceUnreadable
-            raise kind(f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}") from None
-        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: what is no HTTP at all
+            raise kind(
+                f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}"
+            ) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            # ValueError: what is no HTTP at all
             if isinstance(error, SourceUnreadable):
                 raise
             reason = getattr(error, "reason", error)
-            raise SourceUnreadable(f"{self._base} does not answer ({reason}); is MLflow's server running there?") from None
+            raise SourceUnreadable(
+                f"{self._base} does not answer ({reason}); is MLflow's server running there?"
+            ) from None
 
 
 def _authorization(user: str | None, password: str | None) -> dict[str, str]:
@@ -202,7 +240,8 @@ def _experiment(row: dict[str, Any]) -> Experiment:
 
 
 def _run(row: dict[str, Any]) -> MlflowRun:
-    info, data = row["info"], row.get("data", {})
+    info = row["info"]
+    data = row.get("data", {})
     tags = {tag["key"]: tag.get("value", "") for tag in data.get("tags", [])}
     inputs = row.get("inputs", {}).get("dataset_inputs", [])
     return MlflowRun(
@@ -216,7 +255,9 @@ def _run(row: dict[str, Any]) -> MlflowRun:
         tags=tags,
         metrics=sorted({metric["key"] for metric in data.get("metrics", [])}),
         contexts=sum(len(given.get("tags", [])) for given in inputs),
-        datasets=[f"{given['dataset'].get('name', '')}@{given['dataset'].get('digest', '')}" for given in inputs],
+        datasets=[
+            f"{given['dataset'].get('name', '')}@{given['dataset'].get('digest', '')}" for given in inputs
+        ],
     )
 
 
@@ -242,4 +283,8 @@ def _message(said: str) -> str:
     try:
         return str(json.loads(said)["message"])
     except (ValueError, KeyError, TypeError):
-        return "a page, not MLflow's words; is the address MLflow's?" if "<html" in said else said[:200].strip() or "nothing more"
+        return (
+            "a page, not MLflow's words; is the address MLflow's?"
+            if "<html" in said
+            else said[:200].strip() or "nothing more"
+        )

@@ -1,4 +1,6 @@
-"""What an MLflow server or store is asked for, in whichever of its forms it is: see ``mlflow_server`` and ``mlflow_folder``."""
+"""What an MLflow server or store is asked for, in whichever of its forms it is: see ``mlflow_server`` and
+``mlflow_folder``.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
@@ -24,8 +26,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class MlflowRun:
-    """A run as MLflow has it: ``started`` and ``ended`` in ms since 1970, ``metrics`` the names, ``datasets`` as ``NAME@DIGEST``.
-    ``contexts`` is how many tags its datasets have, such as for what they were used."""
+    """A run as MLflow has it: ``started`` and ``ended`` in ms since 1970, ``metrics`` the names, ``datasets``
+    as ``NAME@DIGEST``.
+
+    ``contexts`` is how many tags its datasets have, such as for what they were used.
+    """
 
     id: str
     name: str
@@ -49,8 +54,10 @@ class MlflowFile(NamedTuple):
 
 
 class MlflowSource(Protocol):
-    """A server, a database or a folder. Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails as a
-    whole; an experiment or a run that cannot be read, where others can, is given as such.
+    """A server, a database or a folder.
+
+    Every method raises :class:`~halving.imports.foreign_run.SourceUnreadable` where it fails as a whole; an
+    experiment or a run that cannot be read, where others can, is given as such.
 
     Attributes:
         schemes: of the artifact addresses whose files it can give.

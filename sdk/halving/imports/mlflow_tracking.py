@@ -1,7 +1,7 @@
 """MLflow's runs: from a tracking server, a SQLite database, or a folder ``mlruns``.
 
-MLflow's own client is not used: its stores refuse databases of other versions, and it brings a server's dependencies. What is asked here
-(experiments, runs, histories, artifacts) has been the same since MLflow 1.
+MLflow's own client is not used: its stores refuse databases of other versions, and it brings a server's
+dependencies. What is asked here (experiments, runs, histories, artifacts) has been the same since MLflow 1.
 """
 
 import struct
@@ -29,7 +29,11 @@ _TAGS = {  # MLflow's own that are kept, and what they are called here
     "mlflow.source.name": "source",
     "mlflow.user": "user",
 }
-_GIT = {"commit": "mlflow.source.git.commit", "branch": "mlflow.source.git.branch", "remote": "mlflow.source.git.repoURL"}
+_GIT = {
+    "commit": "mlflow.source.git.commit",
+    "branch": "mlflow.source.git.branch",
+    "remote": "mlflow.source.git.repoURL",
+}
 _SHOWN = {"mlflow.runName", *_TAGS, *_GIT.values()}
 
 
@@ -37,8 +41,8 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     """The runs of a server or a store that are not deleted.
 
     Args:
-        source: a tracking URI. A server's user and password may be in it, or in ``MLFLOW_TRACKING_USERNAME`` and
-            ``MLFLOW_TRACKING_PASSWORD``, or a token in ``MLFLOW_TRACKING_TOKEN``.
+        source: a tracking URI. A server's user and password may be in it, or in ``MLFLOW_TRACKING_USERNAME``
+            and ``MLFLOW_TRACKING_PASSWORD``, or a token in ``MLFLOW_TRACKING_TOKEN``.
         project: where they go (default: their experiment's name).
 
     Raises:
@@ -56,14 +60,18 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
             if isinstance(run, Unreadable):
                 yield run
             else:
-                yield readable(run.id, partial(_foreign_run, mlflow, source, experiment, run, project, skipped))
+                yield readable(
+                    run.id, partial(_foreign_run, mlflow, source, experiment, run, project, skipped)
+                )
 
 
 def _source(source: str) -> MlflowSource:
     try:
         scheme = urlsplit(source).scheme
     except ValueError as error:  # no host is between the brackets of an IPv6 address
-        raise InvalidInput(f"source {without_password(source)!r} is not accepted: {error}; {_ACCEPTED}") from None
+        raise InvalidInput(
+            f"source {without_password(source)!r} is not accepted: {error}; {_ACCEPTED}"
+        ) from None
     if scheme in ("http", "https"):
         from halving.imports.mlflow_server import Server
 
@@ -73,26 +81,42 @@ def _source(source: str) -> MlflowSource:
 
         path = Path(source.partition("://")[2].removeprefix("/"))
         if not path.is_file():
-            raise InvalidInput(f"source {source!r} is not accepted: there is no file {str(path)!r}; {_ACCEPTED}")
+            raise InvalidInput(
+                f"source {source!r} is not accepted: there is no file {str(path)!r}; {_ACCEPTED}"
+            )
         return Database(path)
     if scheme in ("", "file"):
         from halving.imports.mlflow_folder import Folder, folders_with_meta
 
-        folder = Path(unquote(source.removeprefix("file:").removeprefix("//")) if scheme else source).expanduser()
+        folder = Path(
+            unquote(source.removeprefix("file:").removeprefix("//")) if scheme else source
+        ).expanduser()
         if not folders_with_meta(folder):
-            raise InvalidInput(f"source {source!r} is not accepted: no experiment is in that folder (*/meta.yaml); {_ACCEPTED}")
+            raise InvalidInput(
+                f"source {source!r} is not accepted: no experiment is in that folder (*/meta.yaml); "
+                f"{_ACCEPTED}"
+            )
         return Folder(folder)
     if scheme.split("+")[0] in ("postgresql", "mysql", "mssql"):
-        advice = "start MLflow's server on it (mlflow server --backend-store-uri …) and give the server's address"
+        advice = (
+            "start MLflow's server on it (mlflow server --backend-store-uri …) and give the server's address"
+        )
         raise InvalidInput(f"source {scheme}://… is not accepted: {advice}")
     raise InvalidInput(f"source {without_password(source)!r} is not accepted: {_ACCEPTED}")
 
 
 def _foreign_run(
-    mlflow: MlflowSource, source: str, experiment: Experiment, run: MlflowRun, project: str | None, skipped: Skipped
+    mlflow: MlflowSource,
+    source: str,
+    experiment: Experiment,
+    run: MlflowRun,
+    project: str | None,
+    skipped: Skipped,
 ) -> ForeignRun:
     named = {ours: run.tags[theirs] for theirs, ours in _TAGS.items() if theirs in run.tags}
-    named |= {name: value for name, value in (("name", run.name), ("datasets", ", ".join(run.datasets))) if value}
+    named |= {
+        name: value for name, value in (("name", run.name), ("datasets", ", ".join(run.datasets))) if value
+    }
     others = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
     if covered := [name for name, value in others.items() if named.get(name, value) != value]:
         skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(covered))
@@ -104,7 +128,12 @@ def _foreign_run(
     return ForeignRun(
         project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
         run=plain_name(run.id, otherwise="run"),
-        origin={"tool": "mlflow", "run": run.id, "uri": without_password(source), "experiment": experiment.name},
+        origin={
+            "tool": "mlflow",
+            "run": run.id,
+            "uri": without_password(source),
+            "experiment": experiment.name,
+        },
         params={name: typed(text) for name, text in run.params.items()},
         tags=others | named,
         started=iso(run.started),
@@ -117,10 +146,11 @@ def _foreign_run(
 
 
 def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """What the histories have after a position, which is ``[0, number of values, their checksum]`` for each metric.
+    """What the histories have after a position, which is ``[0, number of values, their checksum]`` for each
+    metric.
 
-    MLflow gives a history by its values' times, so a value that was logged late with an earlier time moves the others: by the checksum
-    this is seen, and said.
+    MLflow gives a history by its values' times, so a value that was logged late with an earlier time moves
+    the others: by the checksum this is seen, and said.
     """
     ended = [0, run.ended or 0]
     if run.status in _STATUS and position.get(_ENDED) == ended:
@@ -128,7 +158,8 @@ def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Po
     builder = PieceBuilder(skipped, position)
     for metric in run.metrics:
         _, begin, known = position.get(metric, _NOTHING)
-        checksum, moved = 0, 0
+        checksum = 0
+        moved = 0
         for number, entry in enumerate(mlflow.history(run, metric), start=1):
             checksum = zlib.crc32(struct.pack("<qqd", *entry), checksum)
             if number == begin and checksum != known:
@@ -141,7 +172,9 @@ def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Po
             if builder.full:
                 yield builder.take()
         if moved > 1:
-            skipped.add("new values of metrics that got values with earlier times since they were copied", moved - 1)
+            skipped.add(
+                "new values of metrics that got values with earlier times since they were copied", moved - 1
+            )
     if run.status in _STATUS:
         builder.position[_ENDED] = ended
     if len(builder):

@@ -1,4 +1,6 @@
-"""What neptune-exporter has saved of Neptune, whose service is gone: Parquet files in parts, and a folder of files."""
+"""What neptune-exporter has saved of Neptune, whose service is gone: Parquet files in parts, and a folder of
+files.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +12,27 @@ from typing import Any
 
 from halving.errors import InvalidInput
 from halving.identifiers import plain_name
-from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso, run_name
+from halving.imports.foreign_run import (
+    Artifact,
+    ForeignRun,
+    Piece,
+    PieceBuilder,
+    Position,
+    Skipped,
+    iso,
+    run_name,
+)
 from halving.imports.neptune_files import FILE_TYPES, Files
-from halving.imports.neptune_parts import Batch, Export, Part, RunKey, find_exports, open_part, read_rows, read_runs_of
+from halving.imports.neptune_parts import (
+    Batch,
+    Export,
+    Part,
+    RunKey,
+    find_exports,
+    open_part,
+    read_rows,
+    read_runs_of,
+)
 from halving.imports.neptune_values import PARAM_TYPES, SeriesValues, StepScale, is_console, param_of
 from halving.imports.reading import Unreadable, readable
 
@@ -28,7 +48,9 @@ _LABELS = ("sys/tags", "sys/group_tags")
 _FORKS = "sys/forking/"
 _TIMES = ("sys/creation_time", "sys/ping_time", "sys/modification_time")
 _USED = (*_LABELS, *_TIMES, "sys/failed")
-_ABSENT = "-absent"  # of a part's mark, in positions: how many files that were not there came later, and the rows of those that are not
+# of a part's mark, in positions: how many files that were not there came later, and the rows of those that
+# are not
+_ABSENT = "-absent"
 
 
 @dataclass
@@ -38,8 +60,8 @@ class _Facts:
     Attributes:
         params: of each name; those of Neptune's own, ``sys/…``, are in ``own``.
         first: the time of the earliest point, in ms since 1970.
-        groups: the row groups that it has rows in, by the places of their parts and their own; ``files`` are those with files, and
-            ``consoles`` those of each series that the run printed.
+        groups: the row groups that it has rows in, by the places of their parts and their own; ``files`` are
+            those with files, and ``consoles`` those of each series that the run printed.
     """
 
     params: dict[str, Any] = field(default_factory=dict)
@@ -55,12 +77,15 @@ class _Facts:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        rows, place = batch.rows, (batch.part, batch.group)
+        rows = batch.rows
+        place = (batch.part, batch.group)
         kinds = rows.column("attribute_type")
         self.groups.add(place)
         if pc.any(pc.is_in(kinds, pa.array(FILE_TYPES))).as_py():
             self.files.add(place)
-        for path in pc.unique(rows.filter(pc.equal(kinds, "string_series")).column("attribute_path")).to_pylist():
+        for path in pc.unique(
+            rows.filter(pc.equal(kinds, "string_series")).column("attribute_path")
+        ).to_pylist():
             if path is not None and is_console(path):
                 self.consoles.setdefault(path, set()).add(place)
         self.scale.learn(rows.column("step"))
@@ -99,11 +124,17 @@ class _Facts:
 
     def tags(self, skipped: Skipped) -> dict[str, str]:
         named = {tag: _text(self.own[path]) for path, tag in _TAGS.items() if path in self.own}
-        named |= {path.removeprefix("sys/"): _text(value) for path, value in self.own.items() if path.startswith(_FORKS)}
+        named |= {
+            path.removeprefix("sys/"): _text(value)
+            for path, value in self.own.items()
+            if path.startswith(_FORKS)
+        }
         labels = [label for path in _LABELS for label in self.own.get(path, []) if label]
         if taken := named.keys() & set(labels):
             skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(taken))
-        if others := [path for path in self.own if path not in (*_TAGS, *_USED) and not path.startswith(_FORKS)]:
+        if others := [
+            path for path in self.own if path not in (*_TAGS, *_USED) and not path.startswith(_FORKS)
+        ]:
             skipped.add("facts of Neptune's own (sys/…)", len(others))
         return dict.fromkeys(labels, "true") | named
 
@@ -112,11 +143,14 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_runs(source: str, project: str | None, skipped: Skipped, files: str | None = None) -> Iterator[ForeignRun | Unreadable]:
+def read_runs(
+    source: str, project: str | None, skipped: Skipped, files: str | None = None
+) -> Iterator[ForeignRun | Unreadable]:
     """The runs below a folder, or of one file.
 
     Args:
-        source: the folder that the exporter wrote, its folder ``data``, a project's in it, or a Parquet file of a run.
+        source: the folder that the exporter wrote, its folder ``data``, a project's in it, or a Parquet file
+            of a run.
         project: where they go (default: their project in Neptune).
         files: the folder with the exporter's files (default: ``files`` beside its folder ``data``).
 
@@ -125,10 +159,17 @@ def read_runs(source: str, project: str | None, skipped: Skipped, files: str | N
     """
     apart = Path(files).expanduser().resolve() if files else None
     if apart and not apart.is_dir():
-        raise InvalidInput(f"--files {files!r} is not accepted: give the folder with the files that neptune-exporter has downloaded")
+        raise InvalidInput(
+            f"--files {files!r} is not accepted: give the folder with the files that neptune-exporter has "
+            "downloaded"
+        )
     unlisted: list[Unreadable] = []
     exports = find_exports(
-        source, apart, lambda error: unlisted.append(Unreadable(str(error.filename), f"{error.filename} cannot be read: {error.strerror}"))
+        source,
+        apart,
+        lambda error: unlisted.append(
+            Unreadable(str(error.filename), f"{error.filename} cannot be read: {error.strerror}")
+        ),
     )
     for export in exports:
         runs = readable(export.name, partial(_read_export, export, project, apart, skipped))
@@ -136,24 +177,31 @@ def read_runs(source: str, project: str | None, skipped: Skipped, files: str | N
     yield from unlisted
 
 
-def _read_export(export: Export, project: str | None, apart: Path | None, skipped: Skipped) -> list[ForeignRun]:
+def _read_export(
+    export: Export, project: str | None, apart: Path | None, skipped: Skipped
+) -> list[ForeignRun]:
     paths = export.paths()
     parts = [open_part(path) for path in paths]
     facts: dict[RunKey, _Facts] = {}
     for key, batch in read_runs_of(parts):
         facts.setdefault(key, _Facts()).learn(batch, skipped)
     folders = _folders_of_files(paths[0], apart)
-    return [_foreign_run(key, own, parts, project, Files(folders, skipped), skipped) for key, own in facts.items()]
+    return [
+        _foreign_run(key, own, parts, project, Files(folders, skipped), skipped) for key, own in facts.items()
+    ]
 
 
 def _folders_of_files(part: Path, apart: Path | None) -> list[Path]:
     """Where the files of a part's runs may be: below their project's name, or not."""
-    beside = (folder / "files" for folder in list(part.parents)[2::-1])  # beside the folder of data that the part's project is in
+    # beside the folder of data that the part's project is in
+    beside = (folder / "files" for folder in list(part.parents)[2::-1])
     top = apart or next((folder for folder in beside if folder.is_dir()), None)
     return [top / part.parent.name, top] if top else []
 
 
-def _foreign_run(key: RunKey, facts: _Facts, parts: list[Part], project: str | None, files: Files, skipped: Skipped) -> ForeignRun:
+def _foreign_run(
+    key: RunKey, facts: _Facts, parts: list[Part], project: str | None, files: Files, skipped: Skipped
+) -> ForeignRun:
     scaled = {"step_scale": facts.scale.factor} if facts.scale.factor > 1 else {}
     return ForeignRun(
         project=project or plain_name(key.project, otherwise="neptune"),
@@ -169,13 +217,18 @@ def _foreign_run(key: RunKey, facts: _Facts, parts: list[Part], project: str | N
     )
 
 
-def _pieces(key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped, position: Position) -> Iterator[Piece]:
+def _pieces(
+    key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped, position: Position
+) -> Iterator[Piece]:
     """What the parts have after a position, which is ``[0, rows]`` for each part's mark.
 
     The exporter writes a run's rows in any order: a position of other parts says nothing of these.
     """
     if any(name.removesuffix(_ABSENT) not in {part.mark for part in parts} for name in position):
-        skipped.add("runs that were exported again since they were copied (--project NAME takes them into another project)")
+        skipped.add(
+            "runs that were exported again since they were copied (--project NAME takes them into another "
+            "project)"
+        )
         return
     own = [parts[number] for number in sorted({number for number, _ in facts.groups})]
     is_read = all(position.get(part.mark, [0, 0])[1] == part.rows for part in own)
@@ -185,18 +238,26 @@ def _pieces(key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped
     builder = PieceBuilder(skipped, position)
     values = SeriesValues(builder, files, facts.scale, facts.started, skipped)
     if facts.scale.factor > 1 and not is_read:
-        skipped.add("steps with fractions: all steps of such a run are multiplied (halving show RUN has the step_scale)")
+        skipped.add(
+            "steps with fractions: all steps of such a run are multiplied (halving show RUN has the "
+            "step_scale)"
+        )
     absent = {mark: set(rows) for mark, (_, *rows) in absent_before.items()}
 
     def reach(mark: str, end: int) -> None:
         came, *before = absent_before[mark]
         builder.position[mark] = [0, max(end, position.get(mark, [0, 0])[1])]
         if before or absent[mark]:
-            builder.position[f"{mark}{_ABSENT}"] = [came + len(set(before) - absent[mark]), *sorted(absent[mark])]
+            builder.position[f"{mark}{_ABSENT}"] = [
+                came + len(set(before) - absent[mark]),
+                *sorted(absent[mark]),
+            ]
 
     for batch in read_rows(parts, key, facts.groups):
         part = parts[batch.part]
-        for number in values.add_rows(batch, part.mark, position.get(part.mark, [0, 0])[1], absent[part.mark]):
+        for number in values.add_rows(
+            batch, part.mark, position.get(part.mark, [0, 0])[1], absent[part.mark]
+        ):
             if builder.full:
                 reach(part.mark, number + 1)
                 yield builder.take()
@@ -207,16 +268,24 @@ def _pieces(key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped
         yield builder.take()
 
 
-def _artifacts(key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped) -> Iterator[Artifact]:
+def _artifacts(
+    key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped
+) -> Iterator[Artifact]:
     for path in sorted(facts.consoles):
-        yield Artifact(path if path.endswith(".log") else f"{path}.log", partial(_console, key, path, facts, parts), None)
+        yield Artifact(
+            path if path.endswith(".log") else f"{path}.log", partial(_console, key, path, facts, parts), None
+        )
     names: set[str] = set()
     for batch in read_rows(parts, key, facts.files):
-        columns = (batch.rows.column(name) for name in ("attribute_path", "attribute_type", "step", "file_value"))
+        columns = (
+            batch.rows.column(name) for name in ("attribute_path", "attribute_type", "step", "file_value")
+        )
         for name, kind, step, value in zip(*columns, strict=True):
             if kind.as_py() not in FILE_TYPES or not value.as_py() or value.as_py()["path"] is None:
                 continue
-            for artifact in files.artifacts(name.as_py() or "", kind.as_py(), value.as_py()["path"], step.as_py()):
+            for artifact in files.artifacts(
+                name.as_py() or "", kind.as_py(), value.as_py()["path"], step.as_py()
+            ):
                 if artifact.name in names:
                     skipped.add("files with the name of another file of the run")
                 else:
@@ -231,7 +300,10 @@ def _console(key: RunKey, path: str, facts: _Facts, parts: list[Part]) -> Iterat
         log = Path(folder, "console.log")
         with log.open("w", encoding="utf-8", newline="") as file:
             for batch in read_rows(parts, key, facts.consoles[path]):
-                columns = (batch.rows.column(name).to_pylist() for name in ("attribute_path", "attribute_type", "string_value"))
+                columns = (
+                    batch.rows.column(name).to_pylist()
+                    for name in ("attribute_path", "attribute_type", "string_value")
+                )
                 for name, kind, line in zip(*columns, strict=True):
                     if name == path and kind == "string_series" and line is not None:
                         file.write(line if line.endswith("\n") else f"{line}\n")

@@ -1,4 +1,6 @@
-"""The files of a run that neptune-exporter has downloaded: by the paths in its rows, inside of its folder of files."""
+"""The files of a run that neptune-exporter has downloaded: by the paths in its rows, inside of its folder of
+files.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +22,8 @@ class Files:
     """The files that the exporter has downloaded, by the paths in its rows."""
 
     def __init__(self, folders: list[Path], skipped: Skipped) -> None:
-        self._folders, self._skipped = [folder.resolve() for folder in folders], skipped
+        self._folders = [folder.resolve() for folder in folders]
+        self._skipped = skipped
 
     def find(self, name: str) -> Path | None:
         """A file or a folder; None where it is not there.
@@ -59,7 +62,8 @@ class Files:
             return False
 
     def artifacts(self, name: str, kind: str, path: str, step: int | None) -> Iterator[Artifact]:
-        """What an attribute of the run is here: a file, or those of its folder; an image of a series is none, for it is a medium.
+        """What an attribute of the run is here: a file, or those of its folder; an image of a series is none,
+        for it is a medium.
 
         Args:
             name: the attribute's.

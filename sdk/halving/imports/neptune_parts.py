@@ -1,7 +1,8 @@
-"""The Parquet files that neptune-exporter has written: a run in parts, ``PROJECT/RUN_part_N.parquet``, a row for each value.
+"""The Parquet files that neptune-exporter has written: a run in parts, ``PROJECT/RUN_part_N.parquet``, a row
+for each value.
 
-Its earlier versions wrote ``part_N.parquet``, with several runs in a file. A part that is being written ends in ``.tmp``; the parts of a
-run are renamed when all are written, the first one last.
+Its earlier versions wrote ``part_N.parquet``, with several runs in a file. A part that is being written ends
+in ``.tmp``; the parts of a run are renamed when all are written, the first one last.
 """
 
 import hashlib
@@ -18,7 +19,16 @@ from halving.imports.reading import files_below, reading
 STEP_UNIT = 10**6  # steps are decimals with six digits behind the point
 _COLUMNS = (
     *("project_id", "run_id", "attribute_path", "attribute_type", "step", "timestamp"),
-    *("int_value", "float_value", "string_value", "bool_value", "datetime_value", "string_set_value", "file_value", "histogram_value"),
+    *(
+        "int_value",
+        "float_value",
+        "string_value",
+        "bool_value",
+        "datetime_value",
+        "string_set_value",
+        "file_value",
+        "histogram_value",
+    ),
 )
 _PART = re.compile(r"(?:(?P<run>.+)_)?part_(?P<number>\d+)\.parquet(?P<unfinished>\.tmp)?")
 _BATCH = 65_536
@@ -33,7 +43,10 @@ class RunKey(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A file of an export. ``mark`` tells its content from every other one, wherever it is moved; it has ``rows`` rows."""
+    """A file of an export.
+
+    ``mark`` tells its content from every other one, wherever it is moved; it has ``rows`` rows.
+    """
 
     path: Path
     mark: str
@@ -71,7 +84,9 @@ class Export(NamedTuple):
         missing = sorted(set(range(max(self.parts, default=0) + 1)) - set(self.parts))
         if self.unfinished or missing:
             what = (
-                f"{self.unfinished[0]} is not written to its end" if self.unfinished else f"part {missing[0]} of {self.name} is not there"
+                f"{self.unfinished[0]} is not written to its end"
+                if self.unfinished
+                else f"part {missing[0]} of {self.name} is not there"
             )
             raise SourceUnreadable(f"{what}: run neptune-exporter again, which goes on where it stopped")
         return [self.parts[number] for number in sorted(self.parts)]
@@ -93,7 +108,9 @@ def find_exports(source: str, apart: Path | None, failed: Callable[[OSError], ob
     exports: dict[tuple[Path, str | None], Export] = {}
     for path in sorted(below):
         match = _PART.fullmatch(path.name)
-        is_file_of_a_run = top.is_dir() and (_FILES in path.relative_to(top).parts[:-1] or (apart and path.is_relative_to(apart)))
+        is_file_of_a_run = top.is_dir() and (
+            _FILES in path.relative_to(top).parts[:-1] or (apart and path.is_relative_to(apart))
+        )
         if match is None or is_file_of_a_run:
             continue
         name = "/".join(part for part in (path.parent.name, match["run"]) if part)
@@ -104,9 +121,16 @@ def find_exports(source: str, apart: Path | None, failed: Callable[[OSError], ob
             export.parts[int(match["number"])] = path
     for error in unlisted:
         failed(error)
-    found = [export for export in exports.values() if top.is_dir() or top in (*export.parts.values(), *export.unfinished)]
+    found = [
+        export
+        for export in exports.values()
+        if top.is_dir() or top in (*export.parts.values(), *export.unfinished)
+    ]
     if not found and not unlisted:
-        accepted = "give the folder that neptune-exporter has written (exports, with data/PROJECT/RUN_part_0.parquet in it)"
+        accepted = (
+            "give the folder that neptune-exporter has written (exports, with "
+            "data/PROJECT/RUN_part_0.parquet in it)"
+        )
         raise InvalidInput(f"source {source!r} is not accepted: {accepted}")
     return found
 
@@ -123,7 +147,8 @@ def open_part(path: Path) -> Part:
             mark = hashlib.file_digest(file, "sha256").hexdigest()[:16]
         try:
             with pq.ParquetFile(path) as parquet:
-                names, rows = set(parquet.schema_arrow.names), parquet.metadata.num_rows
+                names = set(parquet.schema_arrow.names)
+                rows = parquet.metadata.num_rows
         except ValueError as error:
             raise SourceUnreadable(f"{path} cannot be read: {error}") from None
     if missing := [name for name in _COLUMNS if name not in names]:
@@ -190,7 +215,10 @@ def _keys(rows: Any) -> list[RunKey]:
     import pyarrow as pa
 
     keys = pa.Table.from_batches([rows]).group_by(["project_id", "run_id"], use_threads=False).aggregate([])
-    return [RunKey(project or "", run or "") for project, run in zip(*(column.to_pylist() for column in keys.columns), strict=True)]
+    return [
+        RunKey(project or "", run or "")
+        for project, run in zip(*(column.to_pylist() for column in keys.columns), strict=True)
+    ]
 
 
 def _of_run(key: RunKey, batch: Batch) -> Batch:
@@ -202,4 +230,6 @@ def _of_run(key: RunKey, batch: Batch) -> Batch:
     own = pc.and_(pc.equal(projects, key.project), pc.equal(runs, key.run))
     if pc.all(own).as_py():
         return batch
-    return batch._replace(numbers=pa.array(batch.numbers).filter(own).to_pylist(), rows=batch.rows.filter(own))
+    return batch._replace(
+        numbers=pa.array(batch.numbers).filter(own).to_pylist(), rows=batch.rows.filter(own)
+    )

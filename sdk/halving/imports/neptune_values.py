@@ -36,16 +36,22 @@ def param_of(row: dict[str, Any]) -> Any:
             return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
         except (OverflowError, OSError):
             raise ValueError("a date that no calendar has") from None
-    return sorted(text for text in value if text is not None) if row["attribute_type"] == "string_set" else value
+    return (
+        sorted(text for text in value if text is not None) if row["attribute_type"] == "string_set" else value
+    )
 
 
 def is_console(path: str) -> bool:
-    """Whether a series of texts is what the run printed: Neptune 2 keeps it below ``monitoring/``, Neptune 3 in ``runtime/``."""
+    """Whether a series of texts is what the run printed: Neptune 2 keeps it below ``monitoring/``, Neptune 3
+    in ``runtime/``.
+    """
     return path.startswith("monitoring/") or path in ("runtime/stdout", "runtime/stderr")
 
 
 class StepScale:
-    """Makes whole numbers of a run's steps: where some have fractions, all are multiplied by the smallest power of ten that does."""
+    """Makes whole numbers of a run's steps: where some have fractions, all are multiplied by the smallest
+    power of ten that does.
+    """
 
     def __init__(self) -> None:
         self._digits = 0
@@ -72,20 +78,30 @@ class SeriesValues:
         started: ms since 1970; the time of what was logged without one.
     """
 
-    def __init__(self, builder: PieceBuilder, files: Files, scale: StepScale, started: int, skipped: Skipped) -> None:
-        self._builder, self._files, self._scale, self._started, self._skipped = builder, files, scale, started, skipped
+    def __init__(
+        self, builder: PieceBuilder, files: Files, scale: StepScale, started: int, skipped: Skipped
+    ) -> None:
+        self._builder = builder
+        self._files = files
+        self._scale = scale
+        self._started = started
+        self._skipped = skipped
         self._lengths: Counter[tuple[str, str]] = Counter()
 
     def add_rows(self, batch: Batch, mark: str, rest: int, absent: set[int]) -> Iterator[int]:
-        """Take the rows from number ``rest`` on, and those of ``absent``; give each one's number when it is taken.
+        """Take the rows from number ``rest`` on, and those of ``absent``; give each one's number when it is
+        taken.
 
         Args:
             mark: of the part that the rows are in.
-            absent: rows whose files were not there. Those whose files are not there now are added, and the others removed.
+            absent: rows whose files were not there. Those whose files are not there now are added, and the
+                others removed.
         """
         names = ("attribute_path", "attribute_type", "step", "timestamp", "float_value")
         columns = (batch.rows.column(name).to_pylist() for name in names)
-        for place, (number, path, kind, step, time, value) in enumerate(zip(batch.numbers, *columns, strict=True)):
+        for place, (number, path, kind, step, time, value) in enumerate(
+            zip(batch.numbers, *columns, strict=True)
+        ):
             whole = self._whole_step(path, kind, step)
             if number < rest and number not in absent:
                 continue
@@ -95,7 +111,9 @@ class SeriesValues:
                 value = batch.rows.column(_SERIES[kind])[place].as_py()
                 medium = self._medium(kind, path or "", number, value, absent)
                 if medium is not None:
-                    self._builder.add_media(f"{mark}-{number:012d}", path, whole, self._started if time is None else time, medium)
+                    self._builder.add_media(
+                        f"{mark}-{number:012d}", path, whole, self._started if time is None else time, medium
+                    )
                 elif value is None and time is not None:
                     self._skipped.add(_NO_VALUE)
             elif kind not in (*PARAM_TYPES, *FILE_TYPES):
@@ -110,7 +128,9 @@ class SeriesValues:
         return self._scale.whole(step or 0)
 
     def _medium(self, kind: str, path: str, number: int, value: Any, absent: set[int]) -> Media | None:
-        """What a value is here; None where it is a line that the run printed, a file that is no image, or has no form here."""
+        """What a value is here; None where it is a line that the run printed, a file that is no image, or has
+        no form here.
+        """
         if value is None:
             return None
         if kind == "file_series":
@@ -134,7 +154,10 @@ class SeriesValues:
 
 def _histogram(value: dict[str, Any]) -> Histogram:
     """Of densities, each bin's share: its density by its width."""
-    edges, counts = value["edges"], value["values"]
+    edges = value["edges"]
+    counts = value["values"]
     if str(value["type"]).upper() == "DENSITY":
-        counts = [density * (right - left) for density, (left, right) in zip(counts, pairwise(edges), strict=True)]
+        counts = [
+            density * (right - left) for density, (left, right) in zip(counts, pairwise(edges), strict=True)
+        ]
     return Histogram(counts=counts, edges=edges)

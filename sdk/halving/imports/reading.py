@@ -1,4 +1,6 @@
-"""Reading another tool's files and answers: what cannot be read is said with its place, and keeps nothing else from being read."""
+"""Reading another tool's files and answers: what cannot be read is said with its place, and keeps nothing
+else from being read.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,7 +13,10 @@ from halving.imports.foreign_run import SourceUnreadable
 
 T = TypeVar("T")
 
-LEFT_BEHIND = "files that a file manager or a notebook left (.DS_Store, ._…, Thumbs.db, desktop.ini, .ipynb_checkpoints, __MACOSX)"
+LEFT_BEHIND = (
+    "files that a file manager or a notebook left (.DS_Store, ._…, Thumbs.db, desktop.ini, "
+    ".ipynb_checkpoints, __MACOSX)"
+)
 _LEFT_NAMES = frozenset({".ds_store", "thumbs.db", "desktop.ini", ".ipynb_checkpoints", "__macosx"})
 
 
@@ -39,7 +44,9 @@ def reading(what: object) -> Iterator[None]:
     except HalvingError:
         raise
     except OSError as error:
-        raise SourceUnreadable(f"{error.filename or what} cannot be read: {error.strerror or error}") from None
+        raise SourceUnreadable(
+            f"{error.filename or what} cannot be read: {error.strerror or error}"
+        ) from None
     except KeyError as error:
         raise SourceUnreadable(f"{what} cannot be read: it has no {error}") from None
     except (ValueError, IndexError, TypeError) as error:
@@ -56,12 +63,18 @@ def readable(name: str, read: Callable[[], T]) -> T | Unreadable:
 
 
 def is_left_behind(path: str) -> bool:
-    """Whether a relative path is no data of a tool's: a file manager or a notebook left it, or the folder that it is in."""
+    """Whether a relative path is no data of a tool's: a file manager or a notebook left it, or the folder
+    that it is in.
+    """
     return any(name.startswith("._") or name.casefold() in _LEFT_NAMES for name in path.split("/"))
 
 
-def files_below(folder: Path, failed: Callable[[OSError], object] | None = None, *, left_behind: bool = False) -> list[Path]:
-    """The files in a folder and its folders, sorted; none where there is no such folder. (``Path.rglob`` leaves out what it may not list.)
+def files_below(
+    folder: Path, failed: Callable[[OSError], object] | None = None, *, left_behind: bool = False
+) -> list[Path]:
+    """The files in a folder and its folders, sorted; none where there is no such folder.
+
+    (``Path.rglob`` leaves out what it may not list.)
 
     Args:
         failed: gets the error of a folder that cannot be listed. Without it that error is raised.
@@ -75,7 +88,8 @@ def files_below(folder: Path, failed: Callable[[OSError], object] | None = None,
     found = []
     for parent, folders, names in os.walk(folder, onerror=note):
         if not left_behind:
-            folders[:] = [name for name in folders if not is_left_behind(name)]  # which is how os.walk is told to leave folders out
+            # which is how os.walk is told to leave folders out
+            folders[:] = [name for name in folders if not is_left_behind(name)]
             names = [name for name in names if not is_left_behind(name)]
         found += [Path(parent, name) for name in names]
     return sorted(found)

@@ -15,14 +15,18 @@ _NO_PLACE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTOR
 
 
 class SqliteFile:
-    """A database. Each call opens it anew and lets go of it before it returns rows, so that nobody who writes there waits for the reader.
+    """A database.
+
+    Each call opens it anew and lets go of it before it returns rows, so that nobody who writes there waits
+    for the reader.
 
     Args:
         whose: the tool, with ``'s``, for errors.
     """
 
     def __init__(self, path: Path, whose: str) -> None:
-        self.path, self._whose = path, whose
+        self.path = path
+        self._whose = whose
 
     def rows(self, asked: str, *values: Any) -> list[Any]:
         """
@@ -32,27 +36,40 @@ class SqliteFile:
         try:
             return self._asked("mode=ro", asked, values)
         except sqlite3.Error as error:
-            raise SourceUnreadable(f"{self.path} is not a database of {self._whose} that can be read: {error}") from None
+            raise SourceUnreadable(
+                f"{self.path} is not a database of {self._whose} that can be read: {error}"
+            ) from None
 
     def columns(self, table: str) -> frozenset[str]:
         """The names of a table's columns; none where there is no such table."""
         return frozenset(row[0] for row in self.rows("select name from pragma_table_info(?)", table))
 
     def after(self, table: str, columns: str, where: str, value: Any, first: int, last: int) -> Iterator[Any]:
-        """The rows of a table whose number (``rowid``) is from ``first`` to ``last``, by it: first the number, then ``columns``."""
+        """The rows of a table whose number (``rowid``) is from ``first`` to ``last``, by it: first the
+        number, then ``columns``.
+        """
         # By the number alone: an index of `where` would have all of its rows sorted for each part.
-        asked = f"select rowid, {columns} from {table} not indexed where rowid between ? and ? and {where} order by rowid limit {_ROWS}"
+        asked = (
+            f"select rowid, {columns} from {table} not indexed where rowid between ? and ? and {where} "
+            f"order by rowid limit {_ROWS}"
+        )
         while rows := self.rows(asked, first, last, value):
             yield from rows
             first = rows[-1][0] + 1
 
     def _asked(self, options: str, asked: str, values: tuple[Any, ...]) -> list[Any]:
         try:
-            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?{options}", uri=True, timeout=60.0)) as connection:
+            with closing(
+                sqlite3.connect(f"file:{quote(str(self.path))}?{options}", uri=True, timeout=60.0)
+            ) as connection:
                 return connection.execute(asked, values).fetchall()
         except sqlite3.OperationalError as error:
-            # One that writes ahead (WAL) is read by files beside it, which cannot be made in a folder that may not be written. Where
-            # there are none, nobody writes there, and the file alone has all.
-            if getattr(error, "sqlite_errorcode", 0) not in _NO_PLACE or options == _ALONE or Path(f"{self.path}-wal").exists():
+            # One that writes ahead (WAL) is read by files beside it, which cannot be made in a folder that
+            # may not be written. Where there are none, nobody writes there, and the file alone has all.
+            if (
+                getattr(error, "sqlite_errorcode", 0) not in _NO_PLACE
+                or options == _ALONE
+                or Path(f"{self.path}-wal").exists()
+            ):
                 raise
             return self._asked(_ALONE, asked, values)

@@ -1,4 +1,6 @@
-"""What a tool logged at a step, as nested dicts: numbers, texts, and media, of which each tool has its own kinds."""
+"""What a tool logged at a step, as nested dicts: numbers, texts, and media, of which each tool has its own
+kinds.
+"""
 
 import json
 from abc import ABC, abstractmethod
@@ -11,7 +13,8 @@ from halving.imports.foreign_run import PieceBuilder, Skipped
 from halving.ingest.media import Image, Media, Text
 
 NOT_JSON = object()
-NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}  # as strings, where JSON must not have them bare
+# as strings, where JSON must not have them bare
+NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 class Moment(NamedTuple):
@@ -51,7 +54,10 @@ class StepValues(ABC):
     internal: frozenset[str] = frozenset()
 
     def __init__(self, builder: PieceBuilder, at: Moment, files: Path, skipped: Skipped) -> None:
-        self._builder, self._at, self._files, self._skipped = builder, at, files, skipped
+        self._builder = builder
+        self._at = at
+        self._files = files
+        self._skipped = skipped
         self._media = 0
 
     def add(self, values: Mapping[str, Any], prefix: str = "") -> None:
@@ -100,7 +106,9 @@ class StepValues(ABC):
         """Take a dict that says its ``_type``, or count it."""
 
     def _add_medium(self, key: str, media: Media) -> None:
-        self._builder.add_media(f"{self._at.place}-{self._media:04d}", key, self._at.step, self._at.time, media)
+        self._builder.add_media(
+            f"{self._at.place}-{self._media:04d}", key, self._at.step, self._at.time, media
+        )
         self._media += 1
 
     def _image(self, path: str, caption: Any) -> Image:

@@ -1,7 +1,8 @@
 """TensorBoard's event files: a run is a folder with such files in it, as in TensorBoard itself.
 
-PyTorch's ``SummaryWriter.add_hparams`` writes into a folder of its own, named by the time, below the run's. Where there is one of these,
-it is taken for a part of the run; TensorBoard shows the curves and the hyperparameters as two runs.
+PyTorch's ``SummaryWriter.add_hparams`` writes into a folder of its own, named by the time, below the run's.
+Where there is one of these, it is taken for a part of the run; TensorBoard shows the curves and the
+hyperparameters as two runs.
 """
 
 import hashlib
@@ -16,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing, InvalidInput
 from halving.identifiers import plain_name
-from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, SourceUnreadable, iso, run_name
+from halving.imports.foreign_run import (
+    ForeignRun,
+    Piece,
+    PieceBuilder,
+    Position,
+    Skipped,
+    SourceUnreadable,
+    iso,
+    run_name,
+)
 from halving.imports.reading import Unreadable, files_below, readable
 from halving.imports.tensorboard_restarts import Discarded, Restart, discarded_of
 from halving.imports.tensorboard_values import Plugin, add_value, learn_plugin
@@ -29,7 +39,12 @@ _EVENTS = "tfevents"
 _TIME = re.compile(r"\d+\.\d+")  # the name of a folder that add_hparams has made
 _HPARAMS = "_hparams_/session_start_info"
 _NOTHING = [0, 0]
-_NOT_TAKEN = {"graph_def": "graphs", "meta_graph_def": "graphs", "tagged_run_metadata": "profiles of steps", "log_message": "log messages"}
+_NOT_TAKEN = {
+    "graph_def": "graphs",
+    "meta_graph_def": "graphs",
+    "tagged_run_metadata": "profiles of steps",
+    "log_message": "log messages",
+}
 _PROFILES = "profiles (files beside those of events)"
 _PROJECTOR = "projector_config.pbtxt"
 _PYTORCH_PROFILE = ".pt.trace.json"
@@ -75,22 +90,35 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     try:
         import tensorboard.compat.proto.event_pb2  # noqa: F401
     except ImportError:
-        raise ExtraMissing("TensorBoard's files need the package tensorboard: pip install 'halving[tensorboard]'") from None
+        raise ExtraMissing(
+            "TensorBoard's files need the package tensorboard: pip install 'halving[tensorboard]'"
+        ) from None
     top = Path(source).expanduser().resolve()
     unlisted: list[Path] = []
     below = [top] if top.is_file() else files_below(top, lambda error: unlisted.append(Path(error.filename)))
     paths = [path for path in below if _EVENTS in path.name and path.is_file()]
     if not paths and not unlisted:
-        raise InvalidInput(f"source {source!r} is not accepted: give a folder with event files (events.out.tfevents.…) in it or below it")
+        raise InvalidInput(
+            f"source {source!r} is not accepted: give a folder with event files (events.out.tfevents.…) in "
+            "it or below it"
+        )
     _count_other_files(below, skipped)
     base = top.parent if top.is_file() else top
     for folder in _folders(base, paths, unlisted):
-        yield readable(folder.name, partial(_foreign_run, folder, project or plain_name(base.name, otherwise="tensorboard"), base, skipped))
+        yield readable(
+            folder.name,
+            partial(
+                _foreign_run, folder, project or plain_name(base.name, otherwise="tensorboard"), base, skipped
+            ),
+        )
 
 
 def _count_other_files(paths: list[Path], skipped: Skipped) -> None:
-    """Count what TensorBoard shows of other files than those of events: the projector's embeddings, and profiles."""
-    embeddings, profiles = 0, set[Path]()
+    """Count what TensorBoard shows of other files than those of events: the projector's embeddings, and
+    profiles.
+    """
+    embeddings = 0
+    profiles = set[Path]()
     for path in paths:
         if path.name == _PROJECTOR:
             with suppress(OSError):
@@ -105,7 +133,8 @@ def _count_other_files(paths: list[Path], skipped: Skipped) -> None:
 
 
 def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folder]:
-    """The files by run; those of add_hparams belong to the run above, if they say of which hyperparameters it was.
+    """The files by run; those of add_hparams belong to the run above, if they say of which hyperparameters it
+    was.
 
     A folder that cannot be listed stands for the files in it: its run, or the one above, cannot be read then.
     """
@@ -121,22 +150,39 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
     for folder, files in by_folder.items():
         if folder not in joined:
             own = sorted(files, key=_by_numbers)
-            own += [path for child in joined if child.parent == folder for path in sorted(by_folder[child], key=_by_numbers)]
+            own += [
+                path
+                for child in joined
+                if child.parent == folder
+                for path in sorted(by_folder[child], key=_by_numbers)
+            ]
             name = folder.relative_to(base).as_posix()
-            found.append(_Folder(base.name if name == "." else name, {path.relative_to(folder).as_posix(): path for path in own}))
+            found.append(
+                _Folder(
+                    base.name if name == "." else name,
+                    {path.relative_to(folder).as_posix(): path for path in own},
+                )
+            )
     return found
 
 
 def _by_numbers(path: Path) -> tuple[list[str | int], str]:
-    """The order of event files: a name has its second and a count of its process' files, of which 10 comes after 9."""
-    return [int(part) if part.isascii() and part.isdigit() else part for part in re.split(r"([0-9]+)", path.name)], str(path)
+    """The order of event files: a name has its second and a count of its process' files, of which 10 comes
+    after 9.
+    """
+    return [
+        int(part) if part.isascii() and part.isdigit() else part for part in re.split(r"([0-9]+)", path.name)
+    ], str(path)
 
 
 def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) -> ForeignRun:
     looked = {name: _look_through(path, skipped) for name, path in folder.files.items()}
     if not any(file.until for file in looked.values()):
         paths = ", ".join(str(path) for path in folder.files.values())
-        raise SourceUnreadable(f"no event can be read: what is in {paths} is damaged from its beginning, or has not been written yet")
+        raise SourceUnreadable(
+            f"no event can be read: what is in {paths} is damaged from its beginning, or has not been "
+            "written yet"
+        )
     return ForeignRun(
         project=project,
         run=run_name(folder.name, f"{folder.name}\n{min(folder.files.values(), key=_by_numbers).name}"),
@@ -151,7 +197,9 @@ def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) ->
 
 
 def _look_through(path: Path, skipped: Skipped) -> _Looked:
-    """Read a file once before its points, for what may come last in it; hyperparameters that are damaged are counted."""
+    """Read a file once before its points, for what may come last in it; hyperparameters that are damaged are
+    counted.
+    """
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
     looked = _Looked()
@@ -187,20 +235,33 @@ def _hparams(path: Path, record: Record) -> dict[str, Any]:
             try:
                 data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
             except DecodeError:
-                raise SourceUnreadable(f"hyperparameters in {path} are damaged before byte {record.end}") from None
+                raise SourceUnreadable(
+                    f"hyperparameters in {path} are damaged before byte {record.end}"
+                ) from None
             for name, given in data.session_start_info.hparams.items():
                 kind = given.WhichOneof("kind")
                 number = getattr(given, kind) if kind else None
-                found[name] = int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else number
+                found[name] = (
+                    int(number)
+                    if isinstance(number, float) and number.is_integer() and abs(number) < 2**53
+                    else number
+                )
     return found
 
 
-def _pieces(files: dict[str, Path], looked: dict[str, _Looked], skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """What the files have after a position, which is ``[bytes that were looked through for restarts, bytes that were taken]`` for each."""
+def _pieces(
+    files: dict[str, Path], looked: dict[str, _Looked], skipped: Skipped, position: Position
+) -> Iterator[Piece]:
+    """What the files have after a position, which is ``[bytes that were looked through for restarts, bytes
+    that were taken]`` for each.
+    """
     builder = PieceBuilder(skipped, position)
     builder.position |= {name: [file.until, position.get(name, _NOTHING)[1]] for name, file in looked.items()}
     restarts = {name: file.restarts for name, file in looked.items()}
-    known = {name: [restart for restart in own if restart.end <= position.get(name, _NOTHING)[0]] for name, own in restarts.items()}
+    known = {
+        name: [restart for restart in own if restart.end <= position.get(name, _NOTHING)[0]]
+        for name, own in restarts.items()
+    }
     discarded = discarded_of(restarts)
     discarded_before = discarded_of(known)
     for name, path in files.items():
@@ -218,7 +279,9 @@ def _pieces(files: dict[str, Path], looked: dict[str, _Looked], skipped: Skipped
                     _pass_over(event, plugins, skipped, "values that a restart discarded (purge_step)")
                 else:
                     for place, value in enumerate(event.summary.value):
-                        add_value(builder, f"{mark}-{record.end:012d}-{place:04d}", event, value, plugins, skipped)
+                        add_value(
+                            builder, f"{mark}-{record.end:012d}-{place:04d}", event, value, plugins, skipped
+                        )
                 if (kind := event.WhichOneof("what")) in _NOT_TAKEN:
                     skipped.add(_NOT_TAKEN[kind])
                 builder.position[name] = [until, record.end]
@@ -230,14 +293,20 @@ def _pieces(files: dict[str, Path], looked: dict[str, _Looked], skipped: Skipped
         yield builder.take()
 
 
-def _look_back(path: Path, end: int, plugins: dict[str, Plugin], now: Discarded, before: Discarded, skipped: Skipped) -> None:
-    """Learn the plugins of what an earlier import took, and count what of it a restart has discarded since."""
+def _look_back(
+    path: Path, end: int, plugins: dict[str, Plugin], now: Discarded, before: Discarded, skipped: Skipped
+) -> None:
+    """Learn the plugins of what an earlier import took, and count what of it a restart has discarded
+    since.
+    """
     for record in records(path):
         if record.end > end:
             return
         event = _event(path, record)
         is_gone = now.has(record.end, event.step) and not before.has(record.end, event.step)
-        reason = "values that a restart has discarded since they were copied: what is copied never changes here"
+        reason = (
+            "values that a restart has discarded since they were copied: what is copied never changes here"
+        )
         _pass_over(event, plugins, skipped, reason if is_gone else None)
 
 

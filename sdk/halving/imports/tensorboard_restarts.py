@@ -1,7 +1,9 @@
-"""What a restart discarded of TensorBoard's files: a run that began again at a step drops what it had logged from that step on.
+"""What a restart discarded of TensorBoard's files: a run that began again at a step drops what it had logged
+from that step on.
 
-An event ``SessionLog.START`` says so, which PyTorch's ``SummaryWriter(purge_step=…)`` writes. Of all earlier values, in the same file and
-in those before it, the ones of its step and of later steps are gone, whatever their names.
+An event ``SessionLog.START`` says so, which PyTorch's ``SummaryWriter(purge_step=…)`` writes. Of all earlier
+values, in the same file and in those before it, the ones of its step and of later steps are gone, whatever
+their names.
 """
 
 import math
@@ -40,8 +42,8 @@ def discarded_of(restarts: Mapping[str, Sequence[Restart]]) -> dict[str, Discard
     """What is gone of each file.
 
     Args:
-        restarts: of each file by its name, in the order in which they were written. Those of another folder (``FOLDER/FILE``) are another
-            run to TensorBoard.
+        restarts: of each file by its name, in the order in which they were written. Those of another folder
+            (``FOLDER/FILE``) are another run to TensorBoard.
     """
     found = {}
     later: dict[str, float] = {}

@@ -21,7 +21,14 @@ _NOT_TAKEN = {
 }
 
 
-def add_value(builder: PieceBuilder, place: str, event: "Event", value: Any, plugins: dict[str, Plugin], skipped: Skipped) -> None:
+def add_value(
+    builder: PieceBuilder,
+    place: str,
+    event: "Event",
+    value: Any,
+    plugins: dict[str, Plugin],
+    skipped: Skipped,
+) -> None:
     """Take a value, or count it in ``skipped``.
 
     Args:
@@ -50,7 +57,15 @@ def learn_plugin(value: Any, plugins: dict[str, Plugin]) -> None:
         plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
 
 
-def _add(builder: PieceBuilder, place: str, step: int, time: int, value: Any, plugins: dict[str, Plugin], skipped: Skipped) -> None:
+def _add(
+    builder: PieceBuilder,
+    place: str,
+    step: int,
+    time: int,
+    value: Any,
+    plugins: dict[str, Plugin],
+    skipped: Skipped,
+) -> None:
     from tensorboard.data_compat import migrate_value
     from tensorboard.util.tensor_util import make_ndarray
 
@@ -76,7 +91,8 @@ def _add(builder: PieceBuilder, place: str, step: int, time: int, value: Any, pl
 def _histogram(buckets: Any) -> Histogram:
     """From rows of left edge, right edge and count.
 
-    A bucket may be as wide as a point: what is there counts to the bucket behind it, or to a narrow one of its own where it is the last.
+    A bucket may be as wide as a point: what is there counts to the bucket behind it, or to a narrow one of
+    its own where it is the last.
     """
     kept: list[list[float]] = []
     at_point = 0.0
@@ -95,4 +111,6 @@ def _histogram(buckets: Any) -> Histogram:
         kept.append([point - width, point + width, at_point])
     if not kept:
         return Histogram([])
-    return Histogram(counts=[count for _, _, count in kept], edges=[kept[0][0], *(right for _, right, _ in kept)])
+    return Histogram(
+        counts=[count for _, _, count in kept], edges=[kept[0][0], *(right for _, right, _ in kept)]
+    )

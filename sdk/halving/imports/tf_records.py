@@ -1,7 +1,9 @@
-"""TensorFlow's record files: for each record its length (uint64), a checksum of the length, the content, and a checksum of that.
+"""TensorFlow's record files: for each record its length (uint64), a checksum of the length, the content, and
+a checksum of that.
 
-(https://www.tensorflow.org/tutorials/load_data/tfrecord; checksums are masked CRC-32C.) TensorBoard's own reader cannot begin in the
-middle of a file, and checks contents in Python at 4 MB/s; here only the lengths are checked, by which a torn or damaged file is known.
+(https://www.tensorflow.org/tutorials/load_data/tfrecord; checksums are masked CRC-32C.) TensorBoard's own
+reader cannot begin in the middle of a file, and checks contents in Python at 4 MB/s; here only the lengths
+are checked, by which a torn or damaged file is known.
 """
 
 import struct
@@ -23,8 +25,9 @@ class Record(NamedTuple):
 
 
 def records(path: Path, begin: int = 0) -> Iterator[Record]:
-    """The complete records of a file from the byte ``begin`` on, where a record must begin. A record that is still being written is not
-    there yet.
+    """The complete records of a file from the byte ``begin`` on, where a record must begin.
+
+    A record that is still being written is not there yet.
 
     Raises:
         SourceUnreadable: what should be a record's length is none.

@@ -1,4 +1,5 @@
-"""trackio's folder: a SQLite database for each project, ``PROJECT.db``, and the files of media beside them, in ``media``.
+"""trackio's folder: a SQLite database for each project, ``PROJECT.db``, and the files of media beside them,
+in ``media``.
 
 trackio adds columns and tables by time, so that a database's own tables say what it has.
 """
@@ -12,7 +13,16 @@ from typing import Any, NamedTuple
 
 from halving.errors import HalvingError, InvalidInput
 from halving.identifiers import plain_name
-from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, SourceUnreadable, iso, run_name
+from halving.imports.foreign_run import (
+    ForeignRun,
+    Piece,
+    PieceBuilder,
+    Position,
+    Skipped,
+    SourceUnreadable,
+    iso,
+    run_name,
+)
 from halving.imports.reading import Unreadable, files_below, is_left_behind, readable, reading
 from halving.imports.sqlite_file import SqliteFile
 from halving.imports.step_values import NUMBERS, Moment, parsed
@@ -20,13 +30,16 @@ from halving.imports.trackio_values import TrackioValues
 from halving.query.liveness import RECENT_SECONDS
 
 _ACCEPTED = "give trackio's folder or one of its databases (PROJECT.db)"
-_OWN = {"_Username": "user", "_Group": "group", "_Created": None}  # what trackio puts into a config, and the tag that it is here
+# what trackio puts into a config, and the tag that it is here
+_OWN = {"_Username": "user", "_Group": "group", "_Created": None}
 _TABLES = ("metrics", "system_metrics")
 _LEFT_OUT = {"alerts": "alerts", "traces": "traces", "artifact_versions": "versions of artifacts"}
 
 
 class _Rows(NamedTuple):
-    """A run's rows in a table: the name that the first of them has, and the first's and the last's number and time."""
+    """A run's rows in a table: the name that the first of them has, and the first's and the last's number and
+    time.
+    """
 
     name: str
     first: int
@@ -65,7 +78,11 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     top = Path(source).expanduser().resolve()
     if top.is_dir():
         with reading(top):
-            paths = sorted(path for path in top.iterdir() if path.suffix == ".db" and path.is_file() and not is_left_behind(path.name))
+            paths = sorted(
+                path
+                for path in top.iterdir()
+                if path.suffix == ".db" and path.is_file() and not is_left_behind(path.name)
+            )
     else:
         paths = [top] if top.is_file() else []
     if not paths:
@@ -87,7 +104,10 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         skipped.add(f"databases without a table metrics, such as {path.name}")
     waiting = [path for path in files_below(paths[0].parent / "inbox") if path.suffix == ".jsonl"]
     if waiting:
-        skipped.add("files in trackio's inbox, which its dashboard puts into a database: open it, and import again", len(waiting))
+        skipped.add(
+            "files in trackio's inbox, which its dashboard puts into a database: open it, and import again",
+            len(waiting),
+        )
 
 
 def _project(path: Path) -> _Project | None:
@@ -101,7 +121,10 @@ def _project(path: Path) -> _Project | None:
     if "metrics" not in columns:
         return None
     if "project_name" in columns["metrics"]:
-        raise SourceUnreadable(f"{path} is of a trackio that kept all projects in one database (project_name), which is not read here")
+        raise SourceUnreadable(
+            f"{path} is of a trackio that kept all projects in one database (project_name), which is not "
+            "read here"
+        )
     key = "run_id" if all("run_id" in of_table for of_table in columns.values()) else "run_name"
     return _Project(database, frozenset(columns), key)
 
@@ -114,9 +137,12 @@ def _runs(project: _Project, into: str | None, skipped: Skipped) -> Iterator[For
                 runs.setdefault(key, {})[table] = _Rows(*rows)
     for key, tables in runs.items():
         if "metrics" not in tables and _goes_on(project, tables):
-            skipped.add("runs that have not logged a metric yet")  # by the first of which a run is told from all others
+            # by the first of which a run is told from all others
+            skipped.add("runs that have not logged a metric yet")
             continue
-        yield readable(next(iter(tables.values())).name, partial(_foreign_run, project, key, tables, into, skipped))
+        yield readable(
+            next(iter(tables.values())).name, partial(_foreign_run, project, key, tables, into, skipped)
+        )
     if "configs" in project.tables:
         configs = project.database.rows(f"select distinct {project.key} from configs")
         skipped_configs = len({key for (key,) in configs} - runs.keys())
@@ -131,8 +157,11 @@ _ROWS_OF_RUNS = """
 """
 
 
-def _foreign_run(project: _Project, key: str, tables: Mapping[str, _Rows], into: str | None, skipped: Skipped) -> ForeignRun:
-    # What tells a run from all others is its first row: trackio gave new ids to the runs that were there before it had some.
+def _foreign_run(
+    project: _Project, key: str, tables: Mapping[str, _Rows], into: str | None, skipped: Skipped
+) -> ForeignRun:
+    # What tells a run from all others is its first row: trackio gave new ids to the runs that were there
+    # before it had some.
     table, own = next(iter(tables.items()))
     config = _config(project, key, skipped)
     began = [at for rows in tables.values() if (at := _milliseconds(rows.began)) is not None]
@@ -154,7 +183,9 @@ def _foreign_run(project: _Project, key: str, tables: Mapping[str, _Rows], into:
 def _config(project: _Project, key: str, skipped: Skipped) -> dict[str, Any]:
     if "configs" not in project.tables:
         return {}
-    rows = project.database.rows(f"select config from configs where {project.key} = ? order by rowid desc limit 1", key)
+    rows = project.database.rows(
+        f"select config from configs where {project.key} = ? order by rowid desc limit 1", key
+    )
     config = parsed(rows[0][0]) if rows else {}
     if isinstance(config, dict):
         return config
@@ -172,16 +203,24 @@ def _as_logged(value: Any) -> Any:
 
 
 def _goes_on(project: _Project, tables: Mapping[str, _Rows]) -> bool:
-    """Whether a run, which does not say how it ended, may go on: it has logged just now, and its file was written just now."""
-    path, now = project.database.path, time.time()
+    """Whether a run, which does not say how it ended, may go on: it has logged just now, and its file was
+    written just now.
+    """
+    path = project.database.path
+    now = time.time()
     journal = Path(f"{path}-wal")
     written = [file.stat().st_mtime for file in (path, journal) if file.exists() and file.stat().st_size]
     logged = max(_milliseconds(rows.ended) or 0 for rows in tables.values()) / 1000
     return now - max(written, default=0) < RECENT_SECONDS and now - logged < RECENT_SECONDS
 
 
-def _pieces(project: _Project, key: str, tables: Mapping[str, _Rows], began: int, skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """What a run has after a position, which is ``[0, number of a row]`` for each table. What the machine did is by whole seconds."""
+def _pieces(
+    project: _Project, key: str, tables: Mapping[str, _Rows], began: int, skipped: Skipped, position: Position
+) -> Iterator[Piece]:
+    """What a run has after a position, which is ``[0, number of a row]`` for each table.
+
+    What the machine did is by whole seconds.
+    """
     builder = PieceBuilder(skipped, position)
     files = project.database.path.parent / "media"
     for table, rows in tables.items():
@@ -189,7 +228,9 @@ def _pieces(project: _Project, key: str, tables: Mapping[str, _Rows], began: int
         columns = "timestamp, metrics, " + ("null" if is_system else "step")
         moment = _milliseconds(rows.began) or began
         first = max(rows.first, position.get(table, [0, 0])[1] + 1)
-        for number, at, content, step in project.database.after(table, columns, f"{project.key} = ?", key, first, rows.last):
+        for number, at, content, step in project.database.after(
+            table, columns, f"{project.key} = ?", key, first, rows.last
+        ):
             moment = _milliseconds(at) or moment
             values = parsed(content)
             if is_system:
@@ -209,7 +250,10 @@ def _pieces(project: _Project, key: str, tables: Mapping[str, _Rows], began: int
 
 
 def _milliseconds(timestamp: Any) -> int | None:
-    """A time in ms since 1970; None where it is none. One without a zone, as earlier versions wrote, is of this machine's."""
+    """A time in ms since 1970; None where it is none.
+
+    One without a zone, as earlier versions wrote, is of this machine's.
+    """
     try:
         return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
     except (TypeError, ValueError, OverflowError):
@@ -218,7 +262,9 @@ def _milliseconds(timestamp: Any) -> int | None:
 
 def _count_left_out(project: _Project, skipped: Skipped) -> None:
     for table, what in _LEFT_OUT.items():
-        if project.database.columns(table) and (count := project.database.rows(f"select count(*) from {table}")[0][0]):
+        if project.database.columns(table) and (
+            count := project.database.rows(f"select count(*) from {table}")[0][0]
+        ):
             skipped.add(what, count)
     if files := files_below(project.database.path.parent / "media" / project.name / "files"):
         skipped.add("files of a project, which trackio keeps with no run", len(files))

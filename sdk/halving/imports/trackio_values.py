@@ -1,4 +1,6 @@
-"""What trackio logged at a step: numbers, texts, and its media, the files of which are in its folder ``media``."""
+"""What trackio logged at a step: numbers, texts, and its media, the files of which are in its folder
+``media``.
+"""
 
 from typing import Any
 
@@ -25,7 +27,15 @@ class TrackioValues(StepValues):
                 self._skipped.add(f"media of trackio's kind {kind!r:.60}")
         except FileNotFoundError:
             self._skipped.add("media whose file is not in trackio's folder media")
-        except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, IsADirectoryError, NotADirectoryError):
+        except (
+            InvalidInput,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            IsADirectoryError,
+            NotADirectoryError,
+        ):
             self._skipped.add(f"media of trackio's kind {kind!r:.60} that have no form here, or are damaged")
 
     def _table(self, rows: list[dict[str, Any]]) -> Table:
@@ -44,7 +54,12 @@ class TrackioValues(StepValues):
 
 
 def _numbers_of(cells: list[Any]) -> list[Any]:
-    """A column's cells: numbers, where all of them are such that trackio writes as numbers or, as it does NaN, as texts."""
-    if all(cell is None or isinstance(cell, (int, float)) or (isinstance(cell, str) and cell in NUMBERS) for cell in cells):
+    """A column's cells: numbers, where all of them are such that trackio writes as numbers or, as it does
+    NaN, as texts.
+    """
+    if all(
+        cell is None or isinstance(cell, (int, float)) or (isinstance(cell, str) and cell in NUMBERS)
+        for cell in cells
+    ):
         return [NUMBERS[cell] if isinstance(cell, str) else cell for cell in cells]
     return cells

@@ -1,4 +1,6 @@
-"""What W&B's files say of a run besides its history: who, when, with which config, on which machine, its summary, and how it ended."""
+"""What W&B's files say of a run besides its history: who, when, with which config, on which machine, its
+summary, and how it ended.
+"""
 
 import os
 from collections.abc import Iterator
@@ -56,12 +58,15 @@ class Facts:
             self.last = max(self.last, milliseconds(record.output_raw.timestamp))
         elif record.HasField("history"):
             self.last = max(self.last, logged_at(record.history) or 0)
-            self.logged.update(item.nested_key[0] if item.nested_key else item.key for item in record.history.item)
+            self.logged.update(
+                item.nested_key[0] if item.nested_key else item.key for item in record.history.item
+            )
         elif record.HasField("exit"):
             self.exit_code = record.exit.exit_code
 
     def learn_files(self, files: Path) -> None:
-        """Take what the files beside the log say, if they are there: the machine, the packages, and the summary, which is written last.
+        """Take what the files beside the log say, if they are there: the machine, the packages, and the
+        summary, which is written last.
 
         Raises:
             OSError: one is there and cannot be read; what a run was copied without never comes later.
@@ -72,7 +77,9 @@ class Facts:
             lines = (files / "requirements.txt").read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return
-        self.packages |= {name: version for name, mark, version in (line.partition("==") for line in lines) if mark}
+        self.packages |= {
+            name: version for name, mark, version in (line.partition("==") for line in lines) if mark
+        }
 
     def params(self, skipped: Skipped) -> dict[str, Any]:
         """The config without W&B's own, and with null for what cannot be read, which is counted."""
@@ -82,10 +89,13 @@ class Facts:
     def summary_values(self, skipped: Skipped) -> dict[str, float]:
         """The summary's numbers and flags by their names, nested ones joined by ``/``.
 
-        Anything else is counted, but for the last of what the history has: that is taken, or counted, with the history.
+        Anything else is counted, but for the last of what the history has: that is taken, or counted, with
+        the history.
         """
         values: dict[str, float] = {}
-        for key, value in _leaves({name: value for name, value in self.summary.items() if name not in HistoryValues.internal}):
+        for key, value in _leaves(
+            {name: value for name, value in self.summary.items() if name not in HistoryValues.internal}
+        ):
             number = _number_or_reason(key, value)
             if isinstance(number, float):
                 values[key] = number
@@ -108,7 +118,13 @@ class Facts:
 
     def _learn_environment(self, said: Any) -> None:
         names = [gpu.name for gpu in said.gpu_nvidia] or [said.gpu_type] * said.gpu_count
-        known = {"host": said.host, "platform": said.os, "cpus": said.cpu_count_logical, "memory_bytes": said.memory.total, "gpus": names}
+        known = {
+            "host": said.host,
+            "platform": said.os,
+            "cpus": said.cpu_count_logical,
+            "memory_bytes": said.memory.total,
+            "gpus": names,
+        }
         self.hardware |= {name: value for name, value in known.items() if value}
         self._learn_python(said.python)
         self._learn_command(said.executable, said.program, list(said.args))
@@ -130,7 +146,9 @@ class Facts:
         }
         self.hardware |= {name: value for name, value in known.items() if value}
         self._learn_python(str(said.get("python") or ""))
-        self._learn_command(said.get("executable"), said.get("program"), [str(one) for one in _list(said.get("args"))])
+        self._learn_command(
+            said.get("executable"), said.get("program"), [str(one) for one in _list(said.get("args"))]
+        )
         git = said.get("git")
         if isinstance(git, dict):
             self._learn_git(git.get("commit"), git.get("remote"))
@@ -165,7 +183,9 @@ def _list(value: Any) -> list[Any]:
 
 
 def _json_of(path: Path) -> dict[str, Any]:
-    """The names and values of a JSON file; none where there is no such file, or it is damaged: it is an artifact as well."""
+    """The names and values of a JSON file; none where there is no such file, or it is damaged: it is an
+    artifact as well.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -196,7 +216,9 @@ def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _number_or_reason(key: str, value: Any) -> float | str:
     """A summary's value as a number, or why it is not taken."""
     if not is_key(key):
-        return "summary values with a name that is empty, longer than 256 characters or has control characters"
+        return (
+            "summary values with a name that is empty, longer than 256 characters or has control characters"
+        )
     if value is NOT_JSON:
         return "values of summaries that are not JSON"
     try:
@@ -210,7 +232,9 @@ def _number_or_reason(key: str, value: Any) -> float | str:
 
 
 def _update(tree: dict[str, Any], record: Any) -> None:
-    """Take a record of a config or a summary: an update says a value's whole new content, or that of a name inside of it."""
+    """Take a record of a config or a summary: an update says a value's whole new content, or that of a name
+    inside of it.
+    """
     tree.update(tree_of(item for item in record.update if not item.nested_key))
     for item in record.update:
         if item.nested_key:

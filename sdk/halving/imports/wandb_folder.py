@@ -1,4 +1,5 @@
-"""W&B's folders of runs: ``offline-run-DATE_TIME-ID/run-ID.wandb``, or ``run-…`` where it was online, with the run's files beside it.
+"""W&B's folders of runs: ``offline-run-DATE_TIME-ID/run-ID.wandb``, or ``run-…`` where it was online, with
+the run's files beside it.
 
 A run that was resumed has a folder for each time; together they are one run, here too.
 """
@@ -24,7 +25,8 @@ from halving.imports.wandb_values import HistoryValues, tree_of
 from halving.query.liveness import RECENT_SECONDS
 
 _NO_PROJECT = "uncategorized"  # what W&B calls it
-_OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})  # which W&B makes of a history's tables, and of the history itself
+# which W&B makes of a history's tables, and of the history itself
+_OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})
 _UNREAD = {
     "alert": "alerts",
     "tbrecord": "TensorBoard folders that were synced (import these)",
@@ -75,8 +77,12 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         run = _run_of(path)
         unread.setdefault(run, Unreadable(run, f"{path} cannot be read: {error}"))
 
-    below = [top] if top.is_file() else files_below(top, lambda error: note(Path(error.filename), error.strerror))
-    paths = sorted({path.resolve() for path in below if top.is_file() or (path.suffix == ".wandb" and path.is_file())})
+    below = (
+        [top] if top.is_file() else files_below(top, lambda error: note(Path(error.filename), error.strerror))
+    )
+    paths = sorted(
+        {path.resolve() for path in below if top.is_file() or (path.suffix == ".wandb" and path.is_file())}
+    )
     if not paths and not unread:
         raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
     logs: dict[str, _Log] = {}
@@ -92,7 +98,8 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         else:
             if log is None:
                 skipped.add("files that end before they say which run they are of")
-            elif log.mark not in logs or log.until > logs[log.mark].until:  # else a copy of a file that has more
+            elif log.mark not in logs or log.until > logs[log.mark].until:
+                # else a copy of a file that has more
                 logs[log.mark] = log
     runs: dict[tuple[str, str, str], list[_Log]] = {}
     for log in sorted(logs.values(), key=lambda log: (log.started, log.mark)):
@@ -104,7 +111,9 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
 
 
 def _run_of(path: Path) -> str:
-    """The id of the run whose folder or file a path leads to, by W&B's names: a part of it that cannot be read makes it unreadable."""
+    """The id of the run whose folder or file a path leads to, by W&B's names: a part of it that cannot be
+    read makes it unreadable.
+    """
     found = (_NAMED.fullmatch(part) for part in reversed(path.parts))
     return next((match[1] for match in found if match), path.name)
 
@@ -115,20 +124,27 @@ def _look_for_run(path: Path) -> _Log | None:
     Raises:
         InvalidInput: it is not W&B's.
     """
-    found, until = None, 0
+    found = None
+    until = 0
     for place in read_log(path, Skipped()):
         until = place.end
         if found is None:
             with contextlib.suppress(NoMessage):  # counted when the run's points are read
                 record = parse(place.data)
-                found = (hashlib.sha256(place.data).hexdigest()[:16], record.run) if record.HasField("run") else None
+                found = (
+                    (hashlib.sha256(place.data).hexdigest()[:16], record.run)
+                    if record.HasField("run")
+                    else None
+                )
     if found is None:
         return None
     mark, run = found
     return _Log(path, mark, run.run_id, run.entity, run.project, milliseconds(run.start_time), until)
 
 
-def _messages(path: Path, skipped: Skipped, start: int = 0, until: int | None = None) -> Iterator[tuple[LogRecord, Any]]:
+def _messages(
+    path: Path, skipped: Skipped, start: int = 0, until: int | None = None
+) -> Iterator[tuple[LogRecord, Any]]:
     for record in read_log(path, skipped, start, until):
         try:
             message = parse(record.data)
@@ -242,7 +258,9 @@ def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped
 
 
 def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
-    """The files that W&B keeps with the run, but for the media of its history; those of a folder that resumed it, below its name."""
+    """The files that W&B keeps with the run, but for the media of its history; those of a folder that resumed
+    it, below its name.
+    """
     for log in logs:
         for path in files_below(log.files, left_behind=True):
             inner = path.relative_to(log.files).as_posix()

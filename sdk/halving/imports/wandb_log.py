@@ -1,8 +1,9 @@
 """W&B's log of a run, the ``.wandb`` file: LevelDB's log format, with a header of its own.
 
-The file begins with ``:W&B``, the number 0xBEE1 and a version byte. It is written in blocks of 32 KiB, the header being part of the first.
-A block holds chunks: a CRC-32 over type and data, the data's length (2 bytes), the type, and the data, all little-endian. A record is one
-whole chunk, or a first, middle ones and a last. A block's last bytes stay zero where no chunk's head fits.
+The file begins with ``:W&B``, the number 0xBEE1 and a version byte. It is written in blocks of 32 KiB, the
+header being part of the first. A block holds chunks: a CRC-32 over type and data, the data's length (2
+bytes), the type, and the data, all little-endian. A record is one whole chunk, or a first, middle ones and a
+last. A block's last bytes stay zero where no chunk's head fits.
 """
 
 import struct
@@ -19,7 +20,10 @@ HEADER = struct.Struct("<4sHB")
 CHUNK = struct.Struct("<IHB")
 MAGIC = (b":W&B", 0xBEE1)
 VERSION = 0
-WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+WHOLE = 1
+FIRST = 2
+MIDDLE = 3
+LAST = 4
 
 _DAMAGED = "damaged parts of log files (up to 32 KiB each)"
 
@@ -40,10 +44,11 @@ class _Chunk(NamedTuple):
 
 
 def read_log(path: Path, skipped: Skipped, start: int = 0, until: int | None = None) -> Iterator[LogRecord]:
-    """The records of a file from byte ``start`` (0, or where a record ended) up to ``until``, which is where one ended, or the file's end.
+    """The records of a file from byte ``start`` (0, or where a record ended) up to ``until``, which is where
+    one ended, or the file's end.
 
-    A file that is being written, or whose writer was killed, ends in the middle of a record: its last whole record is the last then.
-    Damage elsewhere costs the rest of its block, and goes to ``skipped``.
+    A file that is being written, or whose writer was killed, ends in the middle of a record: its last whole
+    record is the last then. Damage elsewhere costs the rest of its block, and goes to ``skipped``.
 
     Raises:
         InvalidInput: the file has another header; one that is shorter than a header has no records.
@@ -53,12 +58,14 @@ def read_log(path: Path, skipped: Skipped, start: int = 0, until: int | None = N
         if not _check_header(path, file.read(HEADER.size)):
             return
         parts: list[bytes] = []
-        began = wanted = 0  # where the record in hand began; the next chunk's file position, where nothing is lost in between
+        # where the record in hand began; the next chunk's file position, where nothing is lost in between
+        began = wanted = 0
         for chunk in _chunks(file, max(start, HEADER.size), skipped):
             if chunk.kind in (WHOLE, FIRST):
                 if parts:
                     skipped.add("records whose end is missing")
-                parts, began = [], chunk.start
+                parts = []
+                began = chunk.start
             elif not parts or chunk.start != wanted:
                 # Its beginning was in a part of the file that is damaged, which is counted there.
                 parts = []
@@ -77,7 +84,10 @@ def _check_header(path: Path, header: bytes) -> bool:
         return False
     mark, magic, version = HEADER.unpack(header)
     if (mark, magic) != MAGIC or version != VERSION:
-        raise InvalidInput(f"file {str(path)!r} begins with {header!r}: a .wandb file begins with {HEADER.pack(*MAGIC, VERSION)!r}")
+        raise InvalidInput(
+            f"file {str(path)!r} begins with {header!r}: a .wandb file begins with "
+            f"{HEADER.pack(*MAGIC, VERSION)!r}"
+        )
     return True
 
 
@@ -95,7 +105,8 @@ def _chunks(file: BinaryIO, position: int, skipped: Skipped) -> Iterator[_Chunk]
         within = position % BLOCK
         file.seek(position)
         block = file.read(BLOCK - within)
-        base, place = position, 0
+        base = position
+        place = 0
         while len(block) - place >= CHUNK.size:
             crc, length, kind = CHUNK.unpack_from(block, place)
             body = place + CHUNK.size

@@ -1,6 +1,8 @@
-"""The messages in a ``.wandb`` file, as far as they are taken: a part of W&B's ``wandb_internal.proto``, by its field numbers.
+"""The messages in a ``.wandb`` file, as far as they are taken: a part of W&B's ``wandb_internal.proto``, by
+its field numbers.
 
-The package ``wandb`` is not needed for it. Fields that are not named here are passed over, as Protocol Buffers does.
+The package ``wandb`` is not needed for it. Fields that are not named here are passed over, as Protocol
+Buffers does.
 """
 
 from functools import cache
@@ -9,7 +11,8 @@ from typing import Any
 
 from halving.errors import ExtraMissing, HalvingError
 
-_FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its number and type; one with * is repeated
+# message to field to its number and type; one with * is repeated
+_FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "Record": {
         "history": (2, "HistoryRecord"),
         "summary": (3, "SummaryRecord"),
@@ -101,7 +104,9 @@ def record_class() -> Any:
     except ImportError:
         raise ExtraMissing("W&B's files need the package protobuf: pip install 'halving[wandb]'") from None
     kinds = descriptors.FieldDescriptorProto
-    file = descriptors.FileDescriptorProto(name="halving/wandb.proto", package="halving.wandb", syntax="proto2")
+    file = descriptors.FileDescriptorProto(
+        name="halving/wandb.proto", package="halving.wandb", syntax="proto2"
+    )
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)
         for name, (number, kind) in fields.items():
@@ -109,7 +114,8 @@ def record_class() -> Any:
             field = described.field.add(name=name, number=number)
             field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
             if plain in _FIELDS:
-                field.type, field.type_name = kinds.TYPE_MESSAGE, f".halving.wandb.{plain}"
+                field.type = kinds.TYPE_MESSAGE
+                field.type_name = f".halving.wandb.{plain}"
             else:
                 field.type = kinds.Type.Value(f"TYPE_{plain.upper()}")
     pool = pools.DescriptorPool()

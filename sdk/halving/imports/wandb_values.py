@@ -10,7 +10,9 @@ from halving.ingest.media import Histogram, Table
 
 
 def tree_of(items: Iterable[Any]) -> dict[str, Any]:
-    """Items, each a leaf with the names that lead to it, as nested dicts; a value that cannot be read is ``NOT_JSON``."""
+    """Items, each a leaf with the names that lead to it, as nested dicts; a value that cannot be read is
+    ``NOT_JSON``.
+    """
     tree: dict[str, Any] = {}
     for item in items:
         *outer, last = list(item.nested_key) or [item.key]
@@ -54,12 +56,22 @@ class HistoryValues(StepValues):
                 self._add_medium(key, Histogram(counts=value["values"], edges=list(_edges(value))))
             elif kind == "table-file":
                 table = json.loads(self._inside(value["path"]).read_bytes())
-                self._add_medium(key, Table(columns=[str(name) for name in table["columns"]], rows=table["data"]))
+                self._add_medium(
+                    key, Table(columns=[str(name) for name in table["columns"]], rows=table["data"])
+                )
             else:
                 self._skipped.add(f"media of W&B's kind {kind!r:.60}")
         except FileNotFoundError:
             self._skipped.add(_GONE)
-        except (InvalidInput, ValueError, TypeError, KeyError, AttributeError, IsADirectoryError, NotADirectoryError):
+        except (
+            InvalidInput,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            IsADirectoryError,
+            NotADirectoryError,
+        ):
             self._skipped.add(f"media of W&B's kind {kind!r:.60} that have no form here, or are damaged")
 
     def _add_one(self, key: str, path: str, caption: Any) -> None:

@@ -1,7 +1,7 @@
 """From the journal to segments: records are taken in bulk, sorted by key, encoded and published.
 
-A segment's metadata says how far the journal was drained with it. So a process that goes on after a kill asks the store what it has,
-and no point arrives twice.
+A segment's metadata says how far the journal was drained with it. So a process that goes on after a kill asks
+the store what it has, and no point arrives twice.
 """
 
 import contextlib
@@ -28,7 +28,8 @@ class Drain:
 
     Attributes:
         sequence: the number of the next segment.
-        drained: how far the journal is in the store: name of an appender to ``[number of its log segment, offset in it]``.
+        drained: how far the journal is in the store: name of an appender to ``[number of its log segment,
+            offset in it]``.
         points: points published by this object.
         unspooled: bytes of artifacts that are in the store, and in the journal no more.
         lost_media: artifacts whose content was not in the journal.
@@ -36,7 +37,11 @@ class Drain:
     """
 
     def __init__(self, store: Store, project: str, run: str, attempt: int, folder: Path) -> None:
-        self._store, self._project, self._run, self._attempt, self._folder = store, project, run, attempt, folder
+        self._store = store
+        self._project = project
+        self._run = run
+        self._attempt = attempt
+        self._folder = folder
         self._sink = sink_of(store, project, run, attempt)
         self.sequence = 0
         self.drained: dict[str, list[int]] = {}
@@ -49,29 +54,38 @@ class Drain:
 
     def resume(self) -> None:
         """Go on after what the store has of this attempt."""
-        self.sequence, self.drained = position_in_store(self._store, self._attempt, run_files(self._store, self._project, self._run))
+        self.sequence, self.drained = position_in_store(
+            self._store, self._attempt, run_files(self._store, self._project, self._run)
+        )
         self._reached = dict(self.drained)
 
     def take(self, sources: Iterable[Source]) -> bool:
-        """Take what was logged since the last time, up to a segment's worth; says whether there was anything."""
+        """Take what was logged since the last time, up to a segment's worth; says whether there was
+        anything.
+        """
         if self._taken or self._notes:
             return True
         taken: list[Block] = []
         notes: list[tuple[str, dict[str, Any]]] = []
-        reached, count = dict(self._reached), 0
+        reached = dict(self._reached)
+        count = 0
         for appender, number, reading in sources:
             for found in reading.blocks():
                 if isinstance(found, Block):
                     taken.append(found)
                     count += found.points
                 else:
-                    notes.append((f"{self._attempt:04d}-{appender}-{number:06d}-{found.pop('offset'):08d}.json", found))
+                    notes.append(
+                        (f"{self._attempt:04d}-{appender}-{number:06d}-{found.pop('offset'):08d}.json", found)
+                    )
                 if count >= self._sink.most_points:
                     break
             reached[appender] = [number, reading.offset]
             if count >= self._sink.most_points:
                 break
-        self._taken, self._notes, self._reached = taken, notes, reached
+        self._taken = taken
+        self._notes = notes
+        self._reached = reached
         return bool(taken or notes)
 
     def forget(self, appender: str) -> None:
@@ -79,7 +93,9 @@ class Drain:
         self._reached.pop(appender, None)
 
     def publish(self) -> None:
-        """Write what was taken. If this raises, what was taken is kept, and the next call writes the very same bytes.
+        """Write what was taken.
+
+        If this raises, what was taken is kept, and the next call writes the very same bytes.
 
         Raises:
             StoreError: the store refuses.
@@ -91,17 +107,21 @@ class Drain:
             return
         if self._segment is None:
             columns = columns_of(self._taken)
-            self._count, self._last = len(columns.values), columns.last()
+            self._count = len(columns.values)
+            self._last = columns.last()
             self._segment = self._sink.encode(points_table(self._run, self._attempt, *columns), self._reached)
         try:
             self._sink.publish(self.sequence, self._segment)
         except BatchMissing as missing:
             if missing.next > self.sequence:  # somebody else writes this attempt
                 raise
-            # What was acknowledged is in the journal no more; what is logged from now on must not wait for it.
+            # What was acknowledged is in the journal no more; what is logged from now on must not wait for
+            # it.
             warn(
-                f"{self._store.root} lacks the points of run {self._run} that it has taken before (batches {missing.next} to "
-                f"{self.sequence - 1}): was its store restored from a backup? What is logged from now on is sent on"
+                f"{self._store.root} lacks the points of run {self._run} that it has taken before (batches "
+                f"{missing.next} to "
+                f"{self.sequence - 1}): was its store restored from a backup? What is logged from now on "
+                "is sent on"
             )
             self.sequence = missing.next
             self._sink.publish(self.sequence, self._segment)
@@ -109,23 +129,34 @@ class Drain:
         self.points += self._count
         self.last |= self._last
         self.drained = {appender: list(position) for appender, position in self._reached.items()}
-        self._taken, self._segment = [], None
+        self._taken = []
+        self._segment = None
 
     def _publish_reference(self, name: str, note: dict[str, Any]) -> None:
-        """Store a logged artifact's content, and then the row that refers to it. Doing it again gives the same row under the same name."""
+        """Store a logged artifact's content, and then the row that refers to it.
+
+        Doing it again gives the same row under the same name.
+        """
         target = f"runs/project={self._project}/{self._run}/media/{name}"
         published = self._store.exists(target)
         try:
             spooled = media_file(self._folder, note.get("file"))
             content = b"" if published else read_file(spooled)
-        except (OSError, ValueError):  # not there, unreadable, or not an artifact: no reason to hold up the points after it
+        except (OSError, ValueError):
+            # not there, unreadable, or not an artifact: no reason to hold up the points after it
             self.lost_media += not published
             return
         if not published:
             moment = datetime.fromtimestamp(note["time"] / 1e9, UTC).isoformat(timespec="milliseconds")
             row = {key: value for key, value in note.items() if key not in ("file", "time")}
             digest = self._store.put_blob(content)
-            reference = {**row, "attempt": self._attempt, "wall_time": moment, "digest": digest, "bytes": len(content)}
+            reference = {
+                **row,
+                "attempt": self._attempt,
+                "wall_time": moment,
+                "digest": digest,
+                "bytes": len(content),
+            }
             self._store.create(target, to_json(reference), sole=True)
         with contextlib.suppress(OSError):
             self.unspooled += spooled.stat().st_size

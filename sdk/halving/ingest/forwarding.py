@@ -1,4 +1,5 @@
-"""Points of a gang's other ranks on their way to rank 0, whose run they become a part of: through the gang's store, in the background.
+"""Points of a gang's other ranks on their way to rank 0, whose run they become a part of: through the gang's
+store, in the background.
 
 A rank's metric has its number behind its name: ``loss/rank.3``. Values go as JSON; nothing is unpickled.
 """
@@ -35,14 +36,18 @@ class Queues(Protocol):
 def of_rank(values: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """The same values under the names that they have as those of one rank."""
     return {
-        name if isinstance(value, Mapping) else f"{name}/rank.{rank}": of_rank(value, rank) if isinstance(value, Mapping) else value
+        name if isinstance(value, Mapping) else f"{name}/rank.{rank}": of_rank(value, rank)
+        if isinstance(value, Mapping)
+        else value
         for name, value in values.items()
     }
 
 
 class ForwardingWriter:
-    """The metric writer of a rank that is not the first. Its :meth:`fast` keeps nothing: ``log()`` is that of rank 0, unless it is asked
-    for all ranks; what is appended goes to rank 0, a second later.
+    """The metric writer of a rank that is not the first.
+
+    Its :meth:`fast` keeps nothing: ``log()`` is that of rank 0, unless it is asked for all ranks; what is
+    appended goes to rank 0, a second later.
 
     Where the store takes nothing for long, more points are dropped, counted and warned about at the end.
     """
@@ -75,11 +80,15 @@ class ForwardingWriter:
 
     def append_artifact(self, key: str, *_: Any) -> None:
         raise InvalidInput(
-            f"{key} is not accepted of a rank that is not the first: images, tables and texts are logged by rank 0; log numbers"
+            f"{key} is not accepted of a rank that is not the first: images, tables and texts are logged "
+            "by rank 0; log numbers"
         )
 
     def flush(self, deadline: float = 5.0, *, insist: bool = True) -> bool:
-        """Send what waits; whether that was done. ``deadline`` is that of a metric writer: a store that is gone raises at once."""
+        """Send what waits; whether that was done.
+
+        ``deadline`` is that of a metric writer: a store that is gone raises at once.
+        """
         with self._sending:
             try:
                 while self._points:
@@ -96,7 +105,10 @@ class ForwardingWriter:
         if not self.flush():
             self.dropped += len(self._points)
         if self.dropped:
-            warn(f"{self.dropped} calls of log(…, all_ranks=True) of this rank did not reach rank 0 and were dropped")
+            warn(
+                f"{self.dropped} calls of log(…, all_ranks=True) of this rank did not reach rank 0 and "
+                "were dropped"
+            )
 
     def _put(self, step: int, values: Callable[[], dict[str, float]]) -> None:
         if len(self._points) >= _MOST_WAITING:
@@ -121,7 +133,8 @@ class Forwarded:
     """
 
     def __init__(self, store: Queues, log: Callable[..., object]) -> None:
-        self._store, self._log = store, log
+        self._store = store
+        self._log = log
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="halving-forwarded", daemon=True)
         self._thread.start()

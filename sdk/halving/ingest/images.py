@@ -1,4 +1,6 @@
-"""Pictures as PNG or JPEG files: arrays, tensors and Pillow images are written as PNG; PNG and JPEG files are kept as they are."""
+"""Pictures as PNG or JPEG files: arrays, tensors and Pillow images are written as PNG; PNG and JPEG files are
+kept as they are.
+"""
 
 import io
 import struct
@@ -12,9 +14,11 @@ from halving.errors import InvalidInput
 if TYPE_CHECKING:
     import numpy as np
 
-_PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_END = b"IEND\xaeB`\x82"
 _PNG_COLOURS = {1: 0, 3: 2, 4: 6}  # channels to PNG's colour type: grey, RGB, RGBA
-_JPEG, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+_JPEG = b"\xff\xd8\xff"
+_JPEG_END = b"\xff\xd9"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the markers that carry height and width
 _ROUNDING = 1e-3  # by which a float image may exceed 0..1: less than half of one of the 256 levels
 
@@ -25,7 +29,8 @@ def encode(data: Any) -> bytes:
     Raises:
         InvalidInput: something else; the message says what is accepted.
     """
-    pillow, torch = sys.modules.get("PIL.Image"), sys.modules.get("torch")
+    pillow = sys.modules.get("PIL.Image")
+    torch = sys.modules.get("torch")
     if isinstance(data, (str, Path, bytes, bytearray)):
         return _read_file(data)
     if pillow is not None and isinstance(data, pillow.Image):
@@ -48,7 +53,11 @@ def size(encoded: bytes) -> tuple[int, int]:
 
 
 def _read_file(data: str | Path | bytes | bytearray) -> bytes:
-    named = f"image {len(data)} bytes" if isinstance(data, (bytes, bytearray)) else f"image path {str(data)!r:.200}"
+    named = (
+        f"image {len(data)} bytes"
+        if isinstance(data, (bytes, bytearray))
+        else f"image path {str(data)!r:.200}"
+    )
     try:
         encoded = bytes(data) if isinstance(data, (bytes, bytearray)) else Path(data).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
@@ -67,7 +76,9 @@ def _jpeg_size(encoded: bytes) -> tuple[int, int]:
         if encoded[place + 1] in _JPEG_FRAMES:
             height, width = struct.unpack(">HH", encoded[place + 5 : place + 9])
             return int(width), int(height)
-        place += 1 if encoded[place + 1] == 0xFF else 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
+        place += (
+            1 if encoded[place + 1] == 0xFF else 2 + int.from_bytes(encoded[place + 2 : place + 4], "big")
+        )
     return 0, 0
 
 
@@ -76,14 +87,19 @@ def _saved_by_pillow(image: Any) -> bytes:
     try:
         image.save(buffer, "PNG")
     except (OSError, ValueError, SystemError) as error:
-        raise InvalidInput(f"image of Pillow's mode {image.mode!r} is not accepted: convert it to RGB first ({error})") from None
+        raise InvalidInput(
+            f"image of Pillow's mode {image.mode!r} is not accepted: convert it to RGB first ({error})"
+        ) from None
     return buffer.getvalue()
 
 
 def _channels_last(tensor: Any) -> Any:
     if tensor.ndim == 3:
         if tensor.shape[0] not in _PNG_COLOURS:
-            raise InvalidInput(f"image tensor of shape {tuple(tensor.shape)} is not accepted: give HxW, or CxHxW with 1, 3 or 4 channels")
+            raise InvalidInput(
+                f"image tensor of shape {tuple(tensor.shape)} is not accepted: give HxW, or CxHxW with 1, "
+                "3 or 4 channels"
+            )
         tensor = tensor.permute(1, 2, 0)
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() else tensor).numpy()  # numpy has no bfloat16
@@ -102,16 +118,25 @@ def _pixels(data: Any) -> "np.ndarray[Any, Any]":
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or array.shape[2] not in _PNG_COLOURS or 0 in array.shape:
-        raise InvalidInput(f"image array of shape {np.shape(data)} is not accepted: give HxW, or HxWxC with 1, 3 or 4 channels")
+        raise InvalidInput(
+            f"image array of shape {np.shape(data)} is not accepted: give HxW, or HxWxC with 1, 3 or 4 "
+            "channels"
+        )
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     if array.dtype == np.uint8:
         return array
     if not np.issubdtype(array.dtype, np.floating):
-        raise InvalidInput(f"image array of type {array.dtype} is not accepted: give uint8, or floats within 0..1")
-    low, high = float(array.min()), float(array.max())
+        raise InvalidInput(
+            f"image array of type {array.dtype} is not accepted: give uint8, or floats within 0..1"
+        )
+    low = float(array.min())
+    high = float(array.max())
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # NaN too
-        raise InvalidInput(f"image array with values from {low:g} to {high:g} is not accepted: give floats within 0..1, or uint8")
+        raise InvalidInput(
+            f"image array with values from {low:g} to {high:g} is not accepted: give floats within 0..1, "
+            "or uint8"
+        )
     return np.rint(array.clip(0, 1).astype(np.float32) * 255).astype(np.uint8)
 
 
@@ -121,11 +146,17 @@ def _png(pixels: "np.ndarray[Any, Any]") -> bytes:
 
     height, width, channels = pixels.shape
     rows = pixels.reshape(height, width * channels)
-    filtered = np.full((height, width * channels + 1), 2, np.uint8)  # each row begins with its filter's number
+    # each row begins with its filter's number
+    filtered = np.full((height, width * channels + 1), 2, np.uint8)
     filtered[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])  # modulo 256
     header = struct.pack(">IIBBBBB", width, height, 8, _PNG_COLOURS[channels], 0, 0, 0)
-    return _PNG + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 4)) + _chunk(b"IEND", b"")
+    return (
+        _PNG
+        + _chunk(b"IHDR", header)
+        + _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 4))
+        + _chunk(b"IEND", b"")
+    )
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:

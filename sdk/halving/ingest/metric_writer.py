@@ -1,7 +1,8 @@
-"""The way of metric points from ``log()`` to the store: into the journal at once, and from there by one daemon thread.
+"""The way of metric points from ``log()`` to the store: into the journal at once, and from there by one
+daemon thread.
 
-Nothing here raises into training. While the store cannot be reached the journal keeps the points and writing is retried; what exceeds the
-journal's bound is dropped, counted, and reported when the run finishes.
+Nothing here raises into training. While the store cannot be reached the journal keeps the points and writing
+is retried; what exceeds the journal's bound is dropped, counted, and reported when the run finishes.
 """
 
 import contextlib
@@ -31,7 +32,9 @@ MAX_JOURNAL_BYTES = 1 << 30
 MAX_DEVICE_CALLS = 10_000  # calls of log() whose values a device computes and nobody has fetched yet
 _LONGEST_DELAY = 60.0
 _AGE_SHARE = 0.05
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts while the store cannot be reached
+# seconds between attempts while the store cannot be reached
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 30.0
 
 
 class MetricWriter:
@@ -40,9 +43,10 @@ class MetricWriter:
     Args:
         store: where the segments go.
         project, run, attempt: whose points these are.
-        delay: seconds that a point waits at most before it is written. In an object store, where each write is a request that costs
-            money, it grows with the writer's age, to a twentieth of it and at most 60 s: a run has written some 20 segments after
-            100 s, 70 after 20 minutes, and then one a minute. ``flush``, a full log segment, a SIGTERM and the end write at once.
+        delay: seconds that a point waits at most before it is written. In an object store, where each write
+            is a request that costs money, it grows with the writer's age, to a twentieth of it and at most 60
+            s: a run has written some 20 segments after 100 s, 70 after 20 minutes, and then one a minute.
+            ``flush``, a full log segment, a SIGTERM and the end write at once.
         max_bytes: room of the journal while the store cannot be reached; more is dropped and counted.
         log_segment_bytes: size of each of the journal's files.
 
@@ -62,31 +66,41 @@ class MetricWriter:
         max_bytes: int = MAX_JOURNAL_BYTES,
         log_segment_bytes: int = LOG_SEGMENT_BYTES,
     ) -> None:
-        # Imported now: when a script ends at once, the interpreter is too far gone for the thread to import them.
+        # Imported now: when a script ends at once, the interpreter is too far gone for the thread to import
+        # them.
         import numpy  # noqa: F401
         import pyarrow.parquet  # noqa: F401
 
-        self._store, self._run, self._delay, self._began = store, run, delay, time.monotonic()
+        self._store = store
+        self._run = run
+        self._delay = delay
+        self._began = time.monotonic()
         self._limits = {"max_bytes": max_bytes, "log_segment_bytes": log_segment_bytes}
         self.dropped = 0
         self._refused = self._memory_only = False
         try:
             self.folder = directory.create_folder(store, project, run, attempt)
         except OSError as error:
-            # The attempt's folder may be another process's: without its lock neither this process nor its children write there.
-            self.folder, self._memory_only = directory.no_folder(store, project, run), True
+            # The attempt's folder may be another process's: without its lock neither this process nor its
+            # children write there.
+            self.folder = directory.no_folder(store, project, run)
+            self._memory_only = True
             self._on_refused(error)
         self.appender = self._new_appender(MAIN)
         self.drain = Drain(store, project, run, attempt, self.folder)
         self._tail = OwnTail(self.folder, self.appender)
-        self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []  # values that a device still computes
+        # values that a device still computes
+        self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []
         self._asked = self._answered = self._failed_ticket = self._spooled_bytes = 0
         self._pauses: Iterator[float] | None = None  # while writing fails
         self._left_alone_until = 0.0  # by time.monotonic, as a server has asked for
         self._spooled = itertools.count(1)
         self._closed = self._complete = self._abandoned = False
-        self._wake, self._done = _Bell(), threading.Condition()
-        self._thread: threading.Thread | None = threading.Thread(target=self._work, name=f"halving-metrics-{run}", daemon=True)
+        self._wake = _Bell()
+        self._done = threading.Condition()
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._work, name=f"halving-metrics-{run}", daemon=True
+        )
         try:
             self._thread.start()
         except BaseException:  # the system gives no thread, or Ctrl-C
@@ -115,11 +129,16 @@ class MetricWriter:
             if len(self._device) >= MAX_DEVICE_CALLS:
                 raise JournalFull(f"{MAX_DEVICE_CALLS:,} calls of log() wait for values from a device")
             self._device.extend((keys, fetch, step, at) for keys, fetch in capture(tensors))
-        except Exception as error:  # noqa: BLE001  # a device without memory, or one that a forked child may not use
+        except Exception as error:  # noqa: BLE001
+            # a device without memory, or one that a forked child may not use
             self._drop(len(tensors), error)
 
-    def append_artifact(self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int) -> None:
-        """Write an artifact's content into the journal's folder and note its reference, or drop and count it where there is no room."""
+    def append_artifact(
+        self, key: str, content: bytes, suffix: str, described: Mapping[str, Any], step: int, at: int
+    ) -> None:
+        """Write an artifact's content into the journal's folder and note its reference, or drop and count it
+        where there is no room.
+        """
         name = media_name(self.appender.name, next(self._spooled), suffix)
         try:
             waiting = self._spooled_bytes - self.drain.unspooled
@@ -135,9 +154,11 @@ class MetricWriter:
             self._drop(1, error)
 
     def flush(self, deadline: float = 5.0, *, insist: bool = True) -> bool:
-        """Write everything logged so far and say whether all of it is in the store; waits ``deadline`` seconds at most.
+        """Write everything logged so far and say whether all of it is in the store; waits ``deadline``
+        seconds at most.
 
-        Without ``insist`` it also stops waiting at the store's first refusal; the drain thread goes on trying either way.
+        Without ``insist`` it also stops waiting at the store's first refusal; the drain thread goes on trying
+        either way.
         """
         if self._thread is None:
             return False
@@ -148,23 +169,31 @@ class MetricWriter:
             self._asked += 1
             ticket = self._asked
             self._wake.ring()
-            self._done.wait_for(lambda: self._answered >= ticket or (not insist and self._failed_ticket >= ticket), deadline)
+            self._done.wait_for(
+                lambda: self._answered >= ticket or (not insist and self._failed_ticket >= ticket), deadline
+            )
         return self._answered >= ticket
 
     def close(self, deadline: float = 20.0) -> bool:
-        """Flush and stop the thread, within ``deadline`` seconds; say whether the store has everything. Call :meth:`release` after it."""
+        """Flush and stop the thread, within ``deadline`` seconds; say whether the store has everything.
+
+        Call :meth:`release` after it.
+        """
         if self._closed or self._thread is None:
             return self._complete
         end = time.monotonic() + deadline
         self._complete = self.flush(deadline)
         self.appender.close()
-        self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))  # what another thread was logging
+        # what another thread was logging
+        self._complete = self._complete and self.flush(max(0.1, end - time.monotonic()))
         self._closed = True
         self._wake.ring()
         self._thread.join(timeout=1.0)
         self.dropped += self.drain.lost_media
         if not self._complete:
-            self.dropped += self._tail.points_in_memory(self.drain.drained) + sum(len(keys) for keys, _, _, _ in list(self._device))
+            self.dropped += self._tail.points_in_memory(self.drain.drained) + sum(
+                len(keys) for keys, _, _, _ in list(self._device)
+            )
         _LIVE.discard(self)
         return self._complete
 
@@ -182,17 +211,23 @@ class MetricWriter:
                 (self.folder / "end.json").write_bytes(to_json({**end, "segments": self.drain.sequence}))
                 kept = True
         if self._thread is not None and self._thread.is_alive():
-            self._abandoned = True  # the store hangs in a write: no other process may drain until it has answered
+            # the store hangs in a write: no other process may drain until it has answered
+            self._abandoned = True
         else:
-            directory.release(self.folder, remove=not kept and not self._tail.has_children(self.drain.drained))
+            directory.release(
+                self.folder, remove=not kept and not self._tail.has_children(self.drain.drained)
+            )
         return self.folder if kept else None
 
     def _new_appender(self, name: str) -> Appender:
         folder = None if self._memory_only else self.folder
-        return Appender(folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused)
+        return Appender(
+            folder, name, **self._limits, on_full=lambda: self._wake.ring(), on_refused=self._on_refused
+        )
 
     def _work(self) -> None:
-        with contextlib.suppress(Exception):  # the first log segment; without one, the first call of log() makes it
+        with contextlib.suppress(Exception):
+            # the first log segment; without one, the first call of log() makes it
             self.appender.prepare()
         while not self._closed:
             self._wake.wait(self._pause())
@@ -202,7 +237,8 @@ class MetricWriter:
             try:
                 self._pass()
                 self._pauses = None
-            except Exception as error:  # noqa: BLE001  # the drain thread outlives any fault; the journal keeps the points
+            except Exception as error:  # noqa: BLE001
+                # the drain thread outlives any fault; the journal keeps the points
                 if isinstance(error, StoreUnavailable):
                     self._left_alone_until = time.monotonic() + error.retry_after
                 if self._pauses is None:
@@ -217,7 +253,8 @@ class MetricWriter:
                 else:
                     self._answered = ticket
                 self._done.notify_all()
-            # A flush or a full log segment wakes this thread at once, even while the store cannot be reached: it still gets some rest.
+            # A flush or a full log segment wakes this thread at once, even while the store cannot be reached:
+            # it still gets some rest.
             if self._pauses and not self._closed:
                 time.sleep(0.05)
         if self._abandoned:
@@ -246,7 +283,8 @@ class MetricWriter:
             keys, fetch, step, at = self._device[0]
             try:
                 self.append(dict(zip(keys, fetch(), strict=True)), step, at)
-            except Exception as error:  # noqa: BLE001  # the device or its computation failed: no reason to hold up the rest
+            except Exception as error:  # noqa: BLE001
+                # the device or its computation failed: no reason to hold up the rest
                 self._drop(len(keys), error)
             self._device.pop(0)
 
@@ -258,12 +296,18 @@ class MetricWriter:
     def _on_refused(self, error: OSError) -> None:
         if not self._refused:
             self._refused = True
-            warn(f"cannot write the journal of run {self._run} ({error}): points wait in memory, and are lost if the process dies")
+            warn(
+                f"cannot write the journal of run {self._run} ({error}): points wait in memory, and are "
+                "lost if the process dies"
+            )
 
     def _after_fork(self) -> None:
-        """In a forked child (a worker of a DataLoader): log into log segments of its own, which the parent drains."""
+        """In a forked child (a worker of a DataLoader): log into log segments of its own, which the parent
+        drains.
+        """
         self._thread = None
-        self._device, self._spooled_bytes = [], self.drain.unspooled
+        self._device = []
+        self._spooled_bytes = self.drain.unspooled
         self._done = threading.Condition()
         self._wake = _Bell()
         self.appender = self._new_appender(f"{os.getpid()}{time.time_ns()}")  # process ids are used again

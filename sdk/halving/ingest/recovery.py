@@ -1,4 +1,6 @@
-"""What a killed process left in its journal is drained into the store, when its run is opened again or by ``halving recover``."""
+"""What a killed process left in its journal is drained into the store, when its run is opened again or by
+``halving recover``.
+"""
 
 import contextlib
 import json
@@ -39,8 +41,9 @@ class Recovered(NamedTuple):
 def recover(store: Store, project: str | None = None, run: str | None = None) -> list[Recovered]:
     """Drain the journals that dead processes left on this machine.
 
-    It may be killed and called again: what has reached the store is not written again. An attempt that left no end gets one, with the
-    status ``crashed``. Journals that another user may have forged are left alone, with a warning.
+    It may be killed and called again: what has reached the store is not written again. An attempt that left
+    no end gets one, with the status ``crashed``. Journals that another user may have forged are left alone,
+    with a warning.
 
     Args:
         project, run: only these.
@@ -51,11 +54,15 @@ def recover(store: Store, project: str | None = None, run: str | None = None) ->
 
 
 def recover_run(store: Store, project: str, run: str) -> None:
-    """Drain what earlier attempts at a run left here. A store that refuses does not stop the training; the journals are kept."""
+    """Drain what earlier attempts at a run left here.
+
+    A store that refuses does not stop the training; the journals are kept.
+    """
     for found in _recover_all(store, project, run):
         if found.state.startswith("kept"):
             warn(
-                f"attempt {found.attempt} of {run} left points that are not in the store yet: {found.state}. They stay on this machine; "
+                f"attempt {found.attempt} of {run} left points that are not in the store yet: "
+                f"{found.state}. They stay on this machine; "
                 "`halving recover` tries again"
             )
 
@@ -73,22 +80,29 @@ def _recover(store: Store, folder: Path) -> Recovered:
     finished = False
     try:
         drain.resume()
-        # Looked at before the records are read: a child that still lives then keeps the journal, and what it writes is drained later.
+        # Looked at before the records are read: a child that still lives then keeps the journal, and what it
+        # writes is drained later.
         written = any(is_written(path) for files in log_segment_files(folder).values() for _, path in files)
         sources = sources_after(folder, drain.drained)
         while drain.take(sources):
             drain.publish()
         _end(store, folder, whose, drain)
         finished = not written
-    except Exception as error:  # noqa: BLE001  # whatever the store or a damaged journal raises: the journal is kept
+    except Exception as error:  # noqa: BLE001
+        # whatever the store or a damaged journal raises: the journal is kept
         return Recovered(*whose, drain.points, f"kept: {type(error).__name__}: {error}")
     finally:
         directory.release(folder, remove=finished)
-    return Recovered(*whose, drain.points, "recovered" if finished else "kept: a process forked by the run still lives")
+    return Recovered(
+        *whose, drain.points, "recovered" if finished else "kept: a process forked by the run still lives"
+    )
 
 
 def _end(store: Store, folder: Path, whose: directory.Whose, drain: Drain) -> None:
-    """Record how the attempt ended, which its process could not. What that process did not know is read from the segments."""
+    """Record how the attempt ended, which its process could not.
+
+    What that process did not know is read from the segments.
+    """
     try:
         ended: dict[str, Any] = json.loads(read_file(folder / "end.json"))
         points, last = _content(store, whose, int(ended.pop("segments")), drain.sequence)
@@ -97,7 +111,8 @@ def _end(store: Store, folder: Path, whose: directory.Whose, drain: Drain) -> No
     except (FileNotFoundError, ValueError):  # the process was killed, perhaps while it wrote that file
         ended = {"status": "crashed", "time": _last_sign(store, whose)}
     ended["dropped_points"] = ended.get("dropped_points", 0) + drain.lost_media
-    with contextlib.suppress(AlreadyExists):  # it had recorded its end, and was killed before it removed the journal
+    with contextlib.suppress(AlreadyExists):
+        # it had recorded its end, and was killed before it removed the journal
         RunRecords(store, whose.project, whose.run).end(whose.attempt, ended)
 
 
@@ -112,7 +127,9 @@ def _last_sign(store: Store, whose: directory.Whose) -> str:
 
 
 def _content(store: Store, whose: directory.Whose, first: int, end: int) -> tuple[int, dict[str, float]]:
-    """Points, and last value by key, of an attempt's segments ``first`` to ``end - 1`` that are not compacted."""
+    """Points, and last value by key, of an attempt's segments ``first`` to ``end - 1`` that are not
+    compacted.
+    """
     import pyarrow.parquet as pq
 
     names = segments_of(run_files(store, whose.project, whose.run), whose.attempt)

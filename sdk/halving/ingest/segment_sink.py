@@ -1,4 +1,6 @@
-"""Where drained points go: into the store as Parquet segments, or to a server as batches of Arrow IPC, which makes segments of them."""
+"""Where drained points go: into the store as Parquet segments, or to a server as batches of Arrow IPC, which
+makes segments of them.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +13,8 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_IN_FILE, _IN_BATCH = 1_000_000, 250_000
+_IN_FILE = 1_000_000
+_IN_BATCH = 250_000
 BATCH_COLUMNS = ("key", "step", "wall_time", "value")
 BATCH_HEADERS = {"Content-Type": "application/vnd.apache.arrow.stream", "Content-Encoding": "zstd"}
 
@@ -42,14 +45,20 @@ class SegmentSink(Protocol):
 
 def sink_of(store: Store, project: str, run: str, attempt: int) -> SegmentSink:
     """The one for a store."""
-    return _Batches(store, project, run, attempt) if isinstance(store, ServerStore) else _Files(store, project, run, attempt)
+    return (
+        _Batches(store, project, run, attempt)
+        if isinstance(store, ServerStore)
+        else _Files(store, project, run, attempt)
+    )
 
 
 class _Files:
     most_points = _IN_FILE
 
     def __init__(self, store: Store, project: str, run: str, attempt: int) -> None:
-        self._store, self._folder, self._attempt = store, live_folder(project, run), attempt
+        self._store = store
+        self._folder = live_folder(project, run)
+        self._attempt = attempt
 
     def encode(self, table: "pa.Table", drained: Mapping[str, list[int]]) -> bytes:
         return encode(table, {DRAINED: json.dumps(drained).encode()})
@@ -63,14 +72,18 @@ class _Batches:
     most_points = _IN_BATCH
 
     def __init__(self, store: ServerStore, project: str, run: str, attempt: int) -> None:
-        self._store, self._whose = store, {"project": project, "run": run, "attempt": attempt}
+        self._store = store
+        self._whose = {"project": project, "run": run, "attempt": attempt}
 
     def encode(self, table: "pa.Table", drained: Mapping[str, list[int]]) -> bytes:
         import pyarrow as pa
 
         batch = table.select(BATCH_COLUMNS).replace_schema_metadata({DRAINED: json.dumps(drained).encode()})
         sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, "zstd") as compressed, pa.ipc.new_stream(compressed, batch.schema) as writer:
+        with (
+            pa.CompressedOutputStream(sink, "zstd") as compressed,
+            pa.ipc.new_stream(compressed, batch.schema) as writer,
+        ):
             writer.write_table(batch)
         return bytes(sink.getvalue())
 

@@ -1,4 +1,6 @@
-"""What ``log()`` does off its hot path: for names other than in the last call, for other types, and for a wrong step or value."""
+"""What ``log()`` does off its hot path: for names other than in the last call, for other types, and for a
+wrong step or value.
+"""
 
 import struct
 import sys
@@ -22,7 +24,8 @@ class Validator:
     Args:
         writer: what is accepted goes there.
         run: the run's id, for messages.
-        strict: raise an error for what is wrong; otherwise it is left out, counted, and warned about once for each name.
+        strict: raise an error for what is wrong; otherwise it is left out, counted, and warned about once for
+            each name.
 
     Attributes:
         rejected: how many values were left out.
@@ -30,8 +33,11 @@ class Validator:
     """
 
     def __init__(self, writer: MetricWriter, run: str, *, strict: bool) -> None:
-        self._writer, self._run, self._strict = writer, run, strict
-        self.rejected, self.closed = 0, False
+        self._writer = writer
+        self._run = run
+        self._strict = strict
+        self.rejected = 0
+        self.closed = False
         self._keys: set[str] = set()
         self._warned: set[str] = set()
 
@@ -52,14 +58,23 @@ class Validator:
         at = self._writer.appender.now()
         if self.closed:
             self._strict = False  # too late to raise: the training is over
-            self.reject({"log() after finish()": f"log() of run {self._run} is not accepted: the run is finished"})
+            self.reject(
+                {"log() after finish()": f"log() of run {self._run} is not accepted: the run is finished"}
+            )
             return
         if (number := _int64(step)) is None:
-            self.reject({"step": f"step {_shown(step)} is not accepted: give an integer of at most 63 bits"}, len(values))
+            self.reject(
+                {"step": f"step {_shown(step)} is not accepted: give an integer of at most 63 bits"},
+                len(values),
+            )
             return
         if values == {}:
             return
-        if type(values) is dict and PLAIN.issuperset(map(type, values.values())) and self._keys.issuperset(values):
+        if (
+            type(values) is dict
+            and PLAIN.issuperset(map(type, values.values()))
+            and self._keys.issuperset(values)
+        ):
             try:
                 self._writer.append(values, number, at)
                 return
@@ -72,7 +87,12 @@ class Validator:
         if found.device:
             self._writer.append_device(found.device, number, at)
         for key, media in found.media.items():
-            described = {**media.describe(), "kind": media.kind, "media_type": media.media_type, "caption": media.caption}
+            described = {
+                **media.describe(),
+                "kind": media.kind,
+                "media_type": media.media_type,
+                "caption": media.caption,
+            }
             self._writer.append_artifact(key, media.encode(), media.suffix, described, number, at)
 
     def reject(self, wrong: Mapping[str, str], count: int | None = None) -> None:
@@ -93,7 +113,9 @@ class Validator:
             for part in parts:
                 part.pop(key, None)
             advice = "put what varies (an id, a batch) into the step, not the name"
-            found.wrong[key] = f"metric {key!r} is one name too many: a run has at most {MAX_KEYS:,}; {advice}"
+            found.wrong[key] = (
+                f"metric {key!r} is one name too many: a run has at most {MAX_KEYS:,}; {advice}"
+            )
         if found.wrong:
             self.reject(found.wrong)
         self._keys.update(key for part in parts for key in part)
@@ -101,9 +123,11 @@ class Validator:
 
 def _users_level() -> int:
     """The ``stacklevel`` with which the caller's :func:`warn` names the user's line that called log()."""
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     return level
 
 

@@ -1,4 +1,7 @@
-"""What may be logged: numbers, 0-d tensors, artifacts, and dicts of these. It is sorted by how it is stored."""
+"""What may be logged: numbers, 0-d tensors, artifacts, and dicts of these.
+
+It is sorted by how it is stored.
+"""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +14,13 @@ if TYPE_CHECKING:
     from halving.ingest.media import Media
 
 KEY_RULE = "give 1-256 characters, none of them a control character"
-VALUE_RULE = "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram or Text"
+VALUE_RULE = (
+    "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram or "
+    "Text"
+)
 PLAIN = frozenset({int, float, bool})
-_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")  # nor half a surrogate pair, which has no UTF-8 form
+# nor half a surrogate pair, which has no UTF-8 form
+_KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _FLOAT_MAX = 1.7976931348623157e308
 
 
@@ -34,7 +41,10 @@ class Sorted(NamedTuple):
 
 
 def sort_values(values: Mapping[str, Any]) -> Sorted:
-    """Flatten and sort what was given to ``log()``. Wrong keys and values are collected in ``wrong``; nothing raises."""
+    """Flatten and sort what was given to ``log()``.
+
+    Wrong keys and values are collected in ``wrong``; nothing raises.
+    """
     found = Sorted({}, {}, {}, {})
     if not isinstance(values, Mapping):
         found.wrong["values"] = f"values {_kind(values)} is not accepted: give a dict of names to numbers"
@@ -54,7 +64,9 @@ def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
         if not is_key(key):
             found.wrong[f"{key!r:.80}"] = f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
         elif key in found.numbers or key in found.device or key in found.media:
-            found.wrong[key] = f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"
+            found.wrong[key] = (
+                f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"
+            )
         elif isinstance(value, (int, float)):
             _add_number(key, value, value, found)
         elif isinstance(value, Mapping):
@@ -73,14 +85,24 @@ def _add_number(key: str, number: Any, given: Any, found: Sorted) -> None:
     if not isinstance(number, (int, float)):
         found.wrong[key] = _refusal(key, given)
     elif isinstance(number, int) and not -_FLOAT_MAX <= number <= _FLOAT_MAX:
-        found.wrong[key] = f"metric {key!r} = an integer of {number.bit_length()} bits is not accepted: give one that a float64 can hold"
+        found.wrong[key] = (
+            f"metric {key!r} = an integer of {number.bit_length()} bits is not accepted: give one that a "
+            "float64 can hold"
+        )
     else:
         found.numbers[key] = float(number)
 
 
 def _refusal(key: str, value: Any) -> str:
-    # No repr of arbitrary objects: that of a long list takes a while, and that of a tensor on a GPU waits for the GPU.
-    shown = repr(value[:60]) if isinstance(value, str) else repr(value) if isinstance(value, (complex, NoneType)) else _kind(value)
+    # No repr of arbitrary objects: that of a long list takes a while, and that of a tensor on a GPU waits for
+    # the GPU.
+    shown = (
+        repr(value[:60])
+        if isinstance(value, str)
+        else repr(value)
+        if isinstance(value, (complex, NoneType))
+        else _kind(value)
+    )
     return f"metric {key!r} = {shown} is not accepted: {VALUE_RULE}"
 
 

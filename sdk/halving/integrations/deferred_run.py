@@ -33,7 +33,8 @@ class DeferredRun:
                 f"project {project!r}, run {run!r} and {sorted(arguments)} are not accepted together: "
                 "give run=… alone, or project=… and the other arguments of halving.init"
             )
-        self._given, self._arguments = run, dict(arguments)
+        self._given = run
+        self._arguments = dict(arguments)
         self._opened: Run | None = None
         self._config = recorded_params(self._arguments.get("config"))
         self._params: dict[str, Any] | None = None  # those with which its own run was opened
@@ -48,10 +49,13 @@ class DeferredRun:
         return self._given if self._given is not None else self._opened
 
     def open(self, params: Mapping[str, Any] | None = None) -> Run:
-        """The run, opened if it is not open. What is logged after its end (a test after the fit) goes to its next attempt.
+        """The run, opened if it is not open.
+
+        What is logged after its end (a test after the fit) goes to its next attempt.
 
         Args:
-            params: those that the framework knows; ``config`` overrides them. Later calls have no effect, because params never change.
+            params: those that the framework knows; ``config`` overrides them. Later calls have no effect,
+                because params never change.
         """
         opened = self.opened
         if opened is None:
@@ -70,9 +74,15 @@ class DeferredRun:
             self.id = self._arguments.get("id") or new_id()
 
     def changed(self, params: Mapping[str, Any]) -> list[str]:
-        """The names in ``params`` with which its own run was not opened, except those that ``config`` decides."""
+        """The names in ``params`` with which its own run was not opened, except those that ``config``
+        decides.
+        """
         recorded = self._params if self._params is not None else params
-        return sorted(name for name in params if name not in self._config and (name not in recorded or recorded[name] != params[name]))
+        return sorted(
+            name
+            for name in params
+            if name not in self._config and (name not in recorded or recorded[name] != params[name])
+        )
 
     def finish(self, status: str) -> None:
         """Finish its own run; only flush the caller's."""

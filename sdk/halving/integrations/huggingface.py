@@ -8,24 +8,35 @@ from halving import Run
 from halving.integrations.deferred_run import DeferredRun
 from halving.records.plain_config import plain_config
 
-# TrainingArguments that say where files are and what is reported, not what is trained. They may differ when a run is continued.
-_NO_PARAMS = {"output_dir", "run_name", "project", "resume_from_checkpoint", "local_rank", "disable_tqdm", "report_to", "logging_dir"}
+# TrainingArguments that say where files are and what is reported, not what is trained. They may differ when a
+# run is continued.
+_NO_PARAMS = {
+    "output_dir",
+    "run_name",
+    "project",
+    "resume_from_checkpoint",
+    "local_rank",
+    "disable_tqdm",
+    "report_to",
+    "logging_dir",
+}
 _NO_PARAM_FAMILIES = ("hub_", "push_to_hub", "trackio_", "log_level")
 
 
 class HalvingCallback(TrainerCallback):
     """Logs what the Trainer logs, from the process of world rank zero only, at the global step.
 
-    Names follow the Trainer's convention: ``train/loss``, ``eval/loss``, ``test/loss``; ``epoch`` stays. The params are the
-    TrainingArguments, the model's configuration under ``model``, and ``config``, which overrides both. A run is opened when
-    training begins and finished when it ends; the next training opens another. What is logged after the end
-    (``trainer.evaluate()``) goes to the run's next attempt. Continue a run by ``id``, with the params that it had, or with any
-    params by ``run=halving.init(…, id=…)``.
+    Names follow the Trainer's convention: ``train/loss``, ``eval/loss``, ``test/loss``; ``epoch`` stays. The
+    params are the TrainingArguments, the model's configuration under ``model``, and ``config``, which
+    overrides both. A run is opened when training begins and finished when it ends; the next training opens
+    another. What is logged after the end (``trainer.evaluate()``) goes to the run's next attempt. Continue a
+    run by ``id``, with the params that it had, or with any params by ``run=halving.init(…, id=…)``.
 
     Args:
         project: a name that groups runs.
         run: log to this run instead; it is yours, so its params stay as they are and you finish it.
-        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags`` and so on.
+        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags``
+            and so on.
 
     Raises:
         InvalidInput: neither or both of ``project`` and ``run`` are given.
@@ -44,11 +55,21 @@ class HalvingCallback(TrainerCallback):
             self._deferred.renew()
             self._deferred.open(_params(args, model))
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, model: Any = None, **kwargs: Any) -> None:
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: dict[str, Any] | None = None,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
         if state.is_world_process_zero and logs:
             self._log(args, state, model, logs)
 
-    def on_predict(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], model: Any = None, **kwargs: Any) -> None:
+    def on_predict(
+        self, args: Any, state: Any, control: Any, metrics: dict[str, Any], model: Any = None, **kwargs: Any
+    ) -> None:
         if state.is_world_process_zero and metrics:
             self._log(args, state, model, metrics)
 
@@ -69,7 +90,11 @@ def _name(key: str) -> str:
 
 
 def _params(args: Any, model: Any) -> dict[str, Any]:
-    params = {name: value for name, value in args.to_dict().items() if name not in _NO_PARAMS and not name.startswith(_NO_PARAM_FAMILIES)}
+    params = {
+        name: value
+        for name, value in args.to_dict().items()
+        if name not in _NO_PARAMS and not name.startswith(_NO_PARAM_FAMILIES)
+    }
     config = getattr(model, "config", None)
     if config is not None:
         described = config if isinstance(config, dict) else config.to_dict()

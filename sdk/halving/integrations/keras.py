@@ -12,31 +12,39 @@ from halving.records.plain_config import plain_config
 
 
 class HalvingCallback(keras.callbacks.Callback):
-    """Logs each epoch's results, at the number of optimizer steps done: ``train/loss``, ``val/loss``, ``epoch``, ``learning_rate``.
+    """Logs each epoch's results, at the number of optimizer steps done: ``train/loss``, ``val/loss``,
+    ``epoch``, ``learning_rate``.
 
-    The params are those of ``fit`` (epochs, steps), the optimizer's configuration under ``optimizer``, and ``config``, which
-    overrides both. A run is opened when ``fit`` begins and finished when it ends; the next ``fit`` opens another. Continue a run
-    by ``id``, with the params that it had, or with any params by ``run=halving.init(…, id=…)``. In a job of several processes give
-    the callback to the first process only.
+    The params are those of ``fit`` (epochs, steps), the optimizer's configuration under ``optimizer``, and
+    ``config``, which overrides both. A run is opened when ``fit`` begins and finished when it ends; the next
+    ``fit`` opens another. Continue a run by ``id``, with the params that it had, or with any params by
+    ``run=halving.init(…, id=…)``. In a job of several processes give the callback to the first process only.
 
     Args:
         project: a name that groups runs.
         run: log to this run instead; it is yours, so its params stay as they are and you finish it.
-        every: also log every so many batches, as ``batch/loss`` and so on: the epoch's running means. None logs epochs only.
-        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags`` and so on.
+        every: also log every so many batches, as ``batch/loss`` and so on: the epoch's running means. None
+            logs epochs only.
+        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags``
+            and so on.
 
     Raises:
-        InvalidInput: neither or both of ``project`` and ``run`` are given, or ``every`` is no positive integer.
+        InvalidInput: neither or both of ``project`` and ``run`` are given, or ``every`` is no positive
+            integer.
     """
 
-    # Keras may call on_train_batch_end in its own threads, so that training need not wait for a loss from the device.
+    # Keras may call on_train_batch_end in its own threads, so that training need not wait for a loss from the
+    # device.
     async_safe = True
 
-    def __init__(self, project: str | None = None, *, run: Run | None = None, every: int | None = None, **init: Any) -> None:
+    def __init__(
+        self, project: str | None = None, *, run: Run | None = None, every: int | None = None, **init: Any
+    ) -> None:
         super().__init__()
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise InvalidInput(f"every {every!r:.80} is not accepted: give a positive integer or None")
-        self._deferred, self._every = DeferredRun(project, run, init), every
+        self._deferred = DeferredRun(project, run, init)
+        self._every = every
         self._epoch_began = 0
 
     @property
@@ -64,7 +72,10 @@ class HalvingCallback(keras.callbacks.Callback):
         self._deferred.open().log(values, step=self._epoch_began + (batch + 1) // accumulated)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        values: dict[str, Any] = {"epoch": epoch + 1, "learning_rate": float(self.model.optimizer.learning_rate)}
+        values: dict[str, Any] = {
+            "epoch": epoch + 1,
+            "learning_rate": float(self.model.optimizer.learning_rate),
+        }
         for name, value in (logs or {}).items():
             values[f"val/{name.removeprefix('val_')}" if name.startswith("val_") else f"train/{name}"] = value
         self._deferred.open().log(values, step=self._steps())

@@ -22,30 +22,36 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
     from lightning.pytorch.utilities import rank_zero_only
 else:
-    _imported = next((name for name in ("lightning.pytorch", "pytorch_lightning") if name in sys.modules), None)
+    _imported = next(
+        (name for name in ("lightning.pytorch", "pytorch_lightning") if name in sys.modules), None
+    )
     _name = _imported or ("lightning.pytorch" if find_spec("lightning") else "pytorch_lightning")
     _loggers = import_module(f"{_name}.loggers.logger")
-    Logger, rank_zero_experiment = _loggers.Logger, _loggers.rank_zero_experiment
+    Logger = _loggers.Logger
+    rank_zero_experiment = _loggers.rank_zero_experiment
     rank_zero_only = import_module(f"{_name}.utilities").rank_zero_only
 
 
 class HalvingLogger(Logger):
     """Sends what a LightningModule logs by ``self.log(…)`` to one run, from the process of rank zero only.
 
-    The run is opened when it is first used, with the module's hyperparameters (``save_hyperparameters()``) and ``config`` as its
-    params. Params never change: hyperparameters that differ later are not recorded, and there is a warning. Each ``fit``, ``test``
-    or ``validate`` with this logger is one attempt of the run. Continue a run by ``id``, with the hyperparameters that it had.
+    The run is opened when it is first used, with the module's hyperparameters (``save_hyperparameters()``)
+    and ``config`` as its params. Params never change: hyperparameters that differ later are not recorded, and
+    there is a warning. Each ``fit``, ``test`` or ``validate`` with this logger is one attempt of the run.
+    Continue a run by ``id``, with the hyperparameters that it had.
 
     Args:
         project: a name that groups runs.
         run: log to this run instead; it is yours, so its params stay as they are and you finish it.
-        log_model: store the checkpoints of ``ModelCheckpoint`` as artifacts: ``"all"`` as they are saved, True those that are
-            there at the end (or all, with ``save_top_k=-1``), False none. Only single files, not folders of shards.
-            If one cannot be stored there is a warning, and training continues.
-        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags`` and so on.
+        log_model: store the checkpoints of ``ModelCheckpoint`` as artifacts: ``"all"`` as they are saved,
+            True those that are there at the end (or all, with ``save_top_k=-1``), False none. Only single
+            files, not folders of shards. If one cannot be stored there is a warning, and training continues.
+        init: the other arguments of :func:`halving.init`: ``config``, ``root``, ``id``, ``seed``, ``tags``
+            and so on.
 
     Raises:
-        InvalidInput: neither or both of ``project`` and ``run`` are given, or ``log_model`` is none of the three.
+        InvalidInput: neither or both of ``project`` and ``run`` are given, or ``log_model`` is none of the
+            three.
     """
 
     def __init__(
@@ -59,9 +65,11 @@ class HalvingLogger(Logger):
         super().__init__()
         if log_model not in (True, False, "all"):
             raise InvalidInput(f"log_model {log_model!r:.80} is not accepted: give True, False or 'all'")
-        self._deferred, self._log_model = DeferredRun(project, run, init), log_model
+        self._deferred = DeferredRun(project, run, init)
+        self._log_model = log_model
         self._next_step = 0
-        self._stored: dict[str, float] = {}  # path of a checkpoint to its modification time when it was stored
+        # path of a checkpoint to its modification time when it was stored
+        self._stored: dict[str, float] = {}
         self._checkpoints: Any = None  # the callback whose checkpoints are stored at the end
 
     @property
@@ -77,9 +85,11 @@ class HalvingLogger(Logger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The :class:`halving.Run`, for what ``self.log`` cannot do: ``logger.experiment.log({"x": halving.Image(…)}, step=…)``.
+        """The :class:`halving.Run`, for what ``self.log`` cannot do: ``logger.experiment.log({"x":
+        halving.Image(…)}, step=…)``.
 
-        Lightning asks for it before it knows the hyperparameters, so until then this is a stand-in that opens the run when it is used.
+        Lightning asks for it before it knows the hyperparameters, so until then this is a stand-in that opens
+        the run when it is used.
         """
         return self._deferred.opened or _Unopened(self._deferred)
 
@@ -89,7 +99,13 @@ class HalvingLogger(Logger):
         given = plain_config(params)[0]
         self._deferred.open(given)
         if changed := self._deferred.changed(given):
-            warnings.warn(f"halving: params never change, so {changed} as given now are not recorded in run {self.version}", stacklevel=2)
+            warnings.warn(
+                (
+                    f"halving: params never change, so {changed} as given now are not recorded in run "
+                    f"{self.version}"
+                ),
+                stacklevel=2,
+            )
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
@@ -98,7 +114,8 @@ class HalvingLogger(Logger):
         self._next_step = number + 1
         self._deferred.open().log(metrics, step=number)
 
-    # Logger.save is inherited and does nothing: Lightning calls it after every log_metrics, and a thread writes the points anyway.
+    # Logger.save is inherited and does nothing: Lightning calls it after every log_metrics, and a thread
+    # writes the points anyway.
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -112,14 +129,18 @@ class HalvingLogger(Logger):
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Called by ``ModelCheckpoint`` on rank zero."""
-        if self._log_model == "all" or (self._log_model and getattr(checkpoint_callback, "save_top_k", None) == -1):
+        if self._log_model == "all" or (
+            self._log_model and getattr(checkpoint_callback, "save_top_k", None) == -1
+        ):
             self._store(checkpoint_callback)
         elif self._log_model:
             self._checkpoints = checkpoint_callback
 
     def _store(self, callback: Any) -> None:
         single = [getattr(callback, name, "") for name in ("last_model_path", "best_model_path")]
-        paths = dict.fromkeys(Path(path) for path in (*single, *getattr(callback, "best_k_models", {})) if path)
+        paths = dict.fromkeys(
+            Path(path) for path in (*single, *getattr(callback, "best_k_models", {})) if path
+        )
         for path in filter(Path.is_file, paths):
             saved = path.stat().st_mtime
             if self._stored.get(str(path)) == saved:
@@ -144,8 +165,14 @@ class _Unopened:
 
 
 def _log_file(run: Run, path: Path) -> None:
-    """Attach a checkpoint under its file's name. Artifacts never change, so ``last.ckpt`` with new content becomes ``last-2.ckpt``."""
-    stem = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._@+-") else "-" for letter in path.stem)
+    """Attach a checkpoint under its file's name.
+
+    Artifacts never change, so ``last.ckpt`` with new content becomes ``last-2.ckpt``.
+    """
+    stem = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._@+-") else "-"
+        for letter in path.stem
+    )
     stem = stem[:100].lstrip("._@+-") or "checkpoint"
     for number in itertools.count(1):
         try:

@@ -1,8 +1,9 @@
 """The writing side of the journal: the log segments that one process of an attempt fills.
 
-Several threads write at once, and a signal handler may log, or finish the run, in the middle of any of it. A record is one call into
-C and so is never torn by either. What takes several steps (a new log segment, a new set of keys) is done under a lock; a handler that
-interrupts its own thread there has its records written after those steps.
+Several threads write at once, and a signal handler may log, or finish the run, in the middle of any of it. A
+record is one call into C and so is never torn by either. What takes several steps (a new log segment, a new
+set of keys) is done under a lock; a handler that interrupts its own thread there has its records written
+after those steps.
 """
 
 import contextlib
@@ -45,16 +46,18 @@ class Appender:
     """Fills the log segments of one process of an attempt.
 
     Args:
-        folder: the attempt's journal folder; None where the disk refused one: every log segment then lies in memory.
+        folder: the attempt's journal folder; None where the disk refused one: every log segment then lies in
+            memory.
         name: ``main``, or digits that no other child of the attempt has.
         max_bytes: room for what is not drained yet; :class:`JournalFull` is raised beyond it.
         on_full: called when a log segment is full.
-        on_refused: called with the reason when the disk refuses a log segment. The next one of ``main`` then lies in memory. A child's
-            does not, since nobody could drain it: its records find no room.
+        on_refused: called with the reason when the disk refuses a log segment. The next one of ``main`` then
+            lies in memory. A child's does not, since nobody could drain it: its records find no room.
 
     Attributes:
-        fast: ``fast(values, step)`` writes a record stamped with the present time if ``values`` is a dict with exactly the keys of the
-            last record and plain numbers. Otherwise it gives False or raises any exception, and nothing is written.
+        fast: ``fast(values, step)`` writes a record stamped with the present time if ``values`` is a dict
+            with exactly the keys of the last record and plain numbers. Otherwise it gives False or raises any
+            exception, and nothing is written.
         log_segments: those that are not drained yet, by number.
     """
 
@@ -68,18 +71,24 @@ class Appender:
         on_full: Callable[[], Any],
         on_refused: Callable[[OSError], Any],
     ) -> None:
-        self.folder, self.name, self._max_bytes, self._log_segment_bytes = folder, name, max_bytes, log_segment_bytes
-        self._on_full, self._on_refused = on_full, on_refused
+        self.folder = folder
+        self.name = name
+        self._max_bytes = max_bytes
+        self._log_segment_bytes = log_segment_bytes
+        self._on_full = on_full
+        self._on_refused = on_refused
         self.fast: Callable[[Any, int], bool] = _no_keys_yet
         self.clock_offset = time.time_ns() - time.monotonic_ns()
         self.log_segments: dict[int, LogSegment] = {}
         self._current: LogSegment | None = None
         self._spare: LogSegment | None = None
         self._schemas: dict[tuple[str, ...], Schema] = {}
-        self._opened, self._created = 0, count()
+        self._opened = 0
+        self._created = count()
         self._refused_at = -_RETRY_SECONDS
         self._closed = False
-        self._lock, self._owner = threading.RLock(), 0
+        self._lock = threading.RLock()
+        self._owner = 0
         self._deferred: deque[Callable[[], None]] = deque()
 
     def append(self, keys: tuple[str, ...], values: Sequence[float], step: int, at: int) -> None:
@@ -146,9 +155,15 @@ class Appender:
             self.clock_offset += ahead
 
     def prepare(self) -> None:
-        """Make the next log segment, with its memory, once this one is half full, so that training waits for neither."""
+        """Make the next log segment, with its memory, once this one is half full, so that training waits for
+        neither.
+        """
         log_segment = self._current
-        wanted = log_segment is None or log_segment.sealed or log_segment.memory.tell() > self._log_segment_bytes // 2
+        wanted = (
+            log_segment is None
+            or log_segment.sealed
+            or log_segment.memory.tell() > self._log_segment_bytes // 2
+        )
         if self._spare is None and wanted and not self._closed:
             spare = self._create()
             spare.populate()
@@ -170,13 +185,15 @@ class Appender:
         length = packer.size + CHECKSUM.size
         with self._alone():
             while True:
-                log_segment, schemas = self._open(), self._schemas
+                log_segment = self._open()
+                schemas = self._schemas
                 if (known := schemas.get(keys)) is not None:
                     return known
                 if len(keys) > 1 and (len(schemas) >= MAX_SCHEMAS or len(keys) > _MOST_KEYS):
                     return None
                 number = FIRST_SCHEMA + len(schemas)
-                definition, write = json_record(DEFINITION, {"schema": number, "keys": keys}), log_segment.memory.write
+                definition = json_record(DEFINITION, {"schema": number, "keys": keys})
+                write = log_segment.memory.write
                 if len(keys) > 1 and len(definition) + length > self._log_segment_bytes - len(MAGIC):
                     return None
                 try:
@@ -193,13 +210,19 @@ class Appender:
         self, keys: tuple[str, ...], pack: Callable[..., bytes], head: int, write: Callable[[bytes], Any]
     ) -> Callable[[Any, int], bool]:
         """:attr:`fast` for these keys."""
-        width, pick = len(keys), _picker(keys)
+        width = len(keys)
+        pick = _picker(keys)
 
         def fast(values: Any, step: int) -> bool:
-            # A sum of floats is a float, and costs less than a look at each type; of anything else (a tensor, a string) it is something
-            # else, or raises.
-            if type(values) is dict and len(values) == width and type(sum(picked := pick(values), 0.0)) is float:
-                body = pack(*((head, step, monotonic_ns() + self.clock_offset) + picked))  # noqa: RUF005  # cheaper than unpacking
+            # A sum of floats is a float, and costs less than a look at each type; of anything else (a tensor,
+            # a string) it is something else, or raises.
+            if (
+                type(values) is dict
+                and len(values) == width
+                and type(sum(picked := pick(values), 0.0)) is float
+            ):
+                # cheaper than unpacking
+                body = pack(*((head, step, monotonic_ns() + self.clock_offset) + picked))  # noqa: RUF005
                 write(body + checksum(crc32(body)))
                 return True
             return False
@@ -243,13 +266,15 @@ class Appender:
             if waiting + self._log_segment_bytes > self._max_bytes:
                 raise JournalFull(f"the journal holds {waiting >> 20} MiB that the store has not taken")
             log_segment = self._placed(self._take_spare() or self._create())
-            self._schemas, self._current = {}, log_segment
+            self._schemas = {}
+            self._current = log_segment
             self.log_segments[self._opened] = log_segment
             self._opened += 1
         return self._current
 
     def _seal(self) -> None:
-        self.fast, self._schemas = _no_keys_yet, {}
+        self.fast = _no_keys_yet
+        self._schemas = {}
         if self._current is not None:
             self._current.seal()
         self._current = None
@@ -257,7 +282,9 @@ class Appender:
     def _waiting(self) -> int:
         if self.name != MAIN:  # a child: its log segments are drained, and deleted, by its parent
             self.log_segments = {
-                number: log_segment for number, log_segment in self.log_segments.items() if log_segment.path and log_segment.path.exists()
+                number: log_segment
+                for number, log_segment in self.log_segments.items()
+                if log_segment.path and log_segment.path.exists()
             }
         return sum(log_segment.size for log_segment in list(self.log_segments.values()))
 
@@ -275,20 +302,28 @@ class Appender:
         """A new log segment, under a name that nobody reads yet, or in memory."""
         if self.folder is not None and time.monotonic() - self._refused_at >= _RETRY_SECONDS:
             try:
-                return LogSegment(self.folder / f"{self.name}-{next(self._created)}.new", self._log_segment_bytes)
+                return LogSegment(
+                    self.folder / f"{self.name}-{next(self._created)}.new", self._log_segment_bytes
+                )
             except OSError as error:
                 self._refused_at = time.monotonic()
                 self._on_refused(error)
-        in_memory = sum(log_segment.size for log_segment in list(self.log_segments.values()) if log_segment.path is None)
+        in_memory = sum(
+            log_segment.size for log_segment in list(self.log_segments.values()) if log_segment.path is None
+        )
         if self.name != MAIN or in_memory >= MEMORY_BYTES:
             raise JournalFull(f"the disk takes no journal, and {in_memory >> 20} MiB wait in memory")
         return LogSegment(None, self._log_segment_bytes)
 
     def _placed(self, log_segment: LogSegment) -> LogSegment:
-        """Give a log segment its final name: readers find it locked, with all its blocks and its first bytes."""
+        """Give a log segment its final name: readers find it locked, with all its blocks and its first
+        bytes.
+        """
         if log_segment.path is not None and self.folder is not None:
             try:
-                log_segment.path = log_segment.path.rename(self.folder / log_segment_name(self.name, self._opened))
+                log_segment.path = log_segment.path.rename(
+                    self.folder / log_segment_name(self.name, self._opened)
+                )
             except OSError as error:  # its folder was removed
                 self._refused_at = time.monotonic()
                 self._on_refused(error)
@@ -302,7 +337,9 @@ def _no_keys_yet(values: Any, step: int) -> bool:
 
 
 def _picker(keys: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that takes the values of these keys out of a dict, in this order; it raises KeyError where one is missing."""
+    """A function that takes the values of these keys out of a dict, in this order; it raises KeyError where
+    one is missing.
+    """
     if len(keys) == 1:
         (key,) = keys
         return lambda values: (values[key],)

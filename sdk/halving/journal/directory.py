@@ -1,9 +1,10 @@
 """Where journals are on this machine, whose they are, and which process holds one.
 
 ``HALVING_JOURNAL``, else ``journal/`` in the store when that is a folder on a disk of this machine, else
-``~/.local/state/halving/journal``: a network disk that hangs would hang every process that writes to mapped memory on it. Where that
-cannot be written, or there is no home, the folder for temporary files. What Halving creates in these places is for this user alone, and
-what another user could have put there is refused (:mod:`halving.journal.trust`).
+``~/.local/state/halving/journal``: a network disk that hangs would hang every process that writes to mapped
+memory on it. Where that cannot be written, or there is no home, the folder for temporary files. What Halving
+creates in these places is for this user alone, and what another user could have put there is refused
+(:mod:`halving.journal.trust`).
 """
 
 import contextlib
@@ -27,14 +28,33 @@ from halving.journal.trust import UntrustedDirectory, check_own, make_own, open_
 from halving.store.retry import warn
 from halving.store.store import Store
 
-_NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gluster", "beegfs", "gpfs", "9p", "afs", "ocfs", "wekafs", "virtiofs")
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse",
+    "lustre",
+    "ceph",
+    "gluster",
+    "beegfs",
+    "gpfs",
+    "9p",
+    "afs",
+    "ocfs",
+    "wekafs",
+    "virtiofs",
+)
 _ATTEMPT = re.compile(r"\d{4,}")
 _UNFINISHED = re.compile(r"\.(?:new-.*|done-(\d+)-.*)")  # folders that are being created or removed
 _UNFINISHED_SECONDS = 60.0  # after which a folder that nobody has locked was left by a killed process
-_held: dict[Path, int] = {}  # attempts that this process writes or drains, with the descriptor that holds their lock
+# attempts that this process writes or drains, with the descriptor that holds their lock
+_held: dict[Path, int] = {}
 one_at_a_time = threading.RLock()
-"""Held by the thread that takes a lock or looks which process has it: closing a lock's file in one thread gives up the lock that another
-thread of this process has taken on it. Use it as ``directory.one_at_a_time``; never import the name, for a forked child replaces it."""
+"""Held by the thread that takes a lock or looks which process has it: closing a lock's file in one thread
+gives up the lock that another thread of this process has taken on it.
+
+Use it as ``directory.one_at_a_time``; never import the name, for a forked child replaces it.
+"""
 
 
 class Whose(NamedTuple):
@@ -46,7 +66,10 @@ class Whose(NamedTuple):
 
 
 class _Home(NamedTuple):
-    """Where a store's journals may lie: in ``folder``. Every directory on the way to it from ``base`` must be this user's own."""
+    """Where a store's journals may lie: in ``folder``.
+
+    Every directory on the way to it from ``base`` must be this user's own.
+    """
 
     base: Path
     folder: Path
@@ -57,14 +80,20 @@ def journal_home(store: Store) -> Path:
     return _home(store).folder
 
 
-def attempt_folders(store: Store, project: str | None = None, run: str | None = None, attempt: int | None = None) -> list[Path]:
-    """The journals on this machine of a store, a project, a run or an attempt, without those that another user may have forged."""
+def attempt_folders(
+    store: Store, project: str | None = None, run: str | None = None, attempt: int | None = None
+) -> list[Path]:
+    """The journals on this machine of a store, a project, a run or an attempt, without those that another
+    user may have forged.
+    """
     name = "[0-9]*" if attempt is None else f"{attempt:04d}"
     return sorted(folder for folder in _folders(store, project, run, name) if _ATTEMPT.fullmatch(folder.name))
 
 
 def untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
-    """Why journals that are here are left out: which directories others can change, and what to do about it."""
+    """Why journals that are here are left out: which directories others can change, and what to do about
+    it.
+    """
     reasons: set[str] = set()
     list(_folders(store, project, run, "[0-9]*", reasons))  # for the reasons that it collects
     return reasons
@@ -73,12 +102,17 @@ def untrusted(store: Store, project: str | None = None, run: str | None = None) 
 def clear_unfinished(store: Store, project: str | None = None, run: str | None = None) -> None:
     """Mend what processes left that were killed while they created or removed an attempt's folder.
 
-    A new one is removed. One that was being removed gets its name back, for the recovery: a forked child may have logged into it.
+    A new one is removed. One that was being removed gets its name back, for the recovery: a forked child may
+    have logged into it.
     """
     for folder in list(_folders(store, project, run, ".*")):
         found = _UNFINISHED.fullmatch(folder.name)
         with contextlib.suppress(OSError):  # another process mends it, or the disk fails
-            if found is None or time.time() - folder.stat().st_ctime < _UNFINISHED_SECONDS or not claim(folder):
+            if (
+                found is None
+                or time.time() - folder.stat().st_ctime < _UNFINISHED_SECONDS
+                or not claim(folder)
+            ):
                 continue
             try:
                 if found[1] is None:
@@ -106,7 +140,8 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
     Raises:
         OSError: this machine's disk refuses it, or others could change what is in it.
     """
-    home, name = _home(store), Path(f"project={project}", f"run={run}", f"{attempt:04d}")
+    home = _home(store)
+    name = Path(f"project={project}", f"run={run}", f"{attempt:04d}")
     try:
         return _create_locked(home, name)
     except OSError as error:
@@ -118,7 +153,9 @@ def create_folder(store: Store, project: str, run: str, attempt: int) -> Path:
 
 
 def claim(folder: Path) -> bool:
-    """Take the right to drain a folder; False while a living process has it. The system takes it back when this process dies.
+    """Take the right to drain a folder; False while a living process has it.
+
+    The system takes it back when this process dies.
 
     It is a POSIX record lock, which a forked child does not inherit, as it would a BSD one.
     """
@@ -131,7 +168,8 @@ def claim(folder: Path) -> bool:
             return False
         with contextlib.suppress(OSError):  # another process has it
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:  # else its owner has removed the folder meanwhile
+            if os.fstat(descriptor).st_ino == (folder / "lock").stat().st_ino:
+                # else its owner has removed the folder meanwhile
                 _held[folder] = descriptor
                 return True
         os.close(descriptor)
@@ -139,7 +177,9 @@ def claim(folder: Path) -> bool:
 
 
 def release(folder: Path, *, remove: bool) -> None:
-    """Give the right back, and remove the folder where everything in it is in the store. Without the right this does nothing.
+    """Give the right back, and remove the folder where everything in it is in the store.
+
+    Without the right this does nothing.
 
     A forked child that begins to log at this very moment keeps its file, or gets a folder of its own.
     """
@@ -148,7 +188,12 @@ def release(folder: Path, *, remove: bool) -> None:
     if remove:
         with contextlib.suppress(OSError):
             gone = folder.rename(folder.with_name(f".done-{folder.name}-{os.getpid()}"))
-            if any(is_written(path) for name, files in log_segment_files(gone).items() if name != MAIN for _, path in files):
+            if any(
+                is_written(path)
+                for name, files in log_segment_files(gone).items()
+                if name != MAIN
+                for _, path in files
+            ):
                 gone.rename(folder)
             else:
                 shutil.rmtree(gone, ignore_errors=True)
@@ -163,20 +208,25 @@ def is_ours(folder: Path) -> bool:
 
 
 def disown_in_child() -> None:
-    """Forget the locks in a forked child: it has none of its parent's, and must not release them in its place."""
+    """Forget the locks in a forked child: it has none of its parent's, and must not release them in its
+    place.
+    """
     global one_at_a_time
     one_at_a_time = threading.RLock()  # a thread of the parent may have had it
     _held.clear()
 
 
 def _create_locked(home: _Home, name: Path) -> Path:
-    """Create a folder that appears under its name with its lock held, so that a recovery never finds it without."""
+    """Create a folder that appears under its name with its lock held, so that a recovery never finds it
+    without.
+    """
     folder = home.folder / name
     home.base.mkdir(parents=True, exist_ok=True)
     try:
         make_own(folder.parent, home.base)
         unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    except FileNotFoundError:  # another run has ended at this moment and removed the directories that it left empty
+    except FileNotFoundError:
+        # another run has ended at this moment and removed the directories that it left empty
         make_own(folder.parent, home.base)
         unseen = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     if not claim(unseen):
@@ -185,7 +235,8 @@ def _create_locked(home: _Home, name: Path) -> Path:
         os.close(_held.pop(unseen))
         shutil.rmtree(unseen, ignore_errors=True)
         raise FileExistsError(f"{folder} belongs to another run of this process")
-    _held[folder] = _held.pop(unseen)  # before others of this process can open its lock: closing it again would give it up
+    # before others of this process can open its lock: closing it again would give it up
+    _held[folder] = _held.pop(unseen)
     try:
         unseen.rename(folder)
     except OSError as error:
@@ -195,8 +246,12 @@ def _create_locked(home: _Home, name: Path) -> Path:
     return folder
 
 
-def _folders(store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None) -> Iterator[Path]:
-    """The folders in either home whose names match and that only this user can change; why others are left out goes to ``untrusted``."""
+def _folders(
+    store: Store, project: str | None, run: str | None, name: str, untrusted: set[str] | None = None
+) -> Iterator[Path]:
+    """The folders in either home whose names match and that only this user can change; why others are left
+    out goes to ``untrusted``.
+    """
     left_out = set() if untrusted is None else untrusted
     for home in dict.fromkeys((_home(store), _fallback(store))):
         if _is_own(home.folder, home.base, left_out):
@@ -206,7 +261,10 @@ def _folders(store: Store, project: str | None, run: str | None, name: str, untr
 
 
 def _matching(folder: Path, pattern: str, *below: str) -> Iterator[Path]:
-    """What lies below a folder under names that match. A folder that vanishes meanwhile has nothing in it: ``Path.glob`` raises then."""
+    """What lies below a folder under names that match.
+
+    A folder that vanishes meanwhile has nothing in it: ``Path.glob`` raises then.
+    """
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -239,7 +297,8 @@ def _home(store: Store) -> _Home:
         if named:
             raise
         return _fallback(store)
-    return _Home(base, base / ("" if named else "halving/journal") / _digest(store))  # journals of several stores may lie here
+    # journals of several stores may lie here
+    return _Home(base, base / ("" if named else "halving/journal") / _digest(store))
 
 
 def _fallback(store: Store) -> _Home:
@@ -254,12 +313,20 @@ def _digest(store: Store) -> str:
 
 @cache  # a query asks it for every run
 def _on_network(folder: Path) -> bool:
-    """Whether the folder, which need not exist yet, is on a file system that another machine serves (Linux; else False)."""
+    """Whether the folder, which need not exist yet, is on a file system that another machine serves (Linux;
+    else False).
+    """
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
     except OSError:
         return False
-    mounts = [(fields[1].replace("\\040", " "), fields[2]) for line in lines if len(fields := line.split()) > 2]
+    mounts = [
+        (fields[1].replace("\\040", " "), fields[2]) for line in lines if len(fields := line.split()) > 2
+    ]
     path = os.path.realpath(folder)
-    inside = [(len(point), kind) for point, kind in mounts if path == point or path.startswith(point.rstrip("/") + "/")]
+    inside = [
+        (len(point), kind)
+        for point, kind in mounts
+        if path == point or path.startswith(point.rstrip("/") + "/")
+    ]
     return bool(inside) and max(inside)[1].startswith(_NETWORK)

@@ -1,13 +1,16 @@
 """The journal's format: the bytes of a log segment, and how they are read.
 
-A *log segment* is a file of the journal, mapped into memory: a write is a copy into the page cache, which outlives the process. Each
-process of an attempt fills log segments of its own (:mod:`halving.journal.appender`). After 16 magic bytes come its records:
+A *log segment* is a file of the journal, mapped into memory: a write is a copy into the page cache, which
+outlives the process. Each process of an attempt fills log segments of its own
+(:mod:`halving.journal.appender`). After 16 magic bytes come its records:
 
-    length: uint32, schema: uint32, step: int64, time: int64 (ns since 1970), values: float64 each, checksum: uint64 (CRC-32)
+    length: uint32, schema: uint32, step: int64, time: int64 (ns since 1970), values: float64 each, checksum:
+        uint64 (CRC-32)
 
-The length counts the bytes of the whole record, a multiple of 8. Schema 0 is a definition (JSON: the keys that a schema number stands
-for in this log segment), schema 1 a note (JSON: a reference to an artifact). A record with a wrong length or checksum was torn by the
-death of its process or machine, and reading ends before it.
+The length counts the bytes of the whole record, a multiple of 8. Schema 0 is a definition (JSON: the keys
+that a schema number stands for in this log segment), schema 1 a note (JSON: a reference to an artifact). A
+record with a wrong length or checksum was torn by the death of its process or machine, and reading ends
+before it.
 """
 
 import json
@@ -17,7 +20,9 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 MAGIC = b"HALVING\x01" + b"\0" * 8
-DEFINITION, NOTE, FIRST_SCHEMA = 0, 1, 2
+DEFINITION = 0
+NOTE = 1
+FIRST_SCHEMA = 2
 CHECKSUM = struct.Struct("<Q")
 _HEAD = struct.Struct("<II")
 _SMALLEST = _HEAD.size + CHECKSUM.size
@@ -60,18 +65,22 @@ class Reading:
 
         if bytes(memory[: len(MAGIC)]) != MAGIC:
             raise ValueError("it does not begin as a log segment does")
-        self.memory, self.offset, self._verify = memory, len(MAGIC), verify
+        self.memory = memory
+        self.offset = len(MAGIC)
+        self._verify = verify
         self._keys: dict[int, tuple[str, ...]] = {}
         self._words = np.frombuffer(memory, np.uint64)
 
     def blocks(self, end: int | None = None) -> Iterator[Block | dict[str, Any]]:
-        """What was written since the last call (up to ``end``): blocks of points, and notes with their ``offset``.
+        """What was written since the last call (up to ``end``): blocks of points, and notes with their
+        ``offset``.
 
         Ends at the first record that is not written yet, or is torn.
         """
         size = len(self.memory) if end is None else end
         while self.offset + _SMALLEST <= size and (head := int(self._words[self.offset >> 3])):
-            length, schema = head & 0xFFFFFFFF, head >> 32
+            length = head & 0xFFFFFFFF
+            schema = head >> 32
             if length % 8 or not _SMALLEST <= length <= size - self.offset:
                 return
             count = 1 if schema < FIRST_SCHEMA else self._repeats(head, length, size)
@@ -79,9 +88,12 @@ class Reading:
                 count = self._intact(self.offset, length, count)
             if not count or (schema >= FIRST_SCHEMA and schema not in self._keys):
                 return
-            start, self.offset = self.offset, self.offset + count * length
+            start = self.offset
+            self.offset = self.offset + count * length
             if schema >= FIRST_SCHEMA:
-                yield Block(self._keys[schema], start, self._words[start >> 3 : self.offset >> 3].reshape(count, -1))
+                yield Block(
+                    self._keys[schema], start, self._words[start >> 3 : self.offset >> 3].reshape(count, -1)
+                )
                 continue
             payload = json.loads(bytes(self.memory[start + _HEAD.size : start + length - CHECKSUM.size]))
             if schema == NOTE:
@@ -90,10 +102,15 @@ class Reading:
                 self._keys[payload["schema"]] = tuple(payload["keys"])
 
     def _repeats(self, head: int, length: int, size: int) -> int:
-        """How many records with this very head follow each other. Compared in bulk, in steps that grow while they agree."""
-        stride, first = length >> 3, self.offset >> 3
+        """How many records with this very head follow each other.
+
+        Compared in bulk, in steps that grow while they agree.
+        """
+        stride = length >> 3
+        first = self.offset >> 3
         most = (size - self.offset) // length
-        count, chunk = 1, 8
+        count = 1
+        chunk = 8
         while count < most:
             heads = self._words[first + count * stride : first + min(most, count + chunk) * stride : stride]
             same = heads == head

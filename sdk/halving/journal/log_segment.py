@@ -1,4 +1,6 @@
-"""A log segment as a file: its name, how it is made, how another process maps it, and whether anybody still writes it."""
+"""A log segment as a file: its name, how it is made, how another process maps it, and whether anybody still
+writes it.
+"""
 
 import contextlib
 import fcntl
@@ -25,7 +27,9 @@ class LogSegment:
     """One mapped file, or memory without a file where the disk refuses it."""
 
     def __init__(self, path: Path | None, size: int) -> None:
-        self.path, self.size, self.sealed = path, size, False
+        self.path = path
+        self.size = size
+        self.sealed = False
         self._unlock: Callable[[], Any] = lambda: None
         if path is None:
             self.memory = mmap.mmap(-1, size)
@@ -36,14 +40,20 @@ class LogSegment:
         self.memory.write(MAGIC)
 
     def populate(self) -> None:
-        """Take the pages from the system now, a few at a time: the first touch of each in ``log()`` would take 10 µs."""
-        with contextlib.suppress(OSError, ValueError):  # before Linux 5.14, or elsewhere: each page is taken when it is touched
+        """Take the pages from the system now, a few at a time: the first touch of each in ``log()`` would
+        take 10 µs.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            # before Linux 5.14, or elsewhere: each page is taken when it is touched
             for start in range(0, self.size, _POPULATE_BYTES):
                 self.memory.madvise(_MADV_POPULATE_WRITE, start, min(_POPULATE_BYTES, self.size - start))
                 time.sleep(0)  # the call holds the interpreter's lock
 
     def seal(self) -> None:
-        """Let no more records in. One that is being written meanwhile counts: readers go by the content and know of no end."""
+        """Let no more records in.
+
+        One that is being written meanwhile counts: readers go by the content and know of no end.
+        """
         self.memory.seek(0, os.SEEK_END)
         self.sealed = True
         self._unlock()
@@ -79,7 +89,9 @@ def map_log_segment(path: Path) -> mmap.mmap:
 
 
 def is_written(path: Path) -> bool:
-    """Whether the process that writes a log segment still lives: it holds a lock on the file, which ends with the process."""
+    """Whether the process that writes a log segment still lives: it holds a lock on the file, which ends with
+    the process.
+    """
     try:
         with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,8 +103,11 @@ def is_written(path: Path) -> bool:
 
 
 def _create(path: Path, size: int) -> tuple[int, mmap.mmap]:
-    """A new file of zeros, locked and mapped, with its blocks allocated: writing to a hole on a full disk would kill the process."""
-    make_own(path.parent, path.parents[3])  # a child that logs on after its parent has finished finds the attempt's folder removed
+    """A new file of zeros, locked and mapped, with its blocks allocated: writing to a hole on a full disk
+    would kill the process.
+    """
+    # a child that logs on after its parent has finished finds the attempt's folder removed
+    make_own(path.parent, path.parents[3])
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,6 @@
-"""The tail of the journal that this process writes: its own log segments, in its memory, and those of its forked children."""
+"""The tail of the journal that this process writes: its own log segments, in its memory, and those of its
+forked children.
+"""
 
 import contextlib
 from collections.abc import Mapping
@@ -19,7 +21,8 @@ class OwnTail:
     """
 
     def __init__(self, folder: Path, appender: Appender) -> None:
-        self._folder, self._appender = folder, appender
+        self._folder = folder
+        self._appender = appender
         self._readings: dict[tuple[str, int], Reading] = {}
         self._ended: list[tuple[str, int]] = []
 
@@ -30,7 +33,9 @@ class OwnTail:
         for number, log_segment in sorted(self._appender.log_segments.items()):
             if log_segment.sealed:  # looked at before its records are read
                 self._ended.append((MAIN, number))
-            readings[MAIN, number] = self._readings.get((MAIN, number)) or Reading(log_segment.memory, verify=False)
+            readings[MAIN, number] = self._readings.get((MAIN, number)) or Reading(
+                log_segment.memory, verify=False
+            )
         for appender, files in self._children().items():
             alive = is_written(files[-1][1])  # here, too
             for number, path in files:
@@ -54,7 +59,9 @@ class OwnTail:
             if path is not None:
                 with contextlib.suppress(OSError):
                     path.unlink()
-        return {appender for appender, _ in self._ended if appender != MAIN} - {appender for appender, _ in self._readings}
+        return {appender for appender, _ in self._ended if appender != MAIN} - {
+            appender for appender, _ in self._readings
+        }
 
     def has_children(self, position: Mapping[str, list[int]]) -> bool:
         """Whether a forked child still logs, or has logged more than what was drained up to a position."""
@@ -62,15 +69,24 @@ class OwnTail:
             return True
         with contextlib.suppress(OSError):  # the folder was removed
             sources = sources_after(self._folder, position)
-            return any(next(source.reading.blocks(), None) is not None for source in sources if source.appender != MAIN)
+            return any(
+                next(source.reading.blocks(), None) is not None
+                for source in sources
+                if source.appender != MAIN
+            )
         return False
 
     def points_in_memory(self, position: Mapping[str, list[int]]) -> int:
         """How many points after a position no disk has taken: they are lost with this process."""
-        count, (last, offset) = 0, position.get(MAIN, [-1, 0])
+        count = 0
+        (last, offset) = position.get(MAIN, [-1, 0])
         for number, log_segment in list(self._appender.log_segments.items()):
             if log_segment.path is None and number >= last:
-                blocks = [block for block in Reading(log_segment.memory, verify=False).blocks() if isinstance(block, Block)]
+                blocks = [
+                    block
+                    for block in Reading(log_segment.memory, verify=False).blocks()
+                    if isinstance(block, Block)
+                ]
                 count += sum(block.points for block in blocks if number > last or block.start >= offset)
         return count
 

@@ -1,7 +1,8 @@
 """The tail of a journal: the records that the store does not have yet.
 
-How far the store has got is a position: the name of an appender to the number of its log segment and the offset in it, as each segment
-of points records it. So draining, recovery and reading agree on what is missing, and no point is written or shown twice.
+How far the store has got is a position: the name of an appender to the number of its log segment and the
+offset in it, as each segment of points records it. So draining, recovery and reading agree on what is
+missing, and no point is written or shown twice.
 """
 
 import time
@@ -55,7 +56,9 @@ class Follower:
         self._readings: dict[Path, Reading] = {}  # each has read what was there at the last call
 
     def new_records(self, folders: Iterable[Path]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-        """What is new in attempts' folders: keys, their steps of shape (n,) and their values of shape (n, number of keys)."""
+        """What is new in attempts' folders: keys, their steps of shape (n,) and their values of shape (n,
+        number of keys).
+        """
         import numpy as np
 
         paths = [path for folder in folders for files in files_in(folder).values() for _, path in files]
@@ -90,7 +93,10 @@ def sources_after(folder: Path, position: Mapping[str, list[int]]) -> list[Sourc
 
 
 def points_after(folder: Path, position: Mapping[str, list[int]]) -> Columns | None:
-    """The points in an attempt's folder from a position on; None where there are none. Raises as :func:`sources_after` does."""
+    """The points in an attempt's folder from a position on; None where there are none.
+
+    Raises as :func:`sources_after` does.
+    """
     sources = sources_after(folder, position)
     blocks = [block for source in sources for block in source.reading.blocks() if isinstance(block, Block)]
     return columns_of(blocks) if blocks else None
@@ -100,13 +106,17 @@ def columns_of(blocks: Iterable[Block]) -> Columns:
     """The points of at least one block of records."""
     import numpy as np
 
-    parts: dict[str, list[tuple[Any, Any, Any, Any]]] = {}  # key to steps, times, values and places in the log
+    # key to steps, times, values and places in the log
+    parts: dict[str, list[tuple[Any, Any, Any, Any]]] = {}
     for names, rows, places in _by_keys(blocks):
-        whole, values = rows.view(np.int64), rows.view(np.float64)
-        steps, times = whole[:, 1], whole[:, 2] // 1_000_000
+        whole = rows.view(np.int64)
+        values = rows.view(np.float64)
+        steps = whole[:, 1]
+        times = whole[:, 2] // 1_000_000
         for column, key in enumerate(names, 3):
             parts.setdefault(key, []).append((steps, times, values[:, column], places))
-    keys, columns = sorted(parts), []
+    keys = sorted(parts)
+    columns = []
     for number, key in enumerate(keys):
         columns.append(_in_order(parts[key]))
         if number % _YIELD_EVERY == 0:
@@ -116,7 +126,9 @@ def columns_of(blocks: Iterable[Block]) -> Columns:
 
 
 def files_in(folder: Path) -> dict[str, list[tuple[int, Path]]]:
-    """The log segments in an attempt's folder, as :func:`log_segment_files` gives them; none where the folder cannot be read."""
+    """The log segments in an attempt's folder, as :func:`log_segment_files` gives them; none where the folder
+    cannot be read.
+    """
     try:
         return log_segment_files(folder)
     except OSError:  # the run has ended and removed it
@@ -124,7 +136,9 @@ def files_in(folder: Path) -> dict[str, list[tuple[int, Path]]]:
 
 
 def reading_of(path: Path) -> Reading | None:
-    """A log segment of another process; None where it was drained meanwhile, is empty, or is no log segment."""
+    """A log segment of another process; None where it was drained meanwhile, is empty, or is no log
+    segment.
+    """
     try:
         return Reading(map_log_segment(path), verify=True)
     except (FileNotFoundError, ValueError):
@@ -132,7 +146,9 @@ def reading_of(path: Path) -> Reading | None:
 
 
 def _by_keys(blocks: Iterable[Block]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """The records of each set of keys joined: keys, rows of shape (n, words), and each row's place in the log, (n,)."""
+    """The records of each set of keys joined: keys, rows of shape (n, words), and each row's place in the
+    log, (n,).
+    """
     import numpy as np
 
     groups: dict[tuple[str, ...], list[tuple[Any, int]]] = {}
@@ -143,7 +159,11 @@ def _by_keys(blocks: Iterable[Block]) -> Iterator[tuple[tuple[str, ...], Any, An
     for keys, parts in groups.items():
         lengths = np.array([len(rows) for rows, _ in parts])
         starts = np.array([start for _, start in parts]) - np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        yield keys, np.concatenate([rows for rows, _ in parts]), np.arange(lengths.sum()) + np.repeat(starts, lengths)
+        yield (
+            keys,
+            np.concatenate([rows for rows, _ in parts]),
+            np.arange(lengths.sum()) + np.repeat(starts, lengths),
+        )
 
 
 def _in_order(parts: list[tuple[Any, Any, Any, Any]]) -> tuple[Any, Any, Any]:

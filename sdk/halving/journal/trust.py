@@ -1,7 +1,7 @@
 """What a journal may contain: directories and files of this user alone, and names that stay inside them.
 
-A journal may lie where other users can write, such as the folder for temporary files, and recovery publishes and deletes what a journal
-names. So another user must be able neither to plant a journal nor to change one.
+A journal may lie where other users can write, such as the folder for temporary files, and recovery publishes
+and deletes what a journal names. So another user must be able neither to plant a journal nor to change one.
 """
 
 import errno
@@ -33,7 +33,8 @@ def make_own(folder: Path, base: Path) -> None:
 
 
 def check_own(folder: Path, base: Path) -> None:
-    """Check every part of ``folder`` below ``base``: a real directory of this user that nobody else can write to.
+    """Check every part of ``folder`` below ``base``: a real directory of this user that nobody else can write
+    to.
 
     Raises:
         UntrustedDirectory: one of them is not.
@@ -100,6 +101,7 @@ def _check(path: Path) -> None:
     else:
         return
     raise UntrustedDirectory(
-        f"{path} {problem}: journals in it may be forged, so it is neither read nor written. If its content is yours, make it yours alone "
+        f"{path} {problem}: journals in it may be forged, so it is neither read nor written. If its "
+        "content is yours, make it yours alone "
         "(chown -R, chmod -R go-w); else remove it, or name another folder with HALVING_JOURNAL"
     )

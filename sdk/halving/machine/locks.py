@@ -1,4 +1,7 @@
-"""Locks among the threads and processes of one machine. The system lets go of what a process held that has died."""
+"""Locks among the threads and processes of one machine.
+
+The system lets go of what a process held that has died.
+"""
 
 import contextlib
 import fcntl
@@ -12,7 +15,9 @@ _LOCKED: set[int] = set()  # descriptors by which this process keeps others from
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """Lock a file (``LOCK_SH`` or ``LOCK_EX`` of :mod:`fcntl`) unless others hold it; whether it is locked now."""
+    """Lock a file (``LOCK_SH`` or ``LOCK_EX`` of :mod:`fcntl`) unless others hold it; whether it is locked
+    now.
+    """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -22,7 +27,9 @@ def try_lock(descriptor: int, kind: int) -> bool:
 
 @contextlib.contextmanager
 def lockable(path: Path) -> Iterator[int]:
-    """The descriptor of a file that is made where it is not there. Its lock is let go of at the end, and no forked child has it.
+    """The descriptor of a file that is made where it is not there.
+
+    Its lock is let go of at the end, and no forked child has it.
 
     Raises:
         OSError: the disk refuses it.
@@ -70,7 +77,9 @@ class Turns:
 
 
 def _forget_locks() -> None:
-    """In a forked child: with the descriptors it would hold its parent's locks, also after the parent's death."""
+    """In a forked child: with the descriptors it would hold its parent's locks, also after the parent's
+    death.
+    """
     for descriptor in _LOCKED:
         os.close(descriptor)
     _LOCKED.clear()

@@ -12,15 +12,16 @@ from pathlib import Path
 from halving.errors import StoreError
 from halving.machine.locks import lockable
 
-_PREFIX, _LOCK = ".halving-making-", "lock"
+_PREFIX = ".halving-making-"
+_LOCK = "lock"
 
 
 @contextlib.contextmanager
 def temporary_folder(base: Path) -> Iterator[Path]:
     """A new folder in a folder that is made where it is missing; deleted at the end.
 
-    A folder that no living process holds is deleted first: each is locked as long as its process lives. On a disk without locks folders
-    of killed processes stay.
+    A folder that no living process holds is deleted first: each is locked as long as its process lives. On a
+    disk without locks folders of killed processes stay.
 
     Raises:
         OSError: the disk refuses it.
@@ -58,14 +59,17 @@ def folder_of_user(name: str) -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise StoreError(
-            f"{folder} is not accepted for temporary files: it has to be a folder of this user's that nobody else may write to; delete it, "
+            f"{folder} is not accepted for temporary files: it has to be a folder of this user's that "
+            "nobody else may write to; delete it, "
             "or give another place by TMPDIR"
         )
     return folder
 
 
 def _make_locked(base: Path, locks: contextlib.ExitStack) -> Path:
-    """A new folder, whose lock the system lets go of when the process dies; forked children do not have it."""
+    """A new folder, whose lock the system lets go of when the process dies; forked children do not have
+    it.
+    """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         # Before it is locked, another process may take it for abandoned and delete it.
@@ -90,7 +94,9 @@ def _delete_abandoned(base: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, its lock last: where this is killed, or something cannot be deleted, the next process tries again."""
+    """Delete a folder, its lock last: where this is killed, or something cannot be deleted, the next process
+    tries again.
+    """
     with contextlib.suppress(FileNotFoundError):  # another program has deleted it already
         for path in _content(folder):
             with contextlib.suppress(OSError):

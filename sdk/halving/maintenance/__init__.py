@@ -1,4 +1,6 @@
-"""Rewriting old metric files (sorting, rollups, compaction, retention), and deleting what nothing names: blobs and orphan files.
+"""Rewriting old metric files (sorting, rollups, compaction, retention), and deleting what nothing names:
+blobs and orphan files.
 
-It changes how points are kept, never what they say; it must know of runs in progress nothing but the files that they publish.
+It changes how points are kept, never what they say; it must know of runs in progress nothing but the files
+that they publish.
 """

@@ -1,9 +1,12 @@
-"""Collection of blobs by mark and sweep: what nothing names any more goes, once it has not been put for a grace time.
+"""Collection of blobs by mark and sweep: what nothing names any more goes, once it has not been put for a
+grace time.
 
-Blobs are shared by content, so one goes only when everything that named it is gone or expired. A blob is put before it is recorded; that is
-what the grace time is for: a put of a blob that is older than :data:`halving.store.store.REFRESH_SECONDS` writes it again, so that it is
-young, and takes turns with the deletion (:meth:`halving.store.store.Store.collect`). So whoever puts a blob has the grace time, less a day,
-to record it. Whoever names a blob without putting it must ask the catalog whether it stays: ``resources.retention`` has these.
+Blobs are shared by content, so one goes only when everything that named it is gone or expired. A blob is put
+before it is recorded; that is what the grace time is for: a put of a blob that is older than
+:data:`halving.store.store.REFRESH_SECONDS` writes it again, so that it is young, and takes turns with the
+deletion (:meth:`halving.store.store.Store.collect`). So whoever puts a blob has the grace time, less a day,
+to record it. Whoever names a blob without putting it must ask the catalog whether it stays:
+``resources.retention`` has these.
 
 Memory: 32 bytes for each name of a blob, and what is to be deleted.
 """
@@ -17,7 +20,8 @@ from halving.errors import NotFound
 from halving.maintenance.named_blobs import digests_in
 from halving.store.store import Store, blob_name
 
-SHARDED_CHECKPOINT = b'{"halving_checkpoint":'  # how its manifest begins: halving.checkpoints.sharded.manifest
+# how its manifest begins: halving.checkpoints.sharded.manifest
+SHARDED_CHECKPOINT = b'{"halving_checkpoint":'
 _BLOBS = "artifacts/sha256"
 _REQUESTS = 16  # to an object store at the same time
 _BYTES = 32  # of a digest
@@ -28,7 +32,8 @@ _Result = TypeVar("_Result")
 
 
 class Owner(NamedTuple):
-    """Whose a blob was that is named by expired records alone: of which project, and what it was there (``checkpoints``, ``media``…).
+    """Whose a blob was that is named by expired records alone: of which project, and what it was there
+    (``checkpoints``, ``media``…).
 
     ``sharded``: it may be the manifest of a sharded checkpoint.
     """
@@ -88,13 +93,19 @@ class Marks:
 
     def owners(self, first: int) -> dict[bytes, Owner]:
         """Whose the expired ones are, of the digests whose first byte this is; of several the first."""
-        owners, held, step = list(self._owners), self._expired[first], _BYTES + 4
+        owners = list(self._owners)
+        held = self._expired[first]
+        step = _BYTES + 4
         starts = reversed(range(0, len(held), step))
-        return {bytes(held[start : start + _BYTES]): owners[int.from_bytes(held[start + _BYTES : start + step])] for start in starts}
+        return {
+            bytes(held[start : start + _BYTES]): owners[int.from_bytes(held[start + _BYTES : start + step])]
+            for start in starts
+        }
 
 
 def clock_of(store: Store, probe: str) -> float | None:
-    """What the store's clock says, in seconds since 1970: the time of a file that is written for it; None: it does not say.
+    """What the store's clock says, in seconds since 1970: the time of a file that is written for it; None: it
+    does not say.
 
     Args:
         probe: the file's name, in a folder of its own or with few others.
@@ -103,11 +114,15 @@ def clock_of(store: Store, probe: str) -> float | None:
         StoreError: the store refused.
     """
     store.replace(probe, b"what the store's clock says is this file's time\n")
-    return next((written for name, _, written in store.files(probe.rpartition("/")[0]) if name == probe and written), None)
+    return next(
+        (written for name, _, written in store.files(probe.rpartition("/")[0]) if name == probe and written),
+        None,
+    )
 
 
 def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
-    """The blobs that nothing keeps and that were put last before a time (seconds since 1970, by the store's clock).
+    """The blobs that nothing keeps and that were put last before a time (seconds since 1970, by the store's
+    clock).
 
     The parts of a sharded checkpoint are its owner's.
 
@@ -115,24 +130,37 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
         StoreError: the store cannot be listed.
     """
     found = [
-        blob for blobs in _in_threads(store, lambda folder: _of_folder(store, folder, marks, before), _folders(store)) for blob in blobs
+        blob
+        for blobs in _in_threads(
+            store, lambda folder: _of_folder(store, folder, marks, before), _folders(store)
+        )
+        for blob in blobs
     ]
     manifests = [blob for blob in found if blob.owner.sharded]
     parts: dict[str, Owner] = {}
-    for blob, named in zip(manifests, _in_threads(store, lambda blob: parts_of(store, blob.digest), manifests), strict=True):
+    for blob, named in zip(
+        manifests, _in_threads(store, lambda blob: parts_of(store, blob.digest), manifests), strict=True
+    ):
         parts.update((f"sha256:{part.hex()}", blob.owner) for part in named)
-    return [blob._replace(owner=parts.get(blob.digest, blob.owner), is_part=blob.digest in parts) for blob in found]
+    return [
+        blob._replace(owner=parts.get(blob.digest, blob.owner), is_part=blob.digest in parts)
+        for blob in found
+    ]
 
 
 def delete_unmarked(store: Store, blobs: Iterable[Blob], before: float) -> list[Blob]:
-    """Delete them, but none that was put again meanwhile; gives those that are gone. May be killed anywhere and repeated.
+    """Delete them, but none that was put again meanwhile; gives those that are gone.
 
-    Parts of sharded checkpoints go when all manifests have: a manifest is never there without one of its parts.
+    May be killed anywhere and repeated.
+
+    Parts of sharded checkpoints go when all manifests have: a manifest is never there without one of its
+    parts.
 
     Raises:
         StoreError: the store refused.
     """
-    wanted, deleted = list(blobs), []
+    wanted = list(blobs)
+    deleted = []
     for group in ([blob for blob in wanted if not blob.is_part], [blob for blob in wanted if blob.is_part]):
         gone = _in_threads(store, lambda blob: store.collect(blob_name(blob.digest), before), group)
         deleted += [blob for blob, is_gone in zip(group, gone, strict=True) if is_gone]
@@ -144,10 +172,13 @@ def _folders(store: Store) -> list[str]:
 
 
 def _of_folder(store: Store, folder: str, marks: Marks, before: float) -> list[Blob]:
-    kept, owners, found = marks.kept(int(folder, 16)), marks.owners(int(folder, 16)), []
+    kept = marks.kept(int(folder, 16))
+    owners = marks.owners(int(folder, 16))
+    found = []
     for name, size, written in store.files(f"{_BLOBS}/{folder}"):
         value = name.rpartition("/")[2]
-        if not _DIGEST.fullmatch(value) or not 0 < written < before:  # 0: the store does not say when, so it stays
+        if not _DIGEST.fullmatch(value) or not 0 < written < before:
+            # 0: the store does not say when, so it stays
             continue
         digest = bytes.fromhex(value)
         if digest not in kept:
@@ -156,7 +187,10 @@ def _of_folder(store: Store, folder: str, marks: Marks, before: float) -> list[B
 
 
 def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
-    """What a blob names if it is the manifest of a sharded checkpoint. Of others no more than their beginning is read."""
+    """What a blob names if it is the manifest of a sharded checkpoint.
+
+    Of others no more than their beginning is read.
+    """
     try:
         with store.open_stream(blob_name(digest)) as stream:
             if stream.read(len(SHARDED_CHECKPOINT)) != SHARDED_CHECKPOINT:
@@ -169,7 +203,9 @@ def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
     return digests_in(bytes(content))
 
 
-def _in_threads(store: Store, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+def _in_threads(
+    store: Store, action: Callable[[_Item], _Result], items: Iterable[_Item]
+) -> Iterator[_Result]:
     """The results in order; an object store is asked by many threads at once."""
     with ThreadPoolExecutor(_REQUESTS if store.folder is None else 1, "halving-blobs") as pool:
         yield from pool.map(action, items)

@@ -1,7 +1,8 @@
 """Moving a blob to a colder place: copied there, read back and checked, and only then deleted here.
 
-Whoever is killed has left the blob here, there, or at both. A put of the same bytes in that moment writes it here again, young, and then it
-stays here (:meth:`halving.store.store.Store.collect`): a put never relies on what is in a colder place.
+Whoever is killed has left the blob here, there, or at both. A put of the same bytes in that moment writes it
+here again, young, and then it stays here (:meth:`halving.store.store.Store.collect`): a put never relies on
+what is in a colder place.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ class Movable(NamedTuple):
 
 
 def find_movable(store: Store, cold: Collection[bytes], before: float) -> Iterator[Movable]:
-    """The blobs among ``cold`` (digests of 32 bytes) that lie here and were put last before a time (seconds since 1970).
+    """The blobs among ``cold`` (digests of 32 bytes) that lie here and were put last before a time (seconds
+    since 1970).
 
     Raises:
         StoreError: the store cannot be listed.
@@ -37,13 +39,18 @@ def find_movable(store: Store, cold: Collection[bytes], before: float) -> Iterat
 
 
 def move_blobs(store: Store, place: Store, blobs: Collection[Movable], before: float) -> Iterator[Movable]:
-    """Move blobs to a colder place, which the store must name already (:func:`halving.store.cold.add_cold_root`); gives those that went.
+    """Move blobs to a colder place, which the store must name already
+    (:func:`halving.store.cold.add_cold_root`); gives those that went.
 
     Raises:
         StoreError: a place refused, or a blob is damaged; nothing is lost.
     """
-    with ThreadPoolExecutor(1 if store.folder is not None and place.folder is not None else _AT_ONCE, "halving-cold") as pool:
-        for blob, moved in zip(blobs, pool.map(lambda blob: move_blob(store, place, blob.digest, before), blobs), strict=True):
+    with ThreadPoolExecutor(
+        1 if store.folder is not None and place.folder is not None else _AT_ONCE, "halving-cold"
+    ) as pool:
+        for blob, moved in zip(
+            blobs, pool.map(lambda blob: move_blob(store, place, blob.digest, before), blobs), strict=True
+        ):
             if moved:
                 yield blob
 

@@ -1,17 +1,19 @@
 """Compaction: a run's segments become one sorted file and its rollup.
 
-Each run keeps files of its own. One file for all runs of a sweep was tried and dropped: on S3 with 20 ms a request the curves of
-100 runs took twice as long from it, and 17 times as long for five metrics.
+Each run keeps files of its own. One file for all runs of a sweep was tried and dropped: on S3 with 20 ms a
+request the curves of 100 runs took twice as long from it, and 17 times as long for five metrics.
 
-Compaction may be killed at any moment and repeated. Data files are written first, then the manifest, which alone decides which
-files count. What it replaces is deleted last, or by a later compaction if this one is killed before. Compactions at the same time
-do no harm: one of them publishes the next manifest, the others delete their own files.
+Compaction may be killed at any moment and repeated. Data files are written first, then the manifest, which
+alone decides which files count. What it replaces is deleted last, or by a later compaction if this one is
+killed before. Compactions at the same time do no harm: one of them publishes the next manifest, the others
+delete their own files.
 
-Memory is bounded (:data:`halving.maintenance.external_sort.LIMIT`) whatever the length of a run. Longer runs are sorted in the
-system's temporary folder (``TMPDIR``), which then needs 32 bytes a point.
+Memory is bounded (:data:`halving.maintenance.external_sort.LIMIT`) whatever the length of a run. Longer runs
+are sorted in the system's temporary folder (``TMPDIR``), which then needs 32 bytes a point.
 
-On an object store the time goes into waiting for answers. So segments are fetched, and files deleted, several at once, and nothing is
-asked that is known; the rest is for many runs at once to share (``resources.upkeep.compaction``).
+On an object store the time goes into waiting for answers. So segments are fetched, and files deleted, several
+at once, and nothing is asked that is known; the rest is for many runs at once to share
+(``resources.upkeep.compaction``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +28,23 @@ from halving.identifiers import check_name
 from halving.machine.temporary_folders import scratch_folder
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.rewrite import AT_ONCE, add_file, add_files, add_history, write_sorted
-from halving.metrics.manifest import Absorbed, Manifest, RunFiles, new_name, project_folder, publish_manifest, run_files, superseded
+from halving.metrics.manifest import (
+    Absorbed,
+    Manifest,
+    RunFiles,
+    new_name,
+    project_folder,
+    publish_manifest,
+    run_files,
+    superseded,
+)
 from halving.store.json_files import now
 from halving.store.store import Store
 
 _TRIES = 10
-# An object store may accept two manifests of one generation that are put at the same moment. Files are deleted only long after
-# such a moment, so that those of either manifest are still there while readers may meet it.
+# An object store may accept two manifests of one generation that are put at the same moment. Files are
+# deleted only long after such a moment, so that those of either manifest are still there while readers may
+# meet it.
 GRACE_SECONDS = 600.0
 Delete = Callable[[Store, Sequence[str]], None]
 """Deletes files of a store; those that are gone already are fine."""
@@ -43,7 +55,8 @@ class Compacted:
     """What a compaction did.
 
     Attributes:
-        points: points absorbed now; 0 when there was nothing new, or another compaction was first (``superseded``).
+        points: points absorbed now; 0 when there was nothing new, or another compaction was first
+            (``superseded``).
         segments: segments absorbed now.
         total: points that the run's full file now holds.
         bytes_before: size of the segments and of the full file that were read.
@@ -51,7 +64,8 @@ class Compacted:
         rollup_bytes: size of the new rollup.
         gaps: segments that were left as they are, because one before them is missing.
         deleted: files deleted.
-        left: files that were replaced, and that a compaction after :data:`GRACE_SECONDS` deletes; on an object store.
+        left: files that were replaced, and that a compaction after :data:`GRACE_SECONDS` deletes; on an
+            object store.
     """
 
     project: str
@@ -80,19 +94,28 @@ def delete_each(store: Store, names: Sequence[str]) -> None:
 
 
 def compact(
-    store: Store, project: str, run: str, delete: Delete = delete_each, *, written: Mapping[str, float] = MappingProxyType({})
+    store: Store,
+    project: str,
+    run: str,
+    delete: Delete = delete_each,
+    *,
+    written: Mapping[str, float] = MappingProxyType({}),
 ) -> Compacted:
-    """Absorb a run's segments into its full file and rollup. With nothing new it only deletes files that are not needed any more.
+    """Absorb a run's segments into its full file and rollup.
 
-    A run that is still logging may be compacted; its later segments stay beside the result. Where an attempt's segments have a gap,
-    those after the gap stay as they are.
+    With nothing new it only deletes files that are not needed any more.
 
-    If retention has dropped the full file, the new one holds the new points only, and the rollup keeps the old buckets.
+    A run that is still logging may be compacted; its later segments stay beside the result. Where an
+    attempt's segments have a gap, those after the gap stay as they are.
+
+    If retention has dropped the full file, the new one holds the new points only, and the rollup keeps the
+    old buckets.
 
     Args:
         delete: how the files that are replaced are deleted.
-        written: when segments were put, by their names, in seconds since 1970 by the store's clock. Where all that are absorbed are among
-            them, the age of the run's points counts from the newest, else from now.
+        written: when segments were put, by their names, in seconds since 1970 by the store's clock. Where all
+            that are absorbed are among them, the age of the run's points counts from the newest, else from
+            now.
 
     Raises:
         InvalidInput: a name is not accepted.
@@ -108,7 +131,9 @@ def compact(
             total = sum(files.manifest.held.values())
             if _in_grace(store, files.manifest.generation, files.manifest.written):
                 return Compacted(project, run, total=total, gaps=gaps, left=len(files.stale))
-            return Compacted(project, run, total=total, gaps=gaps, deleted=_clean(store, project, run, files, delete))
+            return Compacted(
+                project, run, total=total, gaps=gaps, deleted=_clean(store, project, run, files, delete)
+            )
         try:
             done = _absorb(store, project, run, files, fresh, written)
         except (FileNotFoundError, NotFound) as error:  # compacted meanwhile: look again
@@ -122,9 +147,12 @@ def compact(
 
 
 def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The live segments that follow the absorbed ones without a gap, by attempt and sequence, and those after a gap."""
+    """The live segments that follow the absorbed ones without a gap, by attempt and sequence, and those after
+    a gap.
+    """
     expected = {attempt: part.segments for attempt, part in files.manifest.absorbed.items()}
-    fresh, gaps = [], []
+    fresh = []
+    gaps = []
     for name, (attempt, sequence) in sorted(files.segments.items(), key=lambda segment: segment[1]):
         if sequence == expected.get(attempt, 0):
             fresh.append(name)
@@ -135,7 +163,9 @@ def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def clean(store: Store, project: str, run: str, delete: Delete = delete_each) -> tuple[str, ...]:
-    """Delete the files that the newest manifest replaced and return their names; on an object store only after :data:`GRACE_SECONDS`."""
+    """Delete the files that the newest manifest replaced and return their names; on an object store only
+    after :data:`GRACE_SECONDS`.
+    """
     files = run_files(store, project, run)
     in_grace = _in_grace(store, files.manifest.generation, files.manifest.written)
     return () if in_grace else _clean(store, project, run, files, delete)
@@ -157,8 +187,12 @@ def _clean(store: Store, project: str, run: str, files: RunFiles, delete: Delete
     return names
 
 
-def publish(store: Store, project: str, run: str, kind: str, generation: int, file: Path | None) -> str | None:
-    """Publish a generation's ``full`` file or ``rollup``, if there is one, and give its name relative to the project's folder."""
+def publish(
+    store: Store, project: str, run: str, kind: str, generation: int, file: Path | None
+) -> str | None:
+    """Publish a generation's ``full`` file or ``rollup``, if there is one, and give its name relative to the
+    project's folder.
+    """
     if file is None:
         return None
     name = new_name(run, kind, generation)
@@ -169,8 +203,9 @@ def publish(store: Store, project: str, run: str, kind: str, generation: int, fi
 def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
     """Publish a manifest; False when its generation is published already.
 
-    Meanwhile other compactions may have published several generations and deleted all but the newest. Then this manifest is published
-    below the newest and never read, which does no harm: readers and :func:`clean` go by the newest alone.
+    Meanwhile other compactions may have published several generations and deleted all but the newest. Then
+    this manifest is published below the newest and never read, which does no harm: readers and :func:`clean`
+    go by the newest alone.
     """
     try:
         publish_manifest(store, project, run, manifest)
@@ -188,10 +223,20 @@ def _put_last(before: Manifest, fresh: Sequence[str], written: Mapping[str, floa
     return max(put, datetime.fromisoformat(earlier) if earlier else put).isoformat(timespec="milliseconds")
 
 
-def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[str, ...], written: Mapping[str, float]) -> Compacted:
-    folder, before = project_folder(project), files.manifest
-    generation, absorbed = before.generation + 1, dict(before.absorbed)
-    sorter, read = Sorter(), 0
+def _absorb(
+    store: Store,
+    project: str,
+    run: str,
+    files: RunFiles,
+    fresh: tuple[str, ...],
+    written: Mapping[str, float],
+) -> Compacted:
+    folder = project_folder(project)
+    before = files.manifest
+    generation = before.generation + 1
+    absorbed = dict(before.absorbed)
+    sorter = Sorter()
+    read = 0
     if before.full:
         read += add_file(sorter, store, f"{folder}/{before.full}").bytes
     for name, added in zip(fresh, add_files(sorter, store, fresh), strict=True):
@@ -205,7 +250,8 @@ def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[
         publishing = beside.submit(publish, store, project, run, "rollup", generation, rewritten.rollup)
         full = publish(store, project, run, "full", generation, rewritten.full)
         rollup = publishing.result()
-    points, moment = rewritten.points - sum(before.held.values()), now()
+    points = rewritten.points - sum(before.held.values())
+    moment = now()
     manifest = replace(
         before,
         generation=generation,
@@ -218,7 +264,8 @@ def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[
         held=rewritten.held,
     )
     if not commit(store, project, run, manifest):
-        return Compacted(project, run, superseded=True)  # clean() deletes our files, which the other's manifest does not name
+        # clean() deletes our files, which the other's manifest does not name
+        return Compacted(project, run, superseded=True)
     return Compacted(
         project,
         run,

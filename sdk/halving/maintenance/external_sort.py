@@ -1,7 +1,7 @@
 """Sorting more points than fit into memory: sorted runs on the local disk, merged curve by curve.
 
-The points of a run's key are one curve. Within it they come in the order (step, attempt, order of arrival), so that the last
-one of a step is the one that counts.
+The points of a run's key are one curve. Within it they come in the order (step, attempt, order of arrival),
+so that the last one of a step is the one that counts.
 """
 
 import mmap
@@ -77,7 +77,8 @@ class Sorter:
         return totals
 
     def chunks(self) -> Iterator[np.ndarray[Any, Any]]:
-        """The points in the order (key, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a time.
+        """The points in the order (key, step, attempt, arrival), of dtype :data:`POINT`, about ``limit`` at a
+        time.
 
         Chunks end between two curves, and inside of a curve only if it alone is longer than ``limit``.
         """
@@ -89,7 +90,8 @@ class Sorter:
             length = sum(map(len, slices))
             if waiting and count + length > self._limit:
                 yield self._merged(waiting)
-                waiting, count = [], 0
+                waiting = []
+                count = 0
             if length > self._limit:
                 for part in _split(slices, self._limit):
                     yield self._merged([(code, part)])
@@ -101,7 +103,8 @@ class Sorter:
 
     def _merged(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
         points = np.concatenate([part for _, slices in waiting for part in slices])
-        for mapped in self._maps:  # the pages are copied, and need not count as this process's memory any longer
+        for mapped in self._maps:
+            # the pages are copied, and need not count as this process's memory any longer
             mapped.madvise(mmap.MADV_DONTNEED)
         lengths = [sum(map(len, slices)) for _, slices in waiting]
         return _in_order(points, np.repeat(np.arange(len(waiting), dtype=np.int32), lengths))
@@ -109,15 +112,19 @@ class Sorter:
     def _sort_pending(self) -> None:
         if self._pending:
             points = np.concatenate(self._pending)
-            self._pending, self._count = [], 0
+            self._pending = []
+            self._count = 0
             points = _in_order(points, points["curve"])
-            self._sorted.append(_Sorted(points, np.searchsorted(points["curve"], np.arange(len(self.keys) + 1))))
+            self._sorted.append(
+                _Sorted(points, np.searchsorted(points["curve"], np.arange(len(self.keys) + 1)))
+            )
 
     def _spill(self) -> None:
         self._sort_pending()
         with tempfile.TemporaryFile() as file:
             self._sorted[-1].points.tofile(file)
-            self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # the file is there as long as this is
+            # the file is there as long as this is
+            self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._sorted[-1] = _Sorted(np.frombuffer(self._maps[-1], POINT), self._sorted[-1].starts)
 
 
@@ -128,23 +135,36 @@ class _Sorted(NamedTuple):
     starts: Any
 
     def of(self, code: int) -> Any:
-        return self.points[self.starts[code] : self.starts[code + 1]] if code + 1 < len(self.starts) else self.points[:0]
+        return (
+            self.points[self.starts[code] : self.starts[code + 1]]
+            if code + 1 < len(self.starts)
+            else self.points[:0]
+        )
 
 
 def _in_order(points: Any, rank: Any) -> Any:
-    """Sorted stably by (rank, step, attempt). Points that are in order already, as most are, are only compared."""
+    """Sorted stably by (rank, step, attempt).
+
+    Points that are in order already, as most are, are only compared.
+    """
     if (rank[1:] < rank[:-1]).any():
         order = np.argsort(rank, kind="stable")
-        points, rank = points[order], rank[order]
-    step, attempt = points["step"], points["attempt"]
+        points = points[order]
+        rank = rank[order]
+    step = points["step"]
+    attempt = points["attempt"]
     down = (step[1:] < step[:-1]) | ((step[1:] == step[:-1]) & (attempt[1:] < attempt[:-1]))
     if (down & (rank[1:] == rank[:-1])).any():
         points = points[np.lexsort((attempt, step, rank))]
     return points
 
 
-def _split(slices: list[Any], limit: int, fields: tuple[str, ...] = ("step", "attempt")) -> Iterator[list[Any]]:
-    """One long curve's sorted slices in parts of at most ``limit`` points; each part comes before the next in the order."""
+def _split(
+    slices: list[Any], limit: int, fields: tuple[str, ...] = ("step", "attempt")
+) -> Iterator[list[Any]]:
+    """One long curve's sorted slices in parts of at most ``limit`` points; each part comes before the next in
+    the order.
+    """
     if sum(map(len, slices)) <= limit:
         yield slices
     elif not fields:  # all of one step and attempt: the order of arrival is the order
@@ -153,7 +173,8 @@ def _split(slices: list[Any], limit: int, fields: tuple[str, ...] = ("step", "at
                 yield [points[start : start + limit]]
     else:
         columns = [points[fields[0]] for points in slices]
-        low, high = min(int(column[0]) for column in columns), max(int(column[-1]) for column in columns)
+        low = min(int(column[0]) for column in columns)
+        high = max(int(column[-1]) for column in columns)
         if low == high:
             yield from _split(slices, limit, fields[1:])
             return

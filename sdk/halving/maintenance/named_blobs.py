@@ -1,13 +1,15 @@
 """Which blobs the records of a project's runs name: read once, then remembered in the store.
 
-Records are written once, so what one names never changes. It is kept in ``retention/named-blobs/project=P.parquet``, by the file's name,
-size and time; a listing of the project says which files are there, and only those that are new are read. The file can be deleted at any
-time: the next look reads all records again.
+Records are written once, so what one names never changes. It is kept in
+``retention/named-blobs/project=P.parquet``, by the file's name, size and time; a listing of the project says
+which files are there, and only those that are new are read. The file can be deleted at any time: the next
+look reads all records again.
 
-Records are searched for anything that looks like a digest, whatever it is called: a blob stays when in doubt. Mail is none of them: what it
-names is named by records as well, or is younger than the grace time.
+Records are searched for anything that looks like a digest, whatever it is called: a blob stays when in doubt.
+Mail is none of them: what it names is named by records as well, or is younger than the grace time.
 
-A record that is damaged names what looks like a digest in it, and what it named when it was read before, if it was.
+A record that is damaged names what looks like a digest in it, and what it named when it was read before, if
+it was.
 """
 
 import contextlib
@@ -39,7 +41,8 @@ class Record(NamedTuple):
         written: seconds since 1970, by the store's clock.
         digests: of 32 bytes each.
         sharded: whether it is the record of a sharded checkpoint, whose blob names others.
-        rerun_of: ``project/run`` of which the run is a rerun; empty otherwise, and in other files than the run's first.
+        rerun_of: ``project/run`` of which the run is a rerun; empty otherwise, and in other files than the
+            run's first.
         problem: what is wrong with it; empty: it is sound.
     """
 
@@ -83,7 +86,11 @@ def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
         for start in range(0, len(every), _AT_ONCE):
             chunk = every[start : start + _AT_ONCE]
             known = [memory.recall(*listed) for listed in chunk]
-            new = ((listed, before) for listed, (record, before) in zip(chunk, known, strict=True) if record is None)
+            new = (
+                (listed, before)
+                for listed, (record, before) in zip(chunk, known, strict=True)
+                if record is None
+            )
             read = pool.map(lambda item: _read(store, project, *item[0], before=item[1]), new)
             found = [record if record is not None else next(read) for record, _ in known]
             records = [record for record in found if record is not None]
@@ -98,18 +105,32 @@ def _listed(store: Store, project: str) -> Iterator[tuple[str, str, int, float]]
     folder = f"runs/project={project}"
     for path, size, written in store.files(folder):
         run, _, name = path[len(folder) + 1 :].partition("/")
-        if name.endswith(".json") and not name.startswith("mail/") and not name.rpartition("/")[2].startswith("."):
+        if (
+            name.endswith(".json")
+            and not name.startswith("mail/")
+            and not name.rpartition("/")[2].startswith(".")
+        ):
             yield run, name, size, written
 
 
-def _read(store: Store, project: str, run: str, name: str, size: int, written: float, *, before: tuple[bytes, ...] = ()) -> Record | None:
+def _read(
+    store: Store,
+    project: str,
+    run: str,
+    name: str,
+    size: int,
+    written: float,
+    *,
+    before: tuple[bytes, ...] = (),
+) -> Record | None:
     """A record, or None: the run was deleted since it was listed.
 
     Args:
         before: what it named when it was read the last time.
     """
     file = f"runs/project={project}/{run}/{name}"
-    content, problem = b"", ""
+    content = b""
+    problem = ""
     try:
         content = store.read(file)
     except NotFound:
@@ -131,24 +152,34 @@ def _read(store: Store, project: str, run: str, name: str, size: int, written: f
         return Record(run, name, size, written, digests_in(content), bool(_SHARDED.search(content)), rerun_of)
     source = _RERUN_OF.search(content) if name == "record.json" else None
     digests = tuple(dict.fromkeys([*digests_in(content), *before]))
-    # Whether it is a sharded checkpoint's may be what is lost: what its blobs name then stays, if they are manifests.
-    return Record(run, name, size, written, digests, True, source[1].decode(errors="replace") if source else "", problem)
+    # Whether it is a sharded checkpoint's may be what is lost: what its blobs name then stays, if they are
+    # manifests.
+    return Record(
+        run, name, size, written, digests, True, source[1].decode(errors="replace") if source else "", problem
+    )
 
 
 class _Memory:
     """What was read before, in the order of run and name, and what is to be remembered."""
 
     def __init__(self, store: Store, project: str) -> None:
-        self._store, self._name = store, f"retention/named-blobs/project={project}.parquet"
+        self._store = store
+        self._name = f"retention/named-blobs/project={project}.parquet"
         self._before = self._remembered()
         self._next = next(self._before, None)
         self._changed = False
         self._notes: list[list[Record]] = []
 
-    def recall(self, run: str, name: str, size: int, written: float) -> tuple[Record | None, tuple[bytes, ...]]:
-        """A record, if it was read before and is sound; and what a file of its name named. To be called in the order of run and name."""
+    def recall(
+        self, run: str, name: str, size: int, written: float
+    ) -> tuple[Record | None, tuple[bytes, ...]]:
+        """A record, if it was read before and is sound; and what a file of its name named.
+
+        To be called in the order of run and name.
+        """
         while self._next is not None and self._next[:2] < (run, name):
-            self._next, self._changed = next(self._before, None), True
+            self._next = next(self._before, None)
+            self._changed = True
         found = self._next
         if found is not None and found[:4] == (run, name, size, written) and not found.problem:
             self._next = next(self._before, None)
@@ -161,7 +192,8 @@ class _Memory:
 
     def write(self) -> None:
         if self._changed or self._next is not None:
-            with contextlib.suppress(StoreError):  # as of a full disk, from which retention is to delete: all is read again
+            with contextlib.suppress(StoreError):
+                # as of a full disk, from which retention is to delete: all is read again
                 self._store.replace(self._name, _encoded(self._notes))
 
     def _remembered(self) -> Iterator[Record]:
@@ -174,7 +206,8 @@ class _Memory:
                 columns = [batch.column(field).to_pylist() for field in Record._fields]
                 for run, name, size, written, digests, *rest in zip(*columns, strict=True):
                     yield Record(run, name, size, written, tuple(digests), *rest)
-        except (NotFound, pa.ArrowException, KeyError, OSError):  # not yet, or damaged, or of another version: all is read again
+        except (NotFound, pa.ArrowException, KeyError, OSError):
+            # not yet, or damaged, or of another version: all is read again
             return
 
 
@@ -197,5 +230,10 @@ def _encoded(chunks: list[list[Record]]) -> bytes:
     target = io.BytesIO()
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for records in chunks:
-            writer.write_table(pa.table([list(column) for column in zip(*records, strict=True)] or [[]] * len(schema), schema=schema))
+            writer.write_table(
+                pa.table(
+                    [list(column) for column in zip(*records, strict=True)] or [[]] * len(schema),
+                    schema=schema,
+                )
+            )
     return target.getvalue()

@@ -1,7 +1,9 @@
-"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and data that nothing names.
+"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and
+data that nothing names.
 
-Datasets are never deleted: a shard that a snapshot lists stays, however old the snapshot is. So does a day of a feature view that one
-of its generations names, the newest or not. Blobs are :mod:`halving.maintenance.blob_collection`'s.
+Datasets are never deleted: a shard that a snapshot lists stays, however old the snapshot is. So does a day of
+a feature view that one of its generations names, the newest or not. Blobs are
+:mod:`halving.maintenance.blob_collection`'s.
 """
 
 import re
@@ -17,8 +19,10 @@ from halving.store.store import Store
 MAIL_AGE = timedelta(days=30)  # a message is read within minutes, and a trial's task when its pod starts
 STEP_AGE = timedelta(days=365)  # a sweep's job reads at its end what its first step has handed on
 UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file goes stale after two minutes
-UNLISTED_AGE = timedelta(days=7)  # a manifest or generation is written when its files are; above halving.store.store.REFRESH_SECONDS
-_UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and halving.store.local_files' temporary names
+# a manifest or generation is written when its files are; above halving.store.store.REFRESH_SECONDS
+UNLISTED_AGE = timedelta(days=7)
+# halving.store.create_once, and halving.store.local_files' temporary names
+_UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")
 _SHARD = re.compile(r"shards/sha256/../[0-9a-f]{64}(?:\.[0-9a-f]{8}\.rows)?")
 _DAY_FILE = re.compile(r"(features/[^/]+/\d+/day=[^/]+)/([0-9a-f]{64})\.parquet")
 _GENERATION = re.compile(r"(features/[^/]+/\d+/day=[^/]+)/generation-\d{6,}\.json")
@@ -26,7 +30,10 @@ _DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
 
 class OrphanFile(NamedTuple):
-    """A file to delete; ``run`` is the run that it belongs to. Where ``project`` is empty, it is Dagster's run, or the store's folder."""
+    """A file to delete; ``run`` is the run that it belongs to.
+
+    Where ``project`` is empty, it is Dagster's run, or the store's folder.
+    """
 
     project: str
     run: str
@@ -36,7 +43,9 @@ class OrphanFile(NamedTuple):
 
 @dataclass
 class _DayFiles:
-    """What lies in the folder of a day of a feature view: how many files of rows, which of them are old, and the generations."""
+    """What lies in the folder of a day of a feature view: how many files of rows, which of them are old, and
+    the generations.
+    """
 
     files: int = 0
     old: list[OrphanFile] = field(default_factory=list)
@@ -60,7 +69,8 @@ def find_orphan_files(
     days: defaultdict[str, _DayFiles] = defaultdict(_DayFiles)
     for folder in folders:
         for name, size, written in store.files(folder):
-            age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)  # a store that does not say when
+            # a store that does not say when
+            age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)
             if (found := owner_of_orphan_file(name, age, protected)) is not None:
                 yield OrphanFile(*found, name, size)
             elif age > UNLISTED_AGE and _SHARD.fullmatch(name):
@@ -75,7 +85,9 @@ def find_orphan_files(
         yield from _unnamed(store, day)
     listed = _listed_shards(store) if shards else None
     if listed is not None:
-        yield from (orphan for orphan in shards if orphan.name.rpartition("/")[2].partition(".")[0] not in listed)
+        yield from (
+            orphan for orphan in shards if orphan.name.rpartition("/")[2].partition(".")[0] not in listed
+        )
 
 
 def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
@@ -90,14 +102,20 @@ def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
         store.delete(orphan.name)
 
 
-def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[str, str]]) -> tuple[str, str] | None:
+def owner_of_orphan_file(
+    name: str, age: timedelta, protected: Collection[tuple[str, str]]
+) -> tuple[str, str] | None:
     """The project and the run of a file if it is an orphan by its name and age, or None. Pure."""
     area, *folders, file = name.split("/")
     if area == "steps":
         owner = ("", folders[0]) if folders else ("", "")
         return owner if age > STEP_AGE else None
     project, run, kind = (*folders, "", "", "")[:3]
-    owner = (project.removeprefix("project="), run.removeprefix("run=")) if area in ("runs", "metrics") else ("", area)
+    owner = (
+        (project.removeprefix("project="), run.removeprefix("run="))
+        if area in ("runs", "metrics")
+        else ("", area)
+    )
     if _UNFINISHED.fullmatch(file):
         return owner if age > UNFINISHED_AGE else None
     if area == "runs" and kind == "mail" and owner not in protected:
@@ -106,17 +124,32 @@ def owner_of_orphan_file(name: str, age: timedelta, protected: Collection[tuple[
 
 
 def _listed_shards(store: Store) -> set[str] | None:
-    """What the manifests of all snapshots list; None where one is lost that DVC can bring back, for nobody knows what it lists."""
+    """What the manifests of all snapshots list; None where one is lost that DVC can bring back, for nobody
+    knows what it lists.
+    """
     there = {name for name, _, _ in store.files("datasets")}
-    if any(name.endswith(".dvc") and f"{name.removesuffix('.dvc')}/manifest.json" not in there for name in there):
+    if any(
+        name.endswith(".dvc") and f"{name.removesuffix('.dvc')}/manifest.json" not in there for name in there
+    ):
         return None
     names = [name for name in there if name.endswith("/manifest.json")]
     return {shard.decode() for name in names for shard in _DIGEST.findall(store.read(name))}
 
 
 def _unnamed(store: Store, day: _DayFiles) -> Iterator[OrphanFile]:
-    """The old files of a day of a feature view that none of its generations names: their writers died before they wrote one."""
+    """The old files of a day of a feature view that none of its generations names: their writers died before
+    they wrote one.
+    """
     if day.files == 1 and day.generations:
         return  # as nearly all days are: a generation's file is written before it, so it is this one
-    named = {digest for generation in day.generations if day.old for digest in _DIGEST.findall(store.read(generation))}
-    yield from (orphan for orphan in day.old if orphan.name.rpartition("/")[2].removesuffix(".parquet").encode() not in named)
+    named = {
+        digest
+        for generation in day.generations
+        if day.old
+        for digest in _DIGEST.findall(store.read(generation))
+    }
+    yield from (
+        orphan
+        for orphan in day.old
+        if orphan.name.rpartition("/")[2].removesuffix(".parquet").encode() not in named
+    )

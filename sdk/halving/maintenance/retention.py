@@ -1,8 +1,11 @@
-"""Retention of points: how long full resolution and rollups of runs stay. Pure decisions, and a thin edge that carries them out.
+"""Retention of points: how long full resolution and rollups of runs stay.
 
-Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts from when points
-were put or absorbed last, which is never before they were logged, so no clock of a training machine can make a run old. A run
-of which nobody has compacted segments is compacted when these are too old, so that its rollup stays.
+Pure decisions, and a thin edge that carries them out.
+
+Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts
+from when points were put or absorbed last, which is never before they were logged, so no clock of a training
+machine can make a run old. A run of which nobody has compacted segments is compacted when these are too old,
+so that its rollup stays.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +47,8 @@ class RunState:
     Attributes:
         sizes: the bytes of its data files, by name.
         live: whether segments wait for compaction.
-        written: of these when each was put, by its whole name, in seconds since 1970; empty: the store does not say of all.
+        written: of these when each was put, by its whole name, in seconds since 1970; empty: the store does
+            not say of all.
         waiting: their bytes.
     """
 
@@ -72,9 +76,12 @@ class Drop:
 
     Attributes:
         what: ``full`` resolution, ``system`` metrics at full resolution, or ``rollup``.
-        points: points dropped from full resolution; 0 for rollups, and where nobody has compacted the run yet.
-        bytes: size on the disk; for ``system`` an estimate by the share of points, and 0 where nobody has compacted the run yet.
-        waits: whether the run's segments are to be compacted before; whether it has such points is known then.
+        points: points dropped from full resolution; 0 for rollups, and where nobody has compacted the run
+            yet.
+        bytes: size on the disk; for ``system`` an estimate by the share of points, and 0 where nobody has
+            compacted the run yet.
+        waits: whether the run's segments are to be compacted before; whether it has such points is known
+            then.
     """
 
     project: str
@@ -101,7 +108,8 @@ def drop_points(
         protected: ``(project, run)`` of runs to leave as they are.
         now: the moment to count from.
         dry_run: only return what would be dropped.
-        problems: takes what is wrong with runs whose files are damaged, which are left alone; without it the first one is raised.
+        problems: takes what is wrong with runs whose files are damaged, which are left alone; without it the
+            first one is raised.
 
     Raises:
         StoreError: the store cannot be written.
@@ -109,16 +117,21 @@ def drop_points(
     if days.full is None and days.system is None:
         return []
     shortest = min(limit for limit in (days.full, days.system) if limit is not None)
-    given: Any = {"with_rollups": days.rollup is not None, "before": (now - timedelta(days=shortest)).timestamp()}
+    given: Any = {
+        "with_rollups": days.rollup is not None,
+        "before": (now - timedelta(days=shortest)).timestamp(),
+    }
     states = read_states(store, project, **given, problems=problems)
     planned = plan_retention(states, days, protected, now)
     if dry_run:
-        return [drop for drop in planned if not (drop.waits and drop.what == "system")]  # whether it has any is not known
+        # whether it has any is not known
+        return [drop for drop in planned if not (drop.waits and drop.what == "system")]
     if waiting := {drop.run for drop in planned if drop.waits}:
         for state in states:
             if state.run in waiting:
                 _compact(store, state, problems)
-        states = read_states(store, project, **given, problems=None if problems is None else [])  # what is wrong is said already
+        # what is wrong is said already
+        states = read_states(store, project, **given, problems=None if problems is None else [])
         planned = [drop for drop in plan_retention(states, days, protected, now) if not drop.waits]
     _carry_out(store, project, states, planned)
     return planned
@@ -130,25 +143,38 @@ def _compact(store: Store, state: RunState, problems: list[str] | None) -> None:
     except (Damaged, NotFound, ValueError) as error:  # a damaged file is a ValueError of Arrow's
         if problems is None:
             raise
-        problems.append(f"run {state.run} of project {state.project} cannot be compacted, and its points stay: {error}")
+        problems.append(
+            f"run {state.run} of project {state.project} cannot be compacted, and its points stay: {error}"
+        )
 
 
 def read_states(
     store: Store, project: str, *, before: float, with_rollups: bool = True, problems: list[str] | None = None
 ) -> list[RunState]:
-    """The runs of a project that have points; without those whose full resolution is gone, unless rollups matter, too.
+    """The runs of a project that have points; without those whose full resolution is gone, unless rollups
+    matter, too.
 
     One listing says which these are, so that a run is only looked at while it has something to drop.
 
     Args:
         before: runs are left out that have segments put after that time, in seconds since 1970.
-        problems: takes what is wrong with runs whose files are damaged, which are left out; without it the first one is raised.
+        problems: takes what is wrong with runs whose files are damaged, which are left out; without it the
+            first one is raised.
     """
-    folder, states = project_folder(project), []
+    folder = project_folder(project)
+    states = []
     wanted = ("full-", "live/", "rollup-") if with_rollups else ("full-", "live/")
     listed = {name.removeprefix(f"{folder}/"): (size, written) for name, size, written in store.files(folder)}
-    runs = {name.partition("/")[0].removeprefix("run=") for name in listed if name.partition("/")[2].startswith(wanted)}
-    runs -= {name.partition("/")[0].removeprefix("run=") for name, (_, put) in listed.items() if "/live/" in name and put > before}
+    runs = {
+        name.partition("/")[0].removeprefix("run=")
+        for name in listed
+        if name.partition("/")[2].startswith(wanted)
+    }
+    runs -= {
+        name.partition("/")[0].removeprefix("run=")
+        for name, (_, put) in listed.items()
+        if "/live/" in name and put > before
+    }
     for run in sorted(runs):
         try:
             files = run_files(store, project, run)
@@ -160,7 +186,11 @@ def read_states(
         own = {name: listed[name][0] if name in listed else 0 for name in files.manifest.files}
         fresh, gaps = contiguous(files)
         put = {name: listed.get(name.removeprefix(f"{folder}/"), (0, 0.0)) for name in (*fresh, *gaps)}
-        written = {name: moment for name, (_, moment) in put.items()} if all(moment for _, moment in put.values()) else {}
+        written = (
+            {name: moment for name, (_, moment) in put.items()}
+            if all(moment for _, moment in put.values())
+            else {}
+        )
         waiting = sum(put[name][0] for name in fresh)
         states.append(RunState(project, run, files.manifest, own, bool(fresh), written, waiting))
     return states
@@ -176,13 +206,17 @@ def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs,
 
     drops = []
     for state in states:
-        manifest, full_is_due = state.manifest, due(state, days.full)
+        manifest = state.manifest
+        full_is_due = due(state, days.full)
         if state.live:
             if full_is_due or due(state, days.system):
                 size = state.sizes.get(manifest.full or "", 0) + state.waiting if full_is_due else 0
-                drops.append(Drop(state.project, state.run, "full" if full_is_due else "system", 0, size, waits=True))
+                drops.append(
+                    Drop(state.project, state.run, "full" if full_is_due else "system", 0, size, waits=True)
+                )
             continue
-        held, system = sum(manifest.held.values()), manifest.held.get("system", 0)
+        held = sum(manifest.held.values())
+        system = manifest.held.get("system", 0)
         if manifest.full and (full_is_due or (system and due(state, days.system))):
             points = held if full_is_due else system
             size = state.sizes.get(manifest.full, 0) * points // max(1, held)
@@ -206,7 +240,9 @@ def _carry_out(store: Store, project: str, states: list[RunState], drops: list[D
 def _without(manifest: Manifest, what: Collection[str]) -> Manifest:
     """The next manifest, without full resolution and perhaps without the rollup."""
     gone = {family: manifest.rollup for family in FAMILIES if manifest.held.get(family) and manifest.rollup}
-    following = replace(manifest, generation=manifest.generation + 1, written=this_moment(), full=None, held={})
+    following = replace(
+        manifest, generation=manifest.generation + 1, written=this_moment(), full=None, held={}
+    )
     if "rollup" in what:
         return replace(following, rollup=None, history={})
     return replace(following, history={**manifest.history, **gone})
@@ -214,16 +250,30 @@ def _without(manifest: Manifest, what: Collection[str]) -> Manifest:
 
 def _drop_system(store: Store, state: RunState) -> None:
     """Write a run's full file again without its system metrics."""
-    project, run, manifest = state.project, state.run, state.manifest
+    project = state.project
+    run = state.run
+    manifest = state.manifest
     generation = manifest.generation + 1
     sorter = Sorter()
     try:
-        add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", lambda key: family_of(key) != "system")
+        add_file(
+            sorter,
+            store,
+            f"{project_folder(project)}/{manifest.full}",
+            lambda key: family_of(key) != "system",
+        )
     except FileNotFoundError:  # a compaction was first: the next retention does it
         return
     with scratch_folder("retention") as temporary:
         rewritten = write_sorted(sorter, run, temporary, {})
         full = publish(store, project, run, "full", generation, rewritten.full)
     history = {**manifest.history, **({"system": manifest.rollup} if manifest.rollup else {})}
-    following = replace(manifest, generation=generation, written=this_moment(), full=full, held=rewritten.held, history=history)
+    following = replace(
+        manifest,
+        generation=generation,
+        written=this_moment(),
+        full=full,
+        held=rewritten.held,
+        history=history,
+    )
     commit(store, project, run, following)

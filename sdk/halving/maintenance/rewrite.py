@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 AT_ONCE = 16
-"""Requests to an object store that one run's compaction makes at the same time; Arrow's client has 25 connections."""
+"""Requests to an object store that one run's compaction makes at the same time; Arrow's client has 25
+connections.
+"""
 _OWN_GROUP = 10_000  # points of a key from which on it gets row groups of its own
 _ROW_GROUP = 1 << 18
 _SHARED = 1 << 16  # points in a row group that small keys share
@@ -100,17 +102,23 @@ def _fetched(store: Store, name: str) -> "pa.Buffer":
         return handle.read_buffer()
 
 
-def _add(sorter: Sorter, handle: "pa.NativeFile", size: int, keep: Callable[[str], bool] | None = None) -> Added:
+def _add(
+    sorter: Sorter, handle: "pa.NativeFile", size: int, keep: Callable[[str], bool] | None = None
+) -> Added:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(handle) as file:
-        for batch in file.iter_batches(_BATCH, columns=["attempt", "key", "step", "wall_time", "value"], use_threads=False):
+        for batch in file.iter_batches(
+            _BATCH, columns=["attempt", "key", "step", "wall_time", "value"], use_threads=False
+        ):
             sorter.add(_only(batch, keep) if keep else batch)
         return Added(file.metadata.metadata or {}, size)
 
 
 def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) -> dict[int, tuple[int, Any]]:
-    """The finest buckets of the points that retention dropped from a run's full file: curve to their level and buckets."""
+    """The finest buckets of the points that retention dropped from a run's full file: curve to their level
+    and buckets.
+    """
     import pyarrow.parquet as pq
 
     found: dict[int, tuple[int, Any]] = {}
@@ -118,7 +126,8 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
         path = store.path(f"{project_folder(project)}/{name}")
         with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
             table = pq.read_table(handle)
-        keys, levels = np.array(table["key"].to_pylist(), object), numbers_of(table["level"])
+        keys = np.array(table["key"].to_pylist(), object)
+        levels = numbers_of(table["level"])
         buckets = np.zeros(len(table), BUCKET)
         for column, _ in BUCKET[1:]:
             buckets[column] = numbers_of(table[column])
@@ -145,7 +154,8 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
     for key, total in zip(sorter.keys, totals, strict=True):
         if total:
             held[family_of(key)] = held.get(family_of(key), 0) + total
-    full, rolled = folder / "full.parquet", folder / "rollup.parquet"
+    full = folder / "full.parquet"
+    rolled = folder / "rollup.parquet"
     rollup = Rollup(run, sorter.keys, history)
     if held:
         with pq.ParquetWriter(full, schema(), **WRITE_OPTIONS, **_OPTIONS) as writer:
@@ -161,7 +171,9 @@ def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, t
 
 
 class _PointsFile:
-    """Writes a file of points. Keys with many have row groups of their own, so that reading one key skips the others.
+    """Writes a file of points.
+
+    Keys with many have row groups of their own, so that reading one key skips the others.
 
     Args:
         keys: what the points' column ``curve`` has places in.
@@ -169,9 +181,14 @@ class _PointsFile:
     """
 
     def __init__(self, writer: "pq.ParquetWriter", run: str, keys: list[str], totals: list[int]) -> None:
-        self._writer, self._run, self._keys, self._totals = writer, run, keys, totals
+        self._writer = writer
+        self._run = run
+        self._keys = keys
+        self._totals = totals
         self._waiting: list[Any] = []
-        self._count, self._size, self._before = 0, 0, 0
+        self._count = 0
+        self._size = 0
+        self._before = 0
         self._curve = -1
 
     def add(self, points: Any) -> None:
@@ -193,18 +210,22 @@ class _PointsFile:
             self.flush()
             groups = -(-total // _ROW_GROUP)
             self._size = -(-total // groups) if total >= _OWN_GROUP else _SHARED
-        self._curve, self._before = curve, total
+        self._curve = curve
+        self._before = total
 
     def flush(self) -> None:
         """Write the row group that has begun."""
         if not self._count:
             return
         points = np.concatenate(self._waiting)
-        self._waiting, self._count = [], 0
+        self._waiting = []
+        self._count = 0
         curves, codes = np.unique(points["curve"], return_inverse=True)
         keys = [self._keys[curve] for curve in curves.tolist()]
         columns = [points[name] for name in ("step", "wall_time", "value")]
-        self._writer.write_table(points_table(self._run, points["attempt"], keys, codes, *columns), row_group_size=len(points))
+        self._writer.write_table(
+            points_table(self._run, points["attempt"], keys, codes, *columns), row_group_size=len(points)
+        )
 
 
 def _only(batch: "pa.RecordBatch", keep: Callable[[str], bool]) -> "pa.RecordBatch":

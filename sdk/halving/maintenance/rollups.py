@@ -1,8 +1,9 @@
 """Rollups: a curve of any length in at most 2,000 buckets, and finer levels to zoom in.
 
-A bucket of level L holds 8^L consecutive points of the stitched curve: by step, each step once, with the value that the highest
-attempt logged last. Level 0 exists for curves of at most :data:`COARSE` points; else every level from 2 up that has more than
-:data:`COARSE` buckets, and the first level that has no more than that.
+A bucket of level L holds 8^L consecutive points of the stitched curve: by step, each step once, with the
+value that the highest attempt logged last. Level 0 exists for curves of at most :data:`COARSE` points; else
+every level from 2 up that has more than :data:`COARSE` buckets, and the first level that has no more than
+that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,12 @@ def schema() -> "pa.Schema":
     """The columns of a rollup file."""
     import pyarrow as pa
 
-    text, times = pa.dictionary(pa.int32(), pa.string()), ("wall_time", "wall_time_last")
-    rest = [(name, moments() if name in times else pa.int64() if kind == "<i8" else pa.float64()) for name, kind in BUCKET[1:]]
+    text = pa.dictionary(pa.int32(), pa.string())
+    times = ("wall_time", "wall_time_last")
+    rest = [
+        (name, moments() if name in times else pa.int64() if kind == "<i8" else pa.float64())
+        for name, kind in BUCKET[1:]
+    ]
     return pa.schema([("run", text), ("key", text), ("level", pa.int32()), *rest])
 
 
@@ -45,7 +50,9 @@ def stitched(points: Any) -> Any:
 
 def as_buckets(points: Any) -> np.ndarray[Any, Any]:
     """Points as buckets of level 0."""
-    found: np.ndarray[Any, Any] = downsampling.of_points(points["step"], points["wall_time"], points["value"], BUCKET)
+    found: np.ndarray[Any, Any] = downsampling.of_points(
+        points["step"], points["wall_time"], points["value"], BUCKET
+    )
     found["curve"] = points["curve"]
     return found
 
@@ -60,17 +67,22 @@ class Rollup:
 
     Args:
         keys: what the points' column ``curve`` has places in.
-        history: curve to the level and the buckets, of dtype :data:`BUCKET`, that an earlier rollup has of points that are gone.
+        history: curve to the level and the buckets, of dtype :data:`BUCKET`, that an earlier rollup has of
+            points that are gone.
     """
 
     def __init__(self, run: str, keys: list[str], history: Mapping[int, tuple[int, Any]]) -> None:
-        self._run, self._keys, self._history = run, keys, history
+        self._run = run
+        self._keys = keys
+        self._history = history
         self._only_history = sorted(self._history, key=keys.__getitem__, reverse=True)
         self._levels: dict[int, SpooledTemporaryFile[bytes]] = {}  # buckets: in memory while they are few
         self._open: _Pyramid | None = None
 
     def add(self, points: Any) -> None:
-        """Take the next sorted points of a curve, of dtype ``POINT``; it may go on in the next call, with later points."""
+        """Take the next sorted points of a curve, of dtype ``POINT``; it may go on in the next call, with
+        later points.
+        """
         code = int(points["curve"][0])
         if self._open is None or self._open.code != code:
             self._close()
@@ -84,7 +96,11 @@ class Rollup:
 
         self._close()
         self._add_history()
-        options = {"compression": "zstd", "use_dictionary": ["run", "key", "level"], "data_page_size": 1 << 18}
+        options = {
+            "compression": "zstd",
+            "use_dictionary": ["run", "key", "level"],
+            "data_page_size": 1 << 18,
+        }
         with pq.ParquetWriter(path, schema(), **options) as writer:
             for level in sorted(self._levels, reverse=True):
                 with self._levels[level] as file:
@@ -93,7 +109,9 @@ class Rollup:
                         writer.write_table(self._table(np.frombuffer(data, BUCKET), level))
 
     def _add_history(self, before: str | None = None) -> None:
-        """Add the curves without new points whose keys come before one that has some, or all that are left."""
+        """Add the curves without new points whose keys come before one that has some, or all that are
+        left.
+        """
         while self._only_history and (before is None or self._keys[self._only_history[-1]] <= before):
             code = self._only_history.pop()
             if self._keys[code] != before:
@@ -126,12 +144,15 @@ class _Pyramid:
 
     Args:
         level: that of ``history``.
-        history: buckets of an earlier rollup whose points were dropped. Points that are logged again at the steps of such a bucket
-            become a bucket beside it. At level 0 a bucket is a single point, and the new point replaces it.
+        history: buckets of an earlier rollup whose points were dropped. Points that are logged again at the
+            steps of such a bucket become a bucket beside it. At level 0 a bucket is a single point, and the
+            new point replaces it.
     """
 
     def __init__(self, code: int, level: int, history: Any) -> None:
-        self.code, self._level, self._history = code, level, history
+        self.code = code
+        self._level = level
+        self._history = history
         self._points: list[Any] = []
         self._waiting = 0
         self._finished: list[Any] = []  # of level 2
@@ -144,20 +165,24 @@ class _Pyramid:
             whole = (len(points) - 1) // FAN**2 * FAN**2  # the last point may be superseded yet
             if whole:
                 self._finished.append(grouped(grouped(as_buckets(points[:whole]))))
-            self._points, self._waiting = [points[whole:]], len(points) - whole
+            self._points = [points[whole:]]
+            self._waiting = len(points) - whole
 
     def levels(self) -> Iterator[tuple[int, Any]]:
         """The levels to keep, each as (level, buckets), once all points are added."""
         points = stitched(np.concatenate([np.empty(0, POINT), *self._points]))
-        level, buckets = 0, as_buckets(points)
+        level = 0
+        buckets = as_buckets(points)
         if self._finished:
-            level, buckets = 2, np.concatenate([*self._finished, grouped(grouped(buckets))])
+            level = 2
+            buckets = np.concatenate([*self._finished, grouped(grouped(buckets))])
         if self._history is not None:
             level, buckets = self._with_history(level, buckets)
         while len(buckets) > COARSE:
             if level >= 2:
                 yield level, buckets
-            level, buckets = level + 1, grouped(buckets)
+            level = level + 1
+            buckets = grouped(buckets)
         yield level, buckets
 
     def _with_history(self, level: int, buckets: Any) -> tuple[int, Any]:

@@ -1,10 +1,11 @@
 """Buckets of consecutive points, from which a curve is drawn that has more points than a figure can show.
 
-A segment carries the buckets of its longer curves in its footer (``halving.buckets``), so that a curve over thousands of
-segments that were not compacted yet is drawn from their footers alone. The value in the file's metadata is base64 of:
-``<I`` its length and the content with zstd. The content is ``<I`` length of a JSON header ``{"keys": {key: rows}}``, the header,
-and for each of the eight bytes of a cell, least significant first, a row for each field of :data:`BUCKET` with that byte of all
-buckets, key after key. Integers are differences from the bucket before, those of a key's first bucket from zero.
+A segment carries the buckets of its longer curves in its footer (``halving.buckets``), so that a curve over
+thousands of segments that were not compacted yet is drawn from their footers alone. The value in the file's
+metadata is base64 of: ``<I`` its length and the content with zstd. The content is ``<I`` length of a JSON
+header ``{"keys": {key: rows}}``, the header, and for each of the eight bytes of a cell, least significant
+first, a row for each field of :data:`BUCKET` with that byte of all buckets, key after key. Integers are
+differences from the bucket before, those of a key's first bucket from zero.
 """
 
 import json
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 BUCKETS = b"halving.buckets"
 SIZE = 128  # points in a bucket of a segment
 SHORTEST = 2 * SIZE  # a curve with fewer points in a segment is read from its points
-BUCKET = [  # as in a rollup; both steps and both times are of the first and the last point, min, max and mean over finite values
+# as in a rollup; both steps and both times are of the first and the last point, min, max and mean over finite
+# values
+BUCKET = [
     ("step", "<i8"),
     ("step_last", "<i8"),
     ("wall_time", "<i8"),
@@ -58,12 +61,15 @@ def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
     buckets["wall_time"] = buckets["wall_time_last"] = times
     buckets["last"] = values
     buckets["min"] = buckets["max"] = buckets["mean"] = np.where(finite, values, np.nan)
-    buckets["count"], buckets["nonfinite"] = 1, ~finite
+    buckets["count"] = 1
+    buckets["nonfinite"] = ~finite
     return buckets
 
 
 def joined(buckets: Any, starts: Any) -> Any:
-    """Neighbouring buckets joined: one from each of ``starts`` up to the next. min and max are kept, counts add up."""
+    """Neighbouring buckets joined: one from each of ``starts`` up to the next. min and max are kept, counts
+    add up.
+    """
     if not len(starts):
         return buckets[:0]
     ends = np.append(starts[1:], len(buckets)) - 1
@@ -72,7 +78,8 @@ def joined(buckets: Any, starts: Any) -> Any:
         above[name] = buckets[name][ends]
     for name in ("count", "nonfinite"):
         above[name] = np.add.reduceat(buckets[name], starts)
-    above["min"], above["max"] = np.fmin.reduceat(buckets["min"], starts), np.fmax.reduceat(buckets["max"], starts)
+    above["min"] = np.fmin.reduceat(buckets["min"], starts)
+    above["max"] = np.fmax.reduceat(buckets["max"], starts)
     # Weighted before they are added: a sum of large values could leave the range of floats.
     finite = buckets["count"] - buckets["nonfinite"]
     total = np.repeat(above["count"] - above["nonfinite"], ends - starts + 1)
@@ -82,7 +89,9 @@ def joined(buckets: Any, starts: Any) -> Any:
 
 
 def at_most(buckets: Any, limit: int) -> Any:
-    """The same curve in ``limit`` buckets or fewer, with equally many neighbours joined in each but the last."""
+    """The same curve in ``limit`` buckets or fewer, with equally many neighbours joined in each but the
+    last.
+    """
     if len(buckets) <= limit:
         return np.asarray(buckets)
     return joined(buckets, np.arange(0, len(buckets), -(-len(buckets) // limit)))
@@ -94,9 +103,11 @@ def values_of(buckets: Any) -> Any:
 
 
 def summary(table: "pa.Table") -> bytes | None:
-    """The buckets of a segment's curves, to go into its metadata under :data:`BUCKETS`; None when no curve is long enough.
+    """The buckets of a segment's curves, to go into its metadata under :data:`BUCKETS`; None when no curve is
+    long enough.
 
-    Only curves whose steps increase throughout are in it. ``table`` is sorted by key and of one run and attempt.
+    Only curves whose steps increase throughout are in it. ``table`` is sorted by key and of one run and
+    attempt.
     """
     if len(table) < SHORTEST:
         return None
@@ -110,13 +121,18 @@ def summary(table: "pa.Table") -> bytes | None:
     long = np.flatnonzero((lasts - firsts >= SHORTEST) & orderly)
     if not len(long):
         return None
-    rows, parts, starts, before = {}, [], [], 0
+    rows = {}
+    parts = []
+    starts = []
+    before = 0
     for first, last in zip(firsts[long].tolist(), lasts[long].tolist(), strict=True):
         rows[names[codes[first]]] = last - first
         parts.append(slice(first, last))
         starts.append(np.arange(before, before + last - first, SIZE))
         before += last - first
-    points = of_points(*(np.concatenate([column[part] for part in parts]) for column in (steps, times, values)))
+    points = of_points(
+        *(np.concatenate([column[part] for part in parts]) for column in (steps, times, values))
+    )
     every = joined(points, np.concatenate(starts))
     cells = np.stack([every[name].view(np.int64) for name in _NAMES])
     firsts = np.cumsum([0, *(-(-count // SIZE) for count in rows.values())])[:-1]
@@ -142,10 +158,14 @@ class SegmentBuckets:
     def __init__(self, data: bytes) -> None:
         try:
             packed = b64decode(data)
-            content = _zstd().decompress(memoryview(packed)[_LENGTH.size :], *_LENGTH.unpack_from(packed), asbytes=True)
+            content = _zstd().decompress(
+                memoryview(packed)[_LENGTH.size :], *_LENGTH.unpack_from(packed), asbytes=True
+            )
             (size,) = _LENGTH.unpack_from(content)
             self.rows: dict[str, int] = json.loads(content[_LENGTH.size : _LENGTH.size + size])["keys"]
-            self._planes = np.frombuffer(content, np.uint8, offset=_LENGTH.size + size).reshape(8, len(_NAMES), -1)
+            self._planes = np.frombuffer(content, np.uint8, offset=_LENGTH.size + size).reshape(
+                8, len(_NAMES), -1
+            )
         except (ValueError, OSError, KeyError, struct.error) as error:
             raise StoreError(f"the buckets of a segment are damaged: {error}") from error
 

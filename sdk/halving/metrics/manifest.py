@@ -1,8 +1,10 @@
-"""Which files hold a run's points: those that the newest manifest names, and the segments that it has not absorbed.
+"""Which files hold a run's points: those that the newest manifest names, and the segments that it has not
+absorbed.
 
-A compaction publishes ``manifest-GGGGGG.json`` last, in one step. So a reader finds either the segments or the file that they were
-compacted into, wherever a compaction was killed. The other files of a generation have a random token in their names, so
-compactions at the same time never touch each other's files, and only one of them publishes the generation's manifest.
+A compaction publishes ``manifest-GGGGGG.json`` last, in one step. So a reader finds either the segments or
+the file that they were compacted into, wherever a compaction was killed. The other files of a generation have
+a random token in their names, so compactions at the same time never touch each other's files, and only one of
+them publishes the generation's manifest.
 """
 
 import json
@@ -20,7 +22,9 @@ from halving.store.store import Store
 FAMILIES = ("other", "system")
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 _DATA = re.compile(r"(?:full|rollup)-(\d{6,})(?:-[0-9a-f]+)?\.parquet")
-_BATCHES_KNOWN, _DIGEST_CHARACTERS = 64, 16  # a client sends one batch after the other, and again those that were not acknowledged
+# a client sends one batch after the other, and again those that were not acknowledged
+_BATCHES_KNOWN = 64
+_DIGEST_CHARACTERS = 16
 _LISTINGS = 10  # tries at reading a manifest while compactions replace it
 
 
@@ -31,7 +35,8 @@ class Absorbed:
     Attributes:
         segments: how many: the first ones.
         drained: how far the journal was drained with them.
-        batches: sequence to the beginning of the digest of the batch that a server made the segment of; of the last ones.
+        batches: sequence to the beginning of the digest of the batch that a server made the segment of; of
+            the last ones.
     """
 
     segments: int
@@ -40,7 +45,8 @@ class Absorbed:
 
     def and_segment(self, sequence: int, metadata: Mapping[bytes, bytes] | None) -> "Absorbed":
         """With one more segment: its number and its file's metadata."""
-        batches, digest = dict(self.batches), batch_of(metadata)
+        batches = dict(self.batches)
+        digest = batch_of(metadata)
         if digest:
             batches[str(sequence)] = digest[:_DIGEST_CHARACTERS]
         last = sorted(batches, key=int)[-_BATCHES_KNOWN:]
@@ -60,10 +66,11 @@ class Manifest:
         absorbed: attempt to what of it is absorbed.
         points: how many points were ever absorbed.
         written: when, ISO 8601.
-        active: when points were absorbed last, ISO 8601; the age of a run's points is counted from here. None means ``written``.
+        active: when points were absorbed last, ISO 8601; the age of a run's points is counted from here. None
+            means ``written``.
         held: how many points ``full`` holds, by family of keys: ``system`` (``system/…``) and ``other``.
-        history: family to the rollup file that covers the points that retention dropped from ``full``. Empty while ``full`` has
-            all points. ``rollup`` always covers everything.
+        history: family to the rollup file that covers the points that retention dropped from ``full``. Empty
+            while ``full`` has all points. ``rollup`` always covers everything.
     """
 
     generation: int = 0
@@ -91,7 +98,8 @@ class RunFiles:
     """A run's metric files: the manifest, and the live segments.
 
     Attributes:
-        segments: those that the manifest has not absorbed, sorted by their full names in the store: to ``(attempt, sequence)``.
+        segments: those that the manifest has not absorbed, sorted by their full names in the store: to
+            ``(attempt, sequence)``.
         stale: absorbed segments that are not deleted yet, by their full names.
     """
 
@@ -114,7 +122,10 @@ def family_of(key: str) -> str:
 
 
 def new_name(run: str, kind: str, generation: int) -> str:
-    """A name that no other file has for a generation's data; ``kind`` is ``full`` or ``rollup``. Relative to the project's folder."""
+    """A name that no other file has for a generation's data; ``kind`` is ``full`` or ``rollup``.
+
+    Relative to the project's folder.
+    """
     return f"run={run}/{kind}-{generation:06d}-{secrets.token_hex(4)}.parquet"
 
 
@@ -149,12 +160,16 @@ def publish_manifest(store: Store, project: str, run: str, manifest: Manifest) -
 
 
 def run_files(store: Store, project: str, run: str) -> RunFiles:
-    """What to read for a run. It is safe beside a compaction, because segments are listed first and the manifest after them.
+    """What to read for a run.
+
+    It is safe beside a compaction, because segments are listed first and the manifest after them.
 
     A segment that is missing when it is opened was absorbed since: list again.
     """
     live = live_folder(project, run)
-    segments = {f"{live}/{name}": parsed for name in store.names(live) if (parsed := parse_segment_name(name))}
+    segments = {
+        f"{live}/{name}": parsed for name in store.names(live) if (parsed := parse_segment_name(name))
+    }
     manifest = read_manifest(store, project, run)
     ends = {attempt: part.segments for attempt, part in manifest.absorbed.items()}
     stale = tuple(name for name, (attempt, sequence) in segments.items() if sequence < ends.get(attempt, 0))
@@ -166,11 +181,17 @@ def run_files(store: Store, project: str, run: str) -> RunFiles:
 def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list[str]:
     """The full names of files in the run's folder that are not needed any more.
 
-    Data files of a generation that is not published yet stay: they may belong to a compaction that is running. As soon as a
-    compaction has published that generation, a data file that its manifest does not name will never be used.
+    Data files of a generation that is not published yet stay: they may belong to a compaction that is
+    running. As soon as a compaction has published that generation, a data file that its manifest does not
+    name will never be used.
     """
-    folder, names = run_folder(project, run), store.names(run_folder(project, run))
-    old = [f"manifest-{generation:06d}.json" for generation in sorted(_generations(names)) if generation < manifest.generation]
+    folder = run_folder(project, run)
+    names = store.names(run_folder(project, run))
+    old = [
+        f"manifest-{generation:06d}.json"
+        for generation in sorted(_generations(names))
+        if generation < manifest.generation
+    ]
     for name in names:
         found = _DATA.fullmatch(name)
         if found and int(found[1]) <= manifest.generation and f"run={run}/{name}" not in manifest.files:
@@ -185,7 +206,9 @@ def projects_of(store: Store) -> list[str]:
 
 def runs_of(store: Store, project: str) -> list[str]:
     """The runs of a project that have metric files."""
-    return [name.removeprefix("run=") for name in store.names(project_folder(project)) if name.startswith("run=")]
+    return [
+        name.removeprefix("run=") for name in store.names(project_folder(project)) if name.startswith("run=")
+    ]
 
 
 def _newest(store: Store, project: str, run: str) -> Manifest:
@@ -201,7 +224,8 @@ def _newest(store: Store, project: str, run: str) -> Manifest:
         raise Damaged(f"{store.address(name)} is damaged: {error}") from None
     if shared := [name for name in manifest.files if not name.startswith(f"run={run}/")]:
         raise StoreError(
-            f"run {run!r} of project {project!r} has points in {shared[0]}, a file that an earlier version merged from several runs; "
+            f"run {run!r} of project {project!r} has points in {shared[0]}, a file that an earlier version "
+            "merged from several runs; "
             "this version cannot tell them apart, so read the run with the one that merged them"
         )
     return manifest

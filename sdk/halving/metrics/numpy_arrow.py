@@ -1,4 +1,6 @@
-"""Between numpy and Arrow by their buffers: ``pyarrow.array`` and ``to_numpy`` import pandas where it is installed, which takes 0.2 s."""
+"""Between numpy and Arrow by their buffers: ``pyarrow.array`` and ``to_numpy`` import pandas where it is
+installed, which takes 0.2 s.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,9 @@ def coded(codes: Any, names: Sequence[str]) -> "pa.DictionaryArray":
 
     encoded = [name.encode() for name in names]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    texts = pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
+    texts = pa.Array.from_buffers(
+        pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    )
     return pa.DictionaryArray.from_arrays(column_of(np.asarray(codes, np.int32), pa.int32()), texts)
 
 
@@ -57,7 +61,11 @@ def numbers_in(array: "pa.Array") -> Any:
 
     kind = _kind(array.type)
     data = array.buffers()[1]
-    return np.frombuffer(data, kind, len(array), array.offset * kind.itemsize) if data is not None else np.empty(0, kind)
+    return (
+        np.frombuffer(data, kind, len(array), array.offset * kind.itemsize)
+        if data is not None
+        else np.empty(0, kind)
+    )
 
 
 def _kind(kind: "pa.DataType") -> Any:

@@ -71,14 +71,19 @@ class Files:
                 codes, names = codes_of(table["key"])
                 for key in wanted:
                     if key in names:
-                        step, time, value = _arrays(table, ("step", "wall_time", "value"), _rows(codes == names.index(key)))
+                        step, time, value = _arrays(
+                            table, ("step", "wall_time", "value"), _rows(codes == names.index(key))
+                        )
                         more = Points(np.full(len(step), attempt, np.int32), step, time, value)
-                        found[key] = Points(*(np.concatenate(both) for both in zip(found[key], more, strict=True)))
+                        found[key] = Points(
+                            *(np.concatenate(both) for both in zip(found[key], more, strict=True))
+                        )
         return found
 
     def points(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> Points:
         """A curve's points in some ranges of steps, in the order of the file."""
-        file, parts = self._file(path), [no_points()]
+        file = self._file(path)
+        parts = [no_points()]
         for group in self._each(file.groups_with(key)):
             if ranges is EVERYWHERE or any(file.may_hold(group, "step", low, high) for low, high in ranges):
                 table = file.read(group, ["key", *_POINT])
@@ -86,10 +91,14 @@ class Files:
         return joined_points(parts)
 
     def levels(self, path: str, key: str) -> Iterator[Any]:
-        """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of :data:`downsampling.BUCKET`."""
+        """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of
+        :data:`downsampling.BUCKET`.
+        """
         file = self._file(path)
         spans = {group: file.bounds(group, "level") or (0, 64) for group in file.groups_with(key)}
-        for level in sorted({level for low, high in spans.values() for level in range(low, high + 1)}, reverse=True):
+        for level in sorted(
+            {level for low, high in spans.values() for level in range(low, high + 1)}, reverse=True
+        ):
             groups = [group for group, (low, high) in spans.items() if low <= level <= high]
             parts = [file.buckets(group, key, level) for group in self._each(groups)]
             if any(map(len, parts)):
@@ -98,7 +107,11 @@ class Files:
     def keys(self, path: str) -> set[str]:
         """The keys in a file."""
         file = _File(self._store, path)
-        return {key for group in range(file.groups) for key in file.read(group, ["key"])["key"].unique().to_pylist()}
+        return {
+            key
+            for group in range(file.groups)
+            for key in file.read(group, ["key"])["key"].unique().to_pylist()
+        }
 
     def _each(self, groups: Iterable[int]) -> Iterator[int]:
         for group in groups:
@@ -124,8 +137,11 @@ class Files:
             return _footer_of(lambda count: bytes(file.read_at(min(count, size), max(0, size - count))))
 
 
-def read_mixed(store: Store, path: str, wants: Callable[[str], bool], attempt: int | None = None) -> Iterator[MixedPoints]:
-    """The points of many curves in a file, in its order: each row group is read once for all of them, and of one with none only its keys.
+def read_mixed(
+    store: Store, path: str, wants: Callable[[str], bool], attempt: int | None = None
+) -> Iterator[MixedPoints]:
+    """The points of many curves in a file, in its order: each row group is read once for all of them, and of
+    one with none only its keys.
 
     Args:
         wants: whether a key's points are wanted.
@@ -151,7 +167,9 @@ def mixed_of(table: "pa.Table", wants: Callable[[str], bool]) -> MixedPoints:
     return _mixed(table, _rows(wanted[codes]), codes, names, wanted, None)
 
 
-def _mixed(table: "pa.Table", rows: Any, codes: Any, names: list[str], wanted: Any, attempt: int | None) -> MixedPoints:
+def _mixed(
+    table: "pa.Table", rows: Any, codes: Any, names: list[str], wanted: Any, attempt: int | None
+) -> MixedPoints:
     """Some rows of a table.
 
     Args:
@@ -160,14 +178,19 @@ def _mixed(table: "pa.Table", rows: Any, codes: Any, names: list[str], wanted: A
     """
     count = _count(rows)
     times = [_cut(numbers_of(table[name]), rows) for name in ("step", "wall_time", "value")]
-    attempts = np.full(count, attempt, np.int32) if attempt is not None else _cut(numbers_of(table["attempt"]), rows)
+    attempts = (
+        np.full(count, attempt, np.int32) if attempt is not None else _cut(numbers_of(table["attempt"]), rows)
+    )
     places = (np.cumsum(wanted) - 1).astype(np.int32)
     keys = [name for name, is_wanted in zip(names, wanted.tolist(), strict=True) if is_wanted]
     return MixedPoints(places[codes[rows]], keys, Points(attempts, *times))
 
 
 class _File:
-    """An open Parquet file. Its row groups are sorted, so that their statistics tell apart those that may hold a curve."""
+    """An open Parquet file.
+
+    Its row groups are sorted, so that their statistics tell apart those that may hold a curve.
+    """
 
     def __init__(self, store: Store, path: str) -> None:
         import pyarrow as pa
@@ -192,11 +215,14 @@ class _File:
         return self._open_file
 
     def close(self) -> int:
-        """Let go of the file and of large tables; how many bytes more are in memory than after the last time."""
+        """Let go of the file and of large tables; how many bytes more are in memory than after the last
+        time.
+        """
         self._open_file = None
         for group in [group for group, table in self._tables.items() if len(table) > _KEPT_CLOSED_ROWS]:
             del self._tables[group]
-        before, self._size = self._size, sum(table.nbytes for table in self._tables.values())
+        before = self._size
+        self._size = sum(table.nbytes for table in self._tables.values())
         return self._size - before
 
     def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
@@ -204,8 +230,12 @@ class _File:
         if column not in self._bounds:
             metadata = self._file.metadata
             place = metadata.schema.names.index(column)
-            statistics = [metadata.row_group(number).column(place).statistics for number in range(self.groups)]
-            self._bounds[column] = [(each.min, each.max) if each is not None and each.has_min_max else None for each in statistics]
+            statistics = [
+                metadata.row_group(number).column(place).statistics for number in range(self.groups)
+            ]
+            self._bounds[column] = [
+                (each.min, each.max) if each is not None and each.has_min_max else None for each in statistics
+            ]
         return self._bounds[column][group]
 
     def may_hold(self, group: int, column: str, low: Any, high: Any) -> bool:
@@ -218,7 +248,10 @@ class _File:
         return [group for group in range(self.groups) if self.may_hold(group, "key", key, key)]
 
     def read(self, group: int, columns: list[str]) -> "pa.Table":
-        """A row group. Every call for a file asks for the same columns of a group, so groups are kept by number."""
+        """A row group.
+
+        Every call for a file asks for the same columns of a group, so groups are kept by number.
+        """
         if group in self._tables:
             self._tables.move_to_end(group)
             return self._tables[group]
@@ -235,16 +268,25 @@ class _File:
             return self._file.read_row_group(group, columns=columns, use_threads=False)
 
     def constant(self, group: int, column: str) -> Any:
-        """The only value that a row group has in a column, or None if it has several or its statistics are missing."""
+        """The only value that a row group has in a column, or None if it has several or its statistics are
+        missing.
+        """
         found = self.bounds(group, column)
         return found[0] if found is not None and found[0] == found[1] else None
 
     def buckets(self, group: int, key: str, level: int) -> Any:
-        """A curve's buckets of one level in a row group of a rollup. Columns of a single value are taken from the statistics."""
+        """A curve's buckets of one level in a row group of a rollup.
+
+        Columns of a single value are taken from the statistics.
+        """
         single = self.constant(group, "level") == 0  # one point each: its value says everything
         fields = ["step", "wall_time", "last"] if single else [name for name, _ in downsampling.BUCKET]
         # The number of values that are not finite is mostly the same in a whole row group.
-        known = {name: value for name in ("level", "nonfinite") if (value := self.constant(group, name)) is not None}
+        known = {
+            name: value
+            for name in ("level", "nonfinite")
+            if (value := self.constant(group, name)) is not None
+        }
         if known.get("level", level) != level:
             return downsampling.empty()
         table = self.read(group, ["key", *(name for name in ("level", *fields) if name not in known)])
@@ -258,7 +300,9 @@ class _File:
 
 
 def _fetched(store: Store, path: str) -> "pa.NativeFile":
-    """A file on an object store, in memory if it is small: else its footer and each few columns are requests of their own."""
+    """A file on an object store, in memory if it is small: else its footer and each few columns are requests
+    of their own.
+    """
     import pyarrow as pa
 
     file = store.filesystem.open_input_file(path)
@@ -285,7 +329,8 @@ def _rows(here: Any) -> Any:
     places = np.flatnonzero(here)
     if not len(places):
         return slice(0, 0)
-    first, last = int(places[0]), int(places[-1])
+    first = int(places[0])
+    last = int(places[-1])
     return slice(first, last + 1) if last - first + 1 == len(places) else places
 
 
@@ -323,6 +368,8 @@ def _metadata_value(footer: bytes, name: bytes) -> bytes | None:
     length = shift = 0
     while True:
         byte = footer[place]
-        place, length, shift = place + 1, length | (byte & 127) << shift, shift + 7
+        place = place + 1
+        length = length | (byte & 127) << shift
+        shift = shift + 7
         if byte < 128:
             return footer[place : place + length]

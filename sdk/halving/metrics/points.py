@@ -35,7 +35,9 @@ class MixedPoints(NamedTuple):
 
 
 def no_points() -> Points:
-    return Points(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+    return Points(
+        np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64)
+    )
 
 
 def joined_points(parts: Sequence[Points]) -> Points:
@@ -44,7 +46,10 @@ def joined_points(parts: Sequence[Points]) -> Points:
 
 
 def stitch(points: Points) -> Points:
-    """One point a step, sorted by step. ``points`` are ordered by attempt, then as logged: the last of a step counts."""
+    """One point a step, sorted by step.
+
+    ``points`` are ordered by attempt, then as logged: the last of a step counts.
+    """
     if bool((points.step[1:] > points.step[:-1]).all()):
         return points
     points = points.take(np.argsort(points.step, kind="stable"))

@@ -1,7 +1,7 @@
 """Metric points as Parquet: the columns, their encodings, and what the names of segments say.
 
-A segment holds what a run logged in a few seconds, and is never changed. Its points are sorted by key, and within a key they are
-in the order of logging, so that "logged last" never depends on a clock.
+A segment holds what a run logged in a few seconds, and is never changed. Its points are sorted by key, and
+within a key they are in the order of logging, so that "logged last" never depends on a clock.
 """
 
 import json
@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLUMNS = ("run", "attempt", "key", "step", "wall_time", "value")
-DRAINED, BATCH = b"halving.drained", b"halving.batch"
+DRAINED = b"halving.drained"
+BATCH = b"halving.batch"
 WRITE_OPTIONS: dict[str, Any] = {  # of every file of points, for pyarrow.parquet
     "compression": "zstd",
     "use_dictionary": ["run", "key"],
-    "column_encoding": {**dict.fromkeys(("attempt", "step", "wall_time"), "DELTA_BINARY_PACKED"), "value": "BYTE_STREAM_SPLIT"},
+    "column_encoding": {
+        **dict.fromkeys(("attempt", "step", "wall_time"), "DELTA_BINARY_PACKED"),
+        "value": "BYTE_STREAM_SPLIT",
+    },
 }
 _NAME = re.compile(r"(\d{4,})-(\d{6,})\.parquet")
 
@@ -49,7 +53,9 @@ def parse_segment_name(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def points_table(run: str, attempt: Any, keys: list[str], codes: Any, steps: Any, times: Any, values: Any) -> "pa.Table":
+def points_table(
+    run: str, attempt: Any, keys: list[str], codes: Any, steps: Any, times: Any, values: Any
+) -> "pa.Table":
     """A table of a run's points.
 
     Args:
@@ -74,10 +80,11 @@ def points_table(run: str, attempt: Any, keys: list[str], codes: Any, steps: Any
 
 
 def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None) -> bytes:
-    """The bytes of a Parquet file with these points, in the order given, and with their buckets in its metadata, from which a
-    curve over many segments is drawn.
+    """The bytes of a Parquet file with these points, in the order given, and with their buckets in its
+    metadata, from which a curve over many segments is drawn.
 
-    Dictionary pages for run and key, DELTA_BINARY_PACKED for step and time, BYTE_STREAM_SPLIT + zstd for values.
+    Dictionary pages for run and key, DELTA_BINARY_PACKED for step and time, BYTE_STREAM_SPLIT + zstd for
+    values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -94,11 +101,15 @@ def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None) -> 
 
 
 def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
-    """How far the journal was drained with a segment: name of an appender to ``[number of its log segment, offset in it]``."""
+    """How far the journal was drained with a segment: name of an appender to ``[number of its log segment,
+    offset in it]``.
+    """
     found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
     return found
 
 
 def batch_of(metadata: Mapping[bytes, bytes] | None) -> str:
-    """The digest of the batch that a server made a segment of, by which it knows the batch again; empty where no server made it."""
+    """The digest of the batch that a server made a segment of, by which it knows the batch again; empty where
+    no server made it.
+    """
     return (metadata or {}).get(BATCH, b"").decode()

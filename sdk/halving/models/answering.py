@@ -1,6 +1,8 @@
-"""The process in which an exported folder is tried, before it has its name: with nothing but its own code and what is installed.
+"""The process in which an exported folder is tried, before it has its name: with nothing but its own code and
+what is installed.
 
-It is started isolated (``python -I``), with the folder's ``code`` first among what can be imported (:mod:`halving.models.trying`).
+It is started isolated (``python -I``), with the folder's ``code`` first among what can be imported
+(:mod:`halving.models.trying`).
 """
 
 import json
@@ -21,11 +23,15 @@ from halving.models.onnx_model import write_onnx
 from halving.store.json_files import to_json
 from halving.trial.import_string import where
 
-ROWS, EXAMPLE, ANSWERS = "rows.arrow", "example.json", "answers.json"
+ROWS = "rows.arrow"
+EXAMPLE = "example.json"
+ANSWERS = "answers.json"
 
 
 def main(folder: str, work: str, installed: str) -> None:
-    """Answer the rows in ``work``, and make the graph there; ``installed`` are the folders of packages, as a JSON list."""
+    """Answer the rows in ``work``, and make the graph there; ``installed`` are the folders of packages, as a
+    JSON list.
+    """
     end_with_asker()
     _only(folder, json.loads(installed))
     try:
@@ -39,15 +45,18 @@ def main(folder: str, work: str, installed: str) -> None:
 
 
 def end_with_asker() -> None:
-    """End this process, and all that it has started, when the other end of its standard input is closed: whoever asked was killed.
+    """End this process, and all that it has started, when the other end of its standard input is closed:
+    whoever asked was killed.
 
-    It must lead a process group of its own, which who asks ends afterwards, too. What it runs finds nothing on the standard input. A
-    process waits for it and not a thread, which code that keeps the interpreter's lock would never let run.
+    It must lead a process group of its own, which who asks ends afterwards, too. What it runs finds nothing
+    on the standard input. A process waits for it and not a thread, which code that keeps the interpreter's
+    lock would never let run.
     """
     child = os.fork()
     if child == 0:
         try:
-            if os.fork() == 0:  # nobody's child, so that whoever waits here for all of its own does not wait for it
+            if os.fork() == 0:
+                # nobody's child, so that whoever waits here for all of its own does not wait for it
                 os.read(0, 1)  # nothing is ever written there
                 os.killpg(0, signal.SIGKILL)
         finally:
@@ -91,15 +100,20 @@ def _value(value: Any) -> Any:
 
 
 def _only(folder: str, installed: Sequence[str]) -> None:
-    """Let nothing be imported but the folder's code, Python's own modules and installed packages: nothing of a checkout.
+    """Let nothing be imported but the folder's code, Python's own modules and installed packages: nothing of
+    a checkout.
 
     Packages that are installed as editable are such a checkout.
     """
     own = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
     python = [path for path in sys.path if path and _is_of_python(Path(path).resolve(), own)]
     sys.path[:] = [str(Path(folder, "code")), *python, *installed]
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "__module__", "").startswith("__editable__")]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if not getattr(finder, "__module__", "").startswith("__editable__")
+    ]
 
 
 def _is_of_python(path: Path, own: Sequence[Path]) -> bool:
-    return path.suffix == ".zip" or (any(path.is_relative_to(root) for root in own) and path.name not in ("site-packages", "dist-packages"))
+    return path.suffix == ".zip" or (
+        any(path.is_relative_to(root) for root in own) and path.name not in ("site-packages", "dist-packages")
+    )

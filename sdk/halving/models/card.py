@@ -1,4 +1,6 @@
-"""The model card: what a version is, how it was judged and where it comes from, in Markdown, made of its report."""
+"""The model card: what a version is, how it was judged and where it comes from, in Markdown, made of its
+report.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,20 +10,35 @@ from halving.models.manifest import Manifest
 _MOST_COLUMNS = 40
 
 
-def model_card(manifest: Manifest, report: Mapping[str, Any], name: str, gates: Sequence[Mapping[str, Any]], compared: int | str) -> str:
-    """The card of a model. The form follows Mitchell et al., *Model Cards for Model Reporting* (FAT* 2019), as far as a report knows.
+def model_card(
+    manifest: Manifest,
+    report: Mapping[str, Any],
+    name: str,
+    gates: Sequence[Mapping[str, Any]],
+    compared: int | str,
+) -> str:
+    """The card of a model.
+
+    The form follows Mitchell et al., *Model Cards for Model Reporting* (FAT* 2019), as far as a report knows.
 
     Args:
-        report: the data of the evaluation report (``metrics``, ``split``, ``snapshot``, ``champion``, ``per_class``).
+        report: the data of the evaluation report (``metrics``, ``split``, ``snapshot``, ``champion``,
+            ``per_class``).
         gates: ``name``, ``passed`` and ``reason``.
-        compared: the rows of the test split that the exported model answers as it did when it was judged, or why they were not compared.
+        compared: the rows of the test split that the exported model answers as it did when it was judged, or
+            why they were not compared.
     """
     sections = [
         f"# {name}",
         _details(manifest, report),
         _section("Metrics", [*_metrics(manifest, report), *_classes(report)]),
         _section(
-            "Gates", _table(("gate", "verdict", "why"), [(gate["name"], _verdict(gate), gate["reason"]) for gate in gates]) if gates else []
+            "Gates",
+            _table(
+                ("gate", "verdict", "why"), [(gate["name"], _verdict(gate), gate["reason"]) for gate in gates]
+            )
+            if gates
+            else [],
         ),
         _section("Inputs and outputs", _schemas(manifest)),
         _section("Hyperparameters", _table(("name", "value"), manifest.params.items())),
@@ -33,10 +50,13 @@ def model_card(manifest: Manifest, report: Mapping[str, Any], name: str, gates: 
 def _details(manifest: Manifest, report: Mapping[str, Any]) -> str:
     facts = {
         "model": manifest.model,
-        "trained by": f"run {manifest.run}" + (f", the winner of sweep {report['sweep']}" if report.get("sweep") else ""),
+        "trained by": f"run {manifest.run}"
+        + (f", the winner of sweep {report['sweep']}" if report.get("sweep") else ""),
         "framework": f"{manifest.framework}, Python {manifest.python}",
         "data": f"dataset {manifest.dataset}, snapshot {manifest.snapshot}" + _rows(report),
-        "judged": f"{report['created']}, report {manifest.report}" if report.get("created") else f"report {manifest.report}",
+        "judged": f"{report['created']}, report {manifest.report}"
+        if report.get("created")
+        else f"report {manifest.report}",
         "checkpoint": manifest.checkpoint,
         **({"features": ", ".join(manifest.features)} if manifest.features else {}),
     }
@@ -51,8 +71,15 @@ def _rows(report: Mapping[str, Any]) -> str:
 def _metrics(manifest: Manifest, report: Mapping[str, Any]) -> list[str]:
     champion = report.get("champion") or {}
     theirs = champion.get("metrics") or {}
-    columns = ["metric", f"on the {report.get('split', 'test')} split", *([f"champion {champion['version']}, same rows"] if theirs else [])]
-    rows = [[name, _number(value), *([_number(theirs.get(name))] if theirs else [])] for name, value in sorted(manifest.metrics.items())]
+    columns = [
+        "metric",
+        f"on the {report.get('split', 'test')} split",
+        *([f"champion {champion['version']}, same rows"] if theirs else []),
+    ]
+    rows = [
+        [name, _number(value), *([_number(theirs.get(name))] if theirs else [])]
+        for name, value in sorted(manifest.metrics.items())
+    ]
     return _table(columns, rows)
 
 
@@ -67,7 +94,11 @@ def _classes(report: Mapping[str, Any]) -> list[str]:
 def _schemas(manifest: Manifest) -> list[str]:
     columns = list(manifest.input_schema.items())
     lines = _table(
-        ("column", "type", "nulls"), [(name, kind, "no" if name in manifest.complete else "yes") for name, kind in columns[:_MOST_COLUMNS]]
+        ("column", "type", "nulls"),
+        [
+            (name, kind, "no" if name in manifest.complete else "yes")
+            for name, kind in columns[:_MOST_COLUMNS]
+        ],
     )
     if len(columns) > _MOST_COLUMNS:
         lines.append(f"\n…and {len(columns) - _MOST_COLUMNS} more; model.json has them all.")
@@ -85,11 +116,18 @@ def _use(compared: int | str) -> list[str]:
         'halving.load_model(".").predict({"COLUMN": […]})  # a table, a data frame or a dict of columns',
         "```",
         "",
-        'or `mlflow.pyfunc.load_model(".")`. `input_example.json` has columns to try, `predictions.json` what it answers to them.',
+        (
+            'or `mlflow.pyfunc.load_model(".")`. `input_example.json` has columns to try, `predictions.json` '
+            "what it answers to them."
+        ),
         f"From this folder alone it answers {compared} rows of the test split as it did when it was judged."
         if isinstance(compared, int)
         else f"Its answers from this folder were not compared with those that were judged: {compared}.",
-        "The weights are safetensors; nothing here is unpickled. It answers for data like that on which it was judged, and for no other.",
+        (
+            "The weights are safetensors; nothing here is unpickled. It answers for data like that on "
+            "which it "
+            "was judged, and for no other."
+        ),
     ]
 
 
@@ -111,4 +149,10 @@ def _cell(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    return "not finite" if value is None or value != value else f"{value:.4f}" if isinstance(value, float) else str(value)
+    return (
+        "not finite"
+        if value is None or value != value
+        else f"{value:.4f}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -8,7 +8,9 @@ if TYPE_CHECKING:
 
 
 def as_json(table: "pa.Table") -> dict[str, Any]:
-    """Columns of JSON values: times as ISO 8601, decimals as texts, bytes in base64, durations as numbers of their unit."""
+    """Columns of JSON values: times as ISO 8601, decimals as texts, bytes in base64, durations as numbers of
+    their unit.
+    """
     import pyarrow as pa
 
     found = {}

@@ -1,4 +1,5 @@
-"""A model as a folder that stands alone: it needs neither a store nor a catalog, and nothing but the packages that it lists.
+"""A model as a folder that stands alone: it needs neither a store nor a catalog, and nothing but the packages
+that it lists.
 
 ::
 
@@ -45,8 +46,10 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TRIED_ROWS, EXAMPLE_ROWS = 200, 5
-INPUTS, PREDICTIONS = "input_example.json", "predictions.json"
+TRIED_ROWS = 200
+EXAMPLE_ROWS = 5
+INPUTS = "input_example.json"
+PREDICTIONS = "predictions.json"
 _TEST_SPLIT = "test"
 
 
@@ -55,13 +58,19 @@ class ExportDiffers(HalvingError, RuntimeError):
 
 
 def export_model(
-    store: Store, manifest: Manifest, folder: str | Path, *, name: str | None = None, gates: Sequence[Mapping[str, Any]] = ()
+    store: Store,
+    manifest: Manifest,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    gates: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write a model as a folder, which appears when it is complete: killed anywhere, nothing of it is there.
 
-    The folder is tried before, in a process that has nothing but its code and the installed packages: what it answers to some hundred rows
-    of the test split must be what was judged. Nothing of the model is imported in this process, and it need not be importable any more.
-    A warning, and the card, say where the report has no answers to compare with.
+    The folder is tried before, in a process that has nothing but its code and the installed packages: what it
+    answers to some hundred rows of the test split must be what was judged. Nothing of the model is imported
+    in this process, and it need not be importable any more. A warning, and the card, say where the report has
+    no answers to compare with.
 
     Args:
         store: with the checkpoint, the snapshot and the report.
@@ -72,21 +81,28 @@ def export_model(
 
     Raises:
         AlreadyExists: there is something at ``folder``.
-        ExportDiffers: the folder's model answers something else than what was judged, or its weights are others.
+        ExportDiffers: the folder's model answers something else than what was judged, or its weights are
+            others.
         ExtraMissing: a package that is needed for it is not installed.
-        InvalidInput: the folder's model cannot be loaded on its own, or the state has what safetensors does not take.
+        InvalidInput: the folder's model cannot be loaded on its own, or the state has what safetensors does
+            not take.
         OnnxDiffers: the graph answers something else than the folder's model.
-        StoreError: the bytes of the checkpoint or the report do not hash to their digest, or the folder cannot be written.
+        StoreError: the bytes of the checkpoint or the report do not hash to their digest, or the folder
+            cannot be written.
     """
     target = Path(folder).absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise AlreadyExists(f"folder {str(folder)!r} is not accepted: there is something in it; give one that does not exist yet")
+        raise AlreadyExists(
+            f"folder {str(folder)!r} is not accepted: there is something in it; give one that does not "
+            "exist yet"
+        )
     manifest.answered_by  # noqa: B018  # refused before anything is written
     warn_of_secrets(manifest.model, manifest.code, stacklevel=2)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(target.parent) as temporary:
-            whole, work = temporary / "model", temporary / "work"
+            whole = temporary / "model"
+            work = temporary / "work"
             whole.mkdir()
             work.mkdir()
             _write(store, manifest, whole, work, name or f"{manifest.model} (a candidate)", gates)
@@ -109,10 +125,14 @@ def export_version(store: Store, reference: str, folder: str | Path) -> Path:
         NotFound: there is no such version.
     """
     found = find(store, reference)
-    return export_model(store, manifest_of(store, found), folder, name=f"{found.model} {found.version}", gates=found.gates)
+    return export_model(
+        store, manifest_of(store, found), folder, name=f"{found.model} {found.version}", gates=found.gates
+    )
 
 
-def _write(store: Store, manifest: Manifest, folder: Path, work: Path, name: str, gates: Sequence[Mapping[str, Any]]) -> None:
+def _write(
+    store: Store, manifest: Manifest, folder: Path, work: Path, name: str, gates: Sequence[Mapping[str, Any]]
+) -> None:
     report = json.loads(store.get_blob(manifest.report))
     _write_state(store, manifest, folder, name)
     _write_code(manifest, folder / CODE)
@@ -125,10 +145,14 @@ def _write(store: Store, manifest: Manifest, folder: Path, work: Path, name: str
     answers = try_folder(folder, work, rows, example)
     judged = judged_answers(store, report)
     if isinstance(judged, str):
-        warnings.warn(f"the answers of the exported {name} were not compared with those that were judged: {judged}", stacklevel=3)
+        warnings.warn(
+            f"the answers of the exported {name} were not compared with those that were judged: {judged}",
+            stacklevel=3,
+        )
     elif found := difference(answers, judged):
         raise ExportDiffers(
-            f"the exported {name} does not answer as the model that was judged, for the first rows of the test split: {found}"
+            f"the exported {name} does not answer as the model that was judged, for the first rows of the "
+            f"test split: {found}"
         )
     if (work / ONNX).exists():
         os.replace(work / ONNX, folder / ONNX)
@@ -143,7 +167,10 @@ def _write_state(store: Store, manifest: Manifest, folder: Path, name: str) -> N
     state = saved_state(store, manifest.checkpoint)
     write_state(state, folder)
     if not same_state(state, read_state(folder)):
-        raise ExportDiffers(f"the exported {name} has another state than the checkpoint {manifest.checkpoint}, when it is read again")
+        raise ExportDiffers(
+            f"the exported {name} has another state than the checkpoint {manifest.checkpoint}, when it is "
+            "read again"
+        )
 
 
 def _write_code(manifest: Manifest, folder: Path) -> None:
@@ -167,7 +194,8 @@ def _rows(store: Store, manifest: Manifest) -> "pa.Table":
     """The first rows of the test split, with the columns that the model takes."""
     import pyarrow as pa
 
-    tables, left = list["pa.Table"](), TRIED_ROWS
+    tables = list["pa.Table"]()
+    left = TRIED_ROWS
     for shard in Dataset(store, manifest.dataset, manifest.snapshot).shards(_TEST_SPLIT):
         if left <= 0:
             break
@@ -178,7 +206,11 @@ def _rows(store: Store, manifest: Manifest) -> "pa.Table":
 
 def _first(answers: Any) -> Any:
     """The answers to the example."""
-    return {name: column[:EXAMPLE_ROWS] for name, column in answers.items()} if isinstance(answers, dict) else answers[:EXAMPLE_ROWS]
+    return (
+        {name: column[:EXAMPLE_ROWS] for name, column in answers.items()}
+        if isinstance(answers, dict)
+        else answers[:EXAMPLE_ROWS]
+    )
 
 
 def _sync(folder: Path) -> None:

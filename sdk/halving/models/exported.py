@@ -1,4 +1,6 @@
-"""An exported folder, read: its files are what they were when it was written, and its predictor is that of its own code."""
+"""An exported folder, read: its files are what they were when it was written, and its predictor is that of
+its own code.
+"""
 
 import json
 import sys
@@ -13,7 +15,9 @@ from halving.store.json_files import to_json
 from halving.store.store import digest_of
 from halving.trial.import_string import import_function, where
 
-MANIFEST, CODE, ONNX = "model.json", "code", "model.onnx"
+MANIFEST = "model.json"
+CODE = "code"
+ONNX = "model.onnx"
 _FILES = "files"
 
 
@@ -31,28 +35,34 @@ def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an exported folder, whose weights, state, code and graph are checked against their digests.
+    """The manifest of an exported folder, whose weights, state, code and graph are checked against their
+    digests.
 
     Raises:
         InvalidInput: it is not one.
         StoreError: it is damaged, or of another version of Halving.
     """
     if not is_exported(folder):
-        raise InvalidInput(f"folder {str(folder)!r} is not accepted: it has no {MANIFEST}; give one of halving models export")
+        raise InvalidInput(
+            f"folder {str(folder)!r} is not accepted: it has no {MANIFEST}; give one of halving models export"
+        )
     named = f"{MANIFEST} of {folder}"
     try:
         data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         files = data.pop(_FILES)
         digests = dict(files.items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{named} is not one that this version of Halving reads: {type(error).__name__}: {error}") from None
+        raise StoreError(
+            f"{named} is not one that this version of Halving reads: {type(error).__name__}: {error}"
+        ) from None
     manifest = Manifest.parse(data, named)
     _check_files(folder, digests)
     return manifest
 
 
 def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
-    """The predictor, from the folder's code, which stays importable: a predictor may import more when it is called.
+    """The predictor, from the folder's code, which stays importable: a predictor may import more when it is
+    called.
 
     Raises:
         InvalidInput: it cannot be imported, or other code of its name was imported before.
@@ -66,7 +76,8 @@ def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
         origin = getattr(module, "__file__", None)
         if origin and Path(origin).read_text(encoding="utf-8") != text:
             raise InvalidInput(
-                f"folder {str(folder)!r} cannot be loaded here: {module.__name__ if module else name} was imported from {origin} before, "
+                f"folder {str(folder)!r} cannot be loaded here: {module.__name__ if module else name} was "
+                f"imported from {origin} before, "
                 "which is other code; load it in a process of its own"
             )
     return predictor
@@ -83,7 +94,9 @@ def imported(field: str, path: str) -> Callable[..., Any]:
     except InvalidInput:
         raise
     except Exception as error:
-        raise InvalidInput(f"{field} = {path!r} cannot be imported: {type(error).__name__} at {where(error)}: {error}") from error
+        raise InvalidInput(
+            f"{field} = {path!r} cannot be imported: {type(error).__name__} at {where(error)}: {error}"
+        ) from error
 
 
 def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
@@ -91,13 +104,21 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
         try:
             actual = digest_of(folder / name)
         except OSError as error:
-            raise StoreError(f"the exported model {folder} is damaged: {name} cannot be read: {error}") from None
+            raise StoreError(
+                f"the exported model {folder} is damaged: {name} cannot be read: {error}"
+            ) from None
         if actual != digest:
             raise StoreError(
-                f"the exported model {folder} is damaged: {name} hashes to {actual}, and was exported as {digest}; export it once more"
+                f"the exported model {folder} is damaged: {name} hashes to {actual}, and was exported as "
+                f"{digest}; export it once more"
             )
     unknown = sorted(
-        path.relative_to(folder).as_posix() for path in (folder / CODE).rglob("*.py") if path.relative_to(folder).as_posix() not in digests
+        path.relative_to(folder).as_posix()
+        for path in (folder / CODE).rglob("*.py")
+        if path.relative_to(folder).as_posix() not in digests
     )
     if unknown:
-        raise StoreError(f"the exported model {folder} is damaged: {unknown[0]} was not exported, and would be imported from its code")
+        raise StoreError(
+            f"the exported model {folder} is damaged: {unknown[0]} was not exported, and would be imported "
+            "from its code"
+        )

@@ -11,8 +11,12 @@ from halving.errors import InvalidInput
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LIST = re.compile(r"(?P<kind>fixed_size_list|large_list|list)<[^:]+: (?P<item>.+?)(?: not null)?>(?:\[(?P<length>\d+)\])?")
-_DICTIONARY = re.compile(r"dictionary<values=(?P<values>.+), indices=(?P<indices>\w+), ordered=(?P<ordered>[01])>")
+_LIST = re.compile(
+    r"(?P<kind>fixed_size_list|large_list|list)<[^:]+: (?P<item>.+?)(?: not null)?>(?:\[(?P<length>\d+)\])?"
+)
+_DICTIONARY = re.compile(
+    r"dictionary<values=(?P<values>.+), indices=(?P<indices>\w+), ordered=(?P<ordered>[01])>"
+)
 _DECIMAL = re.compile(r"decimal(?P<bits>32|64|128|256)\((?P<precision>\d+), (?P<scale>-?\d+)\)")
 _TIMESTAMP = re.compile(r"timestamp\[(?P<unit>s|ms|us|ns), tz=(?P<zone>.+)\]")
 _FIXED_BINARY = re.compile(r"fixed_size_binary\[(?P<length>\d+)\]")
@@ -22,9 +26,10 @@ def checked_inputs(rows: Any, schema: Mapping[str, str], complete: Iterable[str]
     """The rows as a table with exactly the schema's columns, each of its type; further columns are left out.
 
     Args:
-        rows: a :class:`pyarrow.Table` or record batch, a dict of columns (lists, numpy arrays; of two dimensions for lists), or a pandas
-            data frame, whose missing values are nulls: NaN, NaT, None and NA. In lists times may be texts in ISO 8601, decimals texts,
-            bytes base64, and durations numbers of their unit, as JSON has them.
+        rows: a :class:`pyarrow.Table` or record batch, a dict of columns (lists, numpy arrays; of two
+            dimensions for lists), or a pandas data frame, whose missing values are nulls: NaN, NaT, None and
+            NA. In lists times may be texts in ISO 8601, decimals texts, bytes base64, and durations numbers
+            of their unit, as JSON has them.
         schema: Arrow types by column, as text.
         complete: columns that had no nulls in training, and so may have none.
 
@@ -36,23 +41,29 @@ def checked_inputs(rows: Any, schema: Mapping[str, str], complete: Iterable[str]
     columns = _columns(rows)
     if missing := [name for name in schema if name not in columns]:
         raise InvalidInput(
-            f"column {missing[0]!r} ({schema[missing[0]]}) is missing: the model takes {_listed(schema)}; given were {sorted(columns)}"
+            f"column {missing[0]!r} ({schema[missing[0]]}) is missing: the model takes {_listed(schema)}; "
+            f"given were {sorted(columns)}"
         )
     taken = {name: _column(name, columns[name], wanted) for name, wanted in schema.items()}
     lengths = {name: len(column) for name, column in taken.items()}
     if len(set(lengths.values())) > 1:
-        raise InvalidInput(f"columns of different lengths are not accepted: {lengths}; give one value of each for every row")
+        raise InvalidInput(
+            f"columns of different lengths are not accepted: {lengths}; give one value of each for every row"
+        )
     for name in complete:
         if name in taken and (nulls := taken[name].null_count):
             first = taken[name].is_null().index(True).as_py()
             raise InvalidInput(
-                f"column {name!r} has {nulls} nulls, the first in row {first}: there were none in what the model was trained on"
+                f"column {name!r} has {nulls} nulls, the first in row {first}: there were none in what the "
+                "model was trained on"
             )
     return pa.table(taken)
 
 
 def arrow_type(text: str) -> "pa.DataType | None":
-    """The Arrow type that ``str(type)`` gives; None for one that is not of numbers, texts, times or lists of these."""
+    """The Arrow type that ``str(type)`` gives; None for one that is not of numbers, texts, times or lists of
+    these.
+    """
     import pyarrow as pa
 
     if found := _LIST.fullmatch(text):
@@ -63,10 +74,17 @@ def arrow_type(text: str) -> "pa.DataType | None":
             return pa.list_(item, int(found["length"])) if found["length"] else None
         return pa.large_list(item) if found["kind"] == "large_list" else pa.list_(item)
     if found := _DICTIONARY.fullmatch(text):
-        values, indices = arrow_type(found["values"]), arrow_type(found["indices"])
-        return pa.dictionary(indices, values, ordered=found["ordered"] == "1") if values is not None and indices is not None else None
+        values = arrow_type(found["values"])
+        indices = arrow_type(found["indices"])
+        return (
+            pa.dictionary(indices, values, ordered=found["ordered"] == "1")
+            if values is not None and indices is not None
+            else None
+        )
     if found := _DECIMAL.fullmatch(text):
-        decimal: pa.DataType = getattr(pa, f"decimal{found['bits']}")(int(found["precision"]), int(found["scale"]))
+        decimal: pa.DataType = getattr(pa, f"decimal{found['bits']}")(
+            int(found["precision"]), int(found["scale"])
+        )
         return decimal
     if found := _TIMESTAMP.fullmatch(text):
         return pa.timestamp(found["unit"], found["zone"])
@@ -87,7 +105,10 @@ def _columns(rows: Any) -> dict[str, Any]:
         return dict(rows)
     if hasattr(rows, "columns") and hasattr(rows, "items"):  # a pandas data frame
         return {str(name): column for name, column in rows.items()}
-    raise InvalidInput(f"rows of type {type(rows).__qualname__} are not accepted: give a pyarrow.Table, a dict of columns or a data frame")
+    raise InvalidInput(
+        f"rows of type {type(rows).__qualname__} are not accepted: give a pyarrow.Table, a dict of columns "
+        "or a data frame"
+    )
 
 
 def _column(name: str, given: Any, wanted: str) -> "pa.Array | pa.ChunkedArray":
@@ -101,7 +122,11 @@ def _column(name: str, given: Any, wanted: str) -> "pa.Array | pa.ChunkedArray":
         if target is None or not _alike(column.type, target):
             raise pa.ArrowInvalid(f"it is {column.type}")
         made = column.cast(target)
-        if pa.types.is_date(target) and pa.types.is_timestamp(column.type) and not made.cast(column.type).equals(column):
+        if (
+            pa.types.is_date(target)
+            and pa.types.is_timestamp(column.type)
+            and not made.cast(column.type).equals(column)
+        ):
             raise pa.ArrowInvalid("it has times, which a date has not: cut them off where that is meant")
         return made
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -120,12 +145,18 @@ def _as_arrow(given: Any, target: "pa.DataType | None") -> "pa.Array | pa.Chunke
         return pa.Array.from_pandas(given)
     if isinstance(given, np.ndarray) and given.dtype != object:
         if given.ndim == 2:
-            return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(given).ravel()), given.shape[1])
+            return pa.FixedSizeListArray.from_arrays(
+                pa.array(np.ascontiguousarray(given).ravel()), given.shape[1]
+            )
         return pa.array(given, from_pandas=False)
     values = list(given)
-    if target is not None and (pa.types.is_fixed_size_list(target) or pa.types.is_list(target) or pa.types.is_large_list(target)):
+    if target is not None and (
+        pa.types.is_fixed_size_list(target) or pa.types.is_list(target) or pa.types.is_large_list(target)
+    ):
         # Of lists of lists the length is only in the wanted type.
-        return pa.array([list(value) if hasattr(value, "__iter__") else _missing(value) for value in values], target)
+        return pa.array(
+            [list(value) if hasattr(value, "__iter__") else _missing(value) for value in values], target
+        )
     try:
         found = pa.array(values, from_pandas=is_series)
     except OverflowError:  # more than 64 bits with a sign
@@ -141,7 +172,9 @@ def _missing(value: Any) -> list[Any] | None:
 
 
 def _from_json(given: "pa.Array", target: "pa.DataType") -> "pa.Array":
-    """Values of types that JSON does not have, read from the form that :func:`halving.models.example.as_json` gives them."""
+    """Values of types that JSON does not have, read from the form that :func:`halving.models.example.as_json`
+    gives them.
+    """
     import pyarrow as pa
 
     types = pa.types
@@ -149,14 +182,24 @@ def _from_json(given: "pa.Array", target: "pa.DataType") -> "pa.Array":
         if types.is_timestamp(target) or types.is_date(target) or types.is_decimal(target):
             return given.cast(target)
         if types.is_time(target):
-            return pa.array([None if text is None else time.fromisoformat(text) for text in given.to_pylist()], target)
+            return pa.array(
+                [None if text is None else time.fromisoformat(text) for text in given.to_pylist()], target
+            )
         if types.is_binary(target) or types.is_large_binary(target) or types.is_fixed_size_binary(target):
-            return pa.array([None if text is None else base64.b64decode(text, validate=True) for text in given.to_pylist()], target)
+            return pa.array(
+                [
+                    None if text is None else base64.b64decode(text, validate=True)
+                    for text in given.to_pylist()
+                ],
+                target,
+            )
     return given.cast(target) if types.is_integer(given.type) and types.is_duration(target) else given
 
 
 def _alike(given: "pa.DataType", wanted: "pa.DataType") -> bool:
-    """Whether a cast between the types keeps what is meant: numbers of any width, texts, times; never a text read as a number."""
+    """Whether a cast between the types keeps what is meant: numbers of any width, texts, times; never a text
+    read as a number.
+    """
     import pyarrow as pa
 
     types = pa.types

@@ -1,7 +1,9 @@
-"""The answers by which a model was judged, which its report names row by row, and whether others are the same.
+"""The answers by which a model was judged, which its report names row by row, and whether others are the
+same.
 
-The report's predictions may be those of another machine, a GPU perhaps, whose sums differ in their last bits. That the weights are the
-judged ones, and the code, is known to the last bit by their digests; what answers are compared for is that the two belong together.
+The report's predictions may be those of another machine, a GPU perhaps, whose sums differ in their last bits.
+That the weights are the judged ones, and the code, is known to the last bit by their digests; what answers
+are compared for is that the two belong together.
 """
 
 import json
@@ -15,12 +17,14 @@ from halving.store.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHARE = 0.01  # of the judged numbers' range, and of the rows whose class may be another: near ties fall either way
+# of the judged numbers' range, and of the rows whose class may be another: near ties fall either way
+_SHARE = 0.01
 _PROBABILITY = "probability_"
 
 
 def judged_answers(store: Store, report: Mapping[str, Any]) -> "pa.Table | str":
-    """What was predicted for the rows of the test split, in its order: ``prediction``, and ``probability_<class>``; or why it is unknown.
+    """What was predicted for the rows of the test split, in its order: ``prediction``, and
+    ``probability_<class>``; or why it is unknown.
 
     Raises:
         StoreError: the predictions are damaged.
@@ -35,30 +39,45 @@ def judged_answers(store: Store, report: Mapping[str, Any]) -> "pa.Table | str":
         table = pq.read_table(pa.BufferReader(store.get_blob(digest)))
     except NotFound:
         return "the predictions of its report are gone from the store"
-    return table if "prediction" in table.column_names else "its report has scores of an evaluator, and no predictions"
+    return (
+        table
+        if "prediction" in table.column_names
+        else "its report has scores of an evaluator, and no predictions"
+    )
 
 
 def difference(answers: Any, judged: "pa.Table") -> str | None:
     """Where answers to the first rows are not what was judged; None where they are.
 
     Args:
-        answers: as JSON: a list of predictions, of lists of probabilities, or a dict of probabilities by class.
+        answers: as JSON: a list of predictions, of lists of probabilities, or a dict of probabilities by
+            class.
     """
     if isinstance(answers, dict):
-        found = [_unlike(f"the probability of {name}", given, _column(judged, f"{_PROBABILITY}{name}")) for name, given in answers.items()]
+        found = [
+            _unlike(f"the probability of {name}", given, _column(judged, f"{_PROBABILITY}{name}"))
+            for name, given in answers.items()
+        ]
         return next(filter(None, found), None)
     if answers and isinstance(answers[0], list):
         names = [name for name in judged.column_names if name.startswith(_PROBABILITY)]
         if len(names) != len(answers[0]):
             return f"it gives {len(answers[0])} probabilities for each row, where {len(names)} were judged"
         columns = zip(*answers, strict=True)
-        found = [_unlike(f"the {name}", given, _column(judged, name)) for name, given in zip(names, columns, strict=True)]
+        found = [
+            _unlike(f"the {name}", given, _column(judged, name))
+            for name, given in zip(names, columns, strict=True)
+        ]
         return next(filter(None, found), None)
     return _unlike("the prediction", answers, _column(judged, "prediction"))
 
 
 def _column(judged: "pa.Table", name: str) -> list[Any]:
-    return json.loads(json.dumps(judged.column(name).to_pylist(), default=str)) if name in judged.column_names else []
+    return (
+        json.loads(json.dumps(judged.column(name).to_pylist(), default=str))
+        if name in judged.column_names
+        else []
+    )
 
 
 def _unlike(what: str, given: Sequence[Any], judged: Sequence[Any]) -> str | None:
@@ -75,7 +94,8 @@ def _unlike(what: str, given: Sequence[Any], judged: Sequence[Any]) -> str | Non
         allowed = int(_SHARE * len(given))
     if len(wrong) <= allowed:
         return None
-    row, rows = wrong[0], f"{len(wrong)} of {len(given)} rows differ"
+    row = wrong[0]
+    rows = f"{len(wrong)} of {len(given)} rows differ"
     return f"{what} of row {row} is {given[row]!r}, where {expected[row]!r} was judged; {rows}"
 
 

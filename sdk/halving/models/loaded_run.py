@@ -1,4 +1,6 @@
-"""What the predictor of a loaded model gets: its state was read and checked once, and stays in memory for as long as the model."""
+"""What the predictor of a loaded model gets: its state was read and checked once, and stays in memory for as
+long as the model.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +15,20 @@ _ATOMS = {bool, int, float, str, bytes, type(None)}
 
 
 class LoadedRun(TrainedRun):
-    """A trained run of a version in the store. ``restore`` gives copies: what a predictor changes in them, the next call does not see."""
+    """A trained run of a version in the store.
 
-    def __init__(self, store: Store, *, params: Mapping[str, Any], dataset: Dataset, checkpoint: str, state: dict[str, Any]) -> None:
+    ``restore`` gives copies: what a predictor changes in them, the next call does not see.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        params: Mapping[str, Any],
+        dataset: Dataset,
+        checkpoint: str,
+        state: dict[str, Any],
+    ) -> None:
         super().__init__(store, params=params, dataset=dataset, checkpoint_digest=checkpoint)
         self._state = state
 
@@ -28,7 +41,9 @@ class ExportedRun(TrainedRun):
     """Params and state of an exported model. It has neither a store nor a dataset."""
 
     def __init__(self, *, params: Mapping[str, Any], checkpoint: str, state: dict[str, Any]) -> None:
-        self.params, self.checkpoint, self._state = dict(params), checkpoint, state
+        self.params = dict(params)
+        self.checkpoint = checkpoint
+        self._state = state
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the folder's weights, as :meth:`TrainedRun.restore` does from a checkpoint."""
@@ -37,12 +52,16 @@ class ExportedRun(TrainedRun):
     @property
     def dataset(self) -> Dataset:  # type: ignore[override]
         raise InvalidInput(
-            "run.dataset is not there in an exported model: keep what the predictor needs of the data in params or in the checkpoint"
+            "run.dataset is not there in an exported model: keep what the predictor needs of the data in "
+            "params or in the checkpoint"
         )
 
     @property
     def store(self) -> Store:  # type: ignore[override]
-        raise InvalidInput("run.store is not there in an exported model: keep what the predictor needs in params or in the checkpoint")
+        raise InvalidInput(
+            "run.store is not there in an exported model: keep what the predictor needs in params or in "
+            "the checkpoint"
+        )
 
 
 def restored(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +74,9 @@ def restored(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    """A copy that shares only what cannot be changed: a list of a million numbers is copied as one, not number by number."""
+    """A copy that shares only what cannot be changed: a list of a million numbers is copied as one, not
+    number by number.
+    """
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):

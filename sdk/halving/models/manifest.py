@@ -1,4 +1,6 @@
-"""What a model's version is made of: one blob, written when its winner was judged, and named by its digest."""
+"""What a model's version is made of: one blob, written when its winner was judged, and named by its
+digest.
+"""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -20,7 +22,8 @@ class Manifest:
         train_on: the splits of it that were its train split.
         input_schema: Arrow types by column; ``complete`` are the columns that had neither null nor NaN.
         output_schema: ``type``, and ``classes`` where it has some.
-        code: the predictor's and the exporter's own sources by path, by which it was judged; what is installed is in ``requirements``.
+        code: the predictor's and the exporter's own sources by path, by which it was judged; what is
+            installed is in ``requirements``.
         report: the digest of the evaluation report.
     """
 
@@ -57,7 +60,8 @@ class Manifest:
         """
         if self.predictor is None:
             raise InvalidInput(
-                f"model {self.model} of run {self.run} answers no tables: the spec of its sweep has no predictor. The version of a sweep "
+                f"model {self.model} of run {self.run} answers no tables: the spec of its sweep has no "
+                "predictor. The version of a sweep "
                 "with one can be loaded and exported"
             )
         return self.predictor
@@ -78,7 +82,8 @@ class Manifest:
         """The manifest that :meth:`write` made this JSON of.
 
         Raises:
-            StoreError: it is none that this version of Halving reads, or its code would be written outside of a folder of modules.
+            StoreError: it is none that this version of Halving reads, or its code would be written outside of
+                a folder of modules.
         """
         try:
             manifest = cls(**data)
@@ -86,16 +91,21 @@ class Manifest:
             raise StoreError(f"{named} is not one that this version of Halving reads: {error}") from None
         code: Any = manifest.code
         if not isinstance(code, dict) or not all(isinstance(text, str) for text in code.values()):
-            raise StoreError(f"{named} is not one that this version of Halving reads: its code is no text by path")
+            raise StoreError(
+                f"{named} is not one that this version of Halving reads: its code is no text by path"
+            )
         for path in code:
             if not _is_module(path):
                 raise StoreError(
-                    f"{named} is refused: code {path!r} is not accepted; a path is relative and of a module, as in package/module.py"
+                    f"{named} is refused: code {path!r} is not accepted; a path is relative and of a "
+                    "module, as in package/module.py"
                 )
         return manifest
 
 
 def _is_module(path: str) -> bool:
-    """Whether it is the path of a module below a folder, of another package than the SDK, which an export adds itself."""
+    """Whether it is the path of a module below a folder, of another package than the SDK, which an export
+    adds itself.
+    """
     parts = path.removesuffix(".py").split("/")
     return path.endswith(".py") and all(part.isidentifier() for part in parts) and parts[0] != "halving"

@@ -12,8 +12,8 @@ from halving.models.manifest import Manifest
 def write_mlmodel(folder: Path, manifest: Manifest, size: int) -> None:
     """Write both files; ``size`` is the bytes of the others.
 
-    They are YAML, of which JSON is a part. There is no signature: :meth:`halving.models.model.Model.predict` checks the columns, and knows
-    more of them than MLflow's types say.
+    They are YAML, of which JSON is a part. There is no signature: :meth:`halving.models.model.Model.predict`
+    checks the columns, and knows more of them than MLflow's types say.
     """
     made = datetime.now(UTC)
     mlmodel = {
@@ -26,11 +26,20 @@ def write_mlmodel(folder: Path, manifest: Manifest, size: int) -> None:
                 "python_version": manifest.python,
             }
         },
-        "metadata": {"model": manifest.model, "run": manifest.run, "checkpoint": manifest.checkpoint, "snapshot": manifest.snapshot},
+        "metadata": {
+            "model": manifest.model,
+            "run": manifest.run,
+            "checkpoint": manifest.checkpoint,
+            "snapshot": manifest.snapshot,
+        },
         "model_size_bytes": size,
         "model_uuid": uuid.uuid4().hex,
         "utc_time_created": f"{made:%Y-%m-%d %H:%M:%S.%f}",
     }
-    environment = {"python": manifest.python, "build_dependencies": [], "dependencies": ["-r requirements.txt"]}
+    environment = {
+        "python": manifest.python,
+        "build_dependencies": [],
+        "dependencies": ["-r requirements.txt"],
+    }
     for name, content in (("MLmodel", mlmodel), ("python_env.yaml", environment)):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -32,7 +32,9 @@ class Model:
     """
 
     def __init__(self, manifest: Manifest, run: TrainedRun, predictor: Callable[..., Any]) -> None:
-        self.manifest, self.run, self._predictor = manifest, run, predictor
+        self.manifest = manifest
+        self.run = run
+        self._predictor = predictor
 
     def __repr__(self) -> str:
         return f"Model({self.manifest.model!r}, {self.manifest.checkpoint!r})"
@@ -46,11 +48,12 @@ class Model:
         """What the predictor returns for the rows: one prediction for each.
 
         Args:
-            rows: a :class:`pyarrow.Table`, a dict of columns, or a pandas data frame, without the target. Columns that the model does not
-                take are left out.
+            rows: a :class:`pyarrow.Table`, a dict of columns, or a pandas data frame, without the target.
+                Columns that the model does not take are left out.
 
         Raises:
-            InvalidInput: a column is missing, not of the type that the model was trained with, or has nulls where there were none.
+            InvalidInput: a column is missing, not of the type that the model was trained with, or has nulls
+                where there were none.
             WrongPrediction: the predictor returned something else.
         """
         table = checked_inputs(rows, self.manifest.input_schema, self.manifest.complete)
@@ -58,26 +61,33 @@ class Model:
         for column in predicted.values() if isinstance(predicted, Mapping) else [predicted]:
             if not hasattr(column, "__len__"):
                 raise WrongPrediction(
-                    f"predictor {self.manifest.predictor} returned a {type(column).__name__}; return a list, an array or a dict of "
+                    f"predictor {self.manifest.predictor} returned a {type(column).__name__}; return a "
+                    "list, an array or a dict of "
                     f"probabilities, with a value for each of the {table.num_rows} rows"
                 )
             if len(column) != table.num_rows:
-                raise WrongPrediction(f"predictor {self.manifest.predictor} returned {len(column)} predictions for {table.num_rows} rows")
+                raise WrongPrediction(
+                    f"predictor {self.manifest.predictor} returned {len(column)} predictions for "
+                    f"{table.num_rows} rows"
+                )
         return predicted
 
 
 def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
     """A version of a model, ready to predict: ``halving.load_model("digits@champion").predict(table)``.
 
-    The store alone is asked, so that it works while the catalog is away. Nothing is unpickled; the predictor is imported from this
-    environment, and a warning says where its code is not what it was when the version was judged.
+    The store alone is asked, so that it works while the catalog is away. Nothing is unpickled; the predictor
+    is imported from this environment, and a warning says where its code is not what it was when the version
+    was judged.
 
     Args:
-        reference: ``MODEL@champion``, ``MODEL@1.0.0``, ``MODEL@ALIAS``, or a folder of ``halving models export``, whose own code is used.
+        reference: ``MODEL@champion``, ``MODEL@1.0.0``, ``MODEL@ALIAS``, or a folder of ``halving models
+            export``, whose own code is used.
         root: of the store (default: ``HALVING_ROOT``, then ``./.halving``).
 
     Raises:
-        InvalidInput: the version cannot be loaded: a client registered it, or its predictor cannot be imported here.
+        InvalidInput: the version cannot be loaded: a client registered it, or its predictor cannot be
+            imported here.
         NotFound: there is no such version.
         StoreError: its manifest's or its checkpoint's bytes do not hash to their digest.
     """
@@ -91,7 +101,9 @@ def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
     except InvalidInput as error:
         if manifest.predictor is None or not manifest.code:
             raise
-        raise InvalidInput(f"{error}; halving models export {reference} FOLDER writes a folder with the code as it was") from error
+        raise InvalidInput(
+            f"{error}; halving models export {reference} FOLDER writes a folder with the code as it was"
+        ) from error
     if manifest.code and not _is_part(code_of(manifest.answered_by).files, manifest.code):
         warnings.warn(
             f"the code of {manifest.predictor} is not what it was when {reference} was judged; "
@@ -102,7 +114,9 @@ def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
 
 
 def _is_part(predictor: dict[str, str], judged: dict[str, str]) -> bool:
-    """Whether a predictor's files are as they were judged; an exporter's are not asked, for it does not answer."""
+    """Whether a predictor's files are as they were judged; an exporter's are not asked, for it does not
+    answer.
+    """
     return bool(predictor) and predictor.items() <= judged.items()
 
 
@@ -110,7 +124,8 @@ def load_exported(folder: Path) -> Model:
     """The model of a folder that :func:`halving.models.export.export_model` made, with the code in it.
 
     Raises:
-        InvalidInput: it is not such a folder, its predictor cannot be imported, or other code of its name was imported before.
+        InvalidInput: it is not such a folder, its predictor cannot be imported, or other code of its name was
+            imported before.
         StoreError: a file of it is not what was exported.
     """
     manifest = read_manifest(folder)
@@ -129,9 +144,13 @@ def manifest_of(store: Store, found: ResolvedModel) -> Manifest:
     if found.manifest is not None:
         return Manifest.read(store, found.manifest)
     if found.digest is None:
-        raise InvalidInput(f"{named} was registered by a client of MLflow's API, which loads it: mlflow.pyfunc.load_model({found.uri!r})")
+        raise InvalidInput(
+            f"{named} was registered by a client of MLflow's API, which loads it: "
+            f"mlflow.pyfunc.load_model({found.uri!r})"
+        )
     raise InvalidInput(
-        f"{named} was registered before versions had manifests: halving models judge {found.model} {found.version} judges it again and "
+        f"{named} was registered before versions had manifests: halving models judge {found.model} "
+        f"{found.version} judges it again and "
         "writes one"
     )
 
@@ -144,4 +163,6 @@ def trained_run(store: Store, manifest: Manifest) -> LoadedRun:
     """
     state = saved_state(store, manifest.checkpoint)
     dataset = Dataset(store, manifest.dataset, manifest.snapshot, manifest.train_on)
-    return LoadedRun(store, params=manifest.params, dataset=dataset, checkpoint=manifest.checkpoint, state=state)
+    return LoadedRun(
+        store, params=manifest.params, dataset=dataset, checkpoint=manifest.checkpoint, state=state
+    )

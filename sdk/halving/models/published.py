@@ -6,7 +6,8 @@
     models/NAME/aliases.json    versions by alias
     models/NAME/1.0.0.json      a version: its artifact, schema, stage, tags
 
-The registry replaces each of them atomically after the transaction that changed it (:mod:`resources.registry.publishing`).
+The registry replaces each of them atomically after the transaction that changed it
+(:mod:`resources.registry.publishing`).
 """
 
 import json
@@ -28,7 +29,8 @@ class ResolvedModel:
     """A version that a reference names.
 
     Attributes:
-        uri: where the artifact is: a path, or the address of an object; of a version that a client registered, its source.
+        uri: where the artifact is: a path, or the address of an object; of a version that a client
+            registered, its source.
         digest: of the checkpoint at ``uri``, ``sha256:…``; None: a client registered the version.
         input_schema: Arrow types by column.
         output_schema: ``type``, and ``classes`` where it has some.
@@ -70,7 +72,10 @@ def find(store: Store, reference: str) -> ResolvedModel:
     if which == CHAMPION:
         found = _read(store, model, CHAMPION).get("version")
         if found is None:
-            raise NotFound(f"model {model!r} has no champion now: promote a version, for example by: halving promote {model} VERSION")
+            raise NotFound(
+                f"model {model!r} has no champion now: promote a version, for example by: halving promote "
+                f"{model} VERSION"
+            )
         return _resolved(store, found)
     version = which if _VERSION.fullmatch(which) else _aliased(store, model, which)
     return _resolved(store, _read(store, model, version)["version"])
@@ -85,7 +90,8 @@ def parse_reference(reference: str) -> tuple[str, str]:
     model, _, which = reference.rpartition("@")
     if not model or not which:
         raise InvalidInput(
-            f"model {reference!r} is not accepted: give MODEL@champion, MODEL@1.0.0 or MODEL@ALIAS, for example digits@champion"
+            f"model {reference!r} is not accepted: give MODEL@champion, MODEL@1.0.0 or MODEL@ALIAS, for "
+            "example digits@champion"
         )
     return model, which
 
@@ -104,7 +110,9 @@ def published_folder(model: str) -> str:
 def _aliased(store: Store, model: str, alias: str) -> str:
     aliases: dict[str, str] = _read(store, model, "aliases")["aliases"]
     if alias not in aliases:
-        raise NotFound(f"model {model!r} has no alias {alias!r}; it has {', '.join(sorted(aliases)) or 'none'}")
+        raise NotFound(
+            f"model {model!r} has no alias {alias!r}; it has {', '.join(sorted(aliases)) or 'none'}"
+        )
     return aliases[alias]
 
 
@@ -115,8 +123,12 @@ def _read(store: Store, model: str, file: str) -> dict[str, Any]:
         names = [name.removesuffix(".json") for name in store.names(published_folder(model))]
         versions = ", ".join(name for name in names if _VERSION.fullmatch(name))
         if versions:
-            raise NotFound(f"model {model!r} has no version {file!r} in the store {store.root}; it has {versions}") from None
-        raise NotFound(f"no model {model!r} in the store {store.root}: nothing of it is in {store.address('models')}") from None
+            raise NotFound(
+                f"model {model!r} has no version {file!r} in the store {store.root}; it has {versions}"
+            ) from None
+        raise NotFound(
+            f"no model {model!r} in the store {store.root}: nothing of it is in {store.address('models')}"
+        ) from None
     return data
 
 

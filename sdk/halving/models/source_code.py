@@ -24,7 +24,9 @@ from halving.trial.import_string import add_working_folder
 _ALWAYS = ("numpy", "pyarrow")  # what the SDK itself stands on
 _SDK = "halving"
 _MAX_TEXTS = 500
-"""Of modules whose imports are remembered: a project's modules are read for each of its models and snapshots, and seldom change."""
+"""Of modules whose imports are remembered: a project's modules are read for each of its models and snapshots,
+and seldom change.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Code:
     packages: dict[str, str | None]
 
     def requirements(self, recorded: Mapping[str, str]) -> list[str]:
-        """``name==version`` of each package, by the versions that a run has recorded, else by those that were installed."""
+        """``name==version`` of each package, by the versions that a run has recorded, else by those that were
+        installed.
+        """
         versions = {_plain(name): version for name, version in recorded.items()}
         found = {name: versions.get(_plain(name)) or installed for name, installed in self.packages.items()}
         # A local version (2.13.0+cpu) is not on the index: which build it is depends on the machine.
@@ -56,7 +60,8 @@ class OwnModule:
 
 
 def own_module(name: str) -> OwnModule | None:
-    """A module that is neither installed nor Python's own, nor this SDK's; None for another one, and where there is none.
+    """A module that is neither installed nor Python's own, nor this SDK's; None for another one, and where
+    there is none.
 
     Nothing is imported for it. A package without a file of its own has an empty text.
 
@@ -74,10 +79,11 @@ def own_module(name: str) -> OwnModule | None:
 
 
 def code_of(*functions: str) -> Code:
-    """The modules that functions, ``module:function``, are in and import, as far as they are neither installed nor Python's own.
+    """The modules that functions, ``module:function``, are in and import, as far as they are neither
+    installed nor Python's own.
 
-    Imports are read from the text, so those inside of functions count, and nothing is executed. Files that are no modules (data beside the
-    code) are not taken along.
+    Imports are read from the text, so those inside of functions count, and nothing is executed. Files that
+    are no modules (data beside the code) are not taken along.
 
     Raises:
         InvalidInput: the file of a module cannot be read as text, naming it.
@@ -85,7 +91,8 @@ def code_of(*functions: str) -> Code:
     add_working_folder()
     files: dict[str, str] = {}
     packages: set[str] = set()
-    ahead, seen = [function.partition(":")[0] for function in functions], set[str]()
+    ahead = [function.partition(":")[0] for function in functions]
+    seen = set[str]()
     while ahead:
         name = ahead.pop()
         if name in seen:
@@ -105,16 +112,27 @@ def code_of(*functions: str) -> Code:
             continue
         files[name.replace(".", "/") + ("/__init__.py" if module.package == name else ".py")] = module.text
         ahead += _imports(module.text, module.package)
-    return Code(dict(sorted(files.items())), {name: _installed_version(name) for name in sorted({*packages, *_ALWAYS})})
+    return Code(
+        dict(sorted(files.items())),
+        {name: _installed_version(name) for name in sorted({*packages, *_ALWAYS})},
+    )
 
 
 def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> None:
-    """Warn of code that holds what looks like secrets: whoever gets the store or an export gets them. It is kept as it is."""
-    lines = [f"{path}:{line}" for path, text in files.items() for line in lines_with_secrets(path, text, os.environ)]
+    """Warn of code that holds what looks like secrets: whoever gets the store or an export gets them.
+
+    It is kept as it is.
+    """
+    lines = [
+        f"{path}:{line}"
+        for path, text in files.items()
+        for line in lines_with_secrets(path, text, os.environ)
+    ]
     if lines:
         shown = ", ".join(lines[:5]) + (f" and {len(lines) - 5} more lines" if len(lines) > 5 else "")
         warnings.warn(
-            f"the code of model {model} holds what looks like a secret in {shown}; it is kept in the store and in every export: "
+            f"the code of model {model} holds what looks like a secret in {shown}; it is kept in the store "
+            "and in every export: "
             "if it is one, change it, and read it from the environment",
             stacklevel=stacklevel + 1,
         )
@@ -138,7 +156,8 @@ def _imports(text: str, package: str) -> tuple[str, ...]:
 def _read_imports(text: str, package: str) -> Iterator[str]:
     try:
         tree = parse_python(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it cannot be imported, and is perhaps never
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # it cannot be imported, and is perhaps never
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -155,7 +174,8 @@ def _read_imports(text: str, package: str) -> Iterator[str]:
 def _spec(name: str) -> ModuleSpec | None:
     """Where a module is; None where it is none, as ``b`` of ``from a import b`` may be.
 
-    :func:`importlib.util.find_spec` would import the packages that it is in, and what they do nobody limits here.
+    :func:`importlib.util.find_spec` would import the packages that it is in, and what they do nobody limits
+    here.
     """
     package, _, _ = name.rpartition(".")
     if not package or name in sys.modules:
@@ -185,15 +205,18 @@ def _source(file: Path) -> str:
             return opened.read()
     except (OSError, SyntaxError, UnicodeError) as error:
         raise InvalidInput(
-            f"the code that a model, a snapshot or a feature view stands on is kept, and {file} cannot be read ({error}): write it in "
+            f"the code that a model, a snapshot or a feature view stands on is kept, and {file} cannot be "
+            f"read ({error}): write it in "
             "UTF-8 or the encoding that it declares, and let this process read it"
         ) from None
 
 
 def _installed_in(name: str) -> str | None:
-    """The distribution whose list of files has a module, wherever it was installed to; None for a module of a project's own.
+    """The distribution whose list of files has a module, wherever it was installed to; None for a module of a
+    project's own.
 
-    What pip installed from a folder of this machine, editable or not, is a project's own, since no index has it. Nothing is imported.
+    What pip installed from a folder of this machine, editable or not, is a project's own, since no index has
+    it. Nothing is imported.
     """
     top = name.partition(".")[0]
     spec = _spec(top)
@@ -214,9 +237,11 @@ def _installed_in(name: str) -> str | None:
 
 
 def _is_of_folder(name: str) -> bool:
-    """Whether a distribution was installed from a folder of sources, as by ``pip install .``, which pip records (PEP 610).
+    """Whether a distribution was installed from a folder of sources, as by ``pip install .``, which pip
+    records (PEP 610).
 
-    So are packages of conda, but on the machine that built them. Those with compiled modules cannot be taken along as text.
+    So are packages of conda, but on the machine that built them. Those with compiled modules cannot be taken
+    along as text.
     """
     distribution = importlib.metadata.distribution(name)
     origin = distribution.read_text("direct_url.json")
@@ -244,7 +269,9 @@ def _by_module() -> Mapping[str, list[str]]:
 def _files(distribution: str) -> frozenset[str]:
     found = importlib.metadata.distribution(distribution)
     # Without a RECORD it is a checkout's egg-info, which lists the sources.
-    return frozenset(file.as_posix() for file in found.files or []) if found.read_text("RECORD") else frozenset()
+    return (
+        frozenset(file.as_posix() for file in found.files or []) if found.read_text("RECORD") else frozenset()
+    )
 
 
 def _installed_version(name: str) -> str | None:

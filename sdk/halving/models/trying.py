@@ -1,4 +1,6 @@
-"""Trying an exported folder before it has its name, in a clean process: what it answers, and the graph that its exporter makes."""
+"""Trying an exported folder before it has its name, in a clean process: what it answers, and the graph that
+its exporter makes.
+"""
 
 import json
 import os
@@ -21,13 +23,20 @@ if TYPE_CHECKING:
 
 SECONDS = 600.0
 """After which the process is ended: the predictor waits for something."""
-_BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from halving.models.answering import main; main(*sys.argv[2:])"
-_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ExtraMissing, OnnxDiffers, StoreError, WrongPrediction)}
+_BEGIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from halving.models.answering import main; "
+    "main(*sys.argv[2:])"
+)
+_ERRORS: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (ExtraMissing, OnnxDiffers, StoreError, WrongPrediction)
+}
 _SAID = 500  # characters of what a process has written that ended without an answer
 
 
 def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, Any]) -> Any:
-    """What the model of an exported folder answers to the rows, as JSON. With an exporter the graph is in ``work`` then.
+    """What the model of an exported folder answers to the rows, as JSON.
+
+    With an exporter the graph is in ``work`` then.
 
     Args:
         work: an empty folder for what the process reads and writes.
@@ -47,17 +56,23 @@ def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, An
     ended = _run(folder, work)
     if not (work / ANSWERS).exists():
         said = (work / "said").read_text(errors="replace").strip()[-_SAID:]
-        raise InvalidInput(f"the exported model ended without an answer, {ended}{f': {said}' if said else ''}")
+        raise InvalidInput(
+            f"the exported model ended without an answer, {ended}{f': {said}' if said else ''}"
+        )
     found = json.loads((work / ANSWERS).read_text(encoding="utf-8"))
     if "error" in found:
-        raise _ERRORS.get(found["error"], InvalidInput)(f"the exported model does not answer on its own: {found['message']}")
+        raise _ERRORS.get(found["error"], InvalidInput)(
+            f"the exported model does not answer on its own: {found['message']}"
+        )
     return found["answers"]
 
 
 def _run(folder: Path, work: Path) -> str:
     """Run the process to its end; how it ended."""
     given = [str(folder / CODE), str(folder), str(work), json.dumps(_installed())]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HALVING_", "DAGSTER_"))}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("HALVING_", "DAGSTER_"))
+    }
     with (
         (work / "said").open("wb") as output,
         subprocess.Popen(
@@ -82,4 +97,8 @@ def _run(folder: Path, work: Path) -> str:
 
 def _installed() -> list[str]:
     """The folders on the path that packages were installed into: they have the packages' metadata."""
-    return [path for path in sys.path if path and Path(path).is_dir() and next(Path(path).glob("*.dist-info"), None) is not None]
+    return [
+        path
+        for path in sys.path
+        if path and Path(path).is_dir() and next(Path(path).glob("*.dist-info"), None) is not None
+    ]

@@ -1,4 +1,5 @@
-"""A checkpoint's state as safetensors and JSON: tensors and arrays by name in the one, all else and the structure in the other.
+"""A checkpoint's state as safetensors and JSON: tensors and arrays by name in the one, all else and the
+structure in the other.
 
 Neither file can run code when it is read.
 """
@@ -12,7 +13,8 @@ from typing import Any
 
 from halving.errors import ExtraMissing, InvalidInput
 
-WEIGHTS, STATE = "weights.safetensors", "state.json"
+WEIGHTS = "weights.safetensors"
+STATE = "state.json"
 
 
 def write_state(tree: dict[str, Any], folder: Path) -> None:
@@ -58,7 +60,9 @@ def same_state(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same_state, one, other))
     if type(one).__module__ == "numpy":
-        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+        return bool(
+            one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        )
     return bool(one == other or (one != one and other != other))
 
 
@@ -68,9 +72,15 @@ def _split(value: Any, name: str, tensors: dict[str, Any]) -> Any:
     if isinstance(value, bytes):
         return {"__bytes__": base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        pairs = [[_split(key, name, tensors), _split(item, f"{name}.{key}", tensors)] for key, item in value.items()]
+        pairs = [
+            [_split(key, name, tensors), _split(item, f"{name}.{key}", tensors)]
+            for key, item in value.items()
+        ]
         metadata = getattr(value, "_metadata", None)  # torch keeps the layers' format versions there
-        return {"__dict__": pairs, **({"metadata": _split(dict(metadata), name, tensors)} if metadata else {})}
+        return {
+            "__dict__": pairs,
+            **({"metadata": _split(dict(metadata), name, tensors)} if metadata else {}),
+        }
     if isinstance(value, (list, tuple)):
         items = [_split(item, f"{name}.{place}", tensors) for place, item in enumerate(value)]
         return {"__tuple__" if isinstance(value, tuple) else "__list__": items}
@@ -111,7 +121,10 @@ def _own(name: str, value: Any, torch: Any) -> Any:
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
     if tensor.layout is not torch.strided or tensor.is_meta:
         kind = "on the device meta, without values" if tensor.is_meta else tensor.layout
-        raise InvalidInput(f"the checkpoint's {name} is {kind}, which safetensors does not take: save it dense, as to_dense() gives it")
+        raise InvalidInput(
+            f"the checkpoint's {name} is {kind}, which safetensors does not take: save it dense, as "
+            "to_dense() gives it"
+        )
     return tensor.detach().cpu().contiguous().clone()
 
 
@@ -121,4 +134,6 @@ def _safetensors(kind: str) -> Any:
     try:
         return import_module(f"safetensors.{kind}")
     except ImportError:
-        raise ExtraMissing("exported weights need the package safetensors: pip install 'halving[models]'") from None
+        raise ExtraMissing(
+            "exported weights need the package safetensors: pip install 'halving[models]'"
+        ) from None

@@ -1,6 +1,9 @@
-"""Reading curves, last and best values of many runs. This is fast: a curve of any length is read from a few thousand buckets.
+"""Reading curves, last and best values of many runs.
 
-It is done with Arrow and numpy, in half the time that it takes to import a database; :func:`halving.query.sql` asks DuckDB.
+This is fast: a curve of any length is read from a few thousand buckets.
+
+It is done with Arrow and numpy, in half the time that it takes to import a database;
+:func:`halving.query.sql` asks DuckDB.
 """
 
 import os
@@ -60,32 +63,47 @@ def curves(
     """Metrics of runs as curves. A run that is training on this machine is read up to its latest ``log()``.
 
     Args:
-        runs: ids, as ``project/run``, or plain with ``project`` given, or plain if no other project has such a run.
+        runs: ids, as ``project/run``, or plain with ``project`` given, or plain if no other project has such
+            a run.
         keys: names of metrics.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
         x: what the curve is sorted and windowed by.
-        max_points: the most rows of a curve. A longer curve comes in buckets of neighbouring points, at least half as many: ``step``
-            and ``wall_time`` of the first point, ``value`` the mean of finite values, ``min``, ``max``, and the ``count`` of points.
-            None gives every point and no ``min, max, count``.
-        window: ``(low, high)``, both included, either None for open; steps, or with ``x="time"`` datetimes or seconds since 1970.
-            The points in it are downsampled by themselves, so that a narrow window shows every point.
-        edges: ``exact``: nothing outside of the window enters. ``whole``: a bucket that crosses an end of the window is given whole,
-            which is faster, because no points are read for it. Single points outside of the window are never given.
-        smooth: ``{"ema": w}``, an exponential moving average with weight 0 <= w < 1 for the past, unbiased at the start as Adam's
-            moments are (Kingma & Ba 2014, section 3); or ``{"mean": n}``, the mean of the last n points. It is applied to the rows
-            of the result, after downsampling. NaN and infinities stay where they are and do not enter the averages.
-        attempts: ``stitched``: at each step the value that the highest attempt logged last. ``raw``: all values, each attempt a curve.
+        max_points: the most rows of a curve. A longer curve comes in buckets of neighbouring points, at least
+            half as many: ``step`` and ``wall_time`` of the first point, ``value`` the mean of finite values,
+            ``min``, ``max``, and the ``count`` of points. None gives every point and no ``min, max, count``.
+        window: ``(low, high)``, both included, either None for open; steps, or with ``x="time"`` datetimes or
+            seconds since 1970. The points in it are downsampled by themselves, so that a narrow window shows
+            every point.
+        edges: ``exact``: nothing outside of the window enters. ``whole``: a bucket that crosses an end of the
+            window is given whole, which is faster, because no points are read for it. Single points outside
+            of the window are never given.
+        smooth: ``{"ema": w}``, an exponential moving average with weight 0 <= w < 1 for the past, unbiased at
+            the start as Adam's moments are (Kingma & Ba 2014, section 3); or ``{"mean": n}``, the mean of the
+            last n points. It is applied to the rows of the result, after downsampling. NaN and infinities
+            stay where they are and do not enter the averages.
+        attempts: ``stitched``: at each step the value that the highest attempt logged last. ``raw``: all
+            values, each attempt a curve.
 
     Returns:
-        ``run`` (as asked for), ``key``, with raw attempts ``attempt``, ``step``, ``wall_time`` (UTC), ``value``, and
-        ``min, max, count`` unless ``max_points`` is None; sorted by run, key, (attempt,) x.
+        ``run`` (as asked for), ``key``, with raw attempts ``attempt``, ``step``, ``wall_time`` (UTC),
+        ``value``, and ``min, max, count`` unless ``max_points`` is None; sorted by run, key, (attempt,) x.
 
     Raises:
-        NotFound: no such run; none of the runs has the key; or single points were asked for and retention has left only rollups.
+        NotFound: no such run; none of the runs has the key; or single points were asked for and retention has
+            left only rollups.
         InvalidInput: an argument is not accepted.
     """
     found = curve_rows(
-        runs, keys, project=project, root=root, x=x, max_points=max_points, window=window, smooth=smooth, attempts=attempts, edges=edges
+        runs,
+        keys,
+        project=project,
+        root=root,
+        x=x,
+        max_points=max_points,
+        window=window,
+        smooth=smooth,
+        attempts=attempts,
+        edges=edges,
     )
     return table_of(found, raw=attempts == "raw", single=max_points is None)
 
@@ -106,22 +124,30 @@ def curve_rows(
     after_each: Callable[[int], None] | None = None,
     opened: Callable[[str, str, Sequence[str]], RunCurves] | None = None,
 ) -> list[CurveRows]:
-    """What :func:`curves` gives, each curve's rows as arrays; curves without rows are left out. Arguments and errors are the same.
+    """What :func:`curves` gives, each curve's rows as arrays; curves without rows are left out.
+
+    Arguments and errors are the same.
 
     Args:
         known_keys: a key that none of the runs has is an error.
-        after_each: called after each curve with the number of its rows, and with 0 before each block that is read of it, by several
-            threads. What it raises ends the query.
-        opened: gives the reader of a project's run for some keys, where the caller may have it already. Local files are then read by
-            this thread alone.
+        after_each: called after each curve with the number of its rows, and with 0 before each block that is
+            read of it, by several threads. What it raises ends the query.
+        opened: gives the reader of a project's run for some keys, where the caller may have it already. Local
+            files are then read by this thread alone.
     """
-    if max_points is not None and (isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1):
-        raise InvalidInput(f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point")
+    if max_points is not None and (
+        isinstance(max_points, bool) or not isinstance(max_points, int) or max_points < 1
+    ):
+        raise InvalidInput(
+            f"max_points {max_points!r} is not accepted: give a number from 1 on, or None for every point"
+        )
     if attempts not in ("stitched", "raw"):
         raise InvalidInput(f'attempts {attempts!r} is not accepted: give "stitched" or "raw"')
     if edges not in ("exact", "whole"):
         raise InvalidInput(f'edges {edges!r} is not accepted: give "exact" or "whole"')
-    axis, asked_keys, smoother = _axis(x), _keys(keys), smoothed(smooth)
+    axis = _axis(x)
+    asked_keys = _keys(keys)
+    smoother = smoothed(smooth)
     part = _window(axis, window, edges == "exact")
 
     def of_run(asked: _Asked, reader: RunCurves) -> list[CurveRows]:
@@ -136,31 +162,51 @@ def curve_rows(
                     after_each(len(found[-1].step))
         return found
 
-    return [curve for curve in _read(runs, asked_keys, project, root, of_run, known_keys, opened) if len(curve.step)]
+    return [
+        curve
+        for curve in _read(runs, asked_keys, project, root, of_run, known_keys, opened)
+        if len(curve.step)
+    ]
 
 
-def last(runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None) -> "pa.Table":
-    """The value at the greatest step of each run's stitched curve, NaN and infinities too: ``run, key, step, wall_time, value``.
+def last(
+    runs: str | Iterable[str], keys: str | Iterable[str], *, project: str | None = None, root: Root = None
+) -> "pa.Table":
+    """The value at the greatest step of each run's stitched curve, NaN and infinities too: ``run, key, step,
+    wall_time, value``.
 
     Arguments and errors are as in :func:`curves`. A run without the key has no row.
     """
     asked_keys = _keys(keys)
-    found = _read(runs, asked_keys, project, root, lambda asked, reader: [(asked.name, key, reader.last(key)) for key in asked_keys])
+    found = _read(
+        runs,
+        asked_keys,
+        project,
+        root,
+        lambda asked, reader: [(asked.name, key, reader.last(key)) for key in asked_keys],
+    )
     return rows_of(found, ("step_last", "wall_time_last", "last"))
 
 
 def best(
-    runs: str | Iterable[str], keys: str | Iterable[str], *, direction: Direction, project: str | None = None, root: Root = None
+    runs: str | Iterable[str],
+    keys: str | Iterable[str],
+    *,
+    direction: Direction,
+    project: str | None = None,
+    root: Root = None,
 ) -> "pa.Table":
-    """The best finite value of each run's stitched curve, and its first step: ``run, key, step, wall_time, value``.
+    """The best finite value of each run's stitched curve, and its first step: ``run, key, step, wall_time,
+    value``.
 
     Args:
         direction: ``minimize`` or ``maximize``.
 
-    Where retention has left only rollups the value is exact, and ``step`` and ``wall_time`` are null. Other arguments and errors
-    are as in :func:`curves`. A run without a finite value has no row.
+    Where retention has left only rollups the value is exact, and ``step`` and ``wall_time`` are null. Other
+    arguments and errors are as in :func:`curves`. A run without a finite value has no row.
     """
-    column, asked_keys = _column(direction), _keys(keys)
+    column = _column(direction)
+    asked_keys = _keys(keys)
 
     def of_run(asked: _Asked, reader: RunCurves) -> list[Any]:
         return [(asked.name, key, reader.best(key, column)) for key in asked_keys]
@@ -168,13 +214,17 @@ def best(
     return rows_of(_read(runs, asked_keys, project, root, of_run), ("step", "wall_time", column))
 
 
-def leaderboard(project: str, metric: str, *, direction: Direction, limit: int | None = 20, root: Root = None) -> "pa.Table":
-    """A project's runs by the best value of a metric, the best first, without those that are archived or deleted.
+def leaderboard(
+    project: str, metric: str, *, direction: Direction, limit: int | None = 20, root: Root = None
+) -> "pa.Table":
+    """A project's runs by the best value of a metric, the best first, without those that are archived or
+    deleted.
 
     Returns:
-        ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (its first), ``last`` (the latest value), ``status``, and a
-        column ``params.NAME`` for each param, nested ones as ``params.optimizer/lr``; numbers where all runs have numbers that one type
-        holds exactly (beyond 64 bits decimals of 38 digits), else text.
+        ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (its first), ``last`` (the latest
+        value), ``status``, and a column ``params.NAME`` for each param, nested ones as
+        ``params.optimizer/lr``; numbers where all runs have numbers that one type holds exactly (beyond 64
+        bits decimals of 38 digits), else text.
 
     Raises:
         NotFound: no such project, or none of its runs has the metric.
@@ -182,20 +232,25 @@ def leaderboard(project: str, metric: str, *, direction: Direction, limit: int |
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise InvalidInput(f"limit {limit!r} is not accepted: give a number from 1 on, or None for all runs")
-    column, store = _column(direction), _store(root)
+    column = _column(direction)
+    store = _store(root)
     names = sorted({run for _, run in list_names(store, project)} & set(runs_of(store, project)))
 
     def of_run(asked: _Asked, reader: RunCurves) -> list[Any]:
         return [(asked.run, metric, reader.last(metric), reader.best(metric, column))]
 
-    rows = [(run, top, end) for run, _, end, top in _read(names, [metric], project, store, of_run) if len(top)]
+    rows = [
+        (run, top, end) for run, _, end, top in _read(names, [metric], project, store, of_run) if len(top)
+    ]
     ranked = sorted(rows, key=lambda row: (float(row[1][column][0]) * (1 if column == "min" else -1), row[0]))
     described = ((*row, read_run(store, project, row[0])) for row in ranked)
     return board_of(list(islice((row for row in described if row[-1].lifecycle == ACTIVE), limit)), column)
 
 
 def sql(query: str, *, root: Root = None) -> "pa.Table":
-    """Ask the store in SQL; see :mod:`halving.query.sql` for the views ``metrics``, ``points``, ``runs``, ``params`` and ``media``."""
+    """Ask the store in SQL; see :mod:`halving.query.sql` for the views ``metrics``, ``points``, ``runs``,
+    ``params`` and ``media``.
+    """
     from halving.query.sql import ask
 
     return ask(_store(root), query)
@@ -213,7 +268,8 @@ def _read(
     """``of_run`` of every run, sorted by name.
 
     Args:
-        of_run: gives rows, each of which begins with the run, the key and what was found, which is empty if nothing was.
+        of_run: gives rows, each of which begins with the run, the key and what was found, which is empty if
+            nothing was.
         known_keys: whether a key that none of the runs has is refused.
         opened: as in :func:`curve_rows`.
     """
@@ -223,14 +279,20 @@ def _read(
 
     def reader_of(one: _Asked) -> RunCurves:
         # With its listing and footers; the files are closed again, and opened by what reads them.
-        return opened(one.project, one.run, keys) if opened else open_run_curves(store, one.project, one.run, keys)
+        return (
+            opened(one.project, one.run, keys)
+            if opened
+            else open_run_curves(store, one.project, one.run, keys)
+        )
 
     def answered(one: _Asked, reader: RunCurves) -> list[Any]:
         return read_run_curves(store, one.project, one.run, keys, lambda latest: of_run(one, latest), reader)
 
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1) if local else _REMOTE_THREADS) as pool:
-        # Footers of local files are read faster than by threads; rows are decoded outside of the interpreter's lock.
-        each = map if local and opened else pool.map  # whoever has readers has threads, too, and mostly nothing is decoded
+        # Footers of local files are read faster than by threads; rows are decoded outside of the
+        # interpreter's lock.
+        # whoever has readers has threads, too, and mostly nothing is decoded
+        each = map if local and opened else pool.map
         readers = [reader_of(one) for one in asked] if local else list(pool.map(reader_of, asked))
         for one, reader in zip(asked, readers, strict=True):
             if reader.is_empty:
@@ -245,7 +307,9 @@ def _read(
     return found
 
 
-def _parts(reader: RunCurves, key: str, window: Window | None, max_points: int | None, raw: bool) -> Iterable[tuple[int | None, Any]]:
+def _parts(
+    reader: RunCurves, key: str, window: Window | None, max_points: int | None, raw: bool
+) -> Iterable[tuple[int | None, Any]]:
     """A key's curve, or with raw attempts one for each: attempt and units."""
     if not raw:
         yield None, reader.units(key, max_points, window)
@@ -269,7 +333,9 @@ def _asked(store: Store, runs: str | Iterable[str], project: str | None) -> list
             raise InvalidInput(f"run {name!r} is not accepted: give its id, or project/run")
         given, _, run = name.rpartition("/")
         if given or project:
-            found[name] = _Asked(name, check_name("project", given or str(project)), check_name("run id", run))
+            found[name] = _Asked(
+                name, check_name("project", given or str(project)), check_name("run id", run)
+            )
         else:
             found[name] = _Asked(name, *find_run(store, name))
     return sorted(found.values())
@@ -287,14 +353,20 @@ def _check_run(store: Store, asked: _Asked) -> None:
     if store.exists(f"runs/project={asked.project}/{asked.run}/record.json"):
         return  # it has logged nothing yet
     names = [run for _, run in list_names(store, asked.project)]
-    raise NotFound(f"no run {asked.run!r} in project {asked.project!r} of {store.root}; {there_are('runs', asked.run, names)}")
+    raise NotFound(
+        f"no run {asked.run!r} in project {asked.project!r} of {store.root}; "
+        f"{there_are('runs', asked.run, names)}"
+    )
 
 
 def _check_keys(store: Store, runs: list[_Asked], missing: set[str]) -> None:
     """Refuse a key that none of the runs has: it is misspelt."""
     known = {key for one in runs for key in read_run_curves(store, one.project, one.run, (), RunCurves.keys)}
     for key in sorted(missing - known):
-        raise NotFound(f"no metric {key!r} in {', '.join(one.name for one in runs)}; {there_are('metrics', key, sorted(known))}")
+        raise NotFound(
+            f"no metric {key!r} in {', '.join(one.name for one in runs)}; "
+            f"{there_are('metrics', key, sorted(known))}"
+        )
 
 
 def _axis(x: str) -> str:
@@ -314,12 +386,19 @@ def _window(axis: str, window: tuple[Any, Any] | None, exact: bool) -> Window | 
         return None
     try:
         low, high = window
-        ends = [bound if end is None else _place(axis, end) for end, bound in zip((low, high), EVERYWHERE[0], strict=True)]
+        ends = [
+            bound if end is None else _place(axis, end)
+            for end, bound in zip((low, high), EVERYWHERE[0], strict=True)
+        ]
     except (TypeError, ValueError, OverflowError):
         accepted = "two steps" if axis == "step" else "two datetimes, or seconds since 1970"
-        raise InvalidInput(f"window {window!r} is not accepted: give {accepted}, the lower first; None leaves an end open") from None
+        raise InvalidInput(
+            f"window {window!r} is not accepted: give {accepted}, the lower first; None leaves an end open"
+        ) from None
     if ends[0] > ends[1]:
-        raise InvalidInput(f"window {window!r} is not accepted: its first end {low!r} comes after the second, {high!r}")
+        raise InvalidInput(
+            f"window {window!r} is not accepted: its first end {low!r} comes after the second, {high!r}"
+        )
     return Window(axis, max(ends[0], EVERYWHERE[0][0]), min(ends[1], EVERYWHERE[0][1]), exact)
 
 

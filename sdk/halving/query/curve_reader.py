@@ -1,7 +1,9 @@
-"""One run's curves: from rollups and the buckets in segments' footers, and from points only where those do not suffice.
+"""One run's curves: from rollups and the buckets in segments' footers, and from points only where those do
+not suffice.
 
-A curve is put together from units: buckets and single points, each with its range of steps. Where the ranges of units overlap, steps
-were logged again by a resumed run or out of order; only those ranges are read as points and stitched.
+A curve is put together from units: buckets and single points, each with its range of steps. Where the ranges
+of units overlap, steps were logged again by a resumed run or out of order; only those ranges are read as
+points and stitched.
 """
 
 import threading
@@ -17,7 +19,16 @@ from halving.metrics import downsampling
 from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.numpy_arrow import numbers_of
 from halving.metrics.parquet_reader import Files
-from halving.metrics.points import EVERYWHERE, Points, Ranges, by_attempt, joined_points, no_points, stitch, within
+from halving.metrics.points import (
+    EVERYWHERE,
+    Points,
+    Ranges,
+    by_attempt,
+    joined_points,
+    no_points,
+    stitch,
+    within,
+)
 from halving.query.tail import tail
 from halving.store.store import Store
 
@@ -48,13 +59,16 @@ class Window(NamedTuple):
 
 
 class RunCurves:
-    """A run's files as they were listed at one moment. To be used by one thread at a time, which holds :attr:`lock`.
+    """A run's files as they were listed at one moment.
+
+    To be used by one thread at a time, which holds :attr:`lock`.
 
     Args:
         keys: all that will be asked for.
 
     Attributes:
-        grew: where what is read stays in memory, for later questions at the same state of the run: called with how many bytes more.
+        grew: where what is read stays in memory, for later questions at the same state of the run: called
+            with how many bytes more.
         size: bytes in memory at first.
 
     Raises:
@@ -62,12 +76,18 @@ class RunCurves:
     """
 
     def __init__(self, store: Store, project: str, run: str, keys: Sequence[str]) -> None:
-        self.project, self.run, self._files, self._keys = project, run, Files(store), keys
-        self._base = store.path("").rstrip("/")  # paths of thousands of segments are put together fastest as texts
+        self.project = project
+        self.run = run
+        self._files = Files(store)
+        self._keys = keys
+        # paths of thousands of segments are put together fastest as texts
+        self._base = store.path("").rstrip("/")
         self.listed: RunFiles = run_files(store, project, run)
         self._tail = tail(store, project, run, self.listed)
         # For each segment the buckets of those keys for which it has some.
-        self._summaries = {name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments}
+        self._summaries = {
+            name: _asked(self._files.summary(self._segment_path(name)), keys) for name in self.listed.segments
+        }
         self._loaded: dict[str, dict[str, Points]] = {}
         self._live: dict[str, Any] = {}
         self._levels: dict[str, _Levels] = {}
@@ -101,36 +121,47 @@ class RunCurves:
         self._count(self._files.close(keep=self.grew is not None))
 
     def check_while_reading(self, check: Callable[[], None]) -> None:
-        """Call something before each block that is read, until this is closed; what it raises ends the reading."""
+        """Call something before each block that is read, until this is closed; what it raises ends the
+        reading.
+        """
         self._files.before_each = check
 
     def forget(self) -> None:
-        """Keep nothing in memory any more; another thread may be reading, and lets go of the rest when it is done."""
-        self.grew, self._levels, self._live = None, {}, {}
+        """Keep nothing in memory any more; another thread may be reading, and lets go of the rest when it is
+        done.
+        """
+        self.grew = None
+        self._levels = {}
+        self._live = {}
         if self.lock.acquire(blocking=False):
             self._files.close()
             self.lock.release()
 
     def raw(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
-        """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is compacted: by step).
+        """Every point of a key in some ranges of steps, ordered by attempt, then as logged (in what is
+        compacted: by step).
 
         Raises:
             NotFound: retention has dropped points of the key.
         """
         if not self._complete(key):
             raise NotFound(
-                f"the points of {key!r} in run {self.run!r} were dropped by retention, and only their rollups are left: "
+                f"the points of {key!r} in run {self.run!r} were dropped by retention, and only their "
+                "rollups are left: "
                 'give max_points and attempts="stitched"'
             )
         return self._points(key, ranges)
 
     def stitched(self, key: str, ranges: Ranges = EVERYWHERE) -> Points:
-        """One point a step: of the highest attempt, and within it the one logged last. Raises as :meth:`raw` does."""
+        """One point a step: of the highest attempt, and within it the one logged last.
+
+        Raises as :meth:`raw` does.
+        """
         return stitch(self.raw(key, ranges))
 
     def units(self, key: str, limit: int | None, window: Window | None = None) -> Any:
-        """The stitched curve in the window, sorted by step: single points if they are no more than ``limit``, else at least half as many
-        buckets.
+        """The stitched curve in the window, sorted by step: single points if they are no more than ``limit``,
+        else at least half as many buckets.
 
         Args:
             limit: what the caller will reduce it to; None for single points.
@@ -146,7 +177,10 @@ class RunCurves:
                 return self._resolved(key, rolled, live, window)
             if window is not None:
                 met = _met(every, window)
-                return _met(_units(self.stitched(key, [(int(met["step"].min()), int(met["step_last"].max()))])), window)
+                return _met(
+                    _units(self.stitched(key, [(int(met["step"].min()), int(met["step_last"].max()))])),
+                    window,
+                )
         return _met(_units(self.stitched(key)), window)
 
     def last(self, key: str) -> Any:
@@ -174,7 +208,9 @@ class RunCurves:
 
     def _resolved(self, key: str, rolled: Any, live: Any, window: Window | None) -> Any:
         complete = self._complete(key)
-        if not complete:  # the points of those buckets are gone, and what a resumed run logged again at their steps replaces them
+        if not complete:
+            # the points of those buckets are gone, and what a resumed run logged again at their steps
+            # replaces them
             rolled = rolled[~_overlapping(rolled, live)]
         every = _both(rolled, live)
         if not len(every):
@@ -195,19 +231,25 @@ class RunCurves:
         starts = every["step"][opens]
         lasts = np.maximum.reduceat(every["step_last"], np.flatnonzero(opens))
         torn = np.unique(group[split])
-        points = stitch(self._points(key, list(zip(starts[torn].tolist(), lasts[torn].tolist(), strict=True))))
+        points = stitch(
+            self._points(key, list(zip(starts[torn].tolist(), lasts[torn].tolist(), strict=True)))
+        )
         whole = np.concatenate([every[~np.isin(group, torn)], _units(points)])
         return _met(whole[np.argsort(whole["step"], kind="stable")], window)
 
     def _rollups(self, key: str) -> Iterator[Any]:
-        """The compacted part of a curve, from the coarsest level to the finest; none is read before it is needed."""
+        """The compacted part of a curve, from the coarsest level to the finest; none is read before it is
+        needed.
+        """
         if not self.listed.manifest.rollup:
             return
         levels = self._levels
         known = levels.get(key, _Levels((), False))
         yield from known.read
         if not known.are_all:
-            for level in islice(self._files.levels(self._path(self.listed.manifest.rollup), key), len(known.read), None):
+            for level in islice(
+                self._files.levels(self._path(self.listed.manifest.rollup), key), len(known.read), None
+            ):
                 known = _Levels((*known.read, level), False)
                 if self._keeps(level):
                     levels[key] = known
@@ -219,7 +261,8 @@ class RunCurves:
         """The buckets and points of a curve that are in no compacted file."""
         if key in self._live:
             return self._live[key]
-        live, units = self._live, self._read_live(key)
+        live = self._live
+        units = self._read_live(key)
         if self._keeps(units):
             live[key] = units
         return units
@@ -237,19 +280,24 @@ class RunCurves:
 
     def _read_live(self, key: str) -> Any:
         parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
-        parts += [_units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found]
+        parts += [
+            _units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found
+        ]
         if self._tail is not None:
             parts.append(_units(self._tail_points(key)))
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _points(self, key: str, ranges: Ranges) -> Points:
-        parts, manifest = [], self.listed.manifest
+        parts = []
+        manifest = self.listed.manifest
         if manifest.full:
             parts.append(self._files.points(self._path(manifest.full), key, ranges))
         for name, found in self._summaries.items():
             if key in found:
                 own = downsampling.unpacked([found[key]])
-                if ranges is not EVERYWHERE and not any(((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges):
+                if ranges is not EVERYWHERE and not any(
+                    ((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges
+                ):
                     continue
             parts.append(within(self._segment(name, key), ranges))
         parts.append(within(self._tail_points(key), ranges))
@@ -258,7 +306,9 @@ class RunCurves:
     def _segment(self, name: str, key: str) -> Points:
         if name not in self._loaded:
             # Keys with buckets are read as points one at a time, if at all: they have many.
-            self._loaded[name] = self._read(name, [other for other in self._keys if other not in self._summaries[name]])
+            self._loaded[name] = self._read(
+                name, [other for other in self._keys if other not in self._summaries[name]]
+            )
         loaded = self._loaded[name]
         return loaded[key] if key in loaded else self._read(name, [key])[key]
 
@@ -297,9 +347,15 @@ def open_run_curves(store: Store, project: str, run: str, keys: Sequence[str]) -
 
 
 def read_run_curves(
-    store: Store, project: str, run: str, keys: Sequence[str], read: Callable[[RunCurves], _Result], reader: RunCurves | None = None
+    store: Store,
+    project: str,
+    run: str,
+    keys: Sequence[str],
+    read: Callable[[RunCurves], _Result],
+    reader: RunCurves | None = None,
 ) -> _Result:
-    """``read`` of a run's curves, again from new ones when a compaction has deleted files since they were listed.
+    """``read`` of a run's curves, again from new ones when a compaction has deleted files since they were
+    listed.
 
     Args:
         keys: all that ``read`` asks for.
@@ -320,7 +376,8 @@ def read_run_curves(
 
 
 def read_listed(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
-    """What ``read`` gives, which lists a run's files and opens them; again when a compaction has deleted some since they were listed.
+    """What ``read`` gives, which lists a run's files and opens them; again when a compaction has deleted some
+    since they were listed.
 
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
@@ -330,7 +387,9 @@ def read_listed(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
             return read()
         except FileNotFoundError as error:
             if not tries_left:
-                raise StoreError(f"files of run {run!r} in {store.root} are missing each time they are opened: {error}") from error
+                raise StoreError(
+                    f"files of run {run!r} in {store.root} are missing each time they are opened: {error}"
+                ) from error
         except HalvingError:
             raise
         except ValueError as error:  # Arrow's
@@ -359,15 +418,22 @@ def _met(units: Any, window: Window | None) -> Any:
 
 def _suffices(units: Any, limit: int) -> bool:
     """Whether units are fine enough: a curve that has no more points than the limit is given whole."""
-    return bool((units["count"] == 1).all()) or (2 * len(units) >= limit and int(units["count"].sum()) > limit)
+    return bool((units["count"] == 1).all()) or (
+        2 * len(units) >= limit and int(units["count"].sum()) > limit
+    )
 
 
 def _both(units: Any, others: Any) -> Any:
-    return np.concatenate([units, others]) if len(units) and len(others) else (units if len(units) else others)
+    return (
+        np.concatenate([units, others]) if len(units) and len(others) else (units if len(units) else others)
+    )
 
 
 def _overlapping(units: Any, others: Any) -> Any:
     """Which units share steps with any of ``others``."""
-    starts, lasts = np.sort(others["step"]), np.sort(others["step_last"])
+    starts = np.sort(others["step"])
+    lasts = np.sort(others["step_last"])
     # Where as many ranges begin up to a unit's end as have ended before its beginning, none overlaps it.
-    return np.searchsorted(starts, units["step_last"], "right") > np.searchsorted(lasts, units["step"], "left")
+    return np.searchsorted(starts, units["step_last"], "right") > np.searchsorted(
+        lasts, units["step"], "left"
+    )

@@ -1,4 +1,6 @@
-"""What is read of the points of single runs: last values that no end record has, curves in four numbers, and whole curves."""
+"""What is read of the points of single runs: last values that no end record has, curves in four numbers, and
+whole curves.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,8 +20,9 @@ class Extremes(NamedTuple):
     """A curve in four numbers, of the stitched view.
 
     Attributes:
-        last: the value that was logged last, NaN and infinities too, as the run's attempts recorded it when they ended. While the newest
-            has not, the value at the greatest step: in which order points came is not kept for ever.
+        last: the value that was logged last, NaN and infinities too, as the run's attempts recorded it when
+            they ended. While the newest has not, the value at the greatest step: in which order points came
+            is not kept for ever.
         min, max: over finite values; None if there are none, or if retention left nothing of them.
         points: how many steps have a value; None if retention left nothing of them.
     """
@@ -53,8 +56,16 @@ def read_extremes(store: Store, info: RunInfo, keys: list[str] | None = None) ->
         StoreError: a metric file is damaged.
     """
     # To look for the keys in the points takes as long as everything else.
-    wanted = keys if keys is not None else sorted(info.summary) if info.all_summarized else keys_of(store, info.project, info.run)
-    read = _read(store, info.project, info.run, wanted, lambda reader: {key: _extremes(reader, key) for key in wanted})
+    wanted = (
+        keys
+        if keys is not None
+        else sorted(info.summary)
+        if info.all_summarized
+        else keys_of(store, info.project, info.run)
+    )
+    read = _read(
+        store, info.project, info.run, wanted, lambda reader: {key: _extremes(reader, key) for key in wanted}
+    )
     found = {key: value for key, value in read.items() if value is not None}
     for key, last in info.summary.items():
         if key in found:
@@ -84,12 +95,16 @@ def _extremes(reader: "RunCurves", key: str) -> Extremes | None:
     units = reader.units(key, 1)
     if not len(units):
         return None
-    low, high = units["min"][np.isfinite(units["min"])], units["max"][np.isfinite(units["max"])]
-    least, most = (float(low.min()) if len(low) else None), (float(high.max()) if len(high) else None)
+    low = units["min"][np.isfinite(units["min"])]
+    high = units["max"][np.isfinite(units["max"])]
+    least = float(low.min()) if len(low) else None
+    most = float(high.max()) if len(high) else None
     return Extremes(float(units["last"][-1]), least, most, int(units["count"].sum()))
 
 
-def _read(store: Store, project: str, run: str, keys: Sequence[str], of_run: "Callable[[RunCurves], _Result]") -> _Result:
+def _read(
+    store: Store, project: str, run: str, keys: Sequence[str], of_run: "Callable[[RunCurves], _Result]"
+) -> _Result:
     from halving.query.curve_reader import read_run_curves
 
     return read_run_curves(store, project, run, keys, of_run)

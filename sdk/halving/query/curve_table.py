@@ -20,7 +20,10 @@ Smoother = Callable[[Any], Any]
 
 
 class CurveRows(NamedTuple):
-    """One curve's rows, as arrays. The reading functions rely on the first three: the run, the key, and what is empty without points."""
+    """One curve's rows, as arrays.
+
+    The reading functions rely on the first three: the run, the key, and what is empty without points.
+    """
 
     run: str
     key: str
@@ -33,33 +36,60 @@ class CurveRows(NamedTuple):
     attempt: int | None
 
     @classmethod
-    def of(cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother) -> "CurveRows":
+    def of(
+        cls, run: str, key: str, attempt: int | None, units: Any, limit: int | None, smooth: Smoother
+    ) -> "CurveRows":
         """Units in the order of the x axis, reduced to ``limit`` rows."""
         reduced = units if limit is None else downsampling.at_most(units, limit)
         values = smooth(downsampling.values_of(reduced))
-        return cls(run, key, reduced["step"], reduced["wall_time"], values, reduced["min"], reduced["max"], reduced["count"], attempt)
+        return cls(
+            run,
+            key,
+            reduced["step"],
+            reduced["wall_time"],
+            values,
+            reduced["min"],
+            reduced["max"],
+            reduced["count"],
+            attempt,
+        )
 
 
 def table_of(curves: Sequence[CurveRows], *, raw: bool, single: bool) -> "pa.Table":
-    """One table of all curves, with a column ``attempt`` if ``raw``, and with min, max and count unless points are ``single``."""
+    """One table of all curves, with a column ``attempt`` if ``raw``, and with min, max and count unless
+    points are ``single``.
+    """
     import pyarrow as pa
 
     lengths = [len(curve.step) for curve in curves]
-    columns = {"run": _texts([curve.run for curve in curves], lengths), "key": _texts([curve.key for curve in curves], lengths)}
+    columns = {
+        "run": _texts([curve.run for curve in curves], lengths),
+        "key": _texts([curve.key for curve in curves], lengths),
+    }
     if raw:
-        columns["attempt"] = column_of(np.repeat(np.array([curve.attempt for curve in curves], np.int32), lengths), pa.int32())
+        columns["attempt"] = column_of(
+            np.repeat(np.array([curve.attempt for curve in curves], np.int32), lengths), pa.int32()
+        )
     kinds = {"step": pa.int64(), "wall_time": moments(), "value": pa.float64()}
-    for name, kind in (kinds if single else {**kinds, "min": pa.float64(), "max": pa.float64(), "count": pa.int64()}).items():
+    for name, kind in (
+        kinds if single else {**kinds, "min": pa.float64(), "max": pa.float64(), "count": pa.int64()}
+    ).items():
         empty = np.empty(0, np.float64 if kind == pa.float64() else np.int64)
         columns[name] = column_of(np.concatenate([empty, *(getattr(curve, name) for curve in curves)]), kind)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
 def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) -> "pa.Table":
-    """One row for each run and key that has a unit; ``names`` are the unit's fields of step, time and value."""
+    """One row for each run and key that has a unit; ``names`` are the unit's fields of step, time and
+    value.
+    """
     import pyarrow as pa
 
-    rows = [(run, key, *_single(unit, names[0], names[1]), float(unit[names[2]][0])) for run, key, unit in found if len(unit)]
+    rows = [
+        (run, key, *_single(unit, names[0], names[1]), float(unit[names[2]][0]))
+        for run, key, unit in found
+        if len(unit)
+    ]
     columns = list(zip(*rows, strict=True)) or [()] * 5
     kinds = (pa.string(), pa.string(), pa.int64(), moments(), pa.float64())
     named = zip(("run", "key", "step", "wall_time", "value"), columns, kinds, strict=True)
@@ -67,7 +97,9 @@ def rows_of(found: Iterable[tuple[str, str, Any]], names: tuple[str, str, str]) 
 
 
 def board_of(rows: Sequence[tuple[str, Any, Any, RunInfo]], column: str) -> "pa.Table":
-    """A leaderboard of rows in the order given: run, the unit of its best value, the unit of its last, and its record."""
+    """A leaderboard of rows in the order given: run, the unit of its best value, the unit of its last, and
+    its record.
+    """
     import pyarrow as pa
 
     table = {
@@ -107,11 +139,16 @@ def smoothed(smooth: Mapping[str, float] | None) -> Smoother:
             return lambda values: _ema(values, float(amount))
         if name == "mean" and isinstance(amount, int) and not isinstance(amount, bool) and amount >= 1:
             return lambda values: _trailing_mean(values, amount)
-    raise InvalidInput(f'smooth {smooth!r} is not accepted: give {{"ema": weight from 0 to below 1}} or {{"mean": points from 1 on}}')
+    raise InvalidInput(
+        f'smooth {smooth!r} is not accepted: give {{"ema": weight from 0 to below 1}} or {{"mean": points '
+        "from 1 on}"
+    )
 
 
 def _ema(values: Any, weight: float) -> Any:
-    average, seen, smooth = 0.0, 1.0, []
+    average = 0.0
+    seen = 1.0
+    smooth = []
     for value in values.tolist():
         if math.isfinite(value):
             average = weight * average + (1 - weight) * value
@@ -125,11 +162,14 @@ def _ema(values: Any, weight: float) -> Any:
 def _trailing_mean(values: Any, points: int) -> Any:
     finite = np.isfinite(values)
     own = values[finite]
-    # Each window is summed afresh: a running sum would carry the rounding error of a large value into all later ones.
+    # Each window is summed afresh: a running sum would carry the rounding error of a large value into all
+    # later ones.
     padded = np.concatenate([np.full(min(points, len(own)) - 1 if len(own) else 0, np.nan), own])
     smooth = np.array(values, np.float64)
     if len(own):
-        smooth[finite] = np.nanmean(np.lib.stride_tricks.sliding_window_view(padded, min(points, len(own))), axis=1)
+        smooth[finite] = np.nanmean(
+            np.lib.stride_tricks.sliding_window_view(padded, min(points, len(own))), axis=1
+        )
     return smooth
 
 
@@ -141,7 +181,9 @@ def _single(unit: Any, step: str, time: str) -> tuple[int | None, int | None]:
 
 
 def _column(values: list[Any]) -> "pa.Array":
-    """A param's values as a column, each exactly what it is; as text where the runs' values are of several kinds."""
+    """A param's values as a column, each exactly what it is; as text where the runs' values are of several
+    kinds.
+    """
     import pyarrow as pa
 
     given = [value for value in values if value is not None]
@@ -153,7 +195,9 @@ def _column(values: list[Any]) -> "pa.Array":
             if largest < 2**63:
                 return pa.array(values, pa.int64())
             if largest < 10**38:
-                return pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(38, 0))
+                return pa.array(
+                    [None if value is None else Decimal(value) for value in values], pa.decimal128(38, 0)
+                )
         elif all(_is_exact(value) for value in given):
             return pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.array([as_text(value) for value in values], pa.string())

@@ -1,4 +1,6 @@
-"""Metrics that left their bounds, or became NaN or infinite: in what is reported, and in what a running trial streams."""
+"""Metrics that left their bounds, or became NaN or infinite: in what is reported, and in what a running trial
+streams.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +18,8 @@ from halving.trial.bounds import Range, problem
 
 
 class DivergenceWatch:
-    """Looks at what one attempt has streamed, each time only at what is new: cheap enough for every few seconds.
+    """Looks at what one attempt has streamed, each time only at what is new: cheap enough for every few
+    seconds.
 
     It reads the segments in the store, and on the machine that trains the journal, which has newer points.
 
@@ -24,14 +27,22 @@ class DivergenceWatch:
         bounds: metric to its bounds; a metric without any, ``(None, None)``, must be finite.
     """
 
-    def __init__(self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Range]) -> None:
-        self._store, self._project, self._run, self._attempt, self._bounds = store, project, run, attempt, dict(bounds)
+    def __init__(
+        self, store: Store, project: str, run: str, attempt: int, bounds: Mapping[str, Range]
+    ) -> None:
+        self._store = store
+        self._project = project
+        self._run = run
+        self._attempt = attempt
+        self._bounds = dict(bounds)
         self._seen = 0  # segments; they count up from 0
         self._journal = Follower()
         self._found: str | None = None
 
     def check(self) -> str | None:
-        """The first value found that is NaN, infinite or out of bounds: its metric, value, bound and step. None while there is none.
+        """The first value found that is NaN, infinite or out of bounds: its metric, value, bound and step.
+
+        None while there is none.
 
         Raises:
             StoreError: the store cannot be read; nothing is missed by the next check.
@@ -40,10 +51,13 @@ class DivergenceWatch:
             try:
                 for metric, steps, values in self._new_points():
                     self._found = self._found or self._wrong(metric, steps, values)
-            except FileNotFoundError:  # drained or compacted at this moment: the next check finds it in its new place
+            except FileNotFoundError:
+                # drained or compacted at this moment: the next check finds it in its new place
                 pass
             except OSError as error:
-                raise StoreError(f"cannot read the metrics of run {self._run!r} in {self._store.root}: {error}") from error
+                raise StoreError(
+                    f"cannot read the metrics of run {self._run!r} in {self._store.root}: {error}"
+                ) from error
         return self._found
 
     def _wrong(self, metric: str, steps: Any, values: Any) -> str | None:
@@ -56,7 +70,9 @@ class DivergenceWatch:
         if not wrong.any():
             return None
         place = int(np.argmax(wrong))
-        return problem(f"metric {metric!r}", float(values[place]), self._bounds[metric], f"step {int(steps[place])}")
+        return problem(
+            f"metric {metric!r}", float(values[place]), self._bounds[metric], f"step {int(steps[place])}"
+        )
 
     def _new_points(self) -> Iterator[tuple[str, Any, Any]]:
         """Metric, steps and values of what was not seen yet."""
@@ -72,10 +88,13 @@ class DivergenceWatch:
                     yield key, steps, values[:, column]
 
     def _in_store(self) -> Iterator[tuple[str, Any, Any]]:
-        """All of what was compacted, if any of it was not seen as a segment, and the segments that were not seen."""
+        """All of what was compacted, if any of it was not seen as a segment, and the segments that were not
+        seen.
+        """
         from halving.metrics.parquet_reader import Files
 
-        files, reader = run_files(self._store, self._project, self._run), Files(self._store)
+        files = run_files(self._store, self._project, self._run)
+        reader = Files(self._store)
         absorbed = files.manifest.absorbed.get(self._attempt, Absorbed(0))
         if absorbed.segments > self._seen:
             if files.manifest.full:
@@ -87,6 +106,8 @@ class DivergenceWatch:
             self._seen = absorbed.segments
         for sequence, name in sorted(segments_of(files, self._attempt).items()):
             if sequence >= self._seen:
-                for key, points in reader.segment(self._store.path(name), self._attempt, list(self._bounds)).items():
+                for key, points in reader.segment(
+                    self._store.path(name), self._attempt, list(self._bounds)
+                ).items():
                     yield key, points.step, points.value
                 self._seen = sequence + 1

@@ -1,4 +1,6 @@
-"""How DuckDB opens files of a store: a folder's by their paths, an object store's through Arrow's filesystem."""
+"""How DuckDB opens files of a store: a folder's by their paths, an object store's through Arrow's
+filesystem.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,7 +14,9 @@ PROTOCOL = "halving"
 
 
 def duckdb_paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: Iterable[str]) -> list[str]:
-    """Names in the store as a DuckDB connection opens them: local paths, or through Arrow's filesystem, which it then knows."""
+    """Names in the store as a DuckDB connection opens them: local paths, or through Arrow's filesystem, which
+    it then knows.
+    """
     if store.folder is not None:
         return [store.path(name) for name in names]
     from fsspec.implementations.arrow import ArrowFSWrapper  # type: ignore[import-untyped]
@@ -22,7 +26,8 @@ def duckdb_paths(connection: "duckdb.DuckDBPyConnection", store: Store, names: I
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
-            return path.removeprefix(f"{PROTOCOL}://")  # the wrapper's own, made for HDFS, takes the bucket for a host and drops it
+            # the wrapper's own, made for HDFS, takes the bucket for a host and drops it
+            return path.removeprefix(f"{PROTOCOL}://")
 
     if not connection.filesystem_is_registered(PROTOCOL):
         connection.register_filesystem(_Reachable(store.filesystem))

@@ -1,4 +1,6 @@
-"""Whether an attempt without an end record is still being trained, by this machine's journals and the store's files."""
+"""Whether an attempt without an end record is still being trained, by this machine's journals and the store's
+files.
+"""
 
 import fcntl
 import struct
@@ -12,7 +14,9 @@ from halving.metrics.segments import live_folder, parse_segment_name, segment_na
 from halving.store.store import Store
 
 RECENT_SECONDS = 600.0
-"""A run on another machine counts as running if it wrote a file within this time: system metrics are logged every 30 s."""
+"""A run on another machine counts as running if it wrote a file within this time: system metrics are logged
+every 30 s.
+"""
 
 # struct flock as the C library lays it out, with the place of l_type.
 _FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
@@ -21,22 +25,31 @@ _FLOCK, _TYPE = ("=qqihh", 3) if sys.platform == "darwin" else ("@hhqqi4x", 0)
 def is_running(store: Store, project: str, run: str, attempt: int, started: float) -> bool:
     """Whether a process is training this attempt, which has no end record.
 
-    On the machine that has its journal the answer is certain: the process holds the journal's lock, and the system releases the
-    lock when it dies. Elsewhere the attempt counts as running if the store got a file of it within :data:`RECENT_SECONDS`.
+    On the machine that has its journal the answer is certain: the process holds the journal's lock, and the
+    system releases the lock when it dies. Elsewhere the attempt counts as running if the store got a file of
+    it within :data:`RECENT_SECONDS`.
 
     Args:
-        started: when the attempt began, seconds since 1970, by the clock of its machine. One in the future says nothing.
+        started: when the attempt began, seconds since 1970, by the clock of its machine. One in the future
+            says nothing.
     """
     for folder in directory.attempt_folders(store, project, run, attempt):
         return is_held(folder) and not (folder / "end.json").exists()
     now = time.time()
-    return now - max(started if started <= now else 0.0, last_written(store, project, run) or 0.0) < RECENT_SECONDS
+    return (
+        now - max(started if started <= now else 0.0, last_written(store, project, run) or 0.0)
+        < RECENT_SECONDS
+    )
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a living process holds a journal's lock. The lock is not taken for this, because that could stop a recovery."""
+    """Whether a living process holds a journal's lock.
+
+    The lock is not taken for this, because that could stop a recovery.
+    """
     with directory.one_at_a_time:
-        if directory.is_ours(folder):  # the system never reports a process's own lock, and closing the file would release it
+        if directory.is_ours(folder):
+            # the system never reports a process's own lock, and closing the file would release it
             return True
         try:
             with (folder / "lock").open("rb") as file:

@@ -5,12 +5,16 @@ from typing import Any
 
 
 def flatten_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Give params by name, nested ones as ``optimizer/lr``; where two would have one name, what they lie in stays nested."""
+    """Give params by name, nested ones as ``optimizer/lr``; where two would have one name, what they lie in
+    stays nested.
+    """
     return _join_names(params, "/")
 
 
 def dot_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Give params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in stays nested."""
+    """Give params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in
+    stays nested.
+    """
     return _join_names(params, ".")
 
 

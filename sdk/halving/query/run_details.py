@@ -32,9 +32,11 @@ def as_dict(info: RunInfo) -> dict[str, Any]:
 
 
 def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
-    """What ``halving show --json`` gives: what :func:`as_dict` has, and ``lifecycle_since, seed, determinism, provenance, attempts,
-    metrics, artifacts, media, checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all
-    but ``last`` are None where retention has dropped the points.
+    """What ``halving show --json`` gives: what :func:`as_dict` has, and ``lifecycle_since, seed, determinism,
+    provenance, attempts, metrics, artifacts, media, checkpoints, files``.
+
+    ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
+    None where retention has dropped the points.
 
     Raises:
         StoreError: a file of the run cannot be read, or is damaged.
@@ -59,7 +61,8 @@ def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
 
 
 def verdict_of(store: Store, info: RunInfo) -> dict[str, Any] | None:
-    """The verdict that a rerun ended with, as ``halving rerun --json`` printed it; None of any other run, and of one that was ended.
+    """The verdict that a rerun ended with, as ``halving rerun --json`` printed it; None of any other run, and
+    of one that was ended.
 
     Raises:
         StoreError: it cannot be read, or is damaged.
@@ -73,17 +76,29 @@ def verdict_of(store: Store, info: RunInfo) -> dict[str, Any] | None:
 
 def code_of(info: RunInfo) -> dict[str, Any]:
     """The newest attempt's code in a few lines."""
-    git, lockfile = info.provenance.get("git"), info.provenance.get("lockfile")
+    git = info.provenance.get("git")
+    lockfile = info.provenance.get("lockfile")
     pairs: dict[str, Any] = {}
     if git:
         unknown = f"unknown: git could not say ({git.get('error')})"
-        changed = "changed files: the patch has them" if git.get("patch") else "changed files, all left out of the patch"
+        changed = (
+            "changed files: the patch has them"
+            if git.get("patch")
+            else "changed files, all left out of the patch"
+        )
         dirty = {True: changed, False: "clean", None: unknown}[git.get("dirty")]
-        pairs = {"commit": git.get("commit"), "branch": git.get("branch"), "remote": git.get("remote"), "working tree": dirty}
+        pairs = {
+            "commit": git.get("commit"),
+            "branch": git.get("branch"),
+            "remote": git.get("remote"),
+            "working tree": dirty,
+        }
         pairs["patch"] = git.get("patch")
         left_out = [f"{file['path']} ({size(file['bytes'])})" for file in git.get("left_out") or []]
         more = git.get("left_out_count", 0) - len(left_out)
-        pairs["left out of it"] = ", ".join([*left_out, *([f"{more} smaller files"] if more > 0 else [])]) or None
+        pairs["left out of it"] = (
+            ", ".join([*left_out, *([f"{more} smaller files"] if more > 0 else [])]) or None
+        )
     else:
         imported = info.parent.get("imported")
         pairs["commit"] = f"not recorded by {imported['tool']}" if imported else "not in a git checkout"
@@ -94,10 +109,12 @@ def code_of(info: RunInfo) -> dict[str, Any]:
 
 def environment_of(info: RunInfo) -> dict[str, Any]:
     """The newest attempt's interpreter and machine, packages apart."""
-    hardware, python = info.provenance.get("hardware") or {}, info.provenance.get("python") or {}
+    hardware = info.provenance.get("hardware") or {}
+    python = info.provenance.get("python") or {}
     memory = hardware.get("memory_bytes")
     pairs = {
-        "python": " ".join(str(python[name]) for name in ("implementation", "version") if name in python) or None,
+        "python": " ".join(str(python[name]) for name in ("implementation", "version") if name in python)
+        or None,
         "image": info.provenance.get("image"),
         **{name: hardware.get(name) for name in ("host", "platform", "cpus")},
         "memory": size(memory) if memory else None,
@@ -109,7 +126,9 @@ def environment_of(info: RunInfo) -> dict[str, Any]:
 def _files(store: Store, info: RunInfo, folder: str) -> dict[str, Any]:
     """Where the run's files are: names in the store, and folders of this machine."""
     files = run_files(store, info.project, info.run)
-    base, full, rollup = project_folder(info.project), files.manifest.full, files.manifest.rollup
+    base = project_folder(info.project)
+    full = files.manifest.full
+    rollup = files.manifest.rollup
     return {
         "store": store.root,
         "record": folder,

@@ -1,4 +1,6 @@
-"""What differs between runs: their params, code, environment, packages and metrics, and the changes that their code had over its commit."""
+"""What differs between runs: their params, code, environment, packages and metrics, and the changes that
+their code had over its commit.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,16 +31,17 @@ def diff_of(infos: Sequence[RunInfo]) -> dict[str, Any]:
     """What ``halving compare --json`` gives of runs.
 
     Returns:
-        ``{"runs": [...], "params", "code", "environment", "packages", "metrics"}``; each of the five (:data:`SECTIONS`) is
-        ``{name: {"differs": bool, "values": [one for each run, in order; None where it has none]}}``, what differs first. A metric's
-        value is its last.
+        ``{"runs": [...], "params", "code", "environment", "packages", "metrics"}``; each of the five
+        (:data:`SECTIONS`) is ``{name: {"differs": bool, "values": [one for each run, in order; None where it
+        has none]}}``, what differs first. A metric's value is its last.
     """
     sections = {name: _section([values(info) for info in infos]) for name, values in _VALUES.items()}
     return {"runs": [as_dict(info) for info in infos], **sections}
 
 
 def patch_of(store: Store, info: RunInfo) -> str | None:
-    """What the newest attempt's code had changed over its commit, as a unified diff; None if nothing, or if it is not known.
+    """What the newest attempt's code had changed over its commit, as a unified diff; None if nothing, or if
+    it is not known.
 
     Raises:
         StoreError: the store cannot be read.
@@ -54,7 +57,10 @@ def patch_of(store: Store, info: RunInfo) -> str | None:
     if len(patch) <= LONGEST_PATCH:
         return patch.decode(errors="replace")
     whole_lines = patch[:LONGEST_PATCH].rpartition(b"\n")[0]
-    return whole_lines.decode(errors="replace") + f"\n… and more: the whole is {blob_name(digest)} in the store\n"
+    return (
+        whole_lines.decode(errors="replace")
+        + f"\n… and more: the whole is {blob_name(digest)} in the store\n"
+    )
 
 
 def _section(columns: list[_Values]) -> dict[str, Any]:
@@ -77,8 +83,14 @@ def _same(one: Any, other: Any) -> bool:
 
 def _origin(info: RunInfo) -> _Values:
     """Everything that identifies the code: two modified checkouts with equal patches are the same code."""
-    own = {name: info.parent[name] for name in ("trainable", "trainable_sha256", "dataset", "snapshot") if name in info.parent}
-    return {name: value for name, value in code_of(info).items() if name not in ("command", "left out of it")} | own
+    own = {
+        name: info.parent[name]
+        for name in ("trainable", "trainable_sha256", "dataset", "snapshot")
+        if name in info.parent
+    }
+    return {
+        name: value for name, value in code_of(info).items() if name not in ("command", "left out of it")
+    } | own
 
 
 def _environment(info: RunInfo) -> _Values:

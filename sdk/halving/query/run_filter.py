@@ -1,10 +1,12 @@
-"""The language that chooses runs: ``params.lr between 1e-4 and 1e-3 and status = finished order by metrics.val_loss``.
+"""The language that chooses runs: ``params.lr between 1e-4 and 1e-3 and status = finished order by
+metrics.val_loss``.
 
-One language for the command, the API and the page. Here are its parts as data, for whoever answers a filter, and how they are written;
-:mod:`halving.query.run_filter_parser` reads them from text.
+One language for the command, the API and the page. Here are its parts as data, for whoever answers a filter,
+and how they are written; :mod:`halving.query.run_filter_parser` reads them from text.
 
-A condition is true, false or unknown of a run, as in SQL, and chooses the runs of which it is true. A value that the run has not, or that
-is of another type than the literal, makes a comparison unknown; ``not`` leaves that unknown.
+A condition is true, false or unknown of a run, as in SQL, and chooses the runs of which it is true. A value
+that the run has not, or that is of another type than the literal, makes a comparison unknown; ``not`` leaves
+that unknown.
 """
 
 import dataclasses
@@ -60,8 +62,12 @@ class RunField:
 RUN_FIELDS = {
     "project": RunField("text", "the project"),
     "run": RunField("text", "the run's id"),
-    "status": RunField("text", "finished, failed, paused, crashed, running, unfinished, or what the script chose"),
-    "lifecycle": RunField("text", "active, archived or deleted; a filter that does not name it chooses active runs alone"),
+    "status": RunField(
+        "text", "finished, failed, paused, crashed, running, unfinished, or what the script chose"
+    ),
+    "lifecycle": RunField(
+        "text", "active, archived or deleted; a filter that does not name it chooses active runs alone"
+    ),
     "started": RunField("time", "when the first attempt began"),
     "ended": RunField("time", "when the newest attempt ended"),
     "seconds": RunField("number", "time of all attempts together"),
@@ -74,7 +80,9 @@ RUN_FIELDS = {
     "snapshot": RunField("text", "the digest of the dataset's snapshot"),
     "commit": RunField("text", "the git commit of the newest attempt"),
     "model": RunField("text", "the model that a checkpoint of the run was promoted to", in_catalog=True),
-    "stage": RunField("text", "the stage of that model's version: staging, champion, archived", in_catalog=True),
+    "stage": RunField(
+        "text", "the stage of that model's version: staging, champion, archived", in_catalog=True
+    ),
 }
 
 
@@ -83,8 +91,10 @@ class Field:
     """What a run is asked for.
 
     Attributes:
-        kind: ``run`` for a field that every run has (``status``, ``started``…), else ``params``, ``metrics`` or ``tags``.
-        name: of the field, param, metric or tag. Nested params are ``optimizer/lr``; one that is a list is its JSON text.
+        kind: ``run`` for a field that every run has (``status``, ``started``…), else ``params``, ``metrics``
+            or ``tags``.
+        name: of the field, param, metric or tag. Nested params are ``optimizer/lr``; one that is a list is
+            its JSON text.
         part: of a metric's curve: ``metrics.loss`` is its last value, ``min(metrics.loss)`` its smallest.
         column: where it stands in the filter, from 1; fields are equal wherever they stand.
     """
@@ -108,7 +118,8 @@ class Field:
         """As a filter has it, quoted where it must be."""
         if self.kind == "run":
             return self.name
-        name = f"{self.kind}.{self.name if self.name and all(map(is_plain, self.name)) else quoted(self.name, chr(34))}"
+        is_bare = bool(self.name) and all(map(is_plain, self.name))
+        name = f"{self.kind}.{self.name if is_bare else quoted(self.name, chr(34))}"
         return name if self.part == "last" else f"{self.part}({name})"
 
 
@@ -117,7 +128,9 @@ _TYPES: dict[str, Type] = {"params": "any", "metrics": "number", "tags": "text"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """``FIELD = VALUE`` and its kin. Texts are compared by code points. NaN is equal to NaN, and neither less nor greater than a number.
+    """``FIELD = VALUE`` and its kin.
+
+    Texts are compared by code points. NaN is equal to NaN, and neither less nor greater than a number.
 
     Literals that are true, false or NaN come with ``=`` and ``!=`` only.
     """
@@ -144,7 +157,9 @@ class Between:
 
 @dataclass(frozen=True)
 class In:
-    """``FIELD in (A, B, …)``: whether one of those that have the type of the run's value is equal to it; unknown if none has."""
+    """``FIELD in (A, B, …)``: whether one of those that have the type of the run's value is equal to it;
+    unknown if none has.
+    """
 
     field: Field
     values: tuple[Value, ...]
@@ -155,7 +170,8 @@ class In:
 
 @dataclass(frozen=True)
 class Like:
-    r"""``FIELD like 'res%'``: ``%`` is any text, ``_`` any character, ``\`` before a character means it itself.
+    r"""``FIELD like 'res%'``: ``%`` is any text, ``_`` any character, ``\`` before a character means it
+    itself.
 
     The letters A to Z are as a to z, and no others.
     """
@@ -179,7 +195,10 @@ class IsNull:
 
 @dataclass(frozen=True)
 class Not:
-    """``not CONDITION``. A run that lacks the value matches neither the condition nor its negation: only ``is null`` finds it."""
+    """``not CONDITION``.
+
+    A run that lacks the value matches neither the condition nor its negation: only ``is null`` finds it.
+    """
 
     inner: "Condition"
 
@@ -217,7 +236,8 @@ Condition = Comparison | Between | In | Like | IsNull | Not | And | Or
 
 @dataclass(frozen=True)
 class Order:
-    """What runs are ordered by: of params, numbers come before texts, and these before false and true; ``desc`` turns all of it.
+    """What runs are ordered by: of params, numbers come before texts, and these before false and true;
+    ``desc`` turns all of it.
 
     Those without the value, or with NaN, come last in either direction, as equals.
     """
@@ -231,7 +251,9 @@ class Order:
 
 @dataclass(frozen=True)
 class RunFilter:
-    """A filter as it was understood. Ties, and runs without any order, are newest first: by start, project and run, each descending.
+    """A filter as it was understood.
+
+    Ties, and runs without any order, are newest first: by start, project and run, each descending.
 
     Attributes:
         where: None for every run.
@@ -243,7 +265,9 @@ class RunFilter:
     limit: int | None = None
 
     def __str__(self) -> str:
-        """The text that is parsed to an equal filter; without any names of days, so the same whenever it is read."""
+        """The text that is parsed to an equal filter; without any names of days, so the same whenever it is
+        read.
+        """
         parts = [str(self.where)] if self.where else []
         parts += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
         parts += [f"limit {self.limit}"] if self.limit is not None else []
@@ -257,7 +281,9 @@ class RunFilter:
 
     @property
     def active_alone(self) -> bool:
-        """Whether archived and deleted runs are left out: the condition does not name ``lifecycle``, and so does not ask for them."""
+        """Whether archived and deleted runs are left out: the condition does not name ``lifecycle``, and so
+        does not ask for them.
+        """
         return not self._asks_of("lifecycle")
 
     @property
@@ -266,7 +292,10 @@ class RunFilter:
         return self._asks_of("project")
 
     def _asks_of(self, name: str) -> bool:
-        return any(field.kind == "run" and field.name == name for field in (_fields(self.where) if self.where else ()))
+        return any(
+            field.kind == "run" and field.name == name
+            for field in (_fields(self.where) if self.where else ())
+        )
 
 
 def _fields(condition: Condition) -> Iterator[Field]:
@@ -280,7 +309,9 @@ def _fields(condition: Condition) -> Iterator[Field]:
 
 
 def known_text(text: str) -> str:
-    """A run's text as filters know it: its beginning, without what a database does not take (NUL, half of a surrogate pair)."""
+    """A run's text as filters know it: its beginning, without what a database does not take (NUL, half of a
+    surrogate pair).
+    """
     return text[:MAX_TEXT].encode(errors="replace").decode().replace("\0", "")
 
 

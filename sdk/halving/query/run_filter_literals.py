@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from halving.query.run_filter import MAX_TEXT, Field, InvalidFilter, Value
 from halving.query.run_filter_tokens import Token, shown
 
-RESERVED = frozenset(["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"])
+RESERVED = frozenset(
+    ["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"]
+)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _MOST_DIGITS = 600
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII)
@@ -18,7 +20,9 @@ _WORDS: dict[str, Value] = {
     **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), math.inf),
     **dict.fromkeys(("-inf", "-infinity"), -math.inf),
 }
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(?P<clock>[tT ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([zZ]|[+-]\d\d:\d\d)?)?", re.ASCII)
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d(?P<clock>[tT ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([zZ]|[+-]\d\d:\d\d)?)?", re.ASCII
+)
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(s|m|min|h|d|w)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _ACCEPTED = {
@@ -48,10 +52,15 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
     if token.kind not in ("word", "text"):
         raise InvalidFilter(f"{token.stands} where a value is expected: {accepted_by(field)}", token.column)
     if token.keyword in RESERVED:
-        raise InvalidFilter(f"{token} is a word of the language: {accepted_by(field)}; in quotes ({token.text!r}) it is text", token.column)
+        raise InvalidFilter(
+            f"{token} is a word of the language: {accepted_by(field)}; in quotes ({token.text!r}) it is text",
+            token.column,
+        )
     if ago and field.type != "time":
         said = shown(f"{token.text} ago")
-        raise InvalidFilter(f"{said} is not accepted: {accepted_by(field)}; started and ended are times", token.column)
+        raise InvalidFilter(
+            f"{said} is not accepted: {accepted_by(field)}; started and ended are times", token.column
+        )
     found: Value | None
     if field.type == "text":
         found = token.text
@@ -62,9 +71,13 @@ def read_literal(field: Field, token: Token, *, ago: bool, now: datetime) -> Val
         if field.type == "number" and isinstance(found, (str, bool)):
             found = None
     if found is None:
-        raise InvalidFilter(f"{shown(token.text + ' ago' * ago)} is not accepted: {accepted_by(field)}", token.column)
+        raise InvalidFilter(
+            f"{shown(token.text + ' ago' * ago)} is not accepted: {accepted_by(field)}", token.column
+        )
     if isinstance(found, str) and len(found) > MAX_TEXT:
-        too_long = f"it has {len(found):,} characters, and of a text filters know the first {MAX_TEXT}; give those"
+        too_long = (
+            f"it has {len(found):,} characters, and of a text filters know the first {MAX_TEXT}; give those"
+        )
         raise InvalidFilter(f"{shown(found)} is not accepted: {too_long}", token.column)
     return found
 
@@ -81,7 +94,9 @@ def is_ordered(value: Value) -> bool:
 
 
 def _plain(token: Token) -> Value:
-    """A number, true or false where it looks like one and is not quoted, else text. A whole number that no float holds is an int.
+    """A number, true or false where it looks like one and is not quoted, else text.
+
+    A whole number that no float holds is an int.
 
     Raises:
         InvalidFilter: no number is so large.

@@ -35,9 +35,11 @@ _TOO_LARGE = 10**600  # a whole number from here on is a text to filters
 
 
 def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list[RunInfo]:
-    """The runs that a filter chooses, in its order and at most as many as its limit: active ones, unless it names ``lifecycle``.
+    """The runs that a filter chooses, in its order and at most as many as its limit: active ones, unless it
+    names ``lifecycle``.
 
-    Points are read only for metrics that the filter names, of runs that the rest of it does not already leave out.
+    Points are read only for metrics that the filter names, of runs that the rest of it does not already leave
+    out.
 
     Raises:
         InvalidFilter: it asks for what only the catalog knows.
@@ -45,13 +47,20 @@ def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list
     """
     for field in wanted.fields:
         if field.in_catalog:
-            raise InvalidFilter(f"{field} is not accepted here: only the catalog knows it; the server and its page answer it", field.column)
+            raise InvalidFilter(
+                f"{field} is not accepted here: only the catalog knows it; the server and its page answer it",
+                field.column,
+            )
     shown = [info for info in runs if info.lifecycle == ACTIVE] if wanted.active_alone else runs
     values = [RunValues(store, info, wanted.fields) for info in shown]
     values.sort(key=lambda one: (one.info.started, one.info.project, one.info.run), reverse=True)
     if wanted.where is not None:
         where = _cheap_first(wanted.where)
-        matches = in_threads(lambda one: _truth(where, one), values) if _cost(where) else [_truth(where, one) for one in values]
+        matches = (
+            in_threads(lambda one: _truth(where, one), values)
+            if _cost(where)
+            else [_truth(where, one) for one in values]
+        )
         values = [one for one, truth in zip(values, matches, strict=True) if truth]
     for order in reversed(wanted.order):
         values = _ordered(values, order)
@@ -59,16 +68,22 @@ def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list
 
 
 class RunValues:
-    """What a run has of the fields of a filter; points are read once, when the first value is asked for that needs them."""
+    """What a run has of the fields of a filter; points are read once, when the first value is asked for that
+    needs them.
+    """
 
     def __init__(self, store: Store, info: RunInfo, fields: Iterable[Field]) -> None:
         self.info = info
         self._store = store
-        self._metrics = sorted({field.name for field in fields if field.kind == "metrics" and not self._is_recorded(field)})
+        self._metrics = sorted(
+            {field.name for field in fields if field.kind == "metrics" and not self._is_recorded(field)}
+        )
         self._extremes: dict[str, Extremes] | None = None
 
     def of(self, field: Field) -> Value | None:
-        """The value: a number is a float, or an int that no float holds, a time ISO 8601; None if there is none."""
+        """The value: a number is a float, or an int that no float holds, a time ISO 8601; None if there is
+        none.
+        """
         info = self.info
         if field.kind == "params":
             return _typed(info.flat_params.get(field.name), "any")
@@ -81,10 +96,20 @@ class RunValues:
         if self._extremes is None:
             self._extremes = read_extremes(self._store, info, self._metrics)
         found = self._extremes.get(field.name)
-        return None if found is None else found.min if field.part == "min" else found.max if field.part == "max" else found.last
+        return (
+            None
+            if found is None
+            else found.min
+            if field.part == "min"
+            else found.max
+            if field.part == "max"
+            else found.last
+        )
 
     def _is_recorded(self, field: Field) -> bool:
-        """Whether the records say all of a metric: its last value, or that there is none, once every attempt has ended."""
+        """Whether the records say all of a metric: its last value, or that there is none, once every attempt
+        has ended.
+        """
         info = self.info
         ended = all(attempt.ended for attempt in info.attempts)
         return field.part == "last" and info.summarized and (field.name in info.summary or ended)
@@ -111,7 +136,11 @@ def _typed(value: Any, kind: Type) -> Value | None:
     if isinstance(value, (int, float)):
         if abs(value) >= _TOO_LARGE and not isinstance(value, float):
             return known_text(str(value)) if kind == "any" else None
-        is_held = isinstance(value, float) or abs(value) <= 2**53 or (abs(value) < 2**1023 and int(float(value)) == value)
+        is_held = (
+            isinstance(value, float)
+            or abs(value) <= 2**53
+            or (abs(value) < 2**1023 and int(float(value)) == value)
+        )
         return float(value) if is_held else value
     return known_text(as_text(value) or "") if kind == "any" else None
 
@@ -119,7 +148,8 @@ def _typed(value: Any, kind: Type) -> Value | None:
 def _truth(condition: Condition, values: RunValues) -> bool | None:
     """Whether it is true of a run; None is unknown."""
     if isinstance(condition, (And, Or)):
-        decisive, unknown = isinstance(condition, Or), False
+        decisive = isinstance(condition, Or)
+        unknown = False
         for part in condition.parts:
             truth = _truth(part, values)
             if truth is decisive:
@@ -140,7 +170,8 @@ def _truth(condition: Condition, values: RunValues) -> bool | None:
     if isinstance(condition, Comparison):
         return _compare(value, condition.operator, condition.value, is_time)
     if isinstance(condition, Between):
-        low, high = _compare(value, ">=", condition.low, is_time), _compare(value, "<=", condition.high, is_time)
+        low = _compare(value, ">=", condition.low, is_time)
+        high = _compare(value, "<=", condition.high, is_time)
         return None if low is None or high is None else low and high
     return _is_in(value, condition, is_time)
 
@@ -167,7 +198,10 @@ def _rank(value: Value) -> int:
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Whether a text is like a pattern. Each part is found at the first place behind the one before, which is never taken back."""
+    """Whether a text is like a pattern.
+
+    Each part is found at the first place behind the one before, which is never taken back.
+    """
     first, *rest = _parts_of(pattern)
     found = first.match(text)
     for part in rest:
@@ -208,7 +242,11 @@ def _cost(condition: Condition) -> int:
 def _ordered(values: list[RunValues], order: Order) -> list[RunValues]:
     """Those without a value, or with NaN, last; equals stay as they are."""
     field = order.field
-    found = in_threads(lambda one: one.of(field), values) if field.kind == "metrics" else [one.of(field) for one in values]
+    found = (
+        in_threads(lambda one: one.of(field), values)
+        if field.kind == "metrics"
+        else [one.of(field) for one in values]
+    )
     placed: list[tuple[tuple[int, Any], RunValues]] = []
     missing = []
     for value, one in zip(found, values, strict=True):

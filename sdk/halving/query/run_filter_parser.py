@@ -1,4 +1,6 @@
-"""Reads a filter from text; :mod:`halving.query.run_filter` has its parts. See docs/filter.md for the language.
+"""Reads a filter from text; :mod:`halving.query.run_filter` has its parts.
+
+See docs/filter.md for the language.
 
 ::
 
@@ -10,7 +12,8 @@
                | [ "not" ] ( "between" value "and" value | "in" "(" value { "," value } ")" | "like" text )
                | "is" [ "not" ] "null"
     order      = field [ "asc" | "desc" ]
-    field      = NAME-OF-A-FIELD | ( "params." | "metrics." | "tags." ) NAME | ( "min" | "max" | "best" ) "(" "metrics." NAME ")"
+    field      = NAME-OF-A-FIELD | ( "params." | "metrics." | "tags." ) NAME | ( "min" | "max" | "best" ) "("
+    "metrics." NAME ")"
 """
 
 import difflib
@@ -62,7 +65,9 @@ def parse_filter(text: str, now: datetime | None = None) -> RunFilter:
 
 
 def parse_fields(text: str) -> tuple[Field, ...]:
-    """Fields as a filter names them, with commas between: ``params.lr,min(metrics.val_loss)``. Of an empty text there are none.
+    """Fields as a filter names them, with commas between: ``params.lr,min(metrics.val_loss)``.
+
+    Of an empty text there are none.
 
     Raises:
         InvalidFilter: it is not accepted.
@@ -87,7 +92,10 @@ class _Parser:
             order.append(self._order())
             while self._takes(","):
                 if len(order) == MAX_ORDERS:
-                    raise InvalidFilter(f"{self._next} is not accepted: runs are ordered by at most {MAX_ORDERS} fields", self._next.column)
+                    raise InvalidFilter(
+                        f"{self._next} is not accepted: runs are ordered by at most {MAX_ORDERS} fields",
+                        self._next.column,
+                    )
                 order.append(self._order())
         limit = self._limit() if self._takes("limit") else None
         if self._next.kind != "end":
@@ -120,7 +128,9 @@ class _Parser:
             return self._test()
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidFilter(f"{opening} is not accepted: conditions are nested at most {MAX_DEPTH} deep", opening.column)
+            raise InvalidFilter(
+                f"{opening} is not accepted: conditions are nested at most {MAX_DEPTH} deep", opening.column
+            )
         if opening.text == "(":
             found = self._or()
             self._expect(")", f"and, or, or the ) of the ( in column {opening.column} is expected")
@@ -132,7 +142,10 @@ class _Parser:
     def _test(self) -> Condition:
         self._conditions += 1
         if self._conditions > MAX_CONDITIONS:
-            raise InvalidFilter(f"{self._next} is not accepted: a filter has at most {MAX_CONDITIONS} conditions", self._next.column)
+            raise InvalidFilter(
+                f"{self._next} is not accepted: a filter has at most {MAX_CONDITIONS} conditions",
+                self._next.column,
+            )
         field = self._field()
         token = self._next
         for operator in _OPERATORS:
@@ -154,7 +167,10 @@ class _Parser:
             raise self._unexpected("in, like or between stands behind not")
         else:
             operators = ", ".join(_OPERATORS)
-            raise self._unexpected(f"behind {field} stands one of {operators}, between, in, like, is null, not in, not like, is not null")
+            raise self._unexpected(
+                f"behind {field} stands one of {operators}, between, in, like, is null, not in, not like, "
+                "is not null"
+            )
         return Not(found) if negated else found
 
     def _compared(self, field: Field, operator: str) -> Value:
@@ -166,15 +182,22 @@ class _Parser:
         token = self._next
         value = self._value(field)
         if is_day(field, token):
-            advice = f"a day is no moment: give {field} >= {token.text} and {field} < the next day, or a time as in {token.text}T12:00"
-            raise InvalidFilter(f"{shown(token.text)} is not accepted with {operator}: {advice}", token.column)
+            advice = (
+                f"a day is no moment: give {field} >= {token.text} and {field} < the next day, or a time "
+                f"as in {token.text}T12:00"
+            )
+            raise InvalidFilter(
+                f"{shown(token.text)} is not accepted with {operator}: {advice}", token.column
+            )
         return value
 
     def _ordered(self, field: Field, operator: str) -> Value:
         token = self._next
         value = self._value(field)
         if not is_ordered(value):
-            raise InvalidFilter(f"{shown(token.text)} is not accepted with {operator}: give =, != or in", token.column)
+            raise InvalidFilter(
+                f"{shown(token.text)} is not accepted with {operator}: give =, != or in", token.column
+            )
         return value
 
     def _between(self, field: Field) -> Between:
@@ -184,7 +207,10 @@ class _Parser:
         high = self._ordered(field, "between")
         if isinstance(low, str) != isinstance(high, str):
             kind, other = ("text", "a number") if isinstance(low, str) else ("a number", "text")
-            raise InvalidFilter(f"{shown(token.text)} is {other}, but the lower value is {kind}: give two of a kind", token.column)
+            raise InvalidFilter(
+                f"{shown(token.text)} is {other}, but the lower value is {kind}: give two of a kind",
+                token.column,
+            )
         return Between(field, low, high)
 
     def _in(self, field: Field) -> In:
@@ -198,13 +224,18 @@ class _Parser:
     def _like(self, field: Field) -> Like:
         like = self._tokens[self._place - 1]
         if field.type not in ("text", "any"):
-            raise InvalidFilter(f"like is not accepted: {accepted_by(field)}, and like is for text", like.column)
+            raise InvalidFilter(
+                f"like is not accepted: {accepted_by(field)}, and like is for text", like.column
+            )
         token = self._next
         if token.kind not in ("word", "text") or token.keyword in RESERVED:
             raise self._unexpected("behind like stands text, such as 'res%': % is any text, _ any character")
         self._place += 1
         if (len(token.text) - len(token.text.rstrip("\\"))) % 2:
-            raise InvalidFilter(r"a \ at the end is not accepted: it stands before the character that it takes as it is", token.column)
+            raise InvalidFilter(
+                r"a \ at the end is not accepted: it stands before the character that it takes as it is",
+                token.column,
+            )
         return Like(field, token.text)
 
     def _order(self) -> Order:
@@ -216,7 +247,9 @@ class _Parser:
 
     def _limit(self) -> int:
         token = self._next
-        if token.kind != "word" or not (token.text.isascii() and token.text.isdecimal() and len(token.text) <= len(str(_MAX_LIMIT))):
+        if token.kind != "word" or not (
+            token.text.isascii() and token.text.isdecimal() and len(token.text) <= len(str(_MAX_LIMIT))
+        ):
             raise self._unexpected(f"limit is a whole number from 1 to {_MAX_LIMIT:,}")
         if int(token.text) == 0:
             raise self._unexpected("limit is a whole number from 1; leave it out for all runs")
@@ -240,7 +273,11 @@ class _Parser:
             return found
         self._place += 2
         inner = self._next
-        if inner.kind not in ("word", "name") or inner.keyword in _PARTS or (metric := _field_of(inner)).kind != "metrics":
+        if (
+            inner.kind not in ("word", "name")
+            or inner.keyword in _PARTS
+            or (metric := _field_of(inner)).kind != "metrics"
+        ):
             raise self._unexpected(f"{part}(…) is of a metric: {part}(metrics.NAME)")
         self._place += 1
         self._expect(")", f"the ) of {part}( is expected")
@@ -268,20 +305,30 @@ class _Parser:
 
 
 def _field_of(token: Token) -> Field:
-    known = f"the fields are {', '.join(RUN_FIELDS)}, params.NAME, metrics.NAME, tags.NAME, and min, max or best(metrics.NAME)"
+    known = (
+        f"the fields are {', '.join(RUN_FIELDS)}, params.NAME, metrics.NAME, tags.NAME, and min, max or "
+        "best(metrics.NAME)"
+    )
     if token.kind in ("symbol", "end", "text") or token.keyword in RESERVED:
         hint = ', a quoted name as in params."my name"' if token.kind == "text" else ""
         raise InvalidFilter(f"{token.stands} where a field is expected: {known}{hint}", token.column)
     if token.text in RUN_FIELDS and token.kind == "word":
         return Field("run", token.text, column=token.column)
-    head, dot, name = (token.before[:-1], ".", token.text) if token.kind == "name" else token.text.partition(".")
+    head, dot, name = (
+        (token.before[:-1], ".", token.text) if token.kind == "name" else token.text.partition(".")
+    )
     for kind in _KINDS:
         if head == kind and dot:
             if not name:
-                raise InvalidFilter(f'{token} has no name: give {kind}.NAME, quoted if it has spaces: {kind}."my name"', token.column)
+                raise InvalidFilter(
+                    f'{token} has no name: give {kind}.NAME, quoted if it has spaces: {kind}."my name"',
+                    token.column,
+                )
             return Field(kind, name, column=token.column)
     if dot:
-        close = [f"{kind}.{name}" for kind in difflib.get_close_matches(head.lower(), _KINDS, n=1, cutoff=0.5)]
+        close = [
+            f"{kind}.{name}" for kind in difflib.get_close_matches(head.lower(), _KINDS, n=1, cutoff=0.5)
+        ]
     else:
         close = difflib.get_close_matches(token.text.lower(), RUN_FIELDS, n=3)
     said = f"close to it: {', '.join(close)}; " if close else ""

@@ -6,13 +6,25 @@ from typing import Literal
 from halving.query.run_filter import MAX_CHARACTERS, InvalidFilter, is_plain
 
 _SYMBOLS = ("<=", ">=", "!=", "<", ">", "=", "(", ")", ",")
-_OTHERS = {"==": "=", "<>": "!=", "=>": ">=", "=<": "<=", "&&": "and", "||": "or", "!": "!= or not", "&": "and", "|": "or", "*": "like '%'"}
+_OTHERS = {
+    "==": "=",
+    "<>": "!=",
+    "=>": ">=",
+    "=<": "<=",
+    "&&": "and",
+    "||": "or",
+    "!": "!= or not",
+    "&": "and",
+    "|": "or",
+    "*": "like '%'",
+}
 _SHOWN = 40
 
 
 @dataclass(frozen=True)
 class Token:
-    """A word (``params.lr``, ``and``, ``1e-4``), a word with a quoted name (``params."my lr"``), a quoted text, a symbol, or the end.
+    """A word (``params.lr``, ``and``, ``1e-4``), a word with a quoted name (``params."my lr"``), a quoted
+    text, a symbol, or the end.
 
     Attributes:
         text: without quotes; of a quoted name the name alone.
@@ -52,7 +64,10 @@ def tokens_of(text: str) -> list[Token]:
         InvalidFilter: a quote is not closed, a character has no meaning, or it is too long.
     """
     if len(text) > MAX_CHARACTERS:
-        raise InvalidFilter(f"a filter of {len(text):,} characters is not accepted: at most {MAX_CHARACTERS:,}", MAX_CHARACTERS + 1)
+        raise InvalidFilter(
+            f"a filter of {len(text):,} characters is not accepted: at most {MAX_CHARACTERS:,}",
+            MAX_CHARACTERS + 1,
+        )
     for place, character in enumerate(text):
         if character == "\0" or "\ud800" <= character <= "\udfff":  # which no database holds
             raise InvalidFilter(f"the character {character!r} is not accepted in a filter", place + 1)
@@ -86,16 +101,23 @@ def _token(text: str, start: int) -> tuple[Token, int]:
     for symbol in _SYMBOLS:
         if text.startswith(symbol, start):
             return Token("symbol", symbol, start + 1), start + len(symbol)
-    accepted = "letters, digits and _ - / . @ : + need no quotes; put a text in '…', a name as in params.\"my name\""
+    accepted = (
+        "letters, digits and _ - / . @ : + need no quotes; put a text in '…', a name as in params.\"my name\""
+    )
     raise InvalidFilter(f"{text[start]!r} is not accepted here: {accepted}", start + 1)
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
     """What stands between quotes, doubled ones in it made one, and the place behind."""
-    quote, parts, place = text[start], [], start + 1
+    quote = text[start]
+    parts = []
+    place = start + 1
     while (end := text.find(quote, place)) >= 0:
         parts.append(text[place:end])
         if text[end + 1 : end + 2] != quote:
             return quote.join(parts), end + 1
         place = end + 2
-    raise InvalidFilter(f"the quote {quote} is not closed: end it with {quote} (one inside is written twice: {quote * 2})", start + 1)
+    raise InvalidFilter(
+        f"the quote {quote} is not closed: end it with {quote} (one inside is written twice: {quote * 2})",
+        start + 1,
+    )

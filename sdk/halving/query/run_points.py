@@ -20,7 +20,8 @@ class PointsNow(NamedTuple):
     """What a look at a run's points gives.
 
     Attributes:
-        points: by metric, of all attempts, ordered by attempt, then as logged (in what is compacted: by step). Read-only.
+        points: by metric, of all attempts, ordered by attempt, then as logged (in what is compacted: by
+            step). Read-only.
         dropped: the metrics of which retention has dropped points; they are not in ``points``.
     """
 
@@ -29,15 +30,21 @@ class PointsNow(NamedTuple):
 
 
 class RunPoints:
-    """The points of those of a run's metrics that are wanted, kept as far as they were read. To be used by one thread at a time.
+    """The points of those of a run's metrics that are wanted, kept as far as they were read.
+
+    To be used by one thread at a time.
 
     Args:
         wants: whether a metric is wanted, by its name.
     """
 
     def __init__(self, store: Store, project: str, run: str, wants: Callable[[str], bool]) -> None:
-        self._store, self._project, self._run, self._wants = store, project, run, cache(wants)
-        # What was read: of the manifest's file, and of segments; and the metrics in a rollup of which retention has dropped points.
+        self._store = store
+        self._project = project
+        self._run = run
+        self._wants = cache(wants)
+        # What was read: of the manifest's file, and of segments; and the metrics in a rollup of which
+        # retention has dropped points.
         self._points: dict[str, Points] = {}
         self._generation = 0
         self._segments: set[str] = set()
@@ -70,15 +77,19 @@ class RunPoints:
 
     def _read_new(self, listed: RunFiles) -> None:
         """Read the files that were not read yet. Where one is gone, what is kept stays as it was."""
-        manifest, rolled_up = listed.manifest, self._rolled_up
+        manifest = listed.manifest
+        rolled_up = self._rolled_up
         is_compacted_anew = manifest.generation != self._generation
         if is_compacted_anew and manifest.rollup and (manifest.history or not manifest.full):
             rolled_up = set(filter(self._wants, Files(self._store).keys(self._path(manifest.rollup))))
         new = [name for name in listed.segments if name not in self._segments]
         full = manifest.full if is_compacted_anew else None
         # Handed on one by one: what is put together needs them no longer.
-        self._points = _added(self._points, self._parts(full, {name: listed.segments[name][0] for name in new}))
-        self._generation, self._rolled_up = manifest.generation, rolled_up
+        self._points = _added(
+            self._points, self._parts(full, {name: listed.segments[name][0] for name in new})
+        )
+        self._generation = manifest.generation
+        self._rolled_up = rolled_up
         self._segments.update(new)
 
     def _parts(self, full: str | None, segments: dict[str, int]) -> Iterator[MixedPoints]:
@@ -101,7 +112,10 @@ class RunPoints:
         return self._store.path(f"{project_folder(self._project)}/{name}")
 
     def _forget(self) -> None:
-        self._points, self._generation, self._segments, self._rolled_up = {}, 0, set(), set()
+        self._points = {}
+        self._generation = 0
+        self._segments = set()
+        self._rolled_up = set()
 
 
 def _added(points: dict[str, Points], parts: Iterable[MixedPoints]) -> dict[str, Points]:

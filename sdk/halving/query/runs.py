@@ -1,6 +1,7 @@
 """The store's runs by their records: which there are, how each attempt ended, and which run a person means.
 
-Only record files are read, never points, and by many threads, because on an object store each file costs a round trip.
+Only record files are read, never points, and by many threads, because on an object store each file costs a
+round trip.
 """
 
 import difflib
@@ -18,7 +19,8 @@ from halving.records.amendments import ACTIVE, DELETED, REMOVED, newest_amendmen
 from halving.records.typed_text import typed_params
 from halving.store.store import Store
 
-RUNNING, UNFINISHED = "running", "unfinished"
+RUNNING = "running"
+UNFINISHED = "unfinished"
 _THREADS = 16
 _SHOWN = 8  # candidates named in a message
 _Item = TypeVar("_Item")
@@ -30,14 +32,17 @@ class RunAttempt:
     """One attempt at a run.
 
     Attributes:
-        status: that of its end record (``finished``, ``failed``, ``paused``, ``crashed``, or what the script chose);
-            without one ``running`` while a process trains it, else ``unfinished``: it was killed and is not recovered yet.
+        status: that of its end record (``finished``, ``failed``, ``paused``, ``crashed``, or what the script
+            chose); without one ``running`` while a process trains it, else ``unfinished``: it was killed and
+            is not recovered yet.
         started, ended: ISO 8601 in UTC. ``ended`` is None without an end record.
-        seconds: from the start to the end, to now while it is running, or to its last metric file; None when there is none.
+        seconds: from the start to the end, to now while it is running, or to its last metric file; None when
+            there is none.
         epoch: epochs completed by this and earlier attempts, or None.
         points, dropped_points, rejected_values: as the attempt counted them, or None.
-        checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, the ``seconds`` that it took,
-            and those that were ``missed`` since the last, because the store did not take them; or None.
+        checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, the
+            ``seconds`` that it took, and those that were ``missed`` since the last, because the store did not
+            take them; or None.
     """
 
     number: int
@@ -61,11 +66,14 @@ class RunInfo:
         attempts: oldest first; never empty.
         summary: key to last value, of the attempts that recorded them; see ``summarized``.
         summarized: whether ``summary`` covers the newest attempt, and so the whole run.
-        lifecycle: active, archived or deleted (removed: its files are being deleted). A run that goes on is active again.
+        lifecycle: active, archived or deleted (removed: its files are being deleted). A run that goes on is
+            active again.
         lifecycle_since: since when, ISO 8601 in UTC; None of one that is active.
-        record: ``record.json``; ``image_digest`` in its provenance is what the cluster said of the image of the first attempt.
+        record: ``record.json``; ``image_digest`` in its provenance is what the cluster said of the image of
+            the first attempt.
         starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt; with ``image_digest`` as well.
-        all_summarized: whether every attempt recorded a summary, so that ``summary`` has every key; one that was killed did not.
+        all_summarized: whether every attempt recorded a summary, so that ``summary`` has every key; one that
+            was killed did not.
     """
 
     project: str
@@ -106,7 +114,9 @@ class RunInfo:
 
     @property
     def dotted_params(self) -> dict[str, Any]:
-        """Params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in stays nested."""
+        """Params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in
+        stays nested.
+        """
         return dot_params(self.params)
 
     @property
@@ -140,18 +150,24 @@ def list_runs(store: Store, project: str | None = None, problems: list[str] | No
     """Every run of the store or of a project, newest first.
 
     Args:
-        problems: takes what is wrong with runs whose records are damaged, which are left out; without it the first one is raised.
+        problems: takes what is wrong with runs whose records are damaged, which are left out; without it the
+            first one is raised.
 
     Raises:
         NotFound: no such project.
         Damaged: a record is.
     """
     found = in_threads(lambda pair: _read_or_none(store, *pair, problems), list_names(store, project))
-    return sorted((info for info in found if info), key=lambda info: (info.started, info.project, info.run), reverse=True)
+    return sorted(
+        (info for info in found if info),
+        key=lambda info: (info.started, info.project, info.run),
+        reverse=True,
+    )
 
 
 def find_run(store: Store, name: str) -> tuple[str, str]:
-    """``(project, run)`` of the run that a person means by an id, the beginning of one, or either of them after ``project/``.
+    """``(project, run)`` of the run that a person means by an id, the beginning of one, or either of them
+    after ``project/``.
 
     Raises:
         NotFound: there is none; the message names close ones.
@@ -166,10 +182,16 @@ def find_run(store: Store, name: str) -> tuple[str, str]:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound(f"no run {name!r} in {store.root}; {there_are('runs', wanted, sorted({run for _, run in pairs}))}")
-    listed = ", ".join(f"{project}/{run}" for project, run in found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+        raise NotFound(
+            f"no run {name!r} in {store.root}; {there_are('runs', wanted, sorted({run for _, run in pairs}))}"
+        )
+    listed = ", ".join(f"{project}/{run}" for project, run in found[:_SHOWN]) + (
+        ", …" if len(found) > _SHOWN else ""
+    )
     advice = "give project/run" if exact else "give more of the id"
-    raise InvalidInput(f"run {name!r} is ambiguous: it could be any of {len(found)} runs ({listed}); {advice}")
+    raise InvalidInput(
+        f"run {name!r} is ambiguous: it could be any of {len(found)} runs ({listed}); {advice}"
+    )
 
 
 def read_run(store: Store, project: str, run: str) -> RunInfo:
@@ -183,7 +205,9 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
     try:
         return _read_run(store, project, run)
     except (AttributeError, KeyError, TypeError) as error:  # it is JSON, and lacks what a record has
-        raise Damaged(f"a record in {store.address(f'runs/project={project}/{run}')} is damaged: {error!r}") from error
+        raise Damaged(
+            f"a record in {store.address(f'runs/project={project}/{run}')} is damaged: {error!r}"
+        ) from error
 
 
 def _read_run(store: Store, project: str, run: str) -> RunInfo:
@@ -194,14 +218,26 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
     record = read_json(store, f"{folder}/record.json")
     amended = newest_amendment(store, folder, names)
     begun = {int(record["attempt"]): record}
-    begun |= {number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")}
-    ended = {number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")}
+    begun |= {
+        number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")
+    }
+    ended = {
+        number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")
+    }
     for name in (name for name in names if name.startswith("image-")):
         if (began := begun.get(number_of(name))) and began.get("provenance"):
             began["provenance"]["image_digest"] = read_json(store, f"{folder}/{name}")["digest"]
     numbers = sorted(begun)
     attempts = tuple(
-        _attempt(store, project, run, number, begun[number]["started"], ended.get(number), newest=number == numbers[-1])
+        _attempt(
+            store,
+            project,
+            run,
+            number,
+            begun[number]["started"],
+            ended.get(number),
+            newest=number == numbers[-1],
+        )
         for number in numbers
     )
     if (status := amended.get("status")) and amended["attempt"] == numbers[-1]:
@@ -248,7 +284,9 @@ def read_json(store: Store, name: str) -> dict[str, Any]:
     return found
 
 
-def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS) -> list[_Result]:
+def in_threads(
+    function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
+) -> list[_Result]:
     """``function`` of every item, in order, several at once."""
     items = list(items)
     if len(items) < 2:
@@ -263,7 +301,9 @@ def seconds_of(moment: str) -> float:
 
 
 def _read_or_none(store: Store, project: str, run: str, problems: list[str] | None) -> RunInfo | None:
-    """None for a folder without a record: the run was killed while it started, so nothing was trained; and for one that is damaged."""
+    """None for a folder without a record: the run was killed while it started, so nothing was trained; and
+    for one that is damaged.
+    """
     try:
         return read_run(store, project, run)
     except NotFound:
@@ -275,17 +315,38 @@ def _read_or_none(store: Store, project: str, run: str, problems: list[str] | No
         return None
 
 
-def _attempt(store: Store, project: str, run: str, number: int, started: str, end: dict[str, Any] | None, *, newest: bool) -> RunAttempt:
+def _attempt(
+    store: Store,
+    project: str,
+    run: str,
+    number: int,
+    started: str,
+    end: dict[str, Any] | None,
+    *,
+    newest: bool,
+) -> RunAttempt:
     began = seconds_of(started)
     if end is not None:
-        counts = {name: end.get(name) for name in ("epoch", "points", "dropped_points", "rejected_values", "checkpoints")}
-        return RunAttempt(number, str(end["status"]), started, end["time"], max(0.0, seconds_of(end["time"]) - began), **counts)
+        counts = {
+            name: end.get(name)
+            for name in ("epoch", "points", "dropped_points", "rejected_values", "checkpoints")
+        }
+        return RunAttempt(
+            number,
+            str(end["status"]),
+            started,
+            end["time"],
+            max(0.0, seconds_of(end["time"]) - began),
+            **counts,
+        )
     if not newest:
         return RunAttempt(number, UNFINISHED, started, None, None)
     if is_running(store, project, run, number, began):
         return RunAttempt(number, RUNNING, started, None, max(0.0, datetime.now(UTC).timestamp() - began))
     written = last_written(store, project, run)
-    return RunAttempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
+    return RunAttempt(
+        number, UNFINISHED, started, None, written - began if written and written > began else None
+    )
 
 
 def _lifecycle(amended: dict[str, Any], last_began: str) -> dict[str, Any]:
@@ -293,7 +354,8 @@ def _lifecycle(amended: dict[str, Any], last_began: str) -> dict[str, Any]:
 
     Of a tracked run that was deleted before there was a ``lifecycle``, ``facts`` alone say so.
     """
-    lifecycle, since = amended.get("lifecycle"), amended.get("since")
+    lifecycle = amended.get("lifecycle")
+    since = amended.get("since")
     if lifecycle is None:
         lifecycle = DELETED if amended.get("facts", {}).get("stage") == DELETED else ACTIVE
     if lifecycle == ACTIVE or (lifecycle != REMOVED and since and seconds_of(last_began) > seconds_of(since)):

@@ -2,15 +2,17 @@
 
 | view | columns |
 |---|---|
-| ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, at each step the value that the highest attempt logged last |
-| ``points`` | ``project, run, attempt, key, step, wall_time, value``: all that was logged |
-| ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit, git_dirty, lifecycle`` |
-| | (active, archived or deleted: all are there), and ``tags, parent, summary`` as JSON |
-| ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value`` (exact text), ``number`` (nearest double or null) |
-| ``media`` | ``project, run, key, step, wall_time, attempt, kind, digest, bytes, media_type`` |
+| ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, at each step the value that the
+highest attempt logged last | | ``points`` | ``project, run, attempt, key, step, wall_time, value``: all that
+was logged | | ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep,
+trial, git_commit, git_dirty, lifecycle`` | | | (active, archived or deleted: all are there), and ``tags,
+parent, summary`` as JSON | | ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value``
+(exact text), ``number`` (nearest double or null) | | ``media`` | ``project, run, key, step, wall_time,
+attempt, kind, digest, bytes, media_type`` |
 
-Only the views that the query names are made, and making them opens no file of points. How much is read of those depends on
-``key``, ``run`` and ``step`` in the query's WHERE, so give a key there. Points that retention has dropped are in no view.
+Only the views that the query names are made, and making them opens no file of points. How much is read of
+those depends on ``key``, ``run`` and ``step`` in the query's WHERE, so give a key there. Points that
+retention has dropped are in no view.
 """
 
 import json
@@ -31,7 +33,10 @@ from halving.store.store import Store
 
 _LISTINGS = 10  # tries while compactions delete the files that were listed
 _COLUMNS = {
-    "runs": "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty lifecycle tags parent summary",
+    "runs": (
+        "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty "
+        "lifecycle tags parent summary"
+    ),
     "params": "project run name value number",
     "media": "project run key step wall_time attempt kind digest bytes media_type",
 }
@@ -42,8 +47,10 @@ _KINDS = {  # of columns that are not text
     "git_dirty": pa.bool_(),
 }
 _NO_POINTS = """
-    SELECT NULL::VARCHAR AS project, NULL::VARCHAR AS run, NULL::INTEGER AS attempt, NULL::VARCHAR AS key, NULL::BIGINT AS step,
-        NULL::TIMESTAMPTZ AS wall_time, NULL::DOUBLE AS value, 0::BIGINT AS place, 0::BIGINT AS line WHERE false"""
+    SELECT NULL::VARCHAR AS project, NULL::VARCHAR AS run, NULL::INTEGER AS attempt, NULL::VARCHAR AS key,
+        NULL::BIGINT AS step, NULL::TIMESTAMPTZ AS wall_time, NULL::DOUBLE AS value,
+        0::BIGINT AS place, 0::BIGINT AS line
+    WHERE false"""
 
 
 def ask(store: Store, query: str) -> pa.Table:
@@ -56,8 +63,10 @@ def ask(store: Store, query: str) -> pa.Table:
     for tries_left in reversed(range(_LISTINGS)):
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET enable_progress_bar_print = false")  # on the standard output it would be amid the rows
-            connection.execute("SET python_enable_replacements = false")  # a name in the query is never one of our variables
+            # on the standard output it would be amid the rows
+            connection.execute("SET enable_progress_bar_print = false")
+            # a name in the query is never one of our variables
+            connection.execute("SET python_enable_replacements = false")
             _check(connection, query)
             try:
                 _make_views(connection, store, {word.lower() for word in re.findall(r"\w+", query)})
@@ -79,7 +88,9 @@ def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
         raise InvalidInput(f"the query is not accepted: {error}") from None
     kinds = [statement.type for statement in statements]
     if kinds not in ([duckdb.StatementType.SELECT], [duckdb.StatementType.EXPLAIN]):
-        raise InvalidInput(f"the query {query!r:.80} is not accepted: give one SELECT; the store is only read")
+        raise InvalidInput(
+            f"the query {query!r:.80} is not accepted: give one SELECT; the store is only read"
+        )
 
 
 def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
@@ -91,7 +102,9 @@ def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def _is_gone(error: Exception) -> bool:
-    return isinstance(error, FileNotFoundError) or "No such file" in str(error) or "No files found" in str(error)
+    return (
+        isinstance(error, FileNotFoundError) or "No such file" in str(error) or "No files found" in str(error)
+    )
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, store: Store, words: set[str]) -> None:
@@ -106,7 +119,8 @@ def _make_views(connection: duckdb.DuckDBPyConnection, store: Store, words: set[
 def _make_points(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """``points`` has every file of points, with the run that it is of.
 
-    Among points of equal attempt and step the last in the order of the run's files, then of rows, counts: ``place`` and ``line``.
+    Among points of equal attempt and step the last in the order of the run's files, then of rows, counts:
+    ``place`` and ``line``.
     """
     named: list[tuple[str, str, str, int]] = []
     tails = []
@@ -129,19 +143,35 @@ def _make_points(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     if named:
         paths = duckdb_paths(connection, store, [name for name, *_ in named])
         listing = {"filename": paths, "project": [row[1] for row in named], "run": [row[2] for row in named]}
-        connection.register("_listing", pa.table({**listing, "place": pa.array([row[3] for row in named], pa.int64())}))
+        connection.register(
+            "_listing", pa.table({**listing, "place": pa.array([row[3] for row in named], pa.int64())})
+        )
         parts.append(f"""
-    SELECT l.project, l.run, f.attempt, f.key, f.step, f.wall_time, f.value, l.place, f.file_row_number AS line
-    FROM read_parquet([{", ".join(map(_text, paths))}], hive_partitioning = false, filename = true, file_row_number = true) f
+    SELECT l.project, l.run, f.attempt, f.key, f.step, f.wall_time, f.value,
+        l.place, f.file_row_number AS line
+    FROM read_parquet(
+        [{", ".join(map(_text, paths))}],
+        hive_partitioning = false, filename = true, file_row_number = true
+    ) f
     JOIN _listing l ON f.filename = l.filename""")
     if tails:
-        connection.register("_tail", pa.concat_tables([part.unify_dictionaries() for part in tails], promote_options="permissive"))
-        parts.append("SELECT project, run::VARCHAR, attempt, key::VARCHAR, step, wall_time, value, place, line FROM _tail")
+        connection.register(
+            "_tail",
+            pa.concat_tables([part.unify_dictionaries() for part in tails], promote_options="permissive"),
+        )
+        parts.append(
+            "SELECT project, run::VARCHAR, attempt, key::VARCHAR, step, wall_time, value, place, line FROM "
+            "_tail"
+        )
     connection.execute(f"CREATE VIEW _points AS {' UNION ALL '.join(parts)}")
-    connection.execute("CREATE VIEW points AS SELECT project, run, attempt, key, step, wall_time, value FROM _points")
+    connection.execute(
+        "CREATE VIEW points AS SELECT project, run, attempt, key, step, wall_time, value FROM _points"
+    )
     connection.execute(
         """CREATE VIEW metrics AS SELECT project, run, key, step, wall_time, value FROM _points
-        QUALIFY row_number() OVER (PARTITION BY project, run, key, step ORDER BY attempt DESC, place DESC, line DESC) = 1"""
+        QUALIFY row_number() OVER (
+            PARTITION BY project, run, key, step ORDER BY attempt DESC, place DESC, line DESC
+        ) = 1"""
     )
 
 
@@ -167,12 +197,27 @@ def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
                 "git_commit": git.get("commit"),
                 "git_dirty": git.get("dirty"),
                 "lifecycle": info.lifecycle,
-                **{name: json.dumps(getattr(info, name), sort_keys=True) for name in ("tags", "parent", "summary")},
+                **{
+                    name: json.dumps(getattr(info, name), sort_keys=True)
+                    for name in ("tags", "parent", "summary")
+                },
             }
         )
         for name, value in info.flat_params.items():
-            number = float(value) if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023) else None
-            params.append({"project": info.project, "run": info.run, "name": name, "value": as_text(value), "number": number})
+            number = (
+                float(value)
+                if is_number(value) and not (isinstance(value, int) and abs(value) >= 2**1023)
+                else None
+            )
+            params.append(
+                {
+                    "project": info.project,
+                    "run": info.run,
+                    "name": name,
+                    "value": as_text(value),
+                    "number": number,
+                }
+            )
     _register(connection, "runs", runs)
     _register(connection, "params", params)
 

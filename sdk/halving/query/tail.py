@@ -1,4 +1,6 @@
-"""The points of a run that only this machine's journals have: what it has logged in the last seconds, as a table."""
+"""The points of a run that only this machine's journals have: what it has logged in the last seconds, as a
+table.
+"""
 
 import contextlib
 from typing import TYPE_CHECKING
@@ -26,7 +28,8 @@ def tail(store: Store, project: str, run: str, files: RunFiles) -> "pa.Table | N
     tables = []
     for folder in directory.attempt_folders(store, project, run):
         attempt = directory.whose(folder).attempt
-        with contextlib.suppress(NotFound):  # compacted since the files were listed: the caller notices when it opens them
+        with contextlib.suppress(NotFound):
+            # compacted since the files were listed: the caller notices when it opens them
             before = position_in_store(store, attempt, files)
             points = points_after(folder, before[1])
             try:

@@ -1,8 +1,10 @@
-"""What has changed of a run since it began: its tags and whether it is archived or deleted; of a tracked run params and status, too.
+"""What has changed of a run since it began: its tags and whether it is archived or deleted; of a tracked run
+params and status, too.
 
-``runs/project=P/RUN/amend-NNNNNN.json`` has all that may change as it is from then on, so that only the newest counts. Who amends a run
-takes the next number, which a file of the store can be created with only once: of two who do it at once the second one reads again and
-amends what the first one has made of it. So nothing is lost, and nobody needs a lock. The index of runs can be made again from them.
+``runs/project=P/RUN/amend-NNNNNN.json`` has all that may change as it is from then on, so that only the
+newest counts. Who amends a run takes the next number, which a file of the store can be created with only
+once: of two who do it at once the second one reads again and amends what the first one has made of it. So
+nothing is lost, and nobody needs a lock. The index of runs can be made again from them.
 """
 
 import contextlib
@@ -19,14 +21,18 @@ ACTIVE: Lifecycle = "active"
 ARCHIVED: Lifecycle = "archived"
 """Out of the lists until somebody asks for it; nothing of it goes away."""
 DELETED: Lifecycle = "deleted"
-"""In the trash: out of the lists, to be restored, and removed with all that is its own when the policy's days are over."""
+"""In the trash: out of the lists, to be restored, and removed with all that is its own when the policy's days
+are over.
+"""
 REMOVED: Lifecycle = "removed"
 """Its files are being deleted: it can not be restored any more."""
 
 PREFIX = "amend-"
 _LISTINGS = 10  # tries at reading the newest while others are written
 Amendment = dict[str, Any]
-"""``lifecycle`` with ``since`` and ``by``; ``tags``; of a tracked run also ``params``, ``status``, ``attempt``, ``facts``."""
+"""``lifecycle`` with ``since`` and ``by``; ``tags``; of a tracked run also ``params``, ``status``,
+``attempt``, ``facts``.
+"""
 
 
 def newest_amendment(store: Store, folder: str, names: Iterable[str]) -> Amendment:
@@ -44,7 +50,8 @@ def newest_amendment(store: Store, folder: str, names: Iterable[str]) -> Amendme
         if not found:
             return {}
         newest = f"{folder}/{max(found, key=number_of)}"
-        with contextlib.suppress(NotFound):  # newer ones were written, and this one deleted, since the folder was listed
+        with contextlib.suppress(NotFound):
+            # newer ones were written, and this one deleted, since the folder was listed
             try:
                 amendment: Amendment = json.loads(store.read(newest))
             except ValueError as error:
@@ -59,8 +66,8 @@ def amend(store: Store, folder: str, change: Callable[[Amendment], Amendment]) -
 
     Args:
         folder: the run's, ``runs/project=P/RUN``.
-        change: gives what the run is to be, given what it is (the newest amendment, or empty); the same: nothing is written. It is called
-            again where somebody else was first.
+        change: gives what the run is to be, given what it is (the newest amendment, or empty); the same:
+            nothing is written. It is called again where somebody else was first.
 
     Raises:
         StoreError: the store cannot be read or written.

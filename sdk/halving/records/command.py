@@ -8,7 +8,9 @@ from pathlib import Path
 
 
 def script_at(arguments: Sequence[str]) -> int | None:
-    """Which of an interpreter's arguments is the script; None where it runs a module or a command, or is interactive."""
+    """Which of an interpreter's arguments is the script; None where it runs a module or a command, or is
+    interactive.
+    """
     place = 0
     while place < len(arguments):
         argument = arguments[place]
@@ -27,9 +29,16 @@ def script_at(arguments: Sequence[str]) -> int | None:
 
 
 def started_in() -> Path:
-    """The folder in which the script was started, although it may have changed to another one since; else the working directory."""
-    arguments, main = sys.orig_argv[1:], getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    """The folder in which the script was started, although it may have changed to another one since; else the
+    working directory.
+    """
+    arguments = sys.orig_argv[1:]
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     place = script_at(arguments)
-    if place is not None and not Path(arguments[place]).is_absolute() and main.endswith(os.sep + arguments[place]):
+    if (
+        place is not None
+        and not Path(arguments[place]).is_absolute()
+        and main.endswith(os.sep + arguments[place])
+    ):
         return Path(main.removesuffix(arguments[place]))
     return Path.cwd()

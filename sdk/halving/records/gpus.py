@@ -1,4 +1,6 @@
-"""Which of its machine's GPUs a recorded process could see: what ``nvidia-smi`` listed, and what ``CUDA_VISIBLE_DEVICES`` left of it."""
+"""Which of its machine's GPUs a recorded process could see: what ``nvidia-smi`` listed, and what
+``CUDA_VISIBLE_DEVICES`` left of it.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,14 +9,17 @@ _SLICE = "MIG-"  # begins the id of a part of a GPU, which nvidia-smi does not l
 
 
 class SeenGpus(NamedTuple):
-    """The number of GPUs that a process could see, and the kind of the first one, as ``nvidia-smi`` calls it; None without one."""
+    """The number of GPUs that a process could see, and the kind of the first one, as ``nvidia-smi`` calls it;
+    None without one.
+    """
 
     number: int
     kind: str | None
 
 
 def visible_gpus(gpus: Sequence[str], named: str | None) -> list[str]:
-    """Those of the machine's GPUs that ``CUDA_VISIBLE_DEVICES`` names, by number or the beginning of an id, until it names none.
+    """Those of the machine's GPUs that ``CUDA_VISIBLE_DEVICES`` names, by number or the beginning of an id,
+    until it names none.
 
     Args:
         gpus: lines of nvidia-smi: ``name, uuid, driver``.
@@ -27,11 +32,17 @@ def seen_gpus(hardware: Mapping[str, Any], named: Sequence[str | None] = ()) -> 
     """The GPUs of a record's ``hardware`` that its process could see. A slice of a GPU counts as one.
 
     Args:
-        named: ``CUDA_VISIBLE_DEVICES`` of each process of that machine, where there were several; without them that of the record.
+        named: ``CUDA_VISIBLE_DEVICES`` of each process of that machine, where there were several; without
+            them that of the record.
     """
     gpus: list[str] = hardware.get("gpus") or []
     settings = named or [(hardware.get("visible_gpus") or {}).get("CUDA_VISIBLE_DEVICES")]
-    slices = {name.strip() for setting in settings for name in (setting or "").split(",") if name.strip().startswith(_SLICE)}
+    slices = {
+        name.strip()
+        for setting in settings
+        for name in (setting or "").split(",")
+        if name.strip().startswith(_SLICE)
+    }
     if gpus and slices:
         return SeenGpus(len(slices), f"{_name_of(gpus[0])} {_SLICE.strip('-')}")
     places = sorted({place for setting in settings for place in _visible_places(gpus, setting)})
@@ -43,7 +54,11 @@ def _visible_places(gpus: Sequence[str], named: str | None) -> list[int]:
         return list(range(len(gpus)))
     places = []
     for name in (part.strip() for part in named.split(",")):
-        of_the_name = [place for place, gpu in enumerate(gpus) if name and (name == str(place) or _id_of(gpu).startswith(name))]
+        of_the_name = [
+            place
+            for place, gpu in enumerate(gpus)
+            if name and (name == str(place) or _id_of(gpu).startswith(name))
+        ]
         if not of_the_name:
             break
         places.append(of_the_name[0])

@@ -1,7 +1,8 @@
 """What this process may use of its machine: the CPUs of its affinity and quota, the memory within its limit.
 
-Limits are those of its control group and of the groups around that one (Linux, cgroup v1 and v2), because a container or a batch job
-gets its share of a machine by them. Elsewhere nothing but the machine itself limits a process.
+Limits are those of its control group and of the groups around that one (Linux, cgroup v1 and v2), because a
+container or a batch job gets its share of a machine by them. Elsewhere nothing but the machine itself limits
+a process.
 """
 
 import contextlib
@@ -32,17 +33,27 @@ class Group(NamedTuple):
         """
         if self.is_v2:
             return _entry(self.read("", "cpu.stat"), "usage_usec") / 1e6
-        counted = Path(str(self.folder).replace("/cgroup/cpu", "/cgroup/cpuacct", 1))  # often the same folder by another name
+        # often the same folder by another name
+        counted = Path(str(self.folder).replace("/cgroup/cpu", "/cgroup/cpuacct", 1))
         return int(_text(counted / "cpuacct.usage")) / 1e9
 
     def memory_used(self) -> int:
-        """Bytes that its processes hold. Pages of files that the kernel can drop at once do not count, as in ``kubectl top``.
+        """Bytes that its processes hold.
+
+        Pages of files that the kernel can drop at once do not count, as in ``kubectl top``.
 
         Raises:
             ValueError: the group does not say.
         """
         used = int(self.read("memory.usage_in_bytes", "memory.current"))
-        return max(0, used - _entry(self.read("memory.stat", "memory.stat"), "inactive_file" if self.is_v2 else "total_inactive_file"))
+        return max(
+            0,
+            used
+            - _entry(
+                self.read("memory.stat", "memory.stat"),
+                "inactive_file" if self.is_v2 else "total_inactive_file",
+            ),
+        )
 
 
 def usable_cpus() -> int:
@@ -59,7 +70,9 @@ def usable_memory() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that this process may take beyond what is used now; None where the system does not say."""
+    """Bytes of memory that this process may take beyond what is used now; None where the system does not
+    say.
+    """
     found = []
     lines = _text(ROOT / "proc/meminfo").replace(":", "").splitlines()
     found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable ")]
@@ -75,24 +88,34 @@ def cpu_quota() -> tuple[float, Group] | None:
     """The smallest quota, in CPUs, and the control group that has it; None without one."""
     found = []
     for group in groups("cpu"):
-        quota, period = (*group.read("cpu.cfs_quota_us", "cpu.max").split(), *group.read("cpu.cfs_period_us", "-").split(), "", "")[:2]
+        quota, period = (
+            *group.read("cpu.cfs_quota_us", "cpu.max").split(),
+            *group.read("cpu.cfs_period_us", "-").split(),
+            "",
+            "",
+        )[:2]
         if quota.isdigit() and period.isdigit():  # without a quota v1 says -1, and v2 max
             found.append((int(quota) / int(period), group))
     return min(found, key=itemgetter(0), default=None)
 
 
 def memory_limit() -> tuple[int, Group] | None:
-    """The smallest limit, in bytes, and the control group that has it; None where all of the machine's memory may be used."""
+    """The smallest limit, in bytes, and the control group that has it; None where all of the machine's memory
+    may be used.
+    """
     found = []
     for group in groups("memory"):
         limit = group.read("memory.limit_in_bytes", "memory.max").strip()
-        if limit.isdigit() and int(limit) < _physical_memory():  # without a limit v1 says a number near 2**63, and v2 max
+        if limit.isdigit() and int(limit) < _physical_memory():
+            # without a limit v1 says a number near 2**63, and v2 max
             found.append((int(limit), group))
     return min(found, key=itemgetter(0), default=None)
 
 
 def groups(controller: str) -> list[Group]:
-    """The control groups of this process by which a controller (``cpu``, ``memory``) limits it, innermost first."""
+    """The control groups of this process by which a controller (``cpu``, ``memory``) limits it, innermost
+    first.
+    """
     found = []
     for line in _text(ROOT / "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
@@ -100,8 +123,11 @@ def groups(controller: str) -> list[Group]:
             continue
         top = ROOT / "sys/fs/cgroup" / ("" if number == "0" else controller)
         own = top / path.lstrip("/")
-        # A container sees its own group as the top, whatever the group is called outside; so what does not exist is passed over.
-        found += [Group(folder, number == "0") for folder in (own, *own.parents) if folder.is_relative_to(top)]
+        # A container sees its own group as the top, whatever the group is called outside; so what does not
+        # exist is passed over.
+        found += [
+            Group(folder, number == "0") for folder in (own, *own.parents) if folder.is_relative_to(top)
+        ]
     return found
 
 

@@ -1,4 +1,6 @@
-"""Whether the kernel killed a process of this control group because memory ran out: its counter of kills (Linux, cgroup v1 and v2)."""
+"""Whether the kernel killed a process of this control group because memory ran out: its counter of kills
+(Linux, cgroup v1 and v2).
+"""
 
 from halving.records.hardware import groups, memory_limit
 
@@ -10,7 +12,9 @@ class MemoryKills:
         self._before = _oom_kills()
 
     def reason(self) -> str:
-        """Why a SIGKILL came that has happened since: that memory ran out, with the limit if there is one; else an empty text."""
+        """Why a SIGKILL came that has happened since: that memory ran out, with the limit if there is one;
+        else an empty text.
+        """
         if _oom_kills() <= self._before:
             return ""
         limit = memory_limit()

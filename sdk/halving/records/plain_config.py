@@ -1,6 +1,8 @@
-"""A run's hyperparameters as plain data, of configs as training scripts have them: OmegaConf's, argparse's, dataclasses, NumPy's values.
+"""A run's hyperparameters as plain data, of configs as training scripts have them: OmegaConf's, argparse's,
+dataclasses, NumPy's values.
 
-The same config gives the same data in every process, because the attempts at a run compare theirs. Nothing is imported for it.
+The same config gives the same data in every process, because the attempts at a run compare theirs. Nothing is
+imported for it.
 """
 
 import argparse
@@ -38,12 +40,16 @@ def recorded_params(config: Any) -> dict[str, Any]:
     params, texts = plain_config(config)
     if texts:
         listed = ", ".join(texts[:_MOST_NAMES]) + (", …" if len(texts) > _MOST_NAMES else "")
-        warn_once(f"config {listed}", f"kept as text in the run's params, since they have no value of their own: {listed}")
+        warn_once(
+            f"config {listed}",
+            f"kept as text in the run's params, since they have no value of their own: {listed}",
+        )
     return params
 
 
 def plain_config(config: Any) -> tuple[dict[str, Any], list[str]]:
-    """Give a config's names and values as plain data, and the dotted names of the values of which only the text is kept.
+    """Give a config's names and values as plain data, and the dotted names of the values of which only the
+    text is kept.
 
     Raises:
         InvalidInput: the config has no names, or is a class whose instances have the values.
@@ -53,16 +59,23 @@ def plain_config(config: Any) -> tuple[dict[str, Any], list[str]]:
     reader = _Reader()
     pairs = _own_values(config)
     if pairs is None:
-        raise InvalidInput(f"config = {_text(config):.80} is not accepted: give names and values, such as a dictionary or a dataclass")
+        raise InvalidInput(
+            f"config = {_text(config):.80} is not accepted: give names and values, such as a dictionary or "
+            "a dataclass"
+        )
     return reader.named(pairs, (), (id(config),)), reader.texts
 
 
 def _own_values(config: Any) -> Mapping[Any, Any] | None:
-    """The names and values of a config, also of an object or a class of the script's own; None of what has no names."""
+    """The names and values of a config, also of an object or a class of the script's own; None of what has no
+    names.
+    """
     config = _resolved(config)
     if not isinstance(config, type) and (pairs := _pairs_of(config)) is not None:
         return pairs
-    if isinstance(config, (str, bytes, Sequence, Set, int, float, enum.Enum, ModuleType)) or not hasattr(config, "__dict__"):
+    if isinstance(config, (str, bytes, Sequence, Set, int, float, enum.Enum, ModuleType)) or not hasattr(
+        config, "__dict__"
+    ):
         return None
     if isinstance(config, enum.EnumType):
         return config.__members__
@@ -86,7 +99,9 @@ def _of_class(kind: type) -> dict[str, Any]:
 
 
 def _is_for_instances(value: Any, owner: type) -> bool:
-    """Whether an attribute of a class is a method, a property or a slot, and not a function that the class was given as a value."""
+    """Whether an attribute of a class is a method, a property or a slot, and not a function that the class
+    was given as a value.
+    """
     if not hasattr(value, "__get__"):
         return False
     function = getattr(value, "__func__", value)
@@ -110,7 +125,8 @@ def _refuse_fields_without_values(kind: type) -> None:
     if missing := [name for name in names if name not in values]:
         listed = ", ".join(missing[:_MOST_NAMES]) + (", …" if len(missing) > _MOST_NAMES else "")
         raise InvalidInput(
-            f"config = class {kind.__qualname__} is not accepted: only its instances have values of {listed}; "
+            f"config = class {kind.__qualname__} is not accepted: only its instances have values of "
+            f"{listed}; "
             f"give an instance, such as {kind.__qualname__}()"
         )
 
@@ -120,13 +136,22 @@ def _pairs_of(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, Mapping):
         return value
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)}
+        return {
+            field.name: getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)
+        }
     if hasattr(type(value), "__attrs_attrs__"):
-        return {field.name: getattr(value, field.name) for field in type(value).__attrs_attrs__ if hasattr(value, field.name)}
+        return {
+            field.name: getattr(value, field.name)
+            for field in type(value).__attrs_attrs__
+            if hasattr(value, field.name)
+        }
     if isinstance(value, (argparse.Namespace, SimpleNamespace)):
         return vars(value)
-    for method in ("_asdict", "model_dump", "to_dict"):  # named tuples; pydantic; Transformers' and ml_collections' configs
-        if callable(getattr(type(value), method, None)) and isinstance(pairs := getattr(value, method)(), Mapping):
+    for method in ("_asdict", "model_dump", "to_dict"):
+        # named tuples; pydantic; Transformers' and ml_collections' configs
+        if callable(getattr(type(value), method, None)) and isinstance(
+            pairs := getattr(value, method)(), Mapping
+        ):
             return pairs
     return None
 
@@ -152,11 +177,16 @@ class _Reader:
             return self._as_text(type(value).__qualname__, path)
         try:
             return self._compound(_resolved(value), path, (*above, id(value)))
-        except Exception:  # noqa: BLE001  # what an object does when it is asked for its values must not end a training
+        except Exception:  # noqa: BLE001
+            # what an object does when it is asked for its values must not end a training
             return self._as_text(_text(value), path)
 
-    def named(self, pairs: Mapping[Any, Any], path: tuple[str, ...], above: tuple[int, ...]) -> dict[str, Any]:
-        """Names and values with names that are texts; of two that become one text, the later has its type behind it."""
+    def named(
+        self, pairs: Mapping[Any, Any], path: tuple[str, ...], above: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """Names and values with names that are texts; of two that become one text, the later has its type
+        behind it.
+        """
         names = {name for name in pairs if isinstance(name, str)}
         params = {}
         for key, value in pairs.items():
@@ -190,18 +220,25 @@ class _Reader:
             return self._listed(value, path, above)
         return self._as_text(_text(value), path)
 
-    def _array(self, value: Any, shape: tuple[int, ...], path: tuple[str, ...], above: tuple[int, ...]) -> Any:
+    def _array(
+        self, value: Any, shape: tuple[int, ...], path: tuple[str, ...], above: tuple[int, ...]
+    ) -> Any:
         """An array or a tensor: its values, where there are not too many."""
         dtype = getattr(value, "dtype", type(value).__name__)
         if prod(shape) > _MOST_VALUES:
             return self._as_text(f"array of {dtype}, {shape}", path)
-        if getattr(dtype, "kind", "") in ("M", "m"):  # of NumPy's moments and durations item() may give a count of nanoseconds
+        if getattr(dtype, "kind", "") in ("M", "m"):
+            # of NumPy's moments and durations item() may give a count of nanoseconds
             value = value.astype(str)
         if not hasattr(value, "tolist"):
             pairs = _pairs_of(value)
             return self._as_text(_text(value), path) if pairs is None else self.named(pairs, path, above)
         values = value.tolist()
-        return self._as_text(_text(value), path) if type(values) is type(value) else self.plain(values, path, above)
+        return (
+            self._as_text(_text(value), path)
+            if type(values) is type(value)
+            else self.plain(values, path, above)
+        )
 
     def _listed(self, values: Iterable[Any], path: tuple[str, ...], above: tuple[int, ...]) -> list[Any]:
         return [self.plain(value, path, above) for value in values]
@@ -230,7 +267,9 @@ def _basic(value: Any) -> Any:
 
 
 def _number(value: Decimal | Fraction) -> Any:
-    """The whole number or the float that reads like a decimal number or a fraction; its text, if there is none."""
+    """The whole number or the float that reads like a decimal number or a fraction; its text, if there is
+    none.
+    """
     if isinstance(value, Decimal) and not value.is_finite():
         return str(value) if value.is_snan() else float(value)
     if isinstance(value, Decimal) and abs(value.adjusted()) > len(str(_LARGEST)):
@@ -241,7 +280,9 @@ def _number(value: Decimal | Fraction) -> Any:
 
 
 def _resolved(value: Any) -> Any:
-    """The dict or list of an OmegaConf, with its interpolations resolved if all of them can be; anything else as it is."""
+    """The dict or list of an OmegaConf, with its interpolations resolved if all of them can be; anything else
+    as it is.
+    """
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is None or not omegaconf.OmegaConf.is_config(value):
         return value
@@ -252,7 +293,9 @@ def _resolved(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """What an object prints, without the addresses of this process; its type's name, where it prints nothing."""
+    """What an object prints, without the addresses of this process; its type's name, where it prints
+    nothing.
+    """
     try:
         return _ADDRESS.sub("", str(value))[:_LONGEST_TEXT]
     except Exception:  # noqa: BLE001  # whatever its author did there

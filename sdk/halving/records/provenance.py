@@ -49,8 +49,11 @@ _CHANGED_LIMIT = 32 * 2**20  # bytes of changed files in the patch, before and a
 _LISTED = 100  # files that are left out
 _SECONDS = 60.0  # that git may take
 _TRIES = 5  # one in 25 fails where a file comes and goes all the time
-_TEMPORARY_HOME = "/.tmp_dagster_home_"  # Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
-_NAME, _VERSION = re.compile(r"^Name: *(.*\S)", re.M), re.compile(r"^Version: *(.*\S)", re.M)  # the first are those of the header
+# Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
+_TEMPORARY_HOME = "/.tmp_dagster_home_"
+# the first are those of the header
+_NAME = re.compile(r"^Name: *(.*\S)", re.M)
+_VERSION = re.compile(r"^Version: *(.*\S)", re.M)
 _CUDA = re.compile(r"^cuda\b[^=]*= *['\"]([\d.]+)['\"]", re.M)
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
 
@@ -62,8 +65,10 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
     have the same provenance, so a caller with many runs captures once.
     """
     folder = folder or Path.cwd()
-    found, checkout = environment(), _checkout_around(folder)
-    arguments, origins = sys.orig_argv[1:], found["packages_from"]
+    found = environment()
+    checkout = _checkout_around(folder)
+    arguments = sys.orig_argv[1:]
+    origins = found["packages_from"]
     return {
         "git": _state_of(store, checkout, folder) if checkout else None,
         "lockfile": _lockfile(folder),
@@ -71,7 +76,9 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
         "packages_from": _from_checkout(origins, checkout) if checkout else origins,
         "command": without_secrets([sys.executable, *sys.argv], os.environ),
         # With which the interpreter can be started again:
-        "arguments": without_secrets(_of_checkout(arguments, checkout) if checkout else arguments, os.environ),
+        "arguments": without_secrets(
+            _of_checkout(arguments, checkout) if checkout else arguments, os.environ
+        ),
     }
 
 
@@ -87,7 +94,8 @@ def environment() -> dict[str, Any]:
 
 
 def image(named: str | None = None) -> str | None:
-    """The image that this process runs in, as far as it was told; where one variable has a digest alone, with the name beside it.
+    """The image that this process runs in, as far as it was told; where one variable has a digest alone, with
+    the name beside it.
 
     Args:
         named: what the image was called by whoever started it.
@@ -108,15 +116,16 @@ def _without_tag(name: str) -> str:
 def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
 
-    ``folder`` is the one within the checkout in which the script was started (else ``folder``), and ``import_paths`` what of the
-    checkout Python imports from, as a rerun needs them.
+    ``folder`` is the one within the checkout in which the script was started (else ``folder``), and
+    ``import_paths`` what of the checkout Python imports from, as a rerun needs them.
 
-    The patch is binary-safe and holds untracked files, too, so that ``git checkout COMMIT && git apply PATCH`` gives the very code that
-    ran; except for ``patch_redacted`` lines, in which a secret was hidden (:func:`halving.records.redaction.redacted_patch`), and for
-    ``left_out_count`` files: nested repositories and what was changed within submodules (``lib/``), files that are made to hold secrets,
-    like ``.env``, and the largest ones where changed files come to more than 32 MiB (before and after together), or untracked ones to
-    more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of 100 of them: of repositories first, then of the largest. ``dirty`` is None
-    where git could not say, and ``error`` then holds its words.
+    The patch is binary-safe and holds untracked files, too, so that ``git checkout COMMIT && git apply
+    PATCH`` gives the very code that ran; except for ``patch_redacted`` lines, in which a secret was hidden
+    (:func:`halving.records.redaction.redacted_patch`), and for ``left_out_count`` files: nested repositories
+    and what was changed within submodules (``lib/``), files that are made to hold secrets, like ``.env``, and
+    the largest ones where changed files come to more than 32 MiB (before and after together), or untracked
+    ones to more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of 100 of them: of repositories first,
+    then of the largest. ``dirty`` is None where git could not say, and ``error`` then holds its words.
     """
     checkout = _checkout_around(folder)
     return _state_of(store, checkout, folder) if checkout else None
@@ -132,10 +141,16 @@ def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
     patch = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
     shown, redacted = redacted_patch(patch.text, os.environ)
     remote = _line_of(checkout, "remote", "get-url", "origin")
-    largest = sorted(patch.left_out, key=lambda name: (not name.endswith("/"), -patch.left_out[name]))[:_LISTED]
+    largest = sorted(patch.left_out, key=lambda name: (not name.endswith("/"), -patch.left_out[name]))[
+        :_LISTED
+    ]
     return {
         "folder": _within(checkout, started_in()) or _within(checkout, folder) or ".",
-        "import_paths": [path for path in dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry) if path],
+        "import_paths": [
+            path
+            for path in dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry)
+            if path
+        ],
         "commit": commit,
         "branch": _line_of(checkout, "symbolic-ref", "--short", "-q", "HEAD"),
         "remote": without_password(remote) if remote else None,
@@ -149,16 +164,23 @@ def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
 
 
 def _of_checkout(arguments: list[str], checkout: Path) -> list[str]:
-    """Arguments with ``checkout:code/train.py`` for an absolute path in the checkout, so that a rerun takes what lies there in its own.
+    """Arguments with ``checkout:code/train.py`` for an absolute path in the checkout, so that a rerun takes
+    what lies there in its own.
+
     What git ignores (data, an environment) is not in a rerun's checkout, so it keeps its path.
     """
     values = {
-        place: argument.rpartition("=") if argument.startswith("-") else ("", "", argument) for place, argument in enumerate(arguments)
+        place: argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
+        for place, argument in enumerate(arguments)
     }
     paths = {place: value for place, (_, _, value) in values.items() if Path(value).is_absolute()}
     inside = {place: path for place, value in paths.items() if (path := _within(checkout, Path(value)))}
     ignored = _ignored(checkout, inside.values())
-    named = {place: f"{''.join(values[place][:2])}{CHECKOUT}{path}" for place, path in inside.items() if path not in ignored}
+    named = {
+        place: f"{''.join(values[place][:2])}{CHECKOUT}{path}"
+        for place, path in inside.items()
+        if path not in ignored
+    }
     return [named.get(place, argument) for place, argument in enumerate(arguments)]
 
 
@@ -171,7 +193,9 @@ def _ignored(checkout: Path, paths: Iterable[str]) -> set[str]:
 
 
 class _Patch(NamedTuple):
-    """What differs from a commit: as git prints it, and the files that are not in it with their bytes; or why git could not say."""
+    """What differs from a commit: as git prints it, and the files that are not in it with their bytes; or why
+    git could not say.
+    """
 
     text: bytes
     dirty: bool | None
@@ -182,15 +206,20 @@ class _Patch(NamedTuple):
 def _dirty_patch(checkout: Path, store: Store, base: str) -> _Patch:
     """The patch against ``base``.
 
-    Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone since it was listed.
-    Then it is tried again, for as long as a run may wait for it; but not when git hangs.
+    Files come and go while git reads them (an editor's, a database's), and git gives up at one that has gone
+    since it was listed. Then it is tried again, for as long as a run may wait for it; but not when git hangs.
     """
-    error, until = "", time.monotonic() + _SECONDS
+    error = ""
+    until = time.monotonic() + _SECONDS
     for _ in range(_TRIES):
         try:
             return _patch_now(checkout, store, base)
         except subprocess.CalledProcessError as refused:
-            said = [line for line in refused.stderr.decode(errors="replace").splitlines() if line.startswith(("error: ", "fatal: "))]
+            said = [
+                line
+                for line in refused.stderr.decode(errors="replace").splitlines()
+                if line.startswith(("error: ", "fatal: "))
+            ]
             error = f"git {refused.cmd[3]}: {'; '.join(said[-3:]) or f'exit status {refused.returncode}'}"
         except (OSError, subprocess.TimeoutExpired) as failed:
             error = str(failed)
@@ -219,48 +248,111 @@ def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(checkout / objects),
         }
         if (git_folder / "index").exists():
-            # With its time: git looks into files that are not older than the index, whatever their size and time say.
+            # With its time: git looks into files that are not older than the index, whatever their size and
+            # time say.
             shutil.copy2(git_folder / "index", f"{scratch}/index")
         _git(checkout, "update-index", "-q", "--unmerged", "--refresh", environment=environment)
-        changed = {name: size for name, size in _changed(checkout, base, environment).items() if not is_ours(name)}
-        listed = _names(_git(checkout, "ls-files", "--others", "--exclude-standard", "-z", environment=environment))
+        changed = {
+            name: size for name, size in _changed(checkout, base, environment).items() if not is_ours(name)
+        }
+        listed = _names(
+            _git(checkout, "ls-files", "--others", "--exclude-standard", "-z", environment=environment)
+        )
         untracked = {name: _bytes_of(checkout / name) for name in listed if not is_ours(name)}
-        # A name with a slash at its end is a repository inside this one: git would note its commit at most, or refuse it.
-        accepted = {name: size for name, size in untracked.items() if not name.endswith("/") and not holds_secrets(name)}
+        # A name with a slash at its end is a repository inside this one: git would note its commit at most,
+        # or refuse it.
+        accepted = {
+            name: size
+            for name, size in untracked.items()
+            if not name.endswith("/") and not holds_secrets(name)
+        }
         taken = _smallest(changed, _CHANGED_LIMIT) | _smallest(accepted, _UNTRACKED_LIMIT)
         environment["GIT_INDEX_FILE"] = f"{scratch}/patched"
         _git(checkout, "read-tree", base, environment=environment)
         names = b"".join(os.fsencode(name) + b"\0" for name in sorted(taken))
-        _git(checkout, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", environment=environment, given=names)
-        # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.
-        text = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
+        _git(
+            checkout,
+            "update-index",
+            "--add",
+            "--remove",
+            "--replace",
+            "-z",
+            "--stdin",
+            environment=environment,
+            given=names,
+        )
+        # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change
+        # the patch.
+        text = _git(
+            checkout,
+            "diff-index",
+            "--cached",
+            "--patch",
+            "--binary",
+            "--no-ext-diff",
+            base,
+            environment=environment,
+        )
         submodules = _changed_submodules(checkout, environment)
     left_out = {name: size for name, size in (changed | untracked | submodules).items() if name not in taken}
     return _Patch(text, bool(text or submodules or changed.keys() - taken), left_out)
 
 
 def _changed_submodules(checkout: Path, environment: dict[str, str]) -> dict[str, int]:
-    """Submodules with changed or untracked files in them, as ``lib/``: their commit is in the patch, those files are not."""
+    """Submodules with changed or untracked files in them, as ``lib/``: their commit is in the patch, those
+    files are not.
+    """
     if not (checkout / ".gitmodules").is_file():
         return {}
-    status = ("status", "--porcelain=v2", "--ignore-submodules=none", "--untracked-files=no", "--no-renames", "-z")
-    entries = [line.split(" ", 8) for line in _names(_git(checkout, *status, environment=environment)) if line.startswith("1 ")]
-    # The third field is S, and then whether its commit, its files or what is untracked in it has changed: SCMU.
+    status = (
+        "status",
+        "--porcelain=v2",
+        "--ignore-submodules=none",
+        "--untracked-files=no",
+        "--no-renames",
+        "-z",
+    )
+    entries = [
+        line.split(" ", 8)
+        for line in _names(_git(checkout, *status, environment=environment))
+        if line.startswith("1 ")
+    ]
+    # The third field is S, and then whether its commit, its files or what is untracked in it has changed:
+    # SCMU.
     return {f"{fields[8]}/": 0 for fields in entries if fields[2].startswith("S") and fields[2][2:] != ".."}
 
 
 def _changed(checkout: Path, base: str, environment: dict[str, str]) -> dict[str, int]:
     """The tracked files that differ from ``base``, with their bytes before and after together."""
-    fields = _names(_git(checkout, "diff-index", "--raw", "--no-abbrev", "--ignore-submodules=dirty", "-z", base, environment=environment))
+    fields = _names(
+        _git(
+            checkout,
+            "diff-index",
+            "--raw",
+            "--no-abbrev",
+            "--ignore-submodules=dirty",
+            "-z",
+            base,
+            environment=environment,
+        )
+    )
     before = {name: entry.split()[2] for entry, name in zip(fields[::2], fields[1::2], strict=True)}
     asked = "".join(f"{blob}\n" for blob in before.values()).encode()
-    sizes = _git(checkout, "cat-file", "--batch-check=%(objectsize)", given=asked).decode().splitlines() if asked else []
-    return {name: _bytes_of(checkout / name) + (int(size) if size.isdigit() else 0) for name, size in zip(before, sizes, strict=True)}
+    sizes = (
+        _git(checkout, "cat-file", "--batch-check=%(objectsize)", given=asked).decode().splitlines()
+        if asked
+        else []
+    )
+    return {
+        name: _bytes_of(checkout / name) + (int(size) if size.isdigit() else 0)
+        for name, size in zip(before, sizes, strict=True)
+    }
 
 
 def _smallest(sizes: Mapping[str, int], limit: int) -> set[str]:
     """As many of the files as come to ``limit`` bytes at most, the smallest first."""
-    taken, total = set(), 0
+    taken = set()
+    total = 0
     for size, name in sorted((size, name) for name, size in sizes.items()):
         total += size
         if total > limit:
@@ -280,7 +372,9 @@ def _names(output: bytes) -> list[str]:
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
-def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = None, given: bytes = b"") -> bytes:
+def _git(
+    folder: Path, *arguments: str, environment: dict[str, str] | None = None, given: bytes = b""
+) -> bytes:
     """What git prints.
 
     Raises:
@@ -290,11 +384,15 @@ def _git(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
     """
     command = ["git", "-C", str(folder), *arguments]
     variables = {**os.environ, **(environment or {}), "GIT_OPTIONAL_LOCKS": "0"}
-    return subprocess.run(command, input=given, capture_output=True, check=True, timeout=_SECONDS, env=variables).stdout
+    return subprocess.run(
+        command, input=given, capture_output=True, check=True, timeout=_SECONDS, env=variables
+    ).stdout
 
 
 def _line_of(folder: Path, *arguments: str) -> str | None:
-    """The line that git prints; None where it is missing, hangs or refuses: a run starts with or without git."""
+    """The line that git prints; None where it is missing, hangs or refuses: a run starts with or without
+    git.
+    """
     try:
         return _git(folder, *arguments).decode().strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -302,8 +400,11 @@ def _line_of(folder: Path, *arguments: str) -> str | None:
 
 
 def _within(checkout: Path, path: Path) -> str | None:
-    """A path relative to the checkout; None outside of it, and for what is installed in an environment within it."""
-    path, checkout = path.resolve(), checkout.resolve()
+    """A path relative to the checkout; None outside of it, and for what is installed in an environment within
+    it.
+    """
+    path = path.resolve()
+    checkout = checkout.resolve()
     if not path.is_relative_to(checkout) or "site-packages" in path.parts:
         return None
     return path.relative_to(checkout).as_posix()
@@ -320,10 +421,14 @@ def _lockfile(folder: Path) -> dict[str, str] | None:
 
 
 def _packages() -> dict[str, dict[str, str]]:
-    """``packages``: the versions of what is installed, by name; of a package that is there twice the one that is imported.
-    ``packages_from``: where those came from that were not taken from an index: a folder, a file or a repository (PEP 610).
+    """``packages``: the versions of what is installed, by name; of a package that is there twice the one that
+    is imported.
 
-    Of the metadata two lines are looked for: to parse all of it, for hundreds of packages, took most of the time that a run needs to begin.
+    ``packages_from``: where those came from that were not taken from an index: a folder, a file or a
+    repository (PEP 610).
+
+    Of the metadata two lines are looked for: to parse all of it, for hundreds of packages, took most of the
+    time that a run needs to begin.
     """
     from importlib.metadata import distributions
 
@@ -331,7 +436,8 @@ def _packages() -> dict[str, dict[str, str]]:
     origins: dict[str, str] = {}
     for dist in distributions():
         about = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
-        name, version = _NAME.search(about), _VERSION.search(about)
+        name = _NAME.search(about)
+        version = _VERSION.search(about)
         if not name or not version or name[1] in found:
             continue
         found[name[1]] = version[1]
@@ -344,7 +450,8 @@ def _packages() -> dict[str, dict[str, str]]:
 
 
 def _cuda() -> str | None:
-    """The CUDA version that the installed PyTorch was built for, such as ``13.0``; None without PyTorch, or of a build without CUDA.
+    """The CUDA version that the installed PyTorch was built for, such as ``13.0``; None without PyTorch, or
+    of a build without CUDA.
 
     It is read from PyTorch's text: to import PyTorch takes seconds, and a rerun asks before it starts.
     """
@@ -361,7 +468,11 @@ def _cuda() -> str | None:
 
 def _from_checkout(origins: dict[str, str], checkout: Path) -> dict[str, str]:
     """Where packages came from, with ``checkout:sdk`` for those that were installed from the checkout."""
-    inside = {name: _within(checkout, Path(unquote(urlparse(url).path))) for name, url in origins.items() if url.startswith("file:")}
+    inside = {
+        name: _within(checkout, Path(unquote(urlparse(url).path)))
+        for name, url in origins.items()
+        if url.startswith("file:")
+    }
     return origins | {name: f"{CHECKOUT}{path}" for name, path in inside.items() if path}
 
 
@@ -389,6 +500,11 @@ def _hardware() -> dict[str, Any]:
 def _gpus() -> list[str]:
     asked = ["nvidia-smi", "--query-gpu=name,uuid,driver_version", "--format=csv,noheader"]
     try:
-        return subprocess.run(asked, capture_output=True, check=True, timeout=10).stdout.decode().strip().splitlines()
+        return (
+            subprocess.run(asked, capture_output=True, check=True, timeout=10)
+            .stdout.decode()
+            .strip()
+            .splitlines()
+        )
     except (OSError, subprocess.SubprocessError):
         return []

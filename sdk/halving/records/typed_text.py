@@ -14,7 +14,8 @@ _NOT_ZERO = re.compile(r"-?[0.]*[1-9]")  # 1e-400 is 0 as a float
 
 
 def typed_params(params: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a run's params as what they were: those of MLflow's clients and of its importer are texts in records.
+    """Give a run's params as what they were: those of MLflow's clients and of its importer are texts in
+    records.
 
     Args:
         parent: what the run belongs to, as its record has it.
@@ -25,9 +26,11 @@ def typed_params(params: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[s
 
 
 def typed(text: str) -> str | int | float | bool:
-    """Give the number or the flag that a text is, as Python, Java, JavaScript and R write them; the text, if it is neither.
+    """Give the number or the flag that a text is, as Python, Java, JavaScript and R write them; the text, if
+    it is neither.
 
-    What people write to be a text stays one: leading zeros (``007``), a plus, spaces, ``1_000``, dates; so does what no float holds.
+    What people write to be a text stays one: leading zeros (``007``), a plus, spaces, ``1_000``, dates; so
+    does what no float holds.
     """
     if text in _FLAGS:
         return _FLAGS[text]
@@ -35,6 +38,10 @@ def typed(text: str) -> str | int | float | bool:
         return int(text)
     if text in _NOT_FINITE:
         return float(text)
-    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)) and (number or not _NOT_ZERO.match(text)):
+    if (
+        _NUMBER.fullmatch(text)
+        and math.isfinite(number := float(text))
+        and (number or not _NOT_ZERO.match(text))
+    ):
         return number
     return text

@@ -1,9 +1,11 @@
-"""How much of a metric's change between two runs each factor explains: reruns of the one with a single factor of the other.
+"""How much of a metric's change between two runs each factor explains: reruns of the one with a single factor
+of the other.
 
-Every arm is trained with the same seeds, and compared with the first run's arm seed by seed, so that what the seeds do to both alike drops
-out: the effect of a factor is the mean of the paired differences, its standard error their standard deviation over the square root of their
-number (a paired comparison under common random numbers; Law, Simulation Modeling and Analysis, section 11.2). The intervals are Student's,
-for all effects together (Bonferroni).
+Every arm is trained with the same seeds, and compared with the first run's arm seed by seed, so that what the
+seeds do to both alike drops out: the effect of a factor is the mean of the paired differences, its standard
+error their standard deviation over the square root of their number (a paired comparison under common random
+numbers; Law, Simulation Modeling and Analysis, section 11.2). The intervals are Student's, for all effects
+together (Bonferroni).
 """
 
 import math
@@ -62,7 +64,8 @@ class Attribution:
 
     Attributes:
         recorded: the metric's last value in both runs, as recorded.
-        mean, noise: of the first run's own arm: the mean over the seeds, and the standard deviation that the seeds alone make.
+        mean, noise: of the first run's own arm: the mean over the seeds, and the standard deviation that the
+            seeds alone make.
         effects: of each factor, and where several differ of all together.
         arms: those that were measured, the first run's own first.
         left_out: factors that differ and were not changed, with the reason.
@@ -81,19 +84,30 @@ class Attribution:
 
     @property
     def change(self) -> float | None:
-        """How much the metric differs from the one run to the other, as recorded; None where a value is missing or not finite."""
+        """How much the metric differs from the one run to the other, as recorded; None where a value is
+        missing or not finite.
+        """
         before, after = self.recorded
         change = None if before is None or after is None else after - before
         return change if change is not None and math.isfinite(change) else None
 
     @property
     def unexplained(self) -> float | None:
-        """What of the change the factors do not make, all together: other seeds, and what could not be changed. None where unknown."""
+        """What of the change the factors do not make, all together: other seeds, and what could not be
+        changed.
+
+        None where unknown.
+        """
         together = [one.effect for one in self.effects if one.name == ALL or len(self.effects) == 1]
-        return None if self.change is None or not together or together[0] is None else self.change - together[0]
+        return (
+            None if self.change is None or not together or together[0] is None else self.change - together[0]
+        )
 
     def share(self, effect: float | None) -> float | None:
-        """How much of the recorded change an effect is; None where that is none, or unknown. They need not add up to 1."""
+        """How much of the recorded change an effect is; None where that is none, or unknown.
+
+        They need not add up to 1.
+        """
         return None if effect is None or not self.change else effect / self.change
 
     def interval(self, effect: Effect) -> tuple[float, float] | None:
@@ -104,18 +118,29 @@ class Attribution:
         return effect.effect - reach, effect.effect + reach
 
     def beyond_noise(self, effect: Effect) -> bool | None:
-        """Whether the effect cannot be the seeds' alone: its interval does not hold 0. None where it was not measured."""
+        """Whether the effect cannot be the seeds' alone: its interval does not hold 0.
+
+        None where it was not measured.
+        """
         found = self.interval(effect)
-        return None if found is None or effect.effect is None else effect.effect != 0 and not found[0] <= 0 <= found[1]
+        return (
+            None
+            if found is None or effect.effect is None
+            else effect.effect != 0 and not found[0] <= 0 <= found[1]
+        )
 
     def seeds_needed(self, effect: Effect) -> int | None:
-        """With how many seeds the interval would not hold 0, if the effect and the spread of its differences stayed what they are; None
-        where it was not measured, and where a hundred would not do.
+        """With how many seeds the interval would not hold 0, if the effect and the spread of its differences
+        stayed what they are; None where it was not measured, and where a hundred would not do.
         """
         if not effect.effect or effect.standard_error is None:
             return None
         spread = effect.standard_error * math.sqrt(len(self.seeds))
-        enough = (n for n in range(2, _MOST_SEEDS + 1) if self._quantile(n) * spread / math.sqrt(n) < abs(effect.effect))
+        enough = (
+            n
+            for n in range(2, _MOST_SEEDS + 1)
+            if self._quantile(n) * spread / math.sqrt(n) < abs(effect.effect)
+        )
         return next(enough, None)
 
     def _quantile(self, seeds: int) -> float:
@@ -139,7 +164,9 @@ class Attribution:
                 }
                 for one in self.effects
             ],
-            "arms": [{"name": one.name, "runs": list(one.runs), "values": list(one.values)} for one in self.arms],
+            "arms": [
+                {"name": one.name, "runs": list(one.runs), "values": list(one.values)} for one in self.arms
+            ],
             "unexplained": {"effect": self.unexplained, "share": self.share(self.unexplained)},
             "left_out": self.left_out,
         }
@@ -152,8 +179,10 @@ def kept_of(asked: Experiment, kept: KeptReruns) -> dict[tuple[str, int], KeptRe
 
 
 def check_arms(store: Store, asked: Experiment, done: Done, options: Options, pods: Pods | None) -> None:
-    """See that the code of every arm that is to be trained can be brought back: that of the last would be missed after hours. Whether an
-    image is still there is known when its first pod starts.
+    """See that the code of every arm that is to be trained can be brought back: that of the last would be
+    missed after hours.
+
+    Whether an image is still there is known when its first pod starts.
 
     Raises:
         InvalidInput: there is no checkout, or no cluster.
@@ -180,10 +209,11 @@ def run_experiment(
     tell: Callable[[str], None],
     pods: Pods | None = None,
 ) -> Attribution:
-    """Train every arm with every seed that an earlier call has not, one after another, and say what the factors do.
+    """Train every arm with every seed that an earlier call has not, one after another, and say what the
+    factors do.
 
-    What a rerun gave is kept when it ends, so that the next call goes on from there. By Ctrl-C the arms that have not ended are given up,
-    and the others count.
+    What a rerun gave is kept when it ends, so that the next call goes on from there. By Ctrl-C the arms that
+    have not ended are given up, and the others count.
 
     Args:
         recorded: the metric's last value in both runs.
@@ -191,10 +221,11 @@ def run_experiment(
         pods: the cluster, for trials that are trained in pods.
 
     Raises:
-        HalvingError: the first run cannot be trained again, its metric is not finite, or an environment cannot be built; of any other
-            arm the reason is kept with its effect.
+        HalvingError: the first run cannot be trained again, its metric is not finite, or an environment
+            cannot be built; of any other arm the reason is kept with its effect.
     """
-    effects, measured = [], []
+    effects = []
+    measured = []
     with environments() as built:
         training = _Training(store, asked, options, kept, dict(done), built, tell, pods)
         if options.build:
@@ -215,7 +246,10 @@ def run_experiment(
                 effects.append(Effect(arm.name, arm.factors, None, None, str(error)))
             except KeyboardInterrupt:
                 given_up = True
-                tell(f"given up while training: {arm.name}; the arms before it count, and the same command goes on from here")
+                tell(
+                    f"given up while training: {arm.name}; the arms before it count, and the same command "
+                    "goes on from here"
+                )
                 effects.append(Effect(arm.name, arm.factors, None, None, "given up while it was trained"))
     return Attribution(
         metric=asked.metric,
@@ -233,7 +267,9 @@ def run_experiment(
 def effect_of(arm: Arm, own: Sequence[float], values: Sequence[float]) -> Effect:
     """The effect of an arm's factors, of its values and the first run's, seed by seed."""
     paired = [value - before for value, before in zip(values, own, strict=True)]
-    return Effect(arm.name, arm.factors, statistics.mean(paired), statistics.stdev(paired) / math.sqrt(len(paired)))
+    return Effect(
+        arm.name, arm.factors, statistics.mean(paired), statistics.stdev(paired) / math.sqrt(len(paired))
+    )
 
 
 @dataclass
@@ -250,7 +286,9 @@ class _Training:
     pods: Pods | None
 
     def build_environments(self) -> None:
-        """Build what the arms need before the first of them trains: a package that is gone is named then, and not hours later."""
+        """Build what the arms need before the first of them trains: a package that is gone is named then, and
+        not hours later.
+        """
         for arm in self.asked.arms:
             if any((arm.name, seed) not in self.done for seed in self.asked.seeds):
                 whose = self.asked.other if {"packages", "python"} & {*arm.factors} else arm.plan
@@ -259,7 +297,9 @@ class _Training:
 
     def arm(self, arm: Arm) -> Measured:
         """Train an arm with every seed that is not done."""
-        reruns, values, told = [], [], self.tell
+        reruns = []
+        values = []
+        told = self.tell
         for seed in self.asked.seeds:
             if (arm.name, seed) not in self.done:
                 number = 1 + self.asked.reruns.index((arm, seed))
@@ -295,7 +335,8 @@ def _finite(metric: str, rerun: KeptRerun, arm: Arm, seed: int) -> float:
         raise RerunFailed(f"the rerun {project}/{rerun.run} (seed {seed}) logged no {metric!r}")
     if not math.isfinite(value):
         raise RerunFailed(
-            f"{metric} of the rerun {project}/{rerun.run} (seed {seed}) is {value}, and what is not finite has no difference to another"
+            f"{metric} of the rerun {project}/{rerun.run} (seed {seed}) is {value}, and what is not finite "
+            "has no difference to another"
         )
     return value
 

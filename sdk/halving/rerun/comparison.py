@@ -41,25 +41,33 @@ class FirstDifference:
 
 
 def read_points(store: Store, project: str, run: str, ignore: Sequence[str] = ()) -> dict[str, Points]:
-    """Every point of a run by metric, sorted by step, those of one step by attempt and then as they were logged; without system metrics
-    and those that a pattern of ``ignore`` names (``time/*``).
+    """Every point of a run by metric, sorted by step, those of one step by attempt and then as they were
+    logged; without system metrics and those that a pattern of ``ignore`` names (``time/*``).
 
     Raises:
         NotFound: retention has dropped points.
         StoreError: a metric file cannot be read.
     """
     patterns = (*IGNORED, *ignore)
-    points, dropped = RunPoints(store, project, run, lambda key: not any(fnmatchcase(key, pattern) for pattern in patterns)).look()
+    points, dropped = RunPoints(
+        store, project, run, lambda key: not any(fnmatchcase(key, pattern) for pattern in patterns)
+    ).look()
     if dropped:
-        raise NotFound(f"the points of {dropped[0]!r} in run {run!r} were dropped by retention, and only their rollups are left")
+        raise NotFound(
+            f"the points of {dropped[0]!r} in run {run!r} were dropped by retention, and only their "
+            "rollups are left"
+        )
     return {key: own.take(np.argsort(own.step, kind="stable")) for key, own in sorted(points.items())}
 
 
 def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:
-    """Where two runs' curves first differ, to the last bit; None: they are equal. NaN equals NaN; times do not count.
+    """Where two runs' curves first differ, to the last bit; None: they are equal.
 
-    The points of a step are compared in the order in which they were logged. Where several attempts logged the step, its last point counts:
-    what a resumed attempt logs again replaces what the one before had logged of it.
+    NaN equals NaN; times do not count.
+
+    The points of a step are compared in the order in which they were logged. Where several attempts logged
+    the step, its last point counts: what a resumed attempt logs again replaces what the one before had logged
+    of it.
 
     Args:
         recorded, rerun: as :func:`read_points` gives them.
@@ -75,18 +83,23 @@ def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:
     if not places:
         return None
     step, metric, place = min(places)
-    ours, theirs = (_value_at(side, step, place) for side in _comparable(recorded.get(metric), rerun.get(metric)))
+    ours, theirs = (
+        _value_at(side, step, place) for side in _comparable(recorded.get(metric), rerun.get(metric))
+    )
     difference = None if ours is None or theirs is None else theirs - ours
     return FirstDifference(step, metric, ours, theirs, difference, len(places), points)
 
 
 def up_to(curves: Curves, end: Curves) -> tuple[dict[str, Points], int]:
-    """Curves without what comes after the last point of each metric in ``end``, and how many points that leaves out."""
+    """Curves without what comes after the last point of each metric in ``end``, and how many points that
+    leaves out.
+    """
     found = {}
     for metric, points in curves.items():
         last = end.get(metric)
         if last is not None and len(last.step):
-            step, more = last.step[-1], int((last.step == last.step[-1]).sum())
+            step = last.step[-1]
+            more = int((last.step == last.step[-1]).sum())
             kept = points.take((points.step < step) | ((points.step == step) & (_place(points) < more)))
             found[metric] = kept
     return found, count(curves) - count(found)
@@ -100,11 +113,16 @@ def count(curves: Curves) -> int:
 def _comparable(recorded: Points | None, rerun: Points | None) -> tuple[Points, Points]:
     """Both with one point only of a step that several attempts logged, in either."""
     one, other = (side if side is not None else no_points() for side in (recorded, rerun))
-    again = [side.step[1:][~_last_of_step(side)[:-1] & (side.attempt[1:] != side.attempt[:-1])] for side in (one, other)]
+    again = [
+        side.step[1:][~_last_of_step(side)[:-1] & (side.attempt[1:] != side.attempt[:-1])]
+        for side in (one, other)
+    ]
     repeated = np.concatenate(again)
     if not len(repeated):
         return one, other
-    return one.take(_last_of_step(one) | ~np.isin(one.step, repeated)), other.take(_last_of_step(other) | ~np.isin(other.step, repeated))
+    return one.take(_last_of_step(one) | ~np.isin(one.step, repeated)), other.take(
+        _last_of_step(other) | ~np.isin(other.step, repeated)
+    )
 
 
 def _last_of_step(points: Points) -> Any:
@@ -113,11 +131,15 @@ def _last_of_step(points: Points) -> Any:
 
 def _different(recorded: Points, rerun: Points) -> list[tuple[int, int]]:
     """The steps, rising, and which point of each, from 0, at which one has another value or none."""
-    ours, theirs = _bits(recorded), _bits(rerun)
+    ours = _bits(recorded)
+    theirs = _bits(rerun)
     if np.array_equal(recorded.step, rerun.step):
         chosen = np.flatnonzero(ours != theirs)
         return _places(recorded.take(chosen), _place(recorded)[chosen])
-    has, have = (dict(zip(_places(side, _place(side)), bits.tolist(), strict=True)) for side, bits in ((recorded, ours), (rerun, theirs)))
+    has, have = (
+        dict(zip(_places(side, _place(side)), bits.tolist(), strict=True))
+        for side, bits in ((recorded, ours), (rerun, theirs))
+    )
     return sorted(place for place in has.keys() | have.keys() if has.get(place) != have.get(place))
 
 

@@ -1,4 +1,6 @@
-"""The interpreter that trains again: this process's own, or one in a virtual environment of the recorded packages."""
+"""The interpreter that trains again: this process's own, or one in a virtual environment of the recorded
+packages.
+"""
 
 import json
 import os
@@ -36,15 +38,21 @@ def environment_of(python: str, search: str = "") -> dict[str, Any]:
     if python == sys.executable:
         return provenance.environment()
     variables = {**os.environ, "PYTHONPATH": search}
-    done = subprocess.run([python, "-P", "-c", _ASK], capture_output=True, text=True, check=False, env=variables)
+    done = subprocess.run(
+        [python, "-P", "-c", _ASK], capture_output=True, text=True, check=False, env=variables
+    )
     if done.returncode:
-        raise InvalidInput(f"{python} is not accepted: it cannot import halving: {done.stderr.strip().splitlines()[-1:]}")
+        raise InvalidInput(
+            f"{python} is not accepted: it cannot import halving: {done.stderr.strip().splitlines()[-1:]}"
+        )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 class Environments:
-    """Virtual environments of recorded packages in a folder, each built once for all plans that have the same."""
+    """Virtual environments of recorded packages in a folder, each built once for all plans that have the
+    same.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,9 +67,13 @@ class Environments:
         Raises:
             NotFound: as :func:`build_environment`.
         """
-        packages, origins = plan.environment.get("packages") or {}, plan.environment.get("packages_from") or {}
+        packages = plan.environment.get("packages") or {}
+        origins = plan.environment.get("packages_from") or {}
         of_the_code = any(origin.startswith(CHECKOUT) for origin in origins.values())
-        key = json.dumps([plan.python, packages, origins, [plan.commit, plan.patch] if of_the_code else None], sort_keys=True)
+        key = json.dumps(
+            [plan.python, packages, origins, [plan.commit, plan.patch] if of_the_code else None],
+            sort_keys=True,
+        )
         if key not in self._built:
             tell(f"building a virtual environment of {len(packages)} recorded packages")
             self._built[key] = build_environment(plan, code, self._folder / f"environment-{len(self._built)}")
@@ -78,16 +90,22 @@ def environments() -> Iterator[Environments]:
 def build_environment(plan: Plan, code: Path, folder: Path) -> str:
     """Make a virtual environment of the recorded Python and packages in ``folder``, and give its interpreter.
 
-    A package that was installed from a folder, of the checkout (then that in ``code``) or another, is built from a copy of it: a build
-    leaves files behind. Any other is installed as pip finds it, by its settings (``PIP_INDEX_URL``, ``PIP_EXTRA_INDEX_URL``,
-    ``PIP_FIND_LINKS``…), of exactly its version, without dependencies of its own. pip and setuptools stay only where they were recorded.
+    A package that was installed from a folder, of the checkout (then that in ``code``) or another, is built
+    from a copy of it: a build leaves files behind. Any other is installed as pip finds it, by its settings
+    (``PIP_INDEX_URL``, ``PIP_EXTRA_INDEX_URL``, ``PIP_FIND_LINKS``…), of exactly its version, without
+    dependencies of its own. pip and setuptools stay only where they were recorded.
 
     Raises:
-        NotFound: the recorded Python is not on this machine, or a package cannot be had any more; the message names it.
+        NotFound: the recorded Python is not on this machine, or a package cannot be had any more; the message
+            names it.
     """
     python = _interpreter(plan)
-    borrowed = python == sys.executable and _has_pip(python)  # to install one for every environment takes longer than the rest
-    _run([python, "-m", "venv", *(["--without-pip"] if borrowed else []), str(folder)], f"the virtual environment of {plan.name}")
+    # to install one for every environment takes longer than the rest
+    borrowed = python == sys.executable and _has_pip(python)
+    _run(
+        [python, "-m", "venv", *(["--without-pip"] if borrowed else []), str(folder)],
+        f"the virtual environment of {plan.name}",
+    )
     built = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "--python", built] if borrowed else [built, "-m", "pip"]
     wanted = list(_copied(requirements(plan, code), code, folder / "sources"))
@@ -104,13 +122,18 @@ def build_environment(plan: Plan, code: Path, folder: Path) -> str:
 
 
 def _copied(lines: Iterable[str], code: Path, sources: Path) -> Iterator[str]:
-    """Lines of pip's with a copy of each folder. That of the checkout is whole, because a version may be taken from its git."""
+    """Lines of pip's with a copy of each folder.
+
+    That of the checkout is whole, because a version may be taken from its git.
+    """
     for number, line in enumerate(lines):
         path = Path(line)
         if not path.is_absolute() or not path.is_dir():
             yield line
             continue
-        top, copy = (code, sources / "checkout") if path.is_relative_to(code) else (path, sources / str(number))
+        top, copy = (
+            (code, sources / "checkout") if path.is_relative_to(code) else (path, sources / str(number))
+        )
         if not copy.exists():
             shutil.copytree(top, copy, symlinks=True, ignore=shutil.ignore_patterns(*_NO_SOURCES))
         yield str(copy / path.relative_to(top))
@@ -122,14 +145,16 @@ def requirements(plan: Plan, code: Path) -> list[str]:
     Raises:
         NotFound: one came from a folder or file that is gone.
     """
-    origins, packages = plan.environment.get("packages_from") or {}, plan.environment.get("packages") or {}
+    origins = plan.environment.get("packages_from") or {}
+    packages = plan.environment.get("packages") or {}
     return [_requirement(name, version, origins.get(name), plan, code) for name, version in packages.items()]
 
 
 def _requirement(name: str, version: str, origin: str | None, plan: Plan, code: Path) -> str:
     if not _NAME.fullmatch(name) or not _NAME.fullmatch(version):
         raise InvalidInput(
-            f"the package {name!r:.80} {version!r:.80} in the record of {plan.name} is not accepted: that is no package's name"
+            f"the package {name!r:.80} {version!r:.80} in the record of {plan.name} is not accepted: that "
+            "is no package's name"
         )
     if origin is None:
         return f"{name}=={version}"
@@ -139,7 +164,9 @@ def _requirement(name: str, version: str, origin: str | None, plan: Plan, code: 
         return f"{name} @ {origin}"
     path = Path(unquote(urlparse(origin).path))
     if not path.exists():
-        raise NotFound(f"the package {name} {version} of run {plan.name} is gone: it was installed from {path}")
+        raise NotFound(
+            f"the package {name} {version} of run {plan.name} is gone: it was installed from {path}"
+        )
     return str(path)
 
 
@@ -151,21 +178,34 @@ def _interpreter(plan: Plan) -> str:
     found = shutil.which(f"python{wanted}")
     # A name on the PATH may be a version manager's, without that version behind it.
     if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
-        raise NotFound(f"Python {wanted} of run {plan.name} is not on this machine: install it, so that python{wanted} is on the PATH")
+        raise NotFound(
+            f"Python {wanted} of run {plan.name} is not on this machine: install it, so that "
+            f"python{wanted} is on the PATH"
+        )
     return found
 
 
 def _has_pip(python: str) -> bool:
     """Whether its environment has a pip that installs into another (22.3 and newer)."""
-    done = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, text=True, check=False, env=_without_search_path())
+    done = subprocess.run(
+        [python, "-m", "pip", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_without_search_path(),
+    )
     version = re.match(r"pip (\d+)\.(\d+)", done.stdout)
     return done.returncode == 0 and version is not None and (int(version[1]), int(version[2])) >= (22, 3)
 
 
 def _run(command: list[str], what: str) -> None:
-    done = subprocess.run(command, stdout=STDERR, stderr=subprocess.PIPE, text=True, check=False, env=_without_search_path())
+    done = subprocess.run(
+        command, stdout=STDERR, stderr=subprocess.PIPE, text=True, check=False, env=_without_search_path()
+    )
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.strip().splitlines()[-3:]
+        errors = [
+            line for line in done.stderr.splitlines() if line.startswith("ERROR")
+        ] or done.stderr.strip().splitlines()[-3:]
         raise NotFound(f"{what} cannot be brought back: {' '.join(errors)}")
 
 

@@ -1,4 +1,6 @@
-"""The process that trains again: in the recorded code, with the recorded variables, and with a request of which run it is."""
+"""The process that trains again: in the recorded code, with the recorded variables, and with a request of
+which run it is.
+"""
 
 import ctypes
 import json
@@ -27,7 +29,8 @@ class TrialRequest:
     """What the process of a trial's rerun is started with.
 
     Attributes:
-        recorded: what the record has of the :class:`halving.trial.context.TrialContext`; the SDK of a recorded image has written it itself.
+        recorded: what the record has of the :class:`halving.trial.context.TrialContext`; the SDK of a
+            recorded image has written it itself.
         given: the rest of that context, without its provenance.
         epochs: how far it trains, without a stop at the rungs before.
         threads: CPU threads; None for torch's own choice.
@@ -80,7 +83,8 @@ def train_again(plan: Plan, store: Store, run: str, *, code: Path, python: str, 
     folder = code / plan.folder
     if not folder.is_dir():
         raise InvalidInput(
-            f"the folder {plan.folder!r}, in which run {plan.name} was started, is not in its code: git keeps no folder that is "
+            f"the folder {plan.folder!r}, in which run {plan.name} was started, is not in its code: git "
+            "keeps no folder that is "
             "empty or ignored"
         )
     # A rerun that is killed must not go on training, on a GPU perhaps, with nobody to compare it.
@@ -108,12 +112,22 @@ def trial_request(plan: Plan, store: Store, run: str) -> TrialRequest:
         "seed": plan.seed,
         "parent": {**plan.parent, **plan.parent_of_rerun},
     }
-    return TrialRequest(recorded=dict(plan.trial), given=given, trainable=str(plan.trainable), epochs=plan.epochs, threads=plan.threads)
+    return TrialRequest(
+        recorded=dict(plan.trial),
+        given=given,
+        trainable=str(plan.trainable),
+        epochs=plan.epochs,
+        threads=plan.threads,
+    )
 
 
 def variables(plan: Plan, code: Path, mine: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment with the recorded variables, and the recorded code before anything that is installed."""
-    found = {name: value for name, value in mine.items() if name not in {*plan.variables, URL_VARIABLE, VARIABLE}}
+    """This process's environment with the recorded variables, and the recorded code before anything that is
+    installed.
+    """
+    found = {
+        name: value for name, value in mine.items() if name not in {*plan.variables, URL_VARIABLE, VARIABLE}
+    }
     found |= {name: value for name, value in plan.variables.items() if value is not None}
     # No files of this process's own in the worktree: they would seem to be changes of the code.
     return found | {"PYTHONPATH": search_path(plan, code), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -122,10 +136,13 @@ def variables(plan: Plan, code: Path, mine: Mapping[str, str]) -> dict[str, str]
 def search_path(plan: Plan, code: Path) -> str:
     """``PYTHONPATH``: what of the checkout was imported from, in the worktree, and then this process's own.
 
-    A package that is installed from the user's checkout in editable mode would otherwise be imported from there.
+    A package that is installed from the user's checkout in editable mode would otherwise be imported from
+    there.
     """
     installed = [
-        path.removeprefix(CHECKOUT) for path in (plan.environment.get("packages_from") or {}).values() if path.startswith(CHECKOUT)
+        path.removeprefix(CHECKOUT)
+        for path in (plan.environment.get("packages_from") or {}).values()
+        if path.startswith(CHECKOUT)
     ]
     own = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     recorded = dict.fromkeys([*plan.import_paths, *installed, *(f"{path}/src" for path in installed)])
@@ -133,9 +150,13 @@ def search_path(plan: Plan, code: Path) -> str:
 
 
 def _in(code: Path, argument: str) -> str:
-    """A recorded argument, with the path in the checkout where it names one (``checkout:train.py``, ``--config=checkout:a.yaml``)."""
+    """A recorded argument, with the path in the checkout where it names one (``checkout:train.py``,
+    ``--config=checkout:a.yaml``).
+    """
     option, equals, value = argument.rpartition("=") if argument.startswith("-") else ("", "", argument)
-    return f"{option}{equals}{code / value.removeprefix(CHECKOUT)}" if value.startswith(CHECKOUT) else argument
+    return (
+        f"{option}{equals}{code / value.removeprefix(CHECKOUT)}" if value.startswith(CHECKOUT) else argument
+    )
 
 
 def _root(store: Store) -> str:

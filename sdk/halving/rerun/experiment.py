@@ -1,4 +1,6 @@
-"""What has to be trained to say which factor makes a metric's change: the first run, again, with a single factor of the second."""
+"""What has to be trained to say which factor makes a metric's change: the first run, again, with a single
+factor of the second.
+"""
 
 import math
 from collections.abc import Sequence
@@ -70,67 +72,103 @@ def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build:
         build: whether packages can be changed, each arm in a virtual environment of its own.
 
     Raises:
-        InvalidInput: too few seeds, a run that failed, one that trains in a pod and one that does not, or nothing that differs can be
-            changed.
+        InvalidInput: too few seeds, a run that failed, one that trains in a pod and one that does not, or
+            nothing that differs can be changed.
     """
     check_repeat(repeat)
     (info, plan), (other_info, other_plan) = one, other
     if (plan.trial is None) != (other_plan.trial is None):
-        raise InvalidInput(f"{plan.name} and {other_plan.name} cannot be compared by reruns: one is a trial, the other a script's run")
+        raise InvalidInput(
+            f"{plan.name} and {other_plan.name} cannot be compared by reruns: one is a trial, the other a "
+            "script's run"
+        )
     if (plan.image is None) != (other_plan.image is None):
         in_pod, here = (other_plan, plan) if plan.image is None else (plan, other_plan)
         raise InvalidInput(
-            f"{plan.name} and {other_plan.name} cannot be compared by reruns: {in_pod.name} trains in a pod of its image, and {here.name} "
+            f"{plan.name} and {other_plan.name} cannot be compared by reruns: {in_pod.name} trains in a "
+            f"pod of its image, and {here.name} "
             f"in a worktree here{'; --except image trains both here' if in_pod.commit else ''}"
         )
     if plan.trial is None and info.status == FAILED:
-        raise InvalidInput(f"{plan.name} failed, and would fail again: give a run that came to its end as the first of the two")
+        raise InvalidInput(
+            f"{plan.name} failed, and would fail again: give a run that came to its end as the first of "
+            "the two"
+        )
     found = all_differences(info, other_info, (plan.epochs, other_plan.epochs))
     differ = [factor for factor in FACTORS if factor in found]
     left_out = {factor: why for factor in differ if (why := _why_not(factor, plan, other_plan, build=build))}
     changed = [factor for factor in FACTORS if factor in differ and factor not in left_out]
     if not changed:
-        reasons = "; ".join(f"{factor}: {why}" for factor, why in left_out.items()) or "they have the same code, data, params and packages"
-        raise InvalidInput(f"there is nothing to train: no factor in which the two runs differ can be changed here ({reasons})")
+        reasons = (
+            "; ".join(f"{factor}: {why}" for factor, why in left_out.items())
+            or "they have the same code, data, params and packages"
+        )
+        raise InvalidInput(
+            "there is nothing to train: no factor in which the two runs differ can be changed here "
+            f"({reasons})"
+        )
     groups = _groups(changed, in_pods=plan.image is not None)
     groups += [(ALL, tuple(changed))] if len(groups) > 1 else []
-    arms = (Arm("as it was", (), plan), *(Arm(name, factors, with_factors(plan, other_plan, factors)) for name, factors in groups))
+    arms = (
+        Arm("as it was", (), plan),
+        *(Arm(name, factors, with_factors(plan, other_plan, factors)) for name, factors in groups),
+    )
     known = [seconds for seconds in (info.seconds, other_info.seconds) if seconds is not None]
     first = plan.seed or 0
-    return Experiment(metric, arms, tuple(range(first, first + repeat)), other_plan, left_out, max(known, default=None))
+    return Experiment(
+        metric, arms, tuple(range(first, first + repeat)), other_plan, left_out, max(known, default=None)
+    )
 
 
 def check_repeat(repeat: int) -> None:
     """See that there are seeds enough for a standard error."""
     if repeat < LEAST_SEEDS:
-        raise InvalidInput(f"repeat = {repeat} is not accepted: give {LEAST_SEEDS} or more; one rerun has no standard error")
+        raise InvalidInput(
+            f"repeat = {repeat} is not accepted: give {LEAST_SEEDS} or more; one rerun has no standard error"
+        )
 
 
 def with_factors(plan: Plan, other: Plan, factors: Sequence[str]) -> Plan:
     """The first run's plan, with some factors of the other's."""
     taken = {name: getattr(other, name) for factor in factors for name in _FIELDS[factor]}
     changed = replace(plan, **taken, changed=tuple(factors))
-    parent = {name: other.parent[name] for factor in factors for name in _OF_THE_PARENT.get(factor, ()) if name in other.parent}
+    parent = {
+        name: other.parent[name]
+        for factor in factors
+        for name in _OF_THE_PARENT.get(factor, ())
+        if name in other.parent
+    }
     changed = replace(changed, parent={**plan.parent, **parent})
     if plan.trial is not None and other.trial is not None:
-        given = {name: other.trial[name] for factor in factors for name in _OF_THE_TRIAL.get(factor, ()) if name in other.trial}
+        given = {
+            name: other.trial[name]
+            for factor in factors
+            for name in _OF_THE_TRIAL.get(factor, ())
+            if name in other.trial
+        }
         changed = replace(changed, trial={**plan.trial, **given})
     if {"packages", "python", "image"} & {*factors}:
         names = [name for factor in factors for name in _OF_THE_ENVIRONMENT.get(factor, ())]
-        changed = replace(changed, environment={**plan.environment, **{name: other.environment.get(name) for name in names}})
+        changed = replace(
+            changed, environment={**plan.environment, **{name: other.environment.get(name) for name in names}}
+        )
     if plan.image is not None and other.image is not None:
         changed = replace(changed, image=_image_with(plan.image, other.image, factors))
     return changed
 
 
-def all_differences(one: RunInfo, other: RunInfo, epochs: tuple[int | None, int | None]) -> dict[str, list[Difference]]:
+def all_differences(
+    one: RunInfo, other: RunInfo, epochs: tuple[int | None, int | None]
+) -> dict[str, list[Difference]]:
     """The factors in which two runs differ, each with what differs in it.
 
     Args:
         epochs: how far both were trained, as their checkpoints say.
     """
     listed = [*differences(one, other), *epochs_difference(*epochs)]
-    return {factor: those for factor in FACTORS if (those := [each for each in listed if each.factor == factor])}
+    return {
+        factor: those for factor in FACTORS if (those := [each for each in listed if each.factor == factor])
+    }
 
 
 def last_value(store: Store, info: RunInfo, metric: str) -> float | None:
@@ -139,23 +177,42 @@ def last_value(store: Store, info: RunInfo, metric: str) -> float | None:
 
 
 def last_values(store: Store, info: RunInfo) -> dict[str, float]:
-    """Each metric at its greatest step; of a trial, which is trained again to its newest checkpoint, what it reported there."""
-    found = {metric: float(points.value[-1]) for metric, points in read_points(store, info.project, info.run).items() if len(points.value)}
-    newest = RunRecords(store, info.project, info.run).latest_checkpoint() if info.record.get("trial") else None
+    """Each metric at its greatest step; of a trial, which is trained again to its newest checkpoint, what it
+    reported there.
+    """
+    found = {
+        metric: float(points.value[-1])
+        for metric, points in read_points(store, info.project, info.run).items()
+        if len(points.value)
+    }
+    newest = (
+        RunRecords(store, info.project, info.run).latest_checkpoint() if info.record.get("trial") else None
+    )
     return found | ({name: float(value) for name, value in newest.reported.items()} if newest else {})
 
 
 def cautions(store: Store, runs: Sequence[Planned], metric: str) -> list[str]:
-    """What makes the recorded change of a metric another one than that between two trainings that came to their ends, in words."""
+    """What makes the recorded change of a metric another one than that between two trainings that came to
+    their ends, in words.
+    """
     found = []
     for info, plan in runs:
         value = last_value(store, info, metric)
         if value is not None and not math.isfinite(value):
-            found.append(f"{metric} of {plan.name} is {value}: the change has no size, and an arm that ends so as well is its cause")
+            found.append(
+                f"{metric} of {plan.name} is {value}: the change has no size, and an arm that ends so as "
+                "well is its cause"
+            )
         if plan.trial is not None and info.status not in (FINISHED, PAUSED):
-            found.append(f"{plan.name} ended as {info.status}: what counts is its newest checkpoint, after epoch {plan.epochs}")
+            found.append(
+                f"{plan.name} ended as {info.status}: what counts is its newest checkpoint, after epoch "
+                f"{plan.epochs}"
+            )
         elif plan.trial is None and info.status != FINISHED:
-            found.append(f"{plan.name} ended as {info.status}: its last {metric} need not be what a training that comes to its end has")
+            found.append(
+                f"{plan.name} ended as {info.status}: its last {metric} need not be what a training that "
+                "comes to its end has"
+            )
     return found
 
 
@@ -177,18 +234,26 @@ _OF_THE_TRIAL = {
     "settings": ("deterministic", "objectives", "start_from"),
 }
 _OF_THE_PARENT = {"code": ("trainable",), "data": ("dataset", "snapshot"), "settings": ("restored_from",)}
-_OF_THE_ENVIRONMENT = {"python": ("python",), "packages": ("packages", "packages_from", "cuda"), "image": ("image", "image_digest")}
+_OF_THE_ENVIRONMENT = {
+    "python": ("python",),
+    "packages": ("packages", "packages_from", "cuda"),
+    "image": ("image", "image_digest"),
+}
 
 
 def _groups(changed: Sequence[str], *, in_pods: bool) -> list[tuple[str, tuple[str, ...]]]:
     """The factors that change together, with a name: each by itself, but in pods those of the image."""
     inside = tuple(factor for factor in changed if in_pods and factor in IN_THE_IMAGE)
-    groups: list[tuple[str, tuple[str, ...]]] = [(factor, (factor,)) for factor in changed if factor not in inside]
+    groups: list[tuple[str, tuple[str, ...]]] = [
+        (factor, (factor,)) for factor in changed if factor not in inside
+    ]
     return [("image" if "image" in inside else "code", inside), *groups] if inside else groups
 
 
 def _image_with(own: ImagePlan, other: ImagePlan, factors: Sequence[str]) -> ImagePlan:
-    """The first run's pod, with the other's image or trainable where that is a factor; it asks for the first run's resources."""
+    """The first run's pod, with the other's image or trainable where that is a factor; it asks for the first
+    run's resources.
+    """
     if "image" in factors:
         return replace(other, resources=own.resources)
     return replace(own, trainable_sha256=other.trainable_sha256) if "code" in factors else own
@@ -199,13 +264,18 @@ def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None
     if factor == "seed":
         return "what seeds do is the noise that is measured"
     if plan.image is not None and other.image is not None:
-        return _why_not_in_pods(factor, plan.image, other.image, same_trainable=plan.trainable == other.trainable)
+        return _why_not_in_pods(
+            factor, plan.image, other.image, same_trainable=plan.trainable == other.trainable
+        )
     if factor in ("hardware", "image"):
         return "a rerun trains on this machine, in what it runs in"
     if factor in ("packages", "python") and not build:
         return "only with --env, in virtual environments of the recorded packages"
     if factor == "python" and plan.python == other.python:
-        return f"both are Python {plan.python}, and which patch release of it is on this machine cannot be chosen"
+        return (
+            f"both are Python {plan.python}, and which patch release of it is on this machine cannot be "
+            "chosen"
+        )
     if factor == "epochs" and plan.trial is None:
         return "a script ends by itself"
     if factor == "data" and plan.trial is None:

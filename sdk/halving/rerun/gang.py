@@ -1,4 +1,6 @@
-"""A recorded gang, trained again: the agent's process and its ranks, which are started from a process without threads of its own."""
+"""A recorded gang, trained again: the agent's process and its ranks, which are started from a process without
+threads of its own.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -14,13 +16,17 @@ from halving.trial.messages import Granted, Message, ReachedRung, Stopped
 from halving.trial_process.gang import run_gang
 
 
-def train_gang(context: TrialContext, trainable: str, epochs: int, threads: int, processes: int) -> str | None:
-    """Train up to ``epochs`` in so many processes, without a stop at the rungs before; gives the error that it ended with, else None.
+def train_gang(
+    context: TrialContext, trainable: str, epochs: int, threads: int, processes: int
+) -> str | None:
+    """Train up to ``epochs`` in so many processes, without a stop at the rungs before; gives the error that
+    it ended with, else None.
 
     Raises:
         SystemExit: with status 143 after a SIGTERM, when the run is finished as terminated.
     """
-    server = get_context("forkserver")  # this process has used the store, which a fork of it could not do any more
+    # this process has used the store, which a fork of it could not do any more
+    server = get_context("forkserver")
     ours, theirs = server.Pipe()
     arguments = (context, trainable, epochs, theirs, threads, processes)
     process = server.Process(target=run_gang, args=arguments, name=context.run)

@@ -1,4 +1,6 @@
-"""What has to be brought back of a trial that ran in a pod: its image is its code, and what differs there is known before it trains."""
+"""What has to be brought back of a trial that ran in a pod: its image is its code, and what differs there is
+known before it trains.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +9,14 @@ from typing import Any
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo
 from halving.records.provenance import DIGEST
-from halving.rerun.factors import TRAINABLE_SOURCE, Difference, environment_differences, exact_image, resized_attempts, same_image
+from halving.rerun.factors import (
+    TRAINABLE_SOURCE,
+    Difference,
+    environment_differences,
+    exact_image,
+    resized_attempts,
+    same_image,
+)
 from halving.trial.messages import Ready
 
 
@@ -41,11 +50,18 @@ class ImagePlan:
 
 def lacks(info: RunInfo) -> str | None:
     """Why a trial that ran in an image cannot be trained in a pod of it, by its record; None: it can."""
-    image, trial = str(info.record["provenance"]["image"]), info.record["trial"]
+    image = str(info.record["provenance"]["image"])
+    trial = info.record["trial"]
     if image.startswith(DIGEST):
-        return f"its record has the digest of its image alone ({image}), and no name that a cluster could pull it by"
+        return (
+            f"its record has the digest of its image alone ({image}), and no name that a cluster could "
+            "pull it by"
+        )
     if not trial.get("resources"):
-        return f"it ran in the image {image}, and its record does not say with which resources: an earlier version of halving made it"
+        return (
+            f"it ran in the image {image}, and its record does not say with which resources: an earlier "
+            "version of halving made it"
+        )
     return None
 
 
@@ -60,7 +76,12 @@ def image_plan(info: RunInfo) -> ImagePlan:
         resources=record["trial"]["resources"],
         trainable_sha256=info.parent.get("trainable_sha256"),
         incomplete=tuple(
-            Difference("image", f"attempt {number}", f"in the image {exact_image(theirs) or '(not recorded)'}", "in that of attempt 1")
+            Difference(
+                "image",
+                f"attempt {number}",
+                f"in the image {exact_image(theirs) or '(not recorded)'}",
+                "in that of attempt 1",
+            )
             for number, theirs in later.items()
             if not same_image(record["provenance"], theirs)
         )
@@ -72,9 +93,14 @@ def known_before(image: ImagePlan, now: str | None) -> list[Difference]:
     """What differs, or cannot be known, before a pod is there.
 
     Args:
-        now: the image that the name means today, with its digest; None while nobody knows, and where the cluster does not say.
+        now: the image that the name means today, with its digest; None while nobody knows, and where the
+            cluster does not say.
     """
-    tag = [Difference("image", image.name, "named without its digest", now or "not known")] if image.by_tag else []
+    tag = (
+        [Difference("image", image.name, "named without its digest", now or "not known")]
+        if image.by_tag
+        else []
+    )
     return [*image.incomplete, *tag]
 
 
@@ -84,7 +110,12 @@ def is_moved(image: ImagePlan, now: str | None) -> bool:
     Args:
         now: as :func:`known_before` has it.
     """
-    return now is not None and "@" not in image.name and not image.by_tag and digest_in(now) != digest_in(image.exact)
+    return (
+        now is not None
+        and "@" not in image.name
+        and not image.by_tag
+        and digest_in(now) != digest_in(image.exact)
+    )
 
 
 def digest_in(image: str) -> str:
@@ -92,7 +123,9 @@ def digest_in(image: str) -> str:
     return image.rpartition("@")[2]
 
 
-def known_in_pod(image: ImagePlan, recorded: Mapping[str, Any], said: Ready, now: str | None = None) -> list[Difference]:
+def known_in_pod(
+    image: ImagePlan, recorded: Mapping[str, Any], said: Ready, now: str | None = None
+) -> list[Difference]:
     """What the pod itself says: of the trainable, and of the environment.
 
     Args:

@@ -1,7 +1,9 @@
-"""What each rerun of ``halving why`` gave, kept beside the first run's record when it ends: what is trained is not trained again.
+"""What each rerun of ``halving why`` gave, kept beside the first run's record when it ends: what is trained
+is not trained again.
 
-A rerun is the same as another when all is the same that it is trained by: the plan (code, params, seed, data…), and the interpreter,
-packages and machine. That is its key, and the file's name; so arms of other comparisons, other metrics and more seeds find it, too.
+A rerun is the same as another when all is the same that it is trained by: the plan (code, params, seed,
+data…), and the interpreter, packages and machine. That is its key, and the file's name; so arms of other
+comparisons, other metrics and more seeds find it, too.
 """
 
 import hashlib
@@ -38,8 +40,10 @@ class KeptReruns:
     """Those of one store, for reruns that are trained here and now, or in pods.
 
     Args:
-        build: whether they are trained in environments of the recorded packages, and not in this process's own.
-        in_pods: whether they are trained in pods, of which the plan says all that is known before: image and resources.
+        build: whether they are trained in environments of the recorded packages, and not in this process's
+            own.
+        in_pods: whether they are trained in pods, of which the plan says all that is known before: image and
+            resources.
     """
 
     def __init__(self, store: Store, *, build: bool, in_pods: bool = False) -> None:
@@ -51,20 +55,27 @@ class KeptReruns:
             return
         self._environment = environment()
         here = environment_facts(self._environment)
-        self._here = {name: facts for name, facts in here.items() if not build or name != "packages"} | {"built": build}
+        self._here = {name: facts for name, facts in here.items() if not build or name != "packages"} | {
+            "built": build
+        }
 
     def not_seen(self, plans: Iterable[Plan]) -> list[str]:
-        """Packages of their reruns that come from a folder or file outside the checkout, and images without a digest: what changed there
-        makes no other key.
+        """Packages of their reruns that come from a folder or file outside the checkout, and images without a
+        digest: what changed there makes no other key.
         """
         if self._in_pods:
             images = [plan.image for plan in plans if plan.image is not None]
             return list(dict.fromkeys(f"the image {image.name}" for image in images if image.by_tag))
         found = []
         for plan in plans:
-            recorded = plan.environment.get("packages_from") or {}  # those of the checkout are imported from the rerun's own
+            # those of the checkout are imported from the rerun's own
+            recorded = plan.environment.get("packages_from") or {}
             origins = local_origins(plan.environment if self._build else self._environment)
-            found += [f"{name} from {origin}" for name, origin in origins.items() if not recorded.get(name, "").startswith(CHECKOUT)]
+            found += [
+                f"{name} from {origin}"
+                for name, origin in origins.items()
+                if not recorded.get(name, "").startswith(CHECKOUT)
+            ]
         return list(dict.fromkeys(found))
 
     def read(self, plan: Plan) -> KeptRerun | None:
@@ -89,7 +100,8 @@ class KeptReruns:
         about: dict[str, Any] = {"changed": list(plan.changed), "seed": plan.seed, "time": now()}
         try:
             self._store.create(self._name(plan), to_json({**about, **asdict(kept)}))
-        except AlreadyExists:  # another process trained the same at the same time, and the first to end is the one that is kept
+        except AlreadyExists:
+            # another process trained the same at the same time, and the first to end is the one that is kept
             return self.read(plan) or kept
         return kept
 

@@ -1,4 +1,6 @@
-"""From a run's record to what has to be brought back to train it again; and what of it the record does not have."""
+"""From a run's record to what has to be brought back to train it again; and what of it the record does not
+have.
+"""
 
 import os
 import re
@@ -28,7 +30,8 @@ class Plan:
     Attributes:
         name: ``project/run`` of the recorded run.
         ended: its status.
-        commit, patch: of its code; the patch is a blob's digest, or None. A trial of a pod has no commit, but an image.
+        commit, patch: of its code; the patch is a blob's digest, or None. A trial of a pod has no commit, but
+            an image.
         image: of a trial the pod of an image in which it can be trained again; None where there is none.
         folder: where it ran, within the checkout.
         import_paths: folders of the checkout that Python imports from.
@@ -91,26 +94,46 @@ def plan_of(info: RunInfo, newest: SavedCheckpoint | None) -> Plan:
     Raises:
         InvalidInput: the record does not have what a rerun needs.
     """
-    record, name = info.record, f"{info.project}/{info.run}"
+    record = info.record
+    name = f"{info.project}/{info.run}"
     provenance = record.get("provenance") or {}
-    git, trial = provenance.get("git") or {}, record.get("trial")
+    git = provenance.get("git") or {}
+    trial = record.get("trial")
     if imported := info.parent.get("imported"):
         raise _refused(name, f"it was imported from {imported.get('tool')}, which recorded no code of it")
     in_image = trial is not None and bool(provenance.get("image"))
-    lacking = lacks(info) if in_image else "its code is not recorded: it did not run in a git checkout that has a commit"
+    lacking = (
+        lacks(info)
+        if in_image
+        else "its code is not recorded: it did not run in a git checkout that has a commit"
+    )
     if lacking and not git.get("commit"):
         raise _refused(name, lacking)
     arguments = tuple(provenance.get("arguments") or ()) if trial is None else ()
     if git.get("commit"):
         _check_names(name, git, [*(provenance.get("packages_from") or {}).values(), *arguments])
     if trial is None and "ordinal" not in record:
-        raise _refused(name, "its record does not say how it was started: it was made over HTTP, or by an earlier version of halving")
+        raise _refused(
+            name,
+            (
+                "its record does not say how it was started: it was made over HTTP, or by an earlier version "
+                "of halving"
+            ),
+        )
     if trial is not None and newest is None:
         raise _refused(name, "it has no checkpoint, so that nothing says how far it was trained")
-    if trial is None and (not arguments or any(kernel in part for part in arguments[:2] for kernel in _KERNELS)):
+    if trial is None and (
+        not arguments or any(kernel in part for part in arguments[:2] for kernel in _KERNELS)
+    ):
         raise _refused(name, "it ran in a notebook or an interactive session; a rerun needs a script")
     if whose := record.get("one_of"):
-        raise _refused(name, f"it was begun in one of {whose}, and only a script that is started by itself can be started again")
+        raise _refused(
+            name,
+            (
+                f"it was begun in one of {whose}, and only a script that is started by itself can be started "
+                "again"
+            ),
+        )
     determinism = record.get("determinism") or {}
     return Plan(
         name=name,
@@ -137,7 +160,8 @@ def plan_of(info: RunInfo, newest: SavedCheckpoint | None) -> Plan:
     )
 
 
-_KEPT = ("trainable", "dataset", "snapshot", "spec", "restored_from")  # of a trial's parent; its sweep and number are not the rerun's
+# of a trial's parent; its sweep and number are not the rerun's
+_KEPT = ("trainable", "dataset", "snapshot", "spec", "restored_from")
 
 
 def _check_names(name: str, git: Mapping[str, Any], origins: Iterable[str]) -> None:
@@ -156,24 +180,46 @@ def _incomplete(info: RunInfo, git: Mapping[str, Any], arguments: tuple[str, ...
     if more := git.get("left_out_count", 0) - len(found):
         found.append(Difference("code", f"{more} more files", "not recorded", None))
     if hidden := git.get("patch_redacted"):
-        found.append(Difference("code", f"{hidden} changed lines", "with a secret that was hidden", f"with {HIDDEN} in its place"))
+        found.append(
+            Difference(
+                "code",
+                f"{hidden} changed lines",
+                "with a secret that was hidden",
+                f"with {HIDDEN} in its place",
+            )
+        )
     if git.get("dirty") is None:
         found.append(Difference("code", "changes over the commit", f"unknown: {git.get('error')}", "none"))
     if any(HIDDEN in argument for argument in arguments):
-        found.append(Difference("code", "the command", "with a secret that was hidden", f"with {HIDDEN} in its place"))
+        found.append(
+            Difference("code", "the command", "with a secret that was hidden", f"with {HIDDEN} in its place")
+        )
     place = script_at(arguments)
     if place is not None and _is_outside(git.get("folder") or ".", arguments[place]):
-        found.append(Difference("code", arguments[place], "not in the checkout, so not recorded", "as it is there now"))
+        found.append(
+            Difference("code", arguments[place], "not in the checkout, so not recorded", "as it is there now")
+        )
     for number, start in info.starts.items():
         later = (start.get("provenance") or {}).get("git") or {}
         if (later.get("commit"), later.get("patch")) != (git.get("commit"), git.get("patch")):
-            found.append(Difference("code", f"attempt {number}", f"of commit {later.get('commit')}, or of other changes", "of attempt 1"))
+            found.append(
+                Difference(
+                    "code",
+                    f"attempt {number}",
+                    f"of commit {later.get('commit')}, or of other changes",
+                    "of attempt 1",
+                )
+            )
     return [*found, *resized_attempts(info)]
 
 
 def _left_out(entry: Mapping[str, Any]) -> str:
     repository = entry["path"].endswith("/")
-    return "a repository with changes of its own, not recorded" if repository else f"{entry['bytes']} bytes, not recorded"
+    return (
+        "a repository with changes of its own, not recorded"
+        if repository
+        else f"{entry['bytes']} bytes, not recorded"
+    )
 
 
 def _is_outside(folder: str, script: str) -> bool:

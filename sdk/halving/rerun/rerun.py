@@ -32,7 +32,9 @@ from halving.trial.messages import Ready
 
 
 class RerunRefused(HalvingError, RuntimeError):
-    """The environment differs from the recorded one, and ``strict`` was asked for; the message has every difference."""
+    """The environment differs from the recorded one, and ``strict`` was asked for; the message has every
+    difference.
+    """
 
 
 class _TagMoved(Exception):
@@ -62,7 +64,14 @@ class Options:
             raise InvalidInput(f"factor {unknown[0]!r} is not accepted: give one of {', '.join(FACTORS)}")
 
 
-def rerun(store: Store, project: str, run: str, options: Options, tell: Callable[[str], None] = print, pods: Pods | None = None) -> Verdict:
+def rerun(
+    store: Store,
+    project: str,
+    run: str,
+    options: Options,
+    tell: Callable[[str], None] = print,
+    pods: Pods | None = None,
+) -> Verdict:
     """Train a run again, compare, and keep the verdict beside the new run's record.
 
     Args:
@@ -79,7 +88,8 @@ def rerun(store: Store, project: str, run: str, options: Options, tell: Callable
     recorded = read_points(store, project, run, options.ignore)
     if not recorded and not has_weights(store, info):
         raise InvalidInput(
-            f"run {plan.name} has no metric, and no checkpoint with a digest of its weights: nothing of a rerun could be compared"
+            f"run {plan.name} has no metric, and no checkpoint with a digest of its weights: nothing of a "
+            "rerun could be compared"
         )
     if plan.image is not None and not trains_here(plan, plan.image, options, pods):
         new, found = train_in_pod(store, plan, plan.image, options, pods, tell)
@@ -87,7 +97,9 @@ def rerun(store: Store, project: str, run: str, options: Options, tell: Callable
         with environments() as built, prepared(store, plan, options, built, tell) as (code, python, found):
             new = train(store, plan, code, python, tell)
     verdict = judged(store, info, new, options.ignore, found)
-    store.create(f"runs/project={project}/{new.run}/rerun.json", to_json({**verdict.as_dict(), "time": now()}))
+    store.create(
+        f"runs/project={project}/{new.run}/rerun.json", to_json({**verdict.as_dict(), "time": now()})
+    )
     return verdict
 
 
@@ -99,7 +111,8 @@ def planned(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
         NotFound: what it was trained on is gone.
     """
     info = read_run(store, project, run)
-    if info.status == UNFINISHED:  # its process was killed: its last points are in its journal still, if that is on this machine
+    if info.status == UNFINISHED:
+        # its process was killed: its last points are in its journal still, if that is on this machine
         recover_run(store, project, run)
         info = read_run(store, project, run)
     if info.status == RUNNING:
@@ -107,7 +120,11 @@ def planned(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
     records = RunRecords(store, project, run)
     plan = plan_of(info, records.latest_checkpoint())
     if halved := tuple(halved_attempts(too_large_by_attempt(records))):
-        plan = replace(plan, incomplete=(*plan.incomplete, *halved), image=plan.image and plan.image.with_incomplete(halved))
+        plan = replace(
+            plan,
+            incomplete=(*plan.incomplete, *halved),
+            image=plan.image and plan.image.with_incomplete(halved),
+        )
     _check_data(store, plan)
     return info, plan
 
@@ -138,7 +155,9 @@ def prepared(
         found = [*plan.incomplete, *environment_differences(plan.environment, there)]
         for line in _told(found):
             tell(line)
-        _check_strict(plan, found, options, "Bring them back (--env installs the recorded packages), or accept")
+        _check_strict(
+            plan, found, options, "Bring them back (--env installs the recorded packages), or accept"
+        )
         yield code, python, found
 
 
@@ -155,17 +174,25 @@ def train(store: Store, plan: Plan, code: Path, python: str, tell: Callable[[str
     try:
         found = read_run(store, project, new)
     except NotFound:
-        why = "its script began fewer runs than the recorded one had" if status == 0 else "what it printed says why"
-        raise RerunFailed(f"the rerun of {plan.name} ended with status {status} and recorded no run: {why}") from None
+        why = (
+            "its script began fewer runs than the recorded one had"
+            if status == 0
+            else "what it printed says why"
+        )
+        raise RerunFailed(
+            f"the rerun of {plan.name} ended with status {status} and recorded no run: {why}"
+        ) from None
     _check_end(plan, found, f"(status {status}; what it printed says why)")
     return found
 
 
 def trains_here(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> bool:
-    """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or where this is that image and
-    there is no cluster.
+    """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or
+    where this is that image and there is no cluster.
     """
-    return plan.commit is not None and ("image" in options.accepted or (pods is None and provenance.image() in (image.name, image.exact)))
+    return plan.commit is not None and (
+        "image" in options.accepted or (pods is None and provenance.image() in (image.name, image.exact))
+    )
 
 
 def check_pods(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> Pods:
@@ -176,7 +203,8 @@ def check_pods(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None
     """
     if options.build:
         raise InvalidInput(
-            f"--env is not accepted for run {plan.name}: it trains in a pod of the image {image.name}, whose packages are the recorded ones"
+            f"--env is not accepted for run {plan.name}: it trains in a pod of the image {image.name}, "
+            "whose packages are the recorded ones"
         )
     if pods is None:
         raise _no_cluster(plan, image)
@@ -192,10 +220,12 @@ def train_in_pod(
     tell: Callable[[str], None],
     tell_differences: Callable[[str], None] | None = None,
 ) -> tuple[RunInfo, list[Difference]]:
-    """Train a trial in a pod of its image, or in as many as it had; gives the new run, and what could not be brought back.
+    """Train a trial in a pod of its image, or in as many as it had; gives the new run, and what could not be
+    brought back.
 
     Args:
-        tell_differences: gets what the pod has that the record has not, line by line; by default ``tell`` does.
+        tell_differences: gets what the pod has that the record has not, line by line; by default ``tell``
+            does.
 
     Raises:
         InvalidInput: as :func:`check_pods`.
@@ -204,7 +234,11 @@ def train_in_pod(
         RerunFailed: the pod did not start, was ended, or left a run that did not end as it had to.
     """
     cluster = check_pods(plan, image, options, pods)
-    elsewhere = "" if plan.commit is None else " (--except image would train in a worktree, with what is installed here)"
+    elsewhere = (
+        ""
+        if plan.commit is None
+        else " (--except image would train in a worktree, with what is installed here)"
+    )
     advice = f"Nothing was trained{elsewhere}. Accept"
     _check_strict(plan, known_before(image, None), options, advice)
 
@@ -262,7 +296,8 @@ def _new_run(plan: Plan) -> tuple[str, str]:
 def _check_end(plan: Plan, found: RunInfo, how: str) -> None:
     if found.status not in (ends := expected_ends(plan.ended, trial=plan.trial is not None)):
         raise RerunFailed(
-            f"the rerun of {plan.name} cannot be compared: {found.project}/{found.run} ended as {found.status} {how} and not as "
+            f"the rerun of {plan.name} cannot be compared: {found.project}/{found.run} ended as "
+            f"{found.status} {how} and not as "
             f"{' or '.join(ends)}, as it had to (the recorded run ended as {plan.ended})"
         )
 
@@ -279,7 +314,9 @@ def _check_strict(plan: Plan, found: Sequence[Difference], options: Options, adv
 
 
 def _check_data(store: Store, plan: Plan) -> None:
-    """See that what a trial was trained on is there; a missing shard is fetched from ``HALVING_DVC_REMOTE``, where that is set."""
+    """See that what a trial was trained on is there; a missing shard is fetched from ``HALVING_DVC_REMOTE``,
+    where that is set.
+    """
     if plan.dataset is None:
         return
     dataset = Dataset(store, *plan.dataset)
@@ -287,23 +324,31 @@ def _check_data(store: Store, plan: Plan) -> None:
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
             if not store.exists(shard.name):
-                gone = NotFound(f"the snapshot {dataset.name} {dataset.digest} of run {plan.name} is incomplete: {shard.name} is gone")
+                gone = NotFound(
+                    f"the snapshot {dataset.name} {dataset.digest} of run {plan.name} is incomplete: "
+                    f"{shard.name} is gone"
+                )
                 fetch_again(store, shard, gone, lambda _remote, fetch: fetch())
     start = (plan.trial or {}).get("start_from")
     if start and not store.has_blob(start["digest"]):
-        raise NotFound(f"the checkpoint {start['digest']} from which run {plan.name} started is gone from {store.root}")
+        raise NotFound(
+            f"the checkpoint {start['digest']} from which run {plan.name} started is gone from {store.root}"
+        )
 
 
 def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:
     here = (
         ""
         if plan.commit is None
-        else "; or start halving rerun in a container of that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to "
+        else "; or start halving rerun in a container of that image (with HALVING_IMAGE_DIGEST set to it), "
+        "or give --except image to "
         "train with what is installed here"
     )
     return InvalidInput(
-        f"run {plan.name} ran in the image {image.name}, and a rerun trains in a pod of it, but no cluster is at hand: where the "
-        "application is installed, and not the SDK alone, set HALVING_CLUSTER to the file of the cluster's settings and KUBECONFIG to "
+        f"run {plan.name} ran in the image {image.name}, and a rerun trains in a pod of it, but no cluster "
+        "is at hand: where the "
+        "application is installed, and not the SDK alone, set HALVING_CLUSTER to the file of the cluster's "
+        "settings and KUBECONFIG to "
         f"its configuration, or start the job rerun in the deployment{here}"
     )
 
@@ -311,10 +356,16 @@ def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:
 def _check_image(plan: Plan, options: Options) -> None:
     """The image of a script, which no pod of a rerun trains: the command has to run in it."""
     recorded = exact_image(plan.environment)
-    if recorded and "image" not in options.accepted and provenance.image() not in (recorded, plan.environment.get("image")):
+    if (
+        recorded
+        and "image" not in options.accepted
+        and provenance.image() not in (recorded, plan.environment.get("image"))
+    ):
         raise NotFound(
-            f"run {plan.name} ran in the image {recorded}, which this process does not run in: start halving rerun in a container of "
-            "that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to train with what is installed here"
+            f"run {plan.name} ran in the image {recorded}, which this process does not run in: start "
+            "halving rerun in a container of "
+            "that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to train with what "
+            "is installed here"
         )
 
 

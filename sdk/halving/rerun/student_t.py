@@ -4,8 +4,11 @@ import math
 
 
 def t_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's t with so many degrees of freedom (1 or more) stays below with a probability between 0.5 and 1."""
-    low, high = 0.0, 1.0
+    """The value that Student's t with so many degrees of freedom (1 or more) stays below with a probability
+    between 0.5 and 1.
+    """
+    low = 0.0
+    high = 1.0
     while _below(high, degrees) < probability:
         high *= 2
     while (middle := (low + high) / 2) not in (low, high):
@@ -14,7 +17,9 @@ def t_quantile(probability: float, degrees: int) -> float:
 
 
 def _below(value: float, degrees: int) -> float:
-    """The distribution function from 0 on (Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
+    """The distribution function from 0 on (Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3
+    and 26.7.4).
+    """
     angle = math.atan(value / math.sqrt(degrees))
     term = math.cos(angle) if degrees % 2 else 1.0
     total = term if degrees > 1 else 0.0

@@ -1,7 +1,9 @@
-"""A recorded trial, trained again in one go, without a platform to ask: ``python -m halving.rerun.trial_process FILE`` in a worktree.
+"""A recorded trial, trained again in one go, without a platform to ask: ``python -m
+halving.rerun.trial_process FILE`` in a worktree.
 
-Without FILE it is in a pod of the recorded image: the request is in the mailbox in the store that the environment names, as that of a
-sweep's trial is. There it says first in what it is going to train, and waits for whoever started it.
+Without FILE it is in a pod of the recorded image: the request is in the mailbox in the store that the
+environment names, as that of a sweep's trial is. There it says first in what it is going to train, and waits
+for whoever started it.
 """
 
 import json
@@ -34,7 +36,9 @@ class UpTo:
     def __init__(self, epochs: int) -> None:
         self.granted = epochs
 
-    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+    def reached(
+        self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
+    ) -> int:
         return epoch
 
 
@@ -50,13 +54,17 @@ def main_in_pod() -> int:
     """As :func:`main`, for the starter of the pod, who gets messages and no exit status.
 
     Raises:
-        SystemExit: with status 143 after a SIGTERM, when the run is finished as terminated. No message is sent: the cluster says why, and
-            whoever deleted the pod has cleared the mailbox.
+        SystemExit: with status 143 after a SIGTERM, when the run is finished as terminated. No message is
+            sent: the cluster says why, and whoever deleted the pod has cleared the mailbox.
     """
     signals.listen(even_ignored=True)
-    store, folder = Store(), os.environ.get(VARIABLE)
+    store = Store()
+    folder = os.environ.get(VARIABLE)
     if not folder:
-        sys.exit(f"{VARIABLE} is not set: give the file of a rerun's request, or have halving rerun start this program in a pod")
+        sys.exit(
+            f"{VARIABLE} is not set: give the file of a rerun's request, or have halving rerun start this "
+            "program in a pod"
+        )
     mailbox = Mailbox(store, folder, sends="trial", reads="worker")
     try:
         request = _understood(read_task(store, folder))
@@ -102,7 +110,8 @@ def _understood(task: bytes) -> TrialRequest:
         return TrialRequest(**json.loads(task))
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            f"the request of the rerun is not accepted by the halving SDK of this image: {error}. Start the rerun from the version of "
+            f"the request of the rerun is not accepted by the halving SDK of this image: {error}. Start "
+            "the rerun from the version of "
             "halving that the image has"
         ) from None
 

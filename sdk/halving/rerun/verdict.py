@@ -12,8 +12,11 @@ from halving.rerun.comparison import FirstDifference, count, first_difference, r
 from halving.rerun.factors import Difference, differences
 from halving.store.store import Store
 
-IDENTICAL, DIFFERS = "identical", "differs"
-FINISHED, PAUSED, FAILED = "finished", "paused", "failed"
+IDENTICAL = "identical"
+DIFFERS = "differs"
+FINISHED = "finished"
+PAUSED = "paused"
+FAILED = "failed"
 _CUT_SHORT = ("terminated", "crashed", "unfinished")
 
 
@@ -61,7 +64,10 @@ class Verdict:
             "status": dict(zip(("recorded", "rerun"), self.status, strict=True)),
             "points": self.points,
             "first_difference": self.first_difference.as_dict() if self.first_difference else None,
-            "weights": {**dict(zip(("recorded", "rerun"), self.weights, strict=True)), "equal": self.weights_equal},
+            "weights": {
+                **dict(zip(("recorded", "rerun"), self.weights, strict=True)),
+                "equal": self.weights_equal,
+            },
             "factors": [one.as_dict() for one in self.factors],
             "not_compared": self.not_compared,
         }
@@ -70,15 +76,17 @@ class Verdict:
 def expected_ends(status: str, *, trial: bool) -> tuple[str, ...]:
     """How a rerun may end, that it can be compared with a run that ended with ``status``.
 
-    A trial is trained again to its newest checkpoint, whatever became of it afterwards. A script that was ended from outside may end by
-    itself this time.
+    A trial is trained again to its newest checkpoint, whatever became of it afterwards. A script that was
+    ended from outside may end by itself this time.
     """
     if trial or status == PAUSED:
         return (FINISHED,)
     return (FINISHED, FAILED) if status in _CUT_SHORT else (status,)
 
 
-def judged(store: Store, info: RunInfo, new: RunInfo, ignore: Sequence[str], missing: Sequence[Difference] = ()) -> Verdict:
+def judged(
+    store: Store, info: RunInfo, new: RunInfo, ignore: Sequence[str], missing: Sequence[Difference] = ()
+) -> Verdict:
     """The verdict on two runs.
 
     Args:
@@ -92,13 +100,15 @@ def judged(store: Store, info: RunInfo, new: RunInfo, ignore: Sequence[str], mis
         recorded, left_out = up_to(recorded, again)
         if left_out:
             not_compared.append(
-                f"{left_out} metric points that the trial logged after its newest checkpoint, before it ended as {info.status}"
+                f"{left_out} metric points that the trial logged after its newest checkpoint, before it "
+                f"ended as {info.status}"
             )
     elif not trial and info.status in _CUT_SHORT:
         again, left_out = up_to(again, recorded)
         if left_out:
             not_compared.append(
-                f"{left_out} metric points that the rerun logged after the end of the recorded run, which ended as {info.status}"
+                f"{left_out} metric points that the rerun logged after the end of the recorded run, which "
+                f"ended as {info.status}"
             )
     first = first_difference(recorded, again)
     weights, equal, about = _weights(store, info, new)
@@ -128,7 +138,10 @@ def _checkpoints(store: Store, info: RunInfo) -> dict[int, SavedCheckpoint]:
 
 
 def _weights_in(store: Store, saved: SavedCheckpoint) -> str | None:
-    """The digest of the weights in a checkpoint. Of one of many processes it is made now: none had all of them when it was saved."""
+    """The digest of the weights in a checkpoint.
+
+    Of one of many processes it is made now: none had all of them when it was saved.
+    """
     if saved.weights is not None or not saved.sharded:
         return saved.weights
     try:
@@ -142,9 +155,14 @@ def _is_gone(store: Store, saved: SavedCheckpoint) -> bool:
     return saved.weights is None and saved.sharded and not store.has_blob(saved.digest)
 
 
-def _weights(store: Store, info: RunInfo, new: RunInfo) -> tuple[tuple[str | None, str | None], bool | None, list[str]]:
-    """The digests at the newest epoch of which both have a checkpoint, whether they are equal, and what was not compared."""
-    ours, theirs = _checkpoints(store, info), _checkpoints(store, new)
+def _weights(
+    store: Store, info: RunInfo, new: RunInfo
+) -> tuple[tuple[str | None, str | None], bool | None, list[str]]:
+    """The digests at the newest epoch of which both have a checkpoint, whether they are equal, and what was
+    not compared.
+    """
+    ours = _checkpoints(store, info)
+    theirs = _checkpoints(store, new)
     if not ours:
         return (None, None), None, ["weights: run.save saved none"]
     common = max(ours.keys() & theirs.keys(), default=None)
@@ -155,20 +173,46 @@ def _weights(store: Store, info: RunInfo, new: RunInfo) -> tuple[tuple[str | Non
             return (
                 (newest, None),
                 None,
-                [f"weights: the two have no checkpoint of the same epoch ({max(ours)} is the recorded run's newest)"],
+                [
+                    (
+                        f"weights: the two have no checkpoint of the same epoch ({max(ours)} is the recorded "
+                        "run's newest)"
+                    )
+                ],
             )
         return (newest, None), False, []
     pair = _weights_in(store, ours[common]), _weights_in(store, theirs[common])
     if None in pair:
-        gone = [f"{one.project}/{one.run}" for one, saved in ((info, ours[common]), (new, theirs[common])) if _is_gone(store, saved)]
+        gone = [
+            f"{one.project}/{one.run}"
+            for one, saved in ((info, ours[common]), (new, theirs[common]))
+            if _is_gone(store, saved)
+        ]
         if gone:
-            return pair, None, [f"weights after epoch {common}: retention has deleted the checkpoint of {' and of '.join(gone)}"]
+            return (
+                pair,
+                None,
+                [
+                    (
+                        f"weights after epoch {common}: retention has deleted the checkpoint of "
+                        f"{' and of '.join(gone)}"
+                    )
+                ],
+            )
         return pair, None, ["weights: the checkpoint's record has no digest of them"]
-    about = [] if common == max(ours) else [f"weights after epoch {common}: only until there both have checkpoints"]
+    about = (
+        []
+        if common == max(ours)
+        else [f"weights after epoch {common}: only until there both have checkpoints"]
+    )
     return pair, pair[0] == pair[1], about
 
 
 def _files(store: Store, info: RunInfo) -> list[str]:
     """Artifacts and media: they often hold times and paths, so that they differ where nothing else does."""
     folder = f"runs/project={info.project}/{info.run}"
-    return [f"{number} {kind}" for kind in ("artifacts", "media") if (number := len(store.names(f"{folder}/{kind}")))]
+    return [
+        f"{number} {kind}"
+        for kind in ("artifacts", "media")
+        if (number := len(store.names(f"{folder}/{kind}")))
+    ]

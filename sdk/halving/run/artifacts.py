@@ -1,4 +1,6 @@
-"""The files that a run is given as artifacts, and what each is called: one file, or all that is in a folder."""
+"""The files that a run is given as artifacts, and what each is called: one file, or all that is in a
+folder.
+"""
 
 import os
 from collections.abc import Callable
@@ -9,18 +11,21 @@ from halving.identifiers import check_artifact_name
 
 
 def files_of(path: str | Path, name: str | None = None) -> list[tuple[str, Path]]:
-    """List the files at a path, each with its artifact's name: ``name``, and for those of a folder ``name`` and their path in it.
+    """List the files at a path, each with its artifact's name: ``name``, and for those of a folder ``name``
+    and their path in it.
 
     Args:
         name: default: that of the file or of the folder.
 
     Raises:
-        InvalidInput: there is nothing, something is neither a file nor a folder, cannot be listed or is named so that it cannot be shown.
+        InvalidInput: there is nothing, something is neither a file nor a folder, cannot be listed or is named
+            so that it cannot be shown.
     """
     source = Path(path)
     if not _is(source, Path.exists):
         raise _refusal(source, "give an existing file or folder")
-    name = name or Path(os.path.normpath(source.absolute())).name  # of "." and "plots/.." that of the folder which it means
+    # of "." and "plots/.." that of the folder which it means
+    name = name or Path(os.path.normpath(source.absolute())).name
     files = _below(source, name, ()) if _is(source, Path.is_dir) else [(name, _file(source))]
     for each, _ in files:
         check_artifact_name("artifact name", each)

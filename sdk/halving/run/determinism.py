@@ -1,6 +1,7 @@
 """What makes a training give the same result again, and what of it the record says.
 
-Sources: PyTorch's notes on reproducibility; for ``CUBLAS_WORKSPACE_CONFIG`` the cuBLAS documentation, "Results reproducibility".
+Sources: PyTorch's notes on reproducibility; for ``CUBLAS_WORKSPACE_CONFIG`` the cuBLAS documentation,
+"Results reproducibility".
 """
 
 import os
@@ -9,22 +10,33 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-VARIABLES = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Environment variables that are read once, when a process or a library begins, and that can change results."""
+VARIABLES = (
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+)
+"""Environment variables that are read once, when a process or a library begins, and that can change
+results.
+"""
 _WORKSPACE = ":4096:8"  # 24 MiB for each cuBLAS handle; ":16:8" is smaller and slower
 
 
 def make_deterministic() -> None:
-    """Let numpy and torch, where they are installed, compute the same from the same seed; to be called before seeding them.
+    """Let numpy and torch, where they are installed, compute the same from the same seed; to be called before
+    seeding them.
 
-    torch then refuses an operation that has no deterministic implementation, and data loaders' workers are seeded by torch itself, from
-    its own generator (``random``, numpy and torch in each). It changes the whole process, for good. Equal results need equal threads, too,
-    and the same seed of ``hash``; those are read before any of this code runs, so they are recorded (:func:`determinism_flags`), and a
-    rerun starts its process with them.
+    torch then refuses an operation that has no deterministic implementation, and data loaders' workers are
+    seeded by torch itself, from its own generator (``random``, numpy and torch in each). It changes the whole
+    process, for good. Equal results need equal threads, too, and the same seed of ``hash``; those are read
+    before any of this code runs, so they are recorded (:func:`determinism_flags`), and a rerun starts its
+    process with them.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", _WORKSPACE)  # read when cuBLAS is first used
     for name in ("numpy", "torch"):
-        # Imported here: what a training function imports later would otherwise be neither seeded nor deterministic.
+        # Imported here: what a training function imports later would otherwise be neither seeded nor
+        # deterministic.
         if name not in sys.modules and find_spec(name) is not None:
             import_module(name)
     if torch := sys.modules.get("torch"):
@@ -34,9 +46,12 @@ def make_deterministic() -> None:
 
 
 def hash_is_random() -> bool:
-    """Whether Python's ``hash`` of texts differs from one start of this program to the next, and with it the order of a set of them."""
+    """Whether Python's ``hash`` of texts differs from one start of this program to the next, and with it the
+    order of a set of them.
+    """
     seed = os.environ.get("PYTHONHASHSEED", "")
-    too_late = seed == "0" and bool(sys.flags.hash_randomization)  # the program has set it itself, after Python had read it
+    # the program has set it itself, after Python had read it
+    too_late = seed == "0" and bool(sys.flags.hash_randomization)
     return too_late or not seed.isdigit()
 
 

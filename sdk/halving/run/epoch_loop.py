@@ -1,4 +1,6 @@
-"""The progress of a run: its epochs, what they reported, which checkpoints count, and where the run may stop."""
+"""The progress of a run: its epochs, what they reported, which checkpoints count, and where the run may
+stop.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,7 +28,8 @@ class Progress:
 
     Attributes:
         epoch: epochs completed, counting those before a resume.
-        reported: what the current epoch has reported so far; between epochs, what the last complete epoch reported.
+        reported: what the current epoch has reported so far; between epochs, what the last complete epoch
+            reported.
         closed: whether the run is finished.
         unsaved: where the loop was left and its checkpoint could not be stored, the store's error; else None.
     """
@@ -40,7 +43,11 @@ class Progress:
         *,
         stop: Callable[[], NoReturn],
     ) -> None:
-        self._saver, self._attempt, self._trial, self._controller, self._stop = saver, attempt, trial, controller, stop
+        self._saver = saver
+        self._attempt = attempt
+        self._trial = trial
+        self._controller = controller
+        self._stop = stop
         objectives = [rule.metric for rule in trial.objectives] if trial else []
         self._ranges = accepted_ranges([*objectives, *trial.bounded], trial.divergence) if trial else {}
         self._tallies = self._tallied(None)
@@ -57,7 +64,8 @@ class Progress:
         self._stopping_since = math.inf
         self._ending_since: float | None = None  # since when an epoch's end is saved, while it is
         self._ends_by = math.inf
-        self._reported_before_save = True  # whether every objective had been reported when this epoch was last saved
+        # whether every objective had been reported when this epoch was last saved
+        self._reported_before_save = True
         self._reports_last = False  # whether this trainable's epochs end with a report, after their last save
         self._diverged: str | None = None
         self._began = 0.0
@@ -69,11 +77,15 @@ class Progress:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether this run is to end where its trainable ends it: a SIGTERM has come, or the trainable knows that its place is wanted."""
+        """Whether this run is to end where its trainable ends it: a SIGTERM has come, or the trainable knows
+        that its place is wanted.
+        """
         return self._stopping or (self._told and self.epoch < self._until)
 
     def end(self) -> None:
-        """The trainable has returned: what it has saved counts from now on, or is given up where the store is unavailable for too long."""
+        """The trainable has returned: what it has saved counts from now on, or is given up where the store is
+        unavailable for too long.
+        """
         self._saver.land(monotonic() + RETRY_SECONDS)
         if self._saver.newest is None and self.unsaved is None:
             self.unsaved = self._saver.missed
@@ -100,7 +112,9 @@ class Progress:
 
     def resume(self, saved: SavedCheckpoint) -> None:
         """Continue from a checkpoint."""
-        self._saver.newest, self.epoch, self.reported = saved, saved.epoch, dict(saved.reported)
+        self._saver.newest = saved
+        self.epoch = saved.epoch
+        self.reported = dict(saved.reported)
         self._reported_before, self._tallies = self.reported, self._tallied(saved.tallies)
 
     def report(self, numbers: dict[str, float]) -> None:
@@ -119,7 +133,10 @@ class Progress:
                 raise Diverged(found)
 
     def epochs(self, total: int | None) -> Iterator[int]:
-        """As :meth:`halving.Run.epochs`. ``total`` takes effect at once, the loop when its first epoch is asked for."""
+        """As :meth:`halving.Run.epochs`.
+
+        ``total`` takes effect at once, the loop when its first epoch is asked for.
+        """
         if self._controller is None:
             self._total = given_epochs(total)
         return self._loop()
@@ -131,7 +148,8 @@ class Progress:
             if needed:
                 digest: str | None = self._saver.write(state)
             else:
-                self._saver.land(math.inf)  # every save counts here, so none is skipped because of the one before
+                # every save counts here, so none is skipped because of the one before
+                self._saver.land(math.inf)
                 digest = self._saver.write_if_available(state)
             self._count(self.epoch, self.reported, needed=needed)
             return digest
@@ -141,14 +159,17 @@ class Progress:
         if ends_here or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
-            written = self._saver.write_if_available(state, due=self._saver.interval.due, best=self._tallies.improved_by(self.reported))
+            written = self._saver.write_if_available(
+                state, due=self._saver.interval.due, best=self._tallies.improved_by(self.reported)
+            )
         if ends_here or self._stopping:
             self._stop_in_epoch()
         self._ending_since = None
         return written
 
     def make_up(self, seconds: float) -> None:
-        """At the end: store the last checkpoint of a user's own loop, if the store was unavailable when it was saved.
+        """At the end: store the last checkpoint of a user's own loop, if the store was unavailable when it
+        was saved.
 
         Raises:
             StoreError: the store refuses, or is unavailable for ``seconds`` seconds.
@@ -162,33 +183,45 @@ class Progress:
             self._count(self.epoch, self.reported, needed=True)
 
     def give_up_at(self) -> float:
-        """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most of the grace period.
+        """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most
+        of the grace period.
 
-        A trial that yields its place ends its epoch first, which may take much longer. So a process whose epoch goes on after its grace
-        period is not held to it, nor one whose epoch ends when most of it is over: if it is to be killed, giving up would save nothing.
-        One that begins in time to save its end is, however long the last try takes.
+        A trial that yields its place ends its epoch first, which may take much longer. So a process whose
+        epoch goes on after its grace period is not held to it, nor one whose epoch ends when most of it is
+        over: if it is to be killed, giving up would save nothing. One that begins in time to save its end is,
+        however long the last try takes.
         """
         grace = self._trial.grace_seconds if self._trial else math.inf
         by = self._stopping_since + _GRACE_SHARE * grace
-        is_late = monotonic() > self._stopping_since + grace if self._ending_since is None else self._ending_since > by
+        is_late = (
+            monotonic() > self._stopping_since + grace
+            if self._ending_since is None
+            else self._ending_since > by
+        )
         return self._ends_by if is_late else min(self._ends_by, by)
 
     def ask_to_stop(self) -> bool:
-        """A SIGTERM has come. True: the trial ends where it can be resumed. False: there is nothing to wait for, because no epoch of a
-        trial is being trained, or the grace period is over.
+        """A SIGTERM has come.
 
-        Further SIGTERMs within the grace period change nothing: a batch system sends one to the whole process group, and the worker,
-        which receives it too, sends another.
+        True: the trial ends where it can be resumed. False: there is nothing to wait for, because no epoch of
+        a trial is being trained, or the grace period is over.
+
+        Further SIGTERMs within the grace period change nothing: a batch system sends one to the whole process
+        group, and the worker, which receives it too, sends another.
         """
         if self._trial is None or (not self._stopping and (self._started is None or self.closed)):
             return False
         if not self._stopping:
-            self._stopping, self._stopping_since = True, monotonic()
+            self._stopping = True
+            self._stopping_since = monotonic()
         return monotonic() - self._stopping_since <= self._trial.grace_seconds
 
     def ask_back(self) -> None:
-        """The platform wants the trial's place, and there is no hurry: the trial ends when its epoch is complete and saved. At a rung it
-        asks first, and is answered that it ends. A SIGTERM that comes after this begins a grace period, as ever.
+        """The platform wants the trial's place, and there is no hurry: the trial ends when its epoch is
+        complete and saved.
+
+        At a rung it asks first, and is answered that it ends. A SIGTERM that comes after this begins a grace
+        period, as ever.
 
         May be called by another thread, and again.
         """
@@ -202,7 +235,8 @@ class Progress:
 
     def _loop(self) -> Iterator[int]:
         if self._controller and self.epoch and self.epoch == self._controller.granted:
-            # An earlier attempt was killed between the rung's checkpoint and its decision. The checkpoint holds what was reported.
+            # An earlier attempt was killed between the rung's checkpoint and its decision. The checkpoint
+            # holds what was reported.
             self._ask(self._controller)
         while self.epoch < self._granted():
             if self._asked_back and self._is_saved:
@@ -232,7 +266,9 @@ class Progress:
         self._started = self.epoch + 1  # set first: from here on a SIGTERM lets the epoch end and be saved
         self._saver.forget()
         self._ending_since = None
-        self.reported, self._diverged, self._reported_before_save = {}, None, True
+        self.reported = {}
+        self._diverged = None
+        self._reported_before_save = True
         self._began = monotonic()
 
     def _complete(self, *, needed: bool = False) -> None:
@@ -246,7 +282,8 @@ class Progress:
         needed = needed or self._stopping or self._asked_back or epoch == self._until
         digest = self._saver.settle(needed=needed, best=self._tallies.improved_by(self.reported))
         self._tallies.add(epoch, self.reported, digest)
-        self.epoch, self._reported_before = epoch, self.reported
+        self.epoch = epoch
+        self._reported_before = self.reported
         if digest is not None:
             self._count(epoch, self.reported, needed=needed)
         self._warn_of_long_epochs(monotonic() - self._began)
@@ -257,7 +294,10 @@ class Progress:
             self._ending_since = monotonic()
 
     def _leave(self) -> None:
-        """The loop was left early. An epoch that has reported and saved is complete; any other does not count."""
+        """The loop was left early.
+
+        An epoch that has reported and saved is complete; any other does not count.
+        """
         if self.closed:
             return
         if self.reported and self._saver.asked and self._diverged is None:
@@ -265,7 +305,10 @@ class Progress:
                 self._complete(needed=True)
             except StoreError as error:  # the interpreter swallows what a generator raises while it is closed
                 self.unsaved = error
-                warn(f"the loop was left in epoch {self.current}, whose checkpoint could not be stored: {error}")
+                warn(
+                    f"the loop was left in epoch {self.current}, whose checkpoint could not be stored: "
+                    f"{error}"
+                )
         else:
             self.reported = self._reported_before
             if self._saver.newest is None:
@@ -274,7 +317,9 @@ class Progress:
         self._saver.forget()
 
     def _stop_in_epoch(self) -> None:
-        """What was just saved is the complete epoch, or its state half-way; the latter counts for the last complete epoch."""
+        """What was just saved is the complete epoch, or its state half-way; the latter counts for the last
+        complete epoch.
+        """
         if self._reported_before_save:
             self._complete()
         else:
@@ -284,26 +329,36 @@ class Progress:
         self._stop()
 
     def _count(self, epoch: int, reported: dict[str, float], *, needed: bool = False) -> None:
-        self._saver.count(epoch, self._attempt, reported, self._tallies.as_record() if self._trial else None, needed=needed)
+        self._saver.count(
+            epoch, self._attempt, reported, self._tallies.as_record() if self._trial else None, needed=needed
+        )
 
     def _ask(self, controller: Controller) -> None:
-        values, saved = self._tallies.values(self.epoch, self.reported), self._saver.newest
+        values = self._tallies.values(self.epoch, self.reported)
+        saved = self._saver.newest
         if saved is None or saved.epoch != self.epoch:
             raise CheckpointMissing(
-                f"epoch {self.epoch} ends a rung and has no checkpoint; call run.save(model=…, optimizer=…) in every epoch"
+                f"epoch {self.epoch} ends a rung and has no checkpoint; call run.save(model=…, "
+                "optimizer=…) in every epoch"
             )
-        controller.granted = controller.reached(self.epoch, values, saved.digest, self._saver.known(self._tallies.best_checkpoint))
+        controller.granted = controller.reached(
+            self.epoch, values, saved.digest, self._saver.known(self._tallies.best_checkpoint)
+        )
 
     def _tallied(self, record: dict[str, Any] | None) -> Tallies:
-        return Tallies(self._trial.objectives, self._trial.bounded, record) if self._trial else Tallies((), ())
+        return (
+            Tallies(self._trial.objectives, self._trial.bounded, record) if self._trial else Tallies((), ())
+        )
 
     def _warn_of_long_epochs(self, seconds: float) -> None:
         if self._trial is None or self._looked or self._warned or seconds <= self._trial.grace_seconds:
             return
         self._warned = True
         warn(
-            f"an epoch takes {seconds:.0f} s, and a trial that is stopped has {self._trial.grace_seconds:.0f} s to save. One that is "
-            "stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when run.stopping is True",
+            f"an epoch takes {seconds:.0f} s, and a trial that is stopped has "
+            f"{self._trial.grace_seconds:.0f} s to save. One that is "
+            "stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when "
+            "run.stopping is True",
             stacklevel=5,  # the line of the loop over epochs
         )
 
@@ -326,5 +381,8 @@ def known_epochs(total: int | None) -> int:
         InvalidInput: a script has not given them yet.
     """
     if not total:
-        raise InvalidInput("run.max_epochs is not known before run.epochs(n), outside of a trial: call that first, or use your own n")
+        raise InvalidInput(
+            "run.max_epochs is not known before run.epochs(n), outside of a trial: call that first, or use "
+            "your own n"
+        )
     return total

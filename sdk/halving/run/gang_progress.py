@@ -1,4 +1,6 @@
-"""The progress of a run that trains in several processes: rank 0's, which the other ranks hear of at each collective."""
+"""The progress of a run that trains in several processes: rank 0's, which the other ranks hear of at each
+collective.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,10 +15,11 @@ _END_SECONDS = 20.0  # for which the end of a script's run waits for an unavaila
 
 
 class GangProgress:
-    """As :class:`halving.run.epoch_loop.Progress`, on every rank of a gang: rank 0's decides, and each rank is told what has come of it.
+    """As :class:`halving.run.epoch_loop.Progress`, on every rank of a gang: rank 0's decides, and each rank
+    is told what has come of it.
 
-    A SIGTERM that comes to any rank, at whatever moment, ends all of them at the same :meth:`save` or end of an epoch. So does the platform
-    that wants the trial's place, which rank 0 hears of.
+    A SIGTERM that comes to any rank, at whatever moment, ends all of them at the same :meth:`save` or end of
+    an epoch. So does the platform that wants the trial's place, which rank 0 hears of.
 
     Args:
         ranks: of the gang.
@@ -28,13 +31,25 @@ class GangProgress:
         closed: whether the run is finished.
     """
 
-    def __init__(self, ranks: Ranks, leading: Progress | None, max_epochs: int | None, part: Part | None = None) -> None:
-        self._ranks, self._leading, self._part = ranks, leading, part
+    def __init__(
+        self, ranks: Ranks, leading: Progress | None, max_epochs: int | None, part: Part | None = None
+    ) -> None:
+        self._ranks = ranks
+        self._leading = leading
+        self._part = part
         self._asked = False  # a SIGTERM has come, to any rank
         self._stops = False  # all ranks have been told so, when they asked
-        self._in_trial, self._max_epochs = max_epochs is not None, max_epochs
-        self._told: dict[str, Any] = {"epoch": 0, "current": 0, "reported": {}, "checkpoint": None, "stopping": False}
-        self._left: Callable[[], object] | None = None  # leaves rank 0's loop over epochs, which was left early on every rank
+        self._in_trial = max_epochs is not None
+        self._max_epochs = max_epochs
+        self._told: dict[str, Any] = {
+            "epoch": 0,
+            "current": 0,
+            "reported": {},
+            "checkpoint": None,
+            "stopping": False,
+        }
+        # leaves rank 0's loop over epochs, which was left early on every rank
+        self._left: Callable[[], object] | None = None
         self._closed = False
         self.unsaved: StoreError | None = None
 
@@ -138,7 +153,8 @@ class GangProgress:
             while (epoch := self._together("run.epochs()", lambda leading: next(loop, None))) is not None:
                 yield epoch
         except GeneratorExit:
-            # By a `break` all ranks come here; by an error perhaps this one alone. So it waits for the next collective.
+            # By a `break` all ranks come here; by an error perhaps this one alone. So it waits for the next
+            # collective.
             self._left = getattr(loop, "close", None)
             raise
 
@@ -149,13 +165,16 @@ class GangProgress:
             assert self._leading is not None
             if self._left is not None:
                 self._left()
-                self._left, self.unsaved = None, self._leading.unsaved
+                self._left = None
+                self.unsaved = self._leading.unsaved
             if self._asked:
                 self._leading.ask_to_stop()
             result = action(self._leading)
             return {"result": result, "progress": self._as_told()}
 
-        answer = self._ranks.together(call, act, self._part.orders if self._part else None, on_flag=self._hear_of_stopping)
+        answer = self._ranks.together(
+            call, act, self._part.orders if self._part else None, on_flag=self._hear_of_stopping
+        )
         self._told = answer["progress"]
         return answer["result"]
 
@@ -164,7 +183,8 @@ class GangProgress:
 
     def _as_told(self) -> dict[str, Any]:
         assert self._leading is not None
-        leading, saved = self._leading, self._leading.checkpoint
+        leading = self._leading
+        saved = self._leading.checkpoint
         return {
             "epoch": leading.epoch,
             "current": leading.current,

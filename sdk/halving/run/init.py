@@ -21,7 +21,8 @@ from halving.store.retry import retry_while_unavailable, warn_once
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
-_ORDINALS = count(1)  # of the runs that this process begins; a rerun of its script finds the one that is meant by it
+# of the runs that this process begins; a rerun of its script finds the one that is meant by it
+_ORDINALS = count(1)
 
 
 def init(
@@ -39,31 +40,38 @@ def init(
     deterministic: bool = False,
     distributed: bool = True,
 ) -> Run:
-    """Start a run, or the next attempt of the run ``id``. Its record is complete and durable when this returns.
+    """Start a run, or the next attempt of the run ``id``.
 
-    In a script of several processes (of torchrun, Accelerate, Lightning Fabric) they have one run: all ranks call this, with the same
-    arguments, and rank 0's count. It joins the default process group of ``torch.distributed``, or makes it, where torchrun has started the
-    process and nobody has made it yet.
+    Its record is complete and durable when this returns.
+
+    In a script of several processes (of torchrun, Accelerate, Lightning Fabric) they have one run: all ranks
+    call this, with the same arguments, and rank 0's count. It joins the default process group of
+    ``torch.distributed``, or makes it, where torchrun has started the process and nobody has made it yet.
 
     Args:
         project: a name that groups runs.
-        config: the hyperparameters; they never change afterwards. A dict, an OmegaConf, argparse's Namespace, a dataclass or another object
-            of names and values. ``run.params`` has them as plain data; what has no value of its own (a function, a dtype) is kept as text,
-            with a warning. A run that is continued by ``id`` keeps its own.
+        config: the hyperparameters; they never change afterwards. A dict, an OmegaConf, argparse's Namespace,
+            a dataclass or another object of names and values. ``run.params`` has them as plain data; what has
+            no value of its own (a function, a dtype) is kept as text, with a warning. A run that is continued
+            by ``id`` keeps its own.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
-        url: instead of a store, a Halving server's address, such as ``https://halving.example.org`` (default where no ``root`` is given:
-            ``HALVING_URL``). Everything is sent there; while it does not answer, the journal on this machine keeps it.
+        url: instead of a store, a Halving server's address, such as ``https://halving.example.org`` (default
+            where no ``root`` is given: ``HALVING_URL``). Everything is sent there; while it does not answer,
+            the journal on this machine keeps it.
         token: of that server (default: ``HALVING_TOKEN``).
         id: continue this run; ``restore`` gives its latest checkpoint. (A new id starts a run of that id.)
         seed: seeds ``random``, numpy and torch, and is recorded: a whole number from 0 to 2**63 - 1.
         tags: labels of your choice, recorded.
-        strict: raise in ``log()`` for a wrong name or value. By default it is left out, counted and warned about: many hours of
-            training must not end because of a metric.
-        deterministic: let this process compute the same from the same ``seed`` (0 if none is given), as far as its libraries can: torch's
-            deterministic algorithms, cuBLAS' workspace, the workers of data loaders. It imports torch where that is installed. To have
-            Python's ``hash`` fixed, too, start the process with ``PYTHONHASHSEED=0``. ``docs/trust.md`` says what it costs.
-        distributed: False: a run of this process alone, whichever others train with it; so it may be called on one rank only.
-        system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and ``gpu``); None for none.
+        strict: raise in ``log()`` for a wrong name or value. By default it is left out, counted and warned
+            about: many hours of training must not end because of a metric.
+        deterministic: let this process compute the same from the same ``seed`` (0 if none is given), as far
+            as its libraries can: torch's deterministic algorithms, cuBLAS' workspace, the workers of data
+            loaders. It imports torch where that is installed. To have Python's ``hash`` fixed, too, start the
+            process with ``PYTHONHASHSEED=0``. ``docs/trust.md`` says what it costs.
+        distributed: False: a run of this process alone, whichever others train with it; so it may be called
+            on one rank only.
+        system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and
+            ``gpu``); None for none.
 
     Raises:
         InvalidInput: a name, a hyperparameter, the seed or the address is not accepted.
@@ -72,19 +80,28 @@ def init(
     """
     seed = _check_seed(seed)
     ranks = ranks_of_process() if distributed else ALONE
-    number, parent = next(_ORDINALS), {"tags": dict(tags)} if tags else {}
+    number = next(_ORDINALS)
+    parent = {"tags": dict(tags)} if tags else {}
     rerun = RerunRequest.from_environment()
     if rerun is not None and not rerun.means(number):
-        root, url = rerun.others, None
+        root = rerun.others
+        url = None
     elif rerun is not None:
-        project, id, config, root, url = rerun.project, rerun.run, rerun.params, rerun.root, None
-        seed, deterministic, parent = rerun.seed, rerun.deterministic, {**parent, **rerun.parent}
+        project = rerun.project
+        id = rerun.run
+        config = rerun.params
+        root = rerun.root
+        url = None
+        seed = rerun.seed
+        deterministic = rerun.deterministic
+        parent = {**parent, **rerun.parent}
     if deterministic and seed is None:
         seed = 0
     if deterministic and hash_is_random():
         warn_once(
             "PYTHONHASHSEED",
-            "deterministic = True, but Python's hash() differs from one start to the next, and with it the order of a set of texts: "
+            "deterministic = True, but Python's hash() differs from one start to the next, and with it the "
+            "order of a set of texts: "
             "start the program with PYTHONHASHSEED=0",
         )
     run = ranks.together("halving.init()", lambda: id or new_id())

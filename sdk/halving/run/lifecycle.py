@@ -1,7 +1,8 @@
-"""What becomes of runs, for notebooks and scripts: tags, the archive and the trash, as ``halving runs tag|archive|delete|restore``.
+"""What becomes of runs, for notebooks and scripts: tags, the archive and the trash, as ``halving runs
+tag|archive|delete|restore``.
 
-What may be deleted is decided with the catalog, of which the SDK knows nothing: it asks the server that the runs are sent to, or the
-application where that is installed beside it.
+What may be deleted is decided with the catalog, of which the SDK knows nothing: it asks the server that the
+runs are sent to, or the application where that is installed beside it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,12 @@ from halving.store.store import Store
 
 
 def tag_run(
-    run: str, tags: Mapping[str, str | None], *, root: Root = None, url: str | None = None, token: str | None = None
+    run: str,
+    tags: Mapping[str, str | None],
+    *,
+    root: Root = None,
+    url: str | None = None,
+    token: str | None = None,
 ) -> dict[str, str]:
     """Tag a run: ``halving.tag_run("digits-7f3a.0007", {"paper": "figure 3", "wip": None})``.
 
@@ -44,12 +50,16 @@ def tag_run(
 
 
 def archive_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
-    """Take a run out of the lists; nothing of it goes away. Arguments, answer and errors as of :func:`delete_run`."""
+    """Take a run out of the lists; nothing of it goes away.
+
+    Arguments, answer and errors as of :func:`delete_run`.
+    """
     return _changed(run, "archive", root, url, token)
 
 
 def delete_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
-    """Put a run into the trash: it can be restored until the days of the retention policy are over, and is removed then.
+    """Put a run into the trash: it can be restored until the days of the retention policy are over, and is
+    removed then.
 
     Args:
         run, root, url, token: as of :func:`tag_run`.
@@ -59,14 +69,18 @@ def delete_run(run: str, *, root: Root = None, url: str | None = None, token: st
 
     Raises:
         NotFound: there is no such run.
-        InvalidInput: several runs are meant; or it is running, or a champion, a staging version, a report or an open sweep needs it.
+        InvalidInput: several runs are meant; or it is running, or a champion, a staging version, a report or
+            an open sweep needs it.
         StoreError, ExtraMissing: as of :func:`tag_run`.
     """
     return _changed(run, "delete", root, url, token)
 
 
 def restore_run(run: str, *, root: Root = None, url: str | None = None, token: str | None = None) -> bool:
-    """Take a run back out of the trash or the archive. Arguments, answer and errors as of :func:`delete_run`."""
+    """Take a run back out of the trash or the archive.
+
+    Arguments, answer and errors as of :func:`delete_run`.
+    """
     return _changed(run, "restore", root, url, token)
 
 
@@ -81,7 +95,9 @@ def _changed(run: str, action: str, root: Root, url: str | None, token: str | No
 def _opened(root: Root, url: str | None, token: str | None) -> Iterator[Store]:
     if isinstance(root, Store):
         if url is not None or token is not None:
-            raise InvalidInput(f"url = {url!r} with a store is not accepted: give a root or the url of a server, not both")
+            raise InvalidInput(
+                f"url = {url!r} with a store is not accepted: give a root or the url of a server, not both"
+            )
         yield root
     else:
         with closing(open_store(root, url, token)) as store:
@@ -96,9 +112,14 @@ def _asked(store: ServerStore, run: str, action: str, body: dict[str, Any]) -> d
 
 
 def _of_application(name: str) -> Callable[..., Any]:
-    """What the application gives beside its commands: a function of the module that it has named for these."""
+    """What the application gives beside its commands: a function of the module that it has named for
+    these.
+    """
     for entry in entry_points(group="halving.commands"):
         if found := getattr(import_module(entry.module), name, None):
             function: Callable[..., Any] = found
             return function
-    raise ExtraMissing("runs are changed by the catalog, which belongs to the application: install it here, or give url=… of a server")
+    raise ExtraMissing(
+        "runs are changed by the catalog, which belongs to the application: install it here, or give url=… "
+        "of a server"
+    )

@@ -7,14 +7,16 @@ from halving.data.loader_states import LoaderStates
 
 
 class LoaderEntry:
-    """The loaders of ``run.dataset`` as one stateful object, with the epoch of the run in which they were saved.
+    """The loaders of ``run.dataset`` as one stateful object, with the epoch of the run in which they were
+    saved.
 
     Args:
         current: the epoch that is being trained; between epochs, the last complete one.
     """
 
     def __init__(self, loaders: LoaderStates, current: Callable[[], int]) -> None:
-        self._loaders, self._current = loaders, current
+        self._loaders = loaders
+        self._current = current
         self._read: Mapping[str, Any] | None = None
 
     def __bool__(self) -> bool:
@@ -32,9 +34,11 @@ class LoaderEntry:
         """Fill the loaders with what was read, if the checkpoint had any.
 
         Args:
-            epoch: for which the checkpoint counts. Where the state was saved in a later one, that one was not complete.
+            epoch: for which the checkpoint counts. Where the state was saved in a later one, that one was not
+                complete.
             own: the checkpoint is the same run's.
         """
-        read, self._read = self._read, None
+        read = self._read
+        self._read = None
         if read is not None:
             self._loaders.restore(read["loaders"], within_epoch=epoch < read["epoch"], own=own)

@@ -1,4 +1,6 @@
-"""What a rerun asks of the process that trains again: which of its runs is the one, and where it is recorded."""
+"""What a rerun asks of the process that trains again: which of its runs is the one, and where it is
+recorded.
+"""
 
 import json
 import os
@@ -17,8 +19,8 @@ VARIABLE = "HALVING_RERUN"
 class RerunRequest:
     """The run that takes the place of a recorded one.
 
-    Every other run of the process, and of the processes that it starts, goes to a store that is thrown away: the recorded ones that they
-    would continue by their ids stay as they are.
+    Every other run of the process, and of the processes that it starts, goes to a store that is thrown away:
+    the recorded ones that they would continue by their ids stay as they are.
 
     Attributes:
         rerun_of: ``project/run`` of the recorded one.
@@ -47,7 +49,9 @@ class RerunRequest:
         return self.rerun_of.partition("/")[0]
 
     def means(self, ordinal: int) -> bool:
-        """Whether the run that this process begins as its ``ordinal``-th is the one, and not one of a process that it has started."""
+        """Whether the run that this process begins as its ``ordinal``-th is the one, and not one of a process
+        that it has started.
+        """
         return self.ordinal == ordinal and os.getppid() == self.starter
 
     def write(self, path: Path) -> None:
@@ -66,11 +70,14 @@ class RerunRequest:
         try:
             return cls(**json.loads(Path(path).read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; it is set by halving rerun alone") from None
+            raise InvalidInput(
+                f"{VARIABLE} = {path!r} is not accepted: {error}; it is set by halving rerun alone"
+            ) from None
 
 
 def how_begun(ordinal: int) -> dict[str, Any]:
-    """What a run's record says of the process that begins it, so that a rerun finds it: which of its script's runs it is; or why not.
+    """What a run's record says of the process that begins it, so that a rerun finds it: which of its script's
+    runs it is; or why not.
 
     Args:
         ordinal: which of the runs that this process begins, from 1.
@@ -80,5 +87,8 @@ def how_begun(ordinal: int) -> dict[str, Any]:
         return {"ordinal": ordinal, "one_of": "the processes that multiprocessing started"}
     world = os.environ.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in os.environ or world != "1":
-        return {"ordinal": ordinal, "one_of": f"{world} processes that torchrun or another launcher started (WORLD_SIZE={world})"}
+        return {
+            "ordinal": ordinal,
+            "one_of": f"{world} processes that torchrun or another launcher started (WORLD_SIZE={world})",
+        }
     return {"ordinal": ordinal}

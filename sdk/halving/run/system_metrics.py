@@ -13,10 +13,11 @@ By psutil (extra ``system``):
 ``system/network/received``
 ================================  ===========================================================================
 
-Where a control group has a CPU quota or a memory limit (a container, a batch job) these are measured of that group, else of the
-whole machine; the CPUs are those of the process's affinity.
+Where a control group has a CPU quota or a memory limit (a container, a batch job) these are measured of that
+group, else of the whole machine; the CPUs are those of the process's affinity.
 
-By NVML (``nvidia-ml-py``, extra ``gpu``), for each GPU that the process may use, numbered as the process sees them:
+By NVML (``nvidia-ml-py``, extra ``gpu``), for each GPU that the process may use, numbered as the process sees
+them:
 
 ================================  ===========================================================================
 ``system/gpu.0/utilization``      percent of the time in which a kernel ran, 0-100
@@ -29,8 +30,8 @@ By NVML (``nvidia-ml-py``, extra ``gpu``), for each GPU that the process may use
 And ``system/throughput``, samples/s, once :meth:`Throughput.add` was called, and where the time went
 (:mod:`halving.run.time_shares`). The step is the time in Unix seconds.
 
-In a gang, each rank samples its own GPU and its own time, and the first rank of each node samples the machine. What rank 3 samples is
-named ``system/…/rank.3``; what rank 0 samples has no number behind it.
+In a gang, each rank samples its own GPU and its own time, and the first rank of each node samples the
+machine. What rank 3 samples is named ``system/…/rank.3``; what rank 0 samples has no number behind it.
 """
 
 import math
@@ -54,10 +55,12 @@ Log = Callable[..., object]
 
 
 class Throughput:
-    """Samples per second: :meth:`add` counts them, and :class:`SystemMetrics` asks for the :meth:`rate` since its last sample.
+    """Samples per second: :meth:`add` counts them, and :class:`SystemMetrics` asks for the :meth:`rate` since
+    its last sample.
 
-    Where there are no system metrics, give ``log``: then ``add`` logs ``system/throughput`` itself, at most once per ``interval``.
-    The clock starts with the first call, so the time before the first batch (reading data, compiling) does not count.
+    Where there are no system metrics, give ``log``: then ``add`` logs ``system/throughput`` itself, at most
+    once per ``interval``. The clock starts with the first call, so the time before the first batch (reading
+    data, compiling) does not count.
 
     Args:
         log: what ``add`` logs with; None where :class:`SystemMetrics` does.
@@ -65,8 +68,10 @@ class Throughput:
     """
 
     def __init__(self, log: Log | None = None, interval: float = 30.0) -> None:
-        self._log, self._interval = log, check_interval(interval)
-        self._added: deque[float] = deque()  # its append and popleft are atomic: no lock that a fork could leave locked
+        self._log = log
+        self._interval = check_interval(interval)
+        # its append and popleft are atomic: no lock that a fork could leave locked
+        self._added: deque[float] = deque()
         self._since: float | None = None
 
     def add(self, samples: float) -> None:
@@ -84,15 +89,19 @@ class Throughput:
         if self._since is None:
             self._since = time.monotonic()
             return
-        if len(self._added) >= _MOST_PENDING:  # the rate is not asked for (a forked child, a sensor that hangs)
+        if len(self._added) >= _MOST_PENDING:
+            # the rate is not asked for (a forked child, a sensor that hangs)
             self._added.append(self._take())
         self._added.append(float(samples))
         if self._log is not None and time.monotonic() - self._since >= self._interval:
             self._log_rate(self._log)
 
     def rate(self) -> float | None:
-        """Samples per second since the last call, at first since the first ``add``; None before that, and within a millisecond of it."""
-        since, now = self._since, time.monotonic()
+        """Samples per second since the last call, at first since the first ``add``; None before that, and
+        within a millisecond of it.
+        """
+        since = self._since
+        now = time.monotonic()
         if since is None or now - since < 1e-3:
             return None
         self._since = now
@@ -116,10 +125,12 @@ class Throughput:
 
 
 class SystemMetrics:
-    """Samples until :meth:`stop`. It never raises into training: a sensor that fails is left out of that sample and tried again.
+    """Samples until :meth:`stop`.
 
-    The first sample is due 1 s after the start (or after ``interval``, if that is shorter), so that short runs import
-    nothing. Rates and the CPU's percentage need two samples. A forked child does not sample.
+    It never raises into training: a sensor that fails is left out of that sample and tried again.
+
+    The first sample is due 1 s after the start (or after ``interval``, if that is shorter), so that short
+    runs import nothing. Rates and the CPU's percentage need two samples. A forked child does not sample.
 
     Args:
         log: called by the sampling thread.
@@ -145,11 +156,18 @@ class SystemMetrics:
         gpu: int | None = None,
         name: str = "metrics",
     ) -> None:
-        self._log, self._interval, self._throughput, self._shares = log, check_interval(interval), throughput, shares
-        self._ended, self._process = threading.Event(), os.getpid()
+        self._log = log
+        self._interval = check_interval(interval)
+        self._throughput = throughput
+        self._shares = shares
+        self._ended = threading.Event()
+        self._process = os.getpid()
         self._abandoned = False
-        self._machine, self._gpus = _Machine(only_process=not machine), _Gpus(gpu)
-        self._thread = threading.Thread(target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True)
+        self._machine = _Machine(only_process=not machine)
+        self._gpus = _Gpus(gpu)
+        self._thread = threading.Thread(
+            target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True
+        )
         try:
             self._thread.start()
         except BaseException:  # the system gives no thread, or Ctrl-C
@@ -157,7 +175,10 @@ class SystemMetrics:
             raise
 
     def stop(self) -> None:
-        """End the thread, with a last sample if there was a first one. It waits at most 2 s for a sensor that hangs."""
+        """End the thread, with a last sample if there was a first one.
+
+        It waits at most 2 s for a sensor that hangs.
+        """
         if os.getpid() != self._process or self._thread is threading.current_thread():
             return
         self._ended.set()
@@ -166,10 +187,12 @@ class SystemMetrics:
 
     def _sample_until_stopped(self) -> None:
         first = min(_FIRST, self._interval)
-        wait, sampled = first, None
+        wait = first
+        sampled = None
         while not self._ended.wait(wait):
             self._sample()
-            wait, sampled = self._interval, time.monotonic()
+            wait = self._interval
+            sampled = time.monotonic()
         if sampled is not None and time.monotonic() - sampled >= first:  # a rate over less than that is noise
             self._sample()
 
@@ -189,7 +212,8 @@ class _Machine:
 
     def __init__(self, *, only_process: bool = False) -> None:
         self._only_process = only_process
-        self._counters: dict[str, tuple[float, float]] = {}  # when each counter was last read, and what it was
+        # when each counter was last read, and what it was
+        self._counters: dict[str, tuple[float, float]] = {}
         self._primed = False
 
     def read(self) -> dict[str, float]:
@@ -211,7 +235,8 @@ class _Machine:
         each = psutil.cpu_percent(None, percpu=True)
         self._primed, measured = True, self._primed  # the first call has nothing to compare with and says 0
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(each))
-        # LXC shows a container its own CPUs only, numbered from 0, while its affinity has the machine's numbers.
+        # LXC shows a container its own CPUs only, numbered from 0, while its affinity has the machine's
+        # numbers.
         usable = [each[cpu] for cpu in allowed] if max(allowed) < len(each) else each
         return {"system/cpu/percent": sum(usable) / len(usable)} if measured else {}
 
@@ -232,16 +257,26 @@ class _Machine:
         counters = psutil.disk_io_counters()
         if counters is None:  # no disk has counters, as in some containers
             return {}
-        return self._rates({"system/disk/read": counters.read_bytes, "system/disk/write": counters.write_bytes})
+        return self._rates(
+            {"system/disk/read": counters.read_bytes, "system/disk/write": counters.write_bytes}
+        )
 
     def _network(self, psutil: Any) -> dict[str, float]:
-        outward = [counters for name, counters in psutil.net_io_counters(pernic=True).items() if not name.lower().startswith("lo")]
-        sent, received = sum(counters.bytes_sent for counters in outward), sum(counters.bytes_recv for counters in outward)
+        outward = [
+            counters
+            for name, counters in psutil.net_io_counters(pernic=True).items()
+            if not name.lower().startswith("lo")
+        ]
+        sent = sum(counters.bytes_sent for counters in outward)
+        received = sum(counters.bytes_recv for counters in outward)
         return self._rates({"system/network/sent": sent, "system/network/received": received})
 
     def _rates(self, counters: dict[str, float]) -> dict[str, float]:
-        """Per second since the last sample; there is none for a counter that fell (an interface was removed)."""
-        now, rates = time.monotonic(), {}
+        """Per second since the last sample; there is none for a counter that fell (an interface was
+        removed).
+        """
+        now = time.monotonic()
+        rates = {}
         for name, counter in counters.items():
             before = self._counters.get(name)
             self._counters[name] = (now, counter)
@@ -266,7 +301,8 @@ class _Gpus:
             try:
                 pynvml.nvmlInit()
                 self._handles = _visible(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
-            except Exception:  # noqa: BLE001  # no driver, or one that is being replaced: the next sample tries again
+            except Exception:  # noqa: BLE001
+                # no driver, or one that is being replaced: the next sample tries again
                 return {}
         values: dict[str, float] = {}
         for number, handle in enumerate(self._handles):
@@ -283,9 +319,10 @@ class _Gpus:
 def _visible(nvml: Any, listed: str | None) -> list[Any]:
     """The handles of the GPUs named by ``CUDA_VISIBLE_DEVICES``, in its order.
 
-    As CUDA reads it: entries are numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``). An entry that names no GPU ends the list, and
-    a GPU that is named twice makes none visible. NVML numbers GPUs by their place on the bus, CUDA the fastest first: on a machine
-    with different GPUs the numbers agree under ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+    As CUDA reads it: entries are numbers or beginnings of UUIDs (``GPU-…``, ``MIG-…``). An entry that names
+    no GPU ends the list, and a GPU that is named twice makes none visible. NVML numbers GPUs by their place
+    on the bus, CUDA the fastest first: on a machine with different GPUs the numbers agree under
+    ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
     """
     count = nvml.nvmlDeviceGetCount()
     if listed is None:
@@ -306,7 +343,8 @@ def _visible(nvml: Any, listed: str | None) -> list[Any]:
         if name in chosen:
             return []
         chosen.append(name)
-    by_uuid, by_index = nvml.nvmlDeviceGetHandleByUUID, nvml.nvmlDeviceGetHandleByIndex
+    by_uuid = nvml.nvmlDeviceGetHandleByUUID
+    by_index = nvml.nvmlDeviceGetHandleByIndex
     return [by_uuid(name) if name.startswith("MIG-") else by_index(int(name)) for name in chosen]
 
 
@@ -321,7 +359,10 @@ def _utilization(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
 
 def _gpu_memory(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return {f"{prefix}/memory_used": float(memory.used), f"{prefix}/memory_percent": 100 * memory.used / memory.total}
+    return {
+        f"{prefix}/memory_used": float(memory.used),
+        f"{prefix}/memory_percent": 100 * memory.used / memory.total,
+    }
 
 
 def _temperature(nvml: Any, handle: Any, prefix: str) -> dict[str, float]:
@@ -343,5 +384,8 @@ def check_interval(interval: float) -> float:
         InvalidInput: not a number above 0.
     """
     if isinstance(interval, bool) or not isinstance(interval, (int, float)) or not 0 < interval < math.inf:
-        raise InvalidInput(f"system_metrics {interval!r:.80} is not accepted: give the seconds between two samples, above 0, or None")
+        raise InvalidInput(
+            f"system_metrics {interval!r:.80} is not accepted: give the seconds between two samples, above "
+            "0, or None"
+        )
     return min(float(interval), threading.TIMEOUT_MAX)

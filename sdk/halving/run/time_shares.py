@@ -1,14 +1,17 @@
-"""Where the time of a training goes, sampled with the system metrics; percent of the time since the last sample, 0-100.
+"""Where the time of a training goes, sampled with the system metrics; percent of the time since the last
+sample, 0-100.
 
 ========================  ===========================================================================
 ``system/data_wait``      the training waited for the next batch of a loader of ``run.dataset``
-``system/collectives``    the rank was in a collective, waiting for the others or exchanging with them: ours, and those of DDP or of the
-                          trainable on gloo. It is sampled ten times a second. Those on GPUs do not count: the process goes on meanwhile
+``system/collectives``    the rank was in a collective, waiting for the others or exchanging with them: ours,
+and those of DDP or of the
+                          trainable on gloo. It is sampled ten times a second. Those on GPUs do not count: the
+                          process goes on meanwhile
 ``system/saves``          a checkpoint was written
 ========================  ===========================================================================
 
-What is left is computing, and what nobody measures: a loader of your own, Python between two steps. A collective under which the backward
-pass goes on (DDP's buckets) counts as a collective.
+What is left is computing, and what nobody measures: a loader of your own, Python between two steps. A
+collective under which the backward pass goes on (DDP's buckets) counts as a collective.
 """
 
 from collections.abc import Callable
@@ -25,8 +28,11 @@ class TimeShares:
         in_collectives: the share, 0 to 1, of the time since it was last asked; None where it is not known.
     """
 
-    def __init__(self, saving: Callable[[], float] | None, in_collectives: Callable[[], float | None]) -> None:
-        self._saving, self._in_collectives = saving, in_collectives
+    def __init__(
+        self, saving: Callable[[], float] | None, in_collectives: Callable[[], float | None]
+    ) -> None:
+        self._saving = saving
+        self._in_collectives = in_collectives
         self._before = self._now()
 
     def read(self) -> dict[str, float]:

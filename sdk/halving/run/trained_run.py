@@ -3,12 +3,14 @@
 ``predict(run, table)`` gets rows without their target, a ``pyarrow.Table``, and returns one of
 
 - a prediction for each row: a list, a numpy array or a tensor of shape (rows,), of the target's kind;
-- the probability of each class: an array of shape (rows, classes), its columns in the sorted order of all classes of the dataset's target;
+- the probability of each class: an array of shape (rows, classes), its columns in the sorted order of all
+  classes of the dataset's target;
 - the same with the classes named: a dict of class to an array of shape (rows,).
 
 Probabilities lie within 0..1 and sum to 1 in each row; the predicted class is the most probable one.
 
-``evaluate(run, split)`` gets the split's name, reads it from ``run.dataset``, and returns a :class:`halving.Evaluation`.
+``evaluate(run, split)`` gets the split's name, reads it from ``run.dataset``, and returns a
+:class:`halving.Evaluation`.
 
 Both run in a process of their own, whose time and memory are limited (``evaluation_limits`` in the spec).
 """
@@ -32,10 +34,17 @@ class TrainedRun:
         checkpoint: digest of the checkpoint, ``sha256:…``.
     """
 
-    def __init__(self, store: Store, *, params: Mapping[str, Any], dataset: Dataset, checkpoint_digest: str) -> None:
-        self.store, self.params, self.dataset, self.checkpoint = store, dict(params), dataset, checkpoint_digest
+    def __init__(
+        self, store: Store, *, params: Mapping[str, Any], dataset: Dataset, checkpoint_digest: str
+    ) -> None:
+        self.store = store
+        self.params = dict(params)
+        self.dataset = dataset
+        self.checkpoint = checkpoint_digest
 
     def restore(self, **state: Any) -> dict[str, Any]:
-        """Fill ``state`` from the checkpoint, as :meth:`halving.Run.restore` does, but leave the random generators as they are."""
+        """Fill ``state`` from the checkpoint, as :meth:`halving.Run.restore` does, but leave the random
+        generators as they are.
+        """
         load = partial(restore, self.store, self.checkpoint, state, with_rng=False)
         return retry_while_unavailable(self.store, f"restore() of {self.checkpoint}", load)

@@ -1,8 +1,8 @@
 """Colder places of a store: other roots to which old blobs were moved, under their own names.
 
-``cold/NNNN.json`` in the store names each root, written before anything is moved there, so that every reader finds it, without any setting
-of its own. A blob is looked for in its own place first; only where it is not there the colder ones are asked, which costs a listing of
-that folder and a request.
+``cold/NNNN.json`` in the store names each root, written before anything is moved there, so that every reader
+finds it, without any setting of its own. A blob is looked for in its own place first; only where it is not
+there the colder ones are asked, which costs a listing of that folder and a request.
 
 Points and records never move: they are read in parts and by name, and are small beside checkpoints.
 """
@@ -55,7 +55,8 @@ class ColdRoots:
         """All colder places, as the store names them now.
 
         Raises:
-            StoreError: the store cannot be listed or read, or one of the places is not there: nobody knows what lies in it.
+            StoreError: the store cannot be listed or read, or one of the places is not there: nobody knows
+                what lies in it.
         """
         every = self._named(store)
         for place in every:
@@ -85,27 +86,35 @@ def named_places(store: "Store") -> "list[Store]":
 def check_is_there(place: "Store") -> None:
     """Refuse a colder place that is not there.
 
-    A disk that is not mounted looks like a place that has nothing; what is written there would be lost behind it.
+    A disk that is not mounted looks like a place that has nothing; what is written there would be lost behind
+    it.
 
     Raises:
         StoreError: it is not there, or does not say.
     """
     if not place.exists(MARK):
-        raise StoreError(f"the colder place {place.root} is not there: it has no {MARK}, which was written when it was added")
+        raise StoreError(
+            f"the colder place {place.root} is not there: it has no {MARK}, which was written when it was "
+            "added"
+        )
 
 
 def check_is_of(store: "Store", place: "Store") -> None:
-    """Refuse to write to a colder place, or to delete in it, for another store than the one that added it, of which this may be a copy.
+    """Refuse to write to a colder place, or to delete in it, for another store than the one that added it, of
+    which this may be a copy.
 
     Raises:
         StoreError: it is another store's, it is not there, or it cannot be read.
     """
     check_is_there(place)
-    owner, own = json.loads(place.read(MARK))["store"], _root_of(store)
+    owner = json.loads(place.read(MARK))["store"]
+    own = _root_of(store)
     if owner != own:
         raise StoreError(
-            f"the colder place {place.root} is of the store {owner}, and {own} is another one or a copy: nothing is moved there or deleted "
-            f'there. If the store was moved, put its root into {place.address(MARK)}: {{"store": "{own}"}}. If it was copied, copy the '
+            f"the colder place {place.root} is of the store {owner}, and {own} is another one or a copy: "
+            "nothing is moved there or deleted "
+            f'there. If the store was moved, put its root into {place.address(MARK)}: {{"store": '
+            f'"{own}"}}. If it was copied, copy the '
             f"colder place as well and name that copy in {store.address(FOLDER)}"
         )
 
@@ -116,7 +125,9 @@ def _root_of(store: "Store") -> str:
 
 
 def is_absolute(root: str) -> bool:
-    """Whether a root is found from everywhere: a folder's absolute path, or an address such as ``s3://bucket/prefix``."""
+    """Whether a root is found from everywhere: a folder's absolute path, or an address such as
+    ``s3://bucket/prefix``.
+    """
     return "://" in root or root.startswith(("/", "~"))
 
 
@@ -127,18 +138,27 @@ def check_cold_root(store: "Store", root: str) -> "Store":
         root: a folder's absolute path, or an address such as ``s3://bucket/prefix``.
 
     Raises:
-        InvalidInput: it is the store's own root or lies in it, has it in itself, or is a relative path, which others would not find.
+        InvalidInput: it is the store's own root or lies in it, has it in itself, or is a relative path, which
+            others would not find.
         StoreError: it is the colder place of another store, or cannot be read.
     """
     if not is_absolute(root):
-        raise InvalidInput(f"cold.root = {root!r} is not accepted: give a folder's absolute path, or an address such as s3://bucket/prefix")
+        raise InvalidInput(
+            f"cold.root = {root!r} is not accepted: give a folder's absolute path, or an address such as "
+            "s3://bucket/prefix"
+        )
     from halving.store.store import Store
 
     cold = Store(root)
     # A link, or another spelling, must not hide that a folder lies in the other.
-    own, other = (f"{_root_of(one) if one.folder is None else one.folder.resolve()}/" for one in (store, cold))
+    own, other = (
+        f"{_root_of(one) if one.folder is None else one.folder.resolve()}/" for one in (store, cold)
+    )
     if own.startswith(other) or other.startswith(own):
-        raise InvalidInput(f"cold.root = {root!r} is not accepted: it and the store {store.root} lie in one another; give another place")
+        raise InvalidInput(
+            f"cold.root = {root!r} is not accepted: it and the store {store.root} lie in one another; give "
+            "another place"
+        )
     if cold.exists(MARK):
         check_is_of(store, cold)
     return cold
@@ -150,7 +170,8 @@ def add_cold_root(store: "Store", root: str) -> "Store":
     Raises:
         InvalidInput: as :func:`check_cold_root`.
         AlreadyExists: it has just become the colder place of another store.
-        StoreError: one of both cannot be written, or the place was added before and is not there now, or is another store's.
+        StoreError: one of both cannot be written, or the place was added before and is not there now, or is
+            another store's.
     """
     cold = check_cold_root(store, root)
     while True:

@@ -1,10 +1,11 @@
 """Conditional create on an object store: one process at a time may create, replace or delete a name.
 
-Arrow (26) has no conditional PUT (``If-None-Match``; apache/arrow#44281), so the store makes do with marker files. A process that wants
-a name writes a hidden marker file beside it and then lists the folder. Listings are strongly consistent (S3's since 2020, Google's and
-Azure's too), so of two processes at least the later one sees the other's marker. A process that sees no other marker acts; one that does
-deletes its own and tries again after a random pause. It is the doorway of Lamport's bakery (CACM 1974) without the queue. The marker of a
-process that died counts for :data:`STALE_SECONDS`.
+Arrow (26) has no conditional PUT (``If-None-Match``; apache/arrow#44281), so the store makes do with marker
+files. A process that wants a name writes a hidden marker file beside it and then lists the folder. Listings
+are strongly consistent (S3's since 2020, Google's and Azure's too), so of two processes at least the later
+one sees the other's marker. A process that sees no other marker acts; one that does deletes its own and tries
+again after a random pause. It is the doorway of Lamport's bakery (CACM 1974) without the queue. The marker of
+a process that died counts for :data:`STALE_SECONDS`.
 """
 
 import contextlib
@@ -20,26 +21,33 @@ from halving.store.backoff import backoff
 if TYPE_CHECKING:
     from pyarrow import fs
 
-HOLD_SECONDS = 20.0  # from writing a marker to acting, at most; a request ends within half a minute (halving.store.filesystem)
+# from writing a marker to acting, at most; a request ends within half a minute (halving.store.filesystem)
+HOLD_SECONDS = 20.0
 STALE_SECONDS = 120.0  # by the store's clock; an older marker belongs to a process that died
 _GIVE_UP_SECONDS = 2 * STALE_SECONDS
 _PROCESS = secrets.token_hex(6)
 _PREFIX = ".claim-"
 
 
-def create_once(filesystem: "fs.FileSystem", path: str, exists: Callable[[], bool], write: Callable[[], None]) -> None:
+def create_once(
+    filesystem: "fs.FileSystem", path: str, exists: Callable[[], bool], write: Callable[[], None]
+) -> None:
     """Call ``write`` unless ``exists()``, while no other process does so for ``path``.
 
-    ``write`` may as well replace or delete what is there, and ``exists`` say that it must not: see ``Store.collect``.
+    ``write`` may as well replace or delete what is there, and ``exists`` say that it must not: see
+    ``Store.collect``.
 
     Raises:
         FileExistsError: ``exists()`` is true.
-        OSError: the store's; or other processes have held their markers for minutes and none has created the file.
+        OSError: the store's; or other processes have held their markers for minutes and none has created the
+            file.
     """
     folder, _, name = path.rpartition("/")
-    # Named by the thread: one that tries again, not knowing whether its first write arrived, is not blocked by its own marker.
+    # Named by the thread: one that tries again, not knowing whether its first write arrived, is not blocked
+    # by its own marker.
     own = f"{_PREFIX}{name}-{_PROCESS}.{os.getpid()}.{threading.get_ident()}"
-    deadline, pauses = time.monotonic() + _GIVE_UP_SECONDS, backoff(0.05, 2.0)
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    pauses = backoff(0.05, 2.0)
     while time.monotonic() < deadline:
         if exists():
             raise FileExistsError(path)
@@ -49,7 +57,10 @@ def create_once(filesystem: "fs.FileSystem", path: str, exists: Callable[[], boo
             return
         _withdraw(filesystem, f"{folder}/{own}")
         time.sleep(next(pauses))
-    raise OSError(f"other processes have been about to write {path} for {_GIVE_UP_SECONDS:.0f} s, and none has; try again")
+    raise OSError(
+        f"other processes have been about to write {path} for {_GIVE_UP_SECONDS:.0f} s, and none has; try "
+        "again"
+    )
 
 
 def _is_alone(filesystem: "fs.FileSystem", folder: str, own: str, name: str) -> bool:

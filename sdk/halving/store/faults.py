@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from halving.errors import StoreError, StoreUnavailable
 
-# How Arrow words the faults of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
+# How Arrow words the faults of a network or a server in trouble; anything else (no such bucket, no
+# permission) stays as it is.
 _TRANSIENT = re.compile(
-    r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status (?:429|5\d\d)"
+    r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|"
+    r"curlCode|HTTP status (?:429|5\d\d)"
 )
 
 
@@ -19,7 +21,9 @@ def is_transient(fault: str) -> bool:
 
 @contextlib.contextmanager
 def store_faults(message: str) -> Iterator[None]:
-    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for a transient one."""
+    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for
+    a transient one.
+    """
     try:
         yield
     except StoreError:

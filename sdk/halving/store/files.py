@@ -1,7 +1,8 @@
 """Files that are written once and never changed, under one root: local or on an object store.
 
-Local files appear atomically (temporary name, fsync, link or rename). On an object store a file appears when its upload is complete, and
-marker files (:mod:`halving.store.create_once`) keep two processes from creating one name.
+Local files appear atomically (temporary name, fsync, link or rename). On an object store a file appears when
+its upload is complete, and marker files (:mod:`halving.store.create_once`) keep two processes from creating
+one name.
 """
 
 import contextlib
@@ -52,7 +53,8 @@ class Files:
 
     @property
     def _remote(self) -> "tuple[fs.FileSystem, str]":
-        if self._opened is None or self._opened[0] != os.getpid():  # a forked child must not talk into its parent's connections
+        if self._opened is None or self._opened[0] != os.getpid():
+            # a forked child must not talk into its parent's connections
             self._opened = (os.getpid(), *open_filesystem(self.root))
         return self._opened[1:]
 
@@ -86,8 +88,9 @@ class Files:
 
         Args:
             content: a file is never held in memory as a whole.
-            sole: no other process can want this name at the same time, except with the same bytes. On an object store it is then a
-                single PUT, and otherwise a conditional create (:mod:`halving.store.create_once`).
+            sole: no other process can want this name at the same time, except with the same bytes. On an
+                object store it is then a single PUT, and otherwise a conditional create
+                (:mod:`halving.store.create_once`).
 
         Raises:
             AlreadyExists: the file exists with other content.
@@ -108,7 +111,9 @@ class Files:
                 if not self.exists(name):  # a folder of the name is a file
                     raise
                 if not self._holds(name, content):
-                    raise AlreadyExists(f"{self.address(name)} exists with other content; published files are immutable") from None
+                    raise AlreadyExists(
+                        f"{self.address(name)} exists with other content; published files are immutable"
+                    ) from None
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is fine.
@@ -120,14 +125,19 @@ class Files:
             self.filesystem.delete_file(self.path(name))
 
     def delete_below(self, prefix: str) -> None:
-        """Delete all files below the folder ``prefix``, hidden ones too, and the folders as far as they are empty then.
+        """Delete all files below the folder ``prefix``, hidden ones too, and the folders as far as they are
+        empty then.
 
         Raises:
             StoreError: the store refused.
         """
         if self.folder is None:
-            # At once: deleting one file of a folder after the other, Arrow leaves an empty object in the folder's place.
-            with store_faults(f"cannot delete {self.address(prefix)}"), contextlib.suppress(FileNotFoundError):
+            # At once: deleting one file of a folder after the other, Arrow leaves an empty object in the
+            # folder's place.
+            with (
+                store_faults(f"cannot delete {self.address(prefix)}"),
+                contextlib.suppress(FileNotFoundError),
+            ):
                 self.filesystem.delete_dir(self.path(prefix))
             return
         for name, _, _ in self.files(prefix):
@@ -137,12 +147,18 @@ class Files:
                 Path(folder).rmdir()
 
     def clear_abandoned(self, prefix: str, age: float = 86_400.0) -> None:
-        """Delete the unfinished files in the folder ``prefix`` whose writers were killed more than ``age`` seconds ago."""
+        """Delete the unfinished files in the folder ``prefix`` whose writers were killed more than ``age``
+        seconds ago.
+        """
         if self.folder is None:
             return  # an object store shows nothing of an upload that was not completed
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder / prefix) as entries:
             for entry in entries:
-                if entry.name.startswith(".") and entry.is_file() and entry.stat().st_mtime < time.time() - age:
+                if (
+                    entry.name.startswith(".")
+                    and entry.is_file()
+                    and entry.stat().st_mtime < time.time() - age
+                ):
                     Path(entry.path).unlink(missing_ok=True)
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
@@ -151,13 +167,17 @@ class Files:
 
         wanted = list(names)
         found = self.filesystem.get_file_info([self.path(name) for name in wanted])
-        return {name: int(info.size) for name, info in zip(wanted, found, strict=True) if info.type == fs.FileType.File}
+        return {
+            name: int(info.size)
+            for name, info in zip(wanted, found, strict=True)
+            if info.type == fs.FileType.File
+        }
 
     def replace(self, name: str, content: bytes | Iterable[bytes]) -> None:
         """Put content under a name, atomically, in the place of what is there.
 
-        It is for a convenience copy of something immutable (a report's page), and for bringing back what was damaged. Whoever reads the old
-        file of a folder, or has it mapped, goes on with that.
+        It is for a convenience copy of something immutable (a report's page), and for bringing back what was
+        damaged. Whoever reads the old file of a folder, or has it mapped, goes on with that.
 
         Args:
             content: parts are written as they come; where their iterator raises, nothing has changed.
@@ -208,12 +228,16 @@ class Files:
             NotFound: there is no such file.
             StoreError: it cannot be read, also where that happens in the ``with`` block.
         """
-        with self._reading(name), self.filesystem.open_input_stream(self.path(name), compression=None) as stream:
+        with (
+            self._reading(name),
+            self.filesystem.open_input_stream(self.path(name), compression=None) as stream,
+        ):
             yield stream
 
     @contextlib.contextmanager
     def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
-        """A file to read at any position: memory-mapped in a folder, and on an object store only what is read is fetched.
+        """A file to read at any position: memory-mapped in a folder, and on an object store only what is read
+        is fetched.
 
         Raises:
             NotFound: there is no such file.
@@ -223,7 +247,11 @@ class Files:
 
         with self._reading(name):
             path = self.path(name)
-            with pa.memory_map(path) if self.folder is not None else self.filesystem.open_input_file(path) as file:
+            with (
+                pa.memory_map(path)
+                if self.folder is not None
+                else self.filesystem.open_input_file(path) as file
+            ):
                 yield file
 
     def exists(self, name: str) -> bool:
@@ -235,7 +263,8 @@ class Files:
         if self.folder is not None:
             return (self.folder / name).exists()
         with store_faults(f"cannot look for {self.address(name)}"), contextlib.suppress(FileNotFoundError):
-            self.filesystem.open_input_file(self.path(name)).close()  # one HEAD; get_file_info would list as well, which costs tenfold
+            # one HEAD; get_file_info would list as well, which costs tenfold
+            self.filesystem.open_input_file(self.path(name)).close()
             return True
         return False
 
@@ -257,7 +286,8 @@ class Files:
         return sorted(entry for entry in entries if not entry.startswith("."))
 
     def files(self, prefix: str) -> Iterator[tuple[str, int, float]]:
-        """Name, bytes and time of the last write (seconds since 1970, by the store's clock) of all files below a folder, hidden ones too.
+        """Name, bytes and time of the last write (seconds since 1970, by the store's clock) of all files
+        below a folder, hidden ones too.
 
         Raises:
             StoreError: it cannot be listed.
@@ -285,7 +315,11 @@ class Files:
         sync_folder((self.folder / name).parent)
 
     def _written(self, name: str) -> tuple[int, float] | None:
-        """Bytes and time of the last write by the store's clock (0 if it does not say), or None: no such file. It costs one HEAD."""
+        """Bytes and time of the last write by the store's clock (0 if it does not say), or None: no such
+        file.
+
+        It costs one HEAD.
+        """
         with contextlib.suppress(FileNotFoundError):
             if self.folder is not None:
                 found = (self.folder / name).stat()

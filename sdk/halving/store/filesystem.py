@@ -1,4 +1,6 @@
-"""A store's address: which are accepted, the Arrow filesystem there, uploading to it, and files that are gone."""
+"""A store's address: which are accepted, the Arrow filesystem there, uploading to it, and files that are
+gone.
+"""
 
 import contextlib
 import re
@@ -16,19 +18,22 @@ if TYPE_CHECKING:
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
-_UNREAD_ANSWER = "Failed to flush response stream"  # an error's text is longer than the bytes that were asked for: Arrow cannot read it
+# an error's text is longer than the bytes that were asked for: Arrow cannot read it
+_UNREAD_ANSWER = "Failed to flush response stream"
 
 
 def check_address(address: str) -> None:
     """Refuse an address with credentials in it, without showing them, and one that only looks like a folder.
 
     Raises:
-        InvalidInput: it holds some, or has one slash after its scheme: a folder of that name would be lost with the machine.
+        InvalidInput: it holds some, or has one slash after its scheme: a folder of that name would be lost
+            with the machine.
     """
     if found := _ONE_SLASH.match(address):
         shown = found[0] + address[found.end() :].rpartition("@")[2]
         raise InvalidInput(
-            f"the store's address = {shown!r} is not accepted: give {found[1]}//… for an object store, or ./… for a folder of that name"
+            f"the store's address = {shown!r} is not accepted: give {found[1]}//… for an object store, or "
+            "./… for a folder of that name"
         )
     if "://" not in address:
         return
@@ -36,8 +41,10 @@ def check_address(address: str) -> None:
     user, at, _ = parts.netloc.rpartition("@")
     if at and (parts.scheme == "s3" or ":" in user):
         raise InvalidInput(
-            f"the store's address {parts.scheme}://…@{parts.hostname or ''}{parts.path} is not accepted: it holds credentials, which would "
-            "be written into records and logs; give them where S3 clients look: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, "
+            f"the store's address {parts.scheme}://…@{parts.hostname or ''}{parts.path} is not accepted: "
+            "it holds credentials, which would "
+            "be written into records and logs; give them where S3 clients look: AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, a profile, "
             "or the machine's role"
         )
 
@@ -45,17 +52,21 @@ def check_address(address: str) -> None:
 def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
     """The filesystem and the path on it that an address means.
 
-    An S3 address may carry ``endpoint_override=host:port``, ``scheme=http``, ``region``, ``tls_ca_file_path`` and
-    ``force_virtual_addressing``; without them ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` count.
+    An S3 address may carry ``endpoint_override=host:port``, ``scheme=http``, ``region``, ``tls_ca_file_path``
+    and ``force_virtual_addressing``; without them ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL`` and
+    ``AWS_REGION`` count.
 
     Raises:
-        InvalidInput: Arrow knows no such scheme, or the address has an unknown option, or a value that the option does not have.
+        InvalidInput: Arrow knows no such scheme, or the address has an unknown option, or a value that the
+            option does not have.
     """
     from pyarrow import ArrowException, fs
 
     parts = urlsplit(address, allow_fragments=False)  # a file's name may have a #
     if parts.scheme == "s3":
-        return open_s3(parts.netloc, parse_qs(parts.query)), f"{parts.netloc}{unquote(parts.path)}".rstrip("/")
+        return open_s3(parts.netloc, parse_qs(parts.query)), f"{parts.netloc}{unquote(parts.path)}".rstrip(
+            "/"
+        )
     try:
         filesystem, base = fs.FileSystem.from_uri(address)
     except (ArrowException, ValueError) as error:
@@ -65,7 +76,9 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
 
 @contextlib.contextmanager
 def missing_when_gone(store: "Files", path: str) -> Iterator[None]:
-    """Raise FileNotFoundError for a file that is deleted between opening and reading, too; for S3 Arrow raises another OSError."""
+    """Raise FileNotFoundError for a file that is deleted between opening and reading, too; for S3 Arrow
+    raises another OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -79,18 +92,20 @@ def missing_when_gone(store: "Files", path: str) -> Iterator[None]:
 def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes | memoryview]) -> None:
     """Write a file that appears whole or not at all, and replaces what was there in one step.
 
-    Up to 10 MiB are one PUT. More is a multipart upload; when its process is killed, the parts stay in the bucket, unseen, until a
-    lifecycle rule (``AbortIncompleteMultipartUpload``) deletes them.
+    Up to 10 MiB are one PUT. More is a multipart upload; when its process is killed, the parts stay in the
+    bucket, unseen, until a lifecycle rule (``AbortIncompleteMultipartUpload``) deletes them.
     """
     import ctypes
 
-    stream = filesystem.open_output_stream(path, compression=None)  # whatever its name: what is stored is what was given
+    # whatever its name: what is stored is what was given
+    stream = filesystem.open_output_stream(path, compression=None)
     try:
         for chunk in chunks:
             stream.write(chunk)
     except BaseException:
-        # Closing would publish what there is of it, and Arrow cannot abort (apache/arrow#40502). Freeing the stream closes it, too, and
-        # hangs if that happens when the interpreter exits. So it is never freed; it holds 10 MiB at most.
+        # Closing would publish what there is of it, and Arrow cannot abort (apache/arrow#40502). Freeing the
+        # stream closes it, too, and hangs if that happens when the interpreter exits. So it is never freed;
+        # it holds 10 MiB at most.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
         raise
     stream.close()

@@ -29,7 +29,9 @@ Body = bytes | memoryview | IO[bytes]
 
 
 class Answer(NamedTuple):
-    """Status and body of an answer that is no refusal; the body is empty where it is given to :meth:`HttpCalls.stream` to read."""
+    """Status and body of an answer that is no refusal; the body is empty where it is given to
+    :meth:`HttpCalls.stream` to read.
+    """
 
     status: int
     body: bytes
@@ -52,12 +54,23 @@ class HttpCalls:
             port = parts.port
         except ValueError:
             port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.query or parts.fragment:
-            raise InvalidInput(f"url = {url!r} is not accepted: give a server's address, such as http://127.0.0.1:3001")
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or port == -1
+            or parts.query
+            or parts.fragment
+        ):
+            raise InvalidInput(
+                f"url = {url!r} is not accepted: give a server's address, such as http://127.0.0.1:3001"
+            )
         if token is not None and (not token.isascii() or not token.isprintable() or " " in token):
-            raise InvalidInput("token is not accepted: give what halving tokens create printed, hlv_…")  # which is a secret
+            # which is a secret
+            raise InvalidInput("token is not accepted: give what halving tokens create printed, hlv_…")
         self.url = url.rstrip("/")
-        self._host, self._port, self._path = parts.hostname, port, f"{parts.path.rstrip('/')}/api/v1"
+        self._host = parts.hostname
+        self._port = port
+        self._path = f"{parts.path.rstrip('/')}/api/v1"
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._secure = parts.scheme == "https"
         self._proxy = _proxy_of(parts.scheme, parts.hostname)
@@ -102,16 +115,27 @@ class HttpCalls:
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[IO[bytes]]:
-        """The answer to a GET, to be read in parts in the ``with`` block; the same errors, also from reading."""
+        """The answer to a GET, to be read in parts in the ``with`` block; the same errors, also from
+        reading.
+        """
         with self._asked("GET", path, query, b"", None) as (answer, what):
             yield io.BufferedReader(_Body(answer, lambda: self._naming_faults(what)), _READ_BYTES)
 
     @contextlib.contextmanager
     def _asked(
-        self, method: str, path: str, query: Mapping[str, object] | None, content: Body, headers: Mapping[str, str] | None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None,
+        content: Body,
+        headers: Mapping[str, str] | None,
     ) -> Iterator[tuple[http.client.HTTPResponse, str]]:
-        """An answer that is no refusal, and what was asked. What the ``with`` block raises is its own affair."""
-        target, what = f"{self._path}{path}" + (f"?{urlencode(query)}" if query else ""), f"{method} {path}"
+        """An answer that is no refusal, and what was asked.
+
+        What the ``with`` block raises is its own affair.
+        """
+        target = f"{self._path}{path}" + (f"?{urlencode(query)}" if query else "")
+        what = f"{method} {path}"
         try:
             with self._naming_faults(what):
                 answer = self._exchanged(method, target, content, {**self._headers, **(headers or {})})
@@ -126,21 +150,31 @@ class HttpCalls:
 
     @contextlib.contextmanager
     def _naming_faults(self, what: str) -> Iterator[None]:
-        """A connection that fails is a server that does not answer; a certificate that does not hold is nothing to wait for."""
+        """A connection that fails is a server that does not answer; a certificate that does not hold is
+        nothing to wait for.
+        """
         try:
             yield
         except StoreError:
             raise
         except ssl.SSLCertVerificationError as error:
             raise StoreError(
-                f"{self.url} has a certificate that does not hold here ({error.verify_message}): give the address that it is for, "
+                f"{self.url} has a certificate that does not hold here ({error.verify_message}): give the "
+                "address that it is for, "
                 "or name its authority's file by SSL_CERT_FILE"
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise StoreUnavailable(f"{self.url} does not answer ({what}): {error or type(error).__name__}") from error
+            raise StoreUnavailable(
+                f"{self.url} does not answer ({what}): {error or type(error).__name__}"
+            ) from error
 
-    def _exchanged(self, method: str, target: str, content: Body, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Send a request. A server may have closed a kept connection meanwhile: then once more, over a new one."""
+    def _exchanged(
+        self, method: str, target: str, content: Body, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """Send a request.
+
+        A server may have closed a kept connection meanwhile: then once more, over a new one.
+        """
         kept = self._kept.get(_here())
         if kept is not None:
             with contextlib.suppress(http.client.HTTPException, ConnectionError):
@@ -162,8 +196,12 @@ class HttpCalls:
             host, port = (proxy.host, proxy.port) if proxy else (self._host, self._port)
             return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
         if not proxy:
-            return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._certificates)
-        connection = http.client.HTTPSConnection(proxy.host, proxy.port, timeout=CONNECT_SECONDS, context=self._certificates)
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=CONNECT_SECONDS, context=self._certificates
+            )
+        connection = http.client.HTTPSConnection(
+            proxy.host, proxy.port, timeout=CONNECT_SECONDS, context=self._certificates
+        )
         connection.set_tunnel(self._host, self._port, proxy.headers)
         return connection
 
@@ -177,7 +215,8 @@ class HttpCalls:
             connection.close()
 
     def _refusal(self, answer: http.client.HTTPResponse, what: str) -> Exception:
-        status, body = answer.status, answer.read()
+        status = answer.status
+        body = answer.read()
         text = _detail(body)
         if status == 404:
             return NotFound(text)
@@ -185,7 +224,11 @@ class HttpCalls:
             missing = _member(body, "next")
             return BatchMissing(text, missing) if isinstance(missing, int) else AlreadyExists(text)
         if status in (401, 403):
-            hint = "; give halving.init(token=…) or HALVING_TOKEN one that may write" if status == 401 or "scope" in text else ""
+            hint = (
+                "; give halving.init(token=…) or HALVING_TOKEN one that may write"
+                if status == 401 or "scope" in text
+                else ""
+            )
             return StoreError(f"{self.url} refuses: {text}{hint}")
         if status in (408, 429) or status >= 500:
             away = StoreUnavailable(f"{self.url} answered {what} with {status}: {text}")
@@ -199,8 +242,13 @@ class HttpCalls:
 class _Body(io.RawIOBase):
     """An answer's body, whose reading fails as asking does. One that ends too early is no body."""
 
-    def __init__(self, answer: http.client.HTTPResponse, naming_faults: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self._answer, self._naming_faults = answer, naming_faults
+    def __init__(
+        self,
+        answer: http.client.HTTPResponse,
+        naming_faults: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._answer = answer
+        self._naming_faults = naming_faults
 
     def readable(self) -> bool:
         return True
@@ -220,7 +268,10 @@ class _Proxy(NamedTuple):
 
 
 def _proxy_of(scheme: str, host: str) -> _Proxy | None:
-    """The proxy that the environment names: ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or not. This machine has none.
+    """The proxy that the environment names: ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY``, in capitals or
+    not.
+
+    This machine has none.
 
     Raises:
         InvalidInput: what it names is no HTTP proxy.
@@ -236,7 +287,9 @@ def _proxy_of(scheme: str, host: str) -> _Proxy | None:
     except ValueError:
         port = 0
     if parts.scheme != "http" or not parts.hostname or not port:  # it may have a password, which is not shown
-        raise InvalidInput(f"{scheme.upper()}_PROXY is not accepted: give http://HOST:PORT, or name {host} in NO_PROXY")
+        raise InvalidInput(
+            f"{scheme.upper()}_PROXY is not accepted: give http://HOST:PORT, or name {host} in NO_PROXY"
+        )
     if parts.username is None:
         return _Proxy(parts.hostname, port, {})
     secret = b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
@@ -255,15 +308,23 @@ def _here() -> tuple[int, int]:
     return os.getpid(), threading.get_ident()
 
 
-def _send(connection: Connection, method: str, target: str, content: Body, headers: dict[str, str]) -> http.client.HTTPResponse:
+def _send(
+    connection: Connection, method: str, target: str, content: Body, headers: dict[str, str]
+) -> http.client.HTTPResponse:
     try:
         if isinstance(content, (bytes, memoryview)):
             connection.request(method, target, content or None, headers)
         else:
             content.seek(0)
-            connection.request(method, target, content, {**headers, "Content-Length": str(os.fstat(content.fileno()).st_size)})
+            connection.request(
+                method,
+                target,
+                content,
+                {**headers, "Content-Length": str(os.fstat(content.fileno()).st_size)},
+            )
     except ConnectionError as broken:
-        # A server that refuses a large body answers before it has read it, and closes: what it says is worth more than that it has.
+        # A server that refuses a large body answers before it has read it, and closes: what it says is worth
+        # more than that it has.
         with contextlib.suppress(OSError, http.client.HTTPException):
             return connection.getresponse()
         raise broken
@@ -279,7 +340,9 @@ def _retry_after(answer: http.client.HTTPResponse) -> float:
 def _detail(body: bytes) -> str:
     """What an answer says in its own words."""
     found = _member(body, "detail")
-    return str(found if found is not None else body.decode(errors="replace").strip() or "without a word")[:_LONGEST_TEXT]
+    return str(found if found is not None else body.decode(errors="replace").strip() or "without a word")[
+        :_LONGEST_TEXT
+    ]
 
 
 def _member(body: bytes, name: str) -> Any:

@@ -1,4 +1,6 @@
-"""Files on this machine: temporary ones, and publishing others whole or not at all, durable once published."""
+"""Files on this machine: temporary ones, and publishing others whole or not at all, durable once
+published.
+"""
 
 import errno
 import os
@@ -31,12 +33,18 @@ def chunks_of(content: Content) -> Iterator[bytes | memoryview]:
 
 
 def temporary_file() -> IO[bytes]:
-    """A file that is deleted when it is closed. On Linux it has no name, so that a killed process does not leave it on the disk.
+    """A file that is deleted when it is closed.
+
+    On Linux it has no name, so that a killed process does not leave it on the disk.
 
     Raises:
         OSError: the disk refuses it.
     """
-    return tempfile.TemporaryFile() if sys.platform == "linux" else tempfile.NamedTemporaryFile(prefix="halving-")
+    return (
+        tempfile.TemporaryFile()
+        if sys.platform == "linux"
+        else tempfile.NamedTemporaryFile(prefix="halving-")
+    )
 
 
 def path_of(file: IO[bytes]) -> Path:
@@ -61,7 +69,9 @@ def write_temporary(target: Path, chunks: Iterable[bytes | memoryview]) -> Path:
 
 
 def link_new(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    """Publish atomically, and fail with FileExistsError if the name is taken: a hard link never overwrites."""
+    """Publish atomically, and fail with FileExistsError if the name is taken: a hard link never
+    overwrites.
+    """
     if target.exists():
         raise FileExistsError(str(target))
     temporary = write_temporary(target, chunks)
@@ -73,8 +83,9 @@ def link_new(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def move_new(target: Path, file: Path) -> bool:
-    """Publish a complete file of the same disk under another name, durably and without a copy; False: it is on another disk, or the name
-    is taken."""
+    """Publish a complete file of the same disk under another name, durably and without a copy; False: it is
+    on another disk, or the name is taken.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with file.open("rb") as written:
         os.fsync(written.fileno())

@@ -10,9 +10,13 @@ URL_VARIABLE = "HALVING_URL"
 
 
 def open_store(
-    root: str | os.PathLike[str] | None = None, url: str | None = None, token: str | None = None, run: str | None = None
+    root: str | os.PathLike[str] | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    run: str | None = None,
 ) -> Store:
-    """The store at ``root``, or behind the server at ``url``; by default what ``HALVING_URL``, then ``HALVING_ROOT`` says.
+    """The store at ``root``, or behind the server at ``url``; by default what ``HALVING_URL``, then
+    ``HALVING_ROOT`` says.
 
     Args:
         token: of the server (default: ``HALVING_TOKEN``).
@@ -22,7 +26,10 @@ def open_store(
         InvalidInput: both are given, or a token without a server, or one of them is not accepted.
     """
     if root is not None and url is not None:
-        raise InvalidInput(f"root = {str(root)!r} and url = {url!r} are not accepted together: give the one where the run is to be")
+        raise InvalidInput(
+            f"root = {str(root)!r} and url = {url!r} are not accepted together: give the one where the run "
+            "is to be"
+        )
     if root is None and (address := url or os.environ.get(URL_VARIABLE)):
         return ServerStore(address, token, run)
     if token is not None:

@@ -1,4 +1,6 @@
-"""Trying again while the store is unavailable: what waits for it, and how training finds out without waiting."""
+"""Trying again while the store is unavailable: what waits for it, and how training finds out without
+waiting.
+"""
 
 import math
 import threading
@@ -26,7 +28,8 @@ class Outage:
     """
 
     def __init__(self) -> None:
-        self._waiting, self._since = 0, 0.0
+        self._waiting = 0
+        self._since = 0.0
         self._changed = threading.RLock()  # a SIGTERM's handler comes here, too, in the main thread
 
     def begin(self, message: str) -> None:
@@ -56,18 +59,22 @@ def retry_while_unavailable(
     longest: float = RETRY_SECONDS,
     outage: Outage | None = None,
 ) -> _Result:
-    """``action()``, tried again with growing pauses while the store is unavailable. Repeating it must do no harm.
+    """``action()``, tried again with growing pauses while the store is unavailable.
+
+    Repeating it must do no harm.
 
     Args:
         what: what waits; the user is warned of it once.
-        outage: of others that wait for the same: then the user is warned of it once for all of them, and told of its end.
-        give_up_at: when to stop before ``longest`` seconds are over, by ``time.monotonic``. It is called again and again, because
-            SIGTERM may come at any time.
+        outage: of others that wait for the same: then the user is warned of it once for all of them, and told
+            of its end.
+        give_up_at: when to stop before ``longest`` seconds are over, by ``time.monotonic``. It is called
+            again and again, because SIGTERM may come at any time.
 
     Raises:
         StoreUnavailable: the store was unavailable for all that time.
     """
-    end, pauses = time.monotonic() + longest, backoff()
+    end = time.monotonic() + longest
+    pauses = backoff()
     waits = answered = False
     try:
         while True:
@@ -100,7 +107,8 @@ class Reach:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._answered, self._closed = threading.Event(), threading.Event()
+        self._answered = threading.Event()
+        self._closed = threading.Event()
         self._asking: threading.Thread | None = None
 
     def is_there(self) -> bool:
@@ -123,7 +131,8 @@ class Reach:
         self._asking = threading.Thread(target=self._ask, name="halving-store-watch", daemon=True)
         try:
             self._asking.start()
-        except RuntimeError:  # the interpreter is ending, and starts no threads any more: whoever wants to know has to try
+        except RuntimeError:
+            # the interpreter is ending, and starts no threads any more: whoever wants to know has to try
             self._answered.set()
 
     def close(self) -> None:
@@ -140,7 +149,8 @@ class Reach:
                 continue
             except StoreError:
                 pass  # a refusal is an answer, too
-            except Exception:  # noqa: BLE001  # the interpreter is exiting, and Arrow's S3 was shut down before this thread
+            except Exception:  # noqa: BLE001
+                # the interpreter is exiting, and Arrow's S3 was shut down before this thread
                 return
             self._answered.set()
             return
@@ -150,7 +160,8 @@ def warn(message: str, stacklevel: int = 3) -> None:
     """Warn. Under ``python -W error`` a warning raises; that must not end training, so the error is dropped.
 
     Args:
-        stacklevel: whose line the warning names: 2 for that of the caller, 3 for that of the caller's caller, and so on.
+        stacklevel: whose line the warning names: 2 for that of the caller, 3 for that of the caller's caller,
+            and so on.
     """
     try:
         warnings.warn(f"halving: {message}", stacklevel=stacklevel)
@@ -159,7 +170,9 @@ def warn(message: str, stacklevel: int = 3) -> None:
 
 
 def warn_once(subject: str, message: str) -> None:
-    """Warn the first time that this process has something to say of a subject; of the caller's caller, as :func:`warn` does."""
+    """Warn the first time that this process has something to say of a subject; of the caller's caller, as
+    :func:`warn` does.
+    """
     if subject not in _SUBJECTS:
         _SUBJECTS.add(subject)
         warn(message, stacklevel=4)

@@ -1,9 +1,10 @@
 """Arrow's clients of S3 as stores need them, and one in reserve for processes that are forked.
 
-Arrow keeps a lock, which its S3 clients share, for as long as any of them waits for an answer, and takes it alone to make a client or to
-end. A child that is forked in such a moment has that lock taken for ever: it can use a client that is there, but make none, nor let Arrow
-end. Its parent's clients are of no use to it, for it would talk into their connections. So each process keeps one that it does not use
-itself. (A child of such a child has none, and waits for ever if it was its grandparent that was forked in such a moment.)
+Arrow keeps a lock, which its S3 clients share, for as long as any of them waits for an answer, and takes it
+alone to make a client or to end. A child that is forked in such a moment has that lock taken for ever: it can
+use a client that is there, but make none, nor let Arrow end. Its parent's clients are of no use to it, for it
+would talk into their connections. So each process keeps one that it does not use itself. (A child of such a
+child has none, and waits for ever if it was its grandparent that was forked in such a moment.)
 """
 
 import atexit
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     _Options = tuple[tuple[str, Any], ...]
 
-# One call to an object store that does not answer ends within half a minute, with its tries; whoever can wait longer tries again.
+# One call to an object store that does not answer ends within half a minute, with its tries; whoever can wait
+# longer tries again.
 CONNECT_SECONDS = 2.0
 SILENCE_SECONDS = 3.0  # with less than a byte a second in either direction
 TRIES = 3
@@ -30,7 +32,8 @@ _INHERITED: "dict[_Options, fs.S3FileSystem]" = {}
 
 
 def open_s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
-    """A client for a bucket; in a forked child it is the one that its parent had in reserve, if it had one of the same options.
+    """A client for a bucket; in a forked child it is the one that its parent had in reserve, if it had one of
+    the same options.
 
     Args:
         query: options as in an address; see :func:`halving.store.filesystem.open_filesystem`.
@@ -49,19 +52,30 @@ def open_s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
 
 def _options(bucket: str, query: dict[str, list[str]]) -> dict[str, Any]:
     if unknown := sorted(set(query) - set(_OPTIONS)):  # the names only: a value may be a secret
-        raise InvalidInput(f"option {unknown[0]!r} in the address of s3://{bucket} is not accepted: give some of {', '.join(_OPTIONS)}")
+        raise InvalidInput(
+            f"option {unknown[0]!r} in the address of s3://{bucket} is not accepted: give some of "
+            f"{', '.join(_OPTIONS)}"
+        )
     options: dict[str, Any] = {name: values[-1] for name, values in query.items()}
     if "force_virtual_addressing" in options:
         given = options["force_virtual_addressing"]
         if given not in ("true", "false"):
-            raise InvalidInput(f"force_virtual_addressing = {given!r} in the address of s3://{bucket} is not accepted: give true or false")
+            raise InvalidInput(
+                f"force_virtual_addressing = {given!r} in the address of s3://{bucket} is not accepted: "
+                "give true or false"
+            )
         options["force_virtual_addressing"] = given == "true"
-    endpoint = options.get("endpoint_override") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = (
+        options.get("endpoint_override")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+    )
     region = options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if endpoint:
         scheme, _, place = endpoint.rstrip("/").rpartition("://")
         options |= {"endpoint_override": place, "scheme": options.get("scheme") or scheme or "https"}
-        region = region or "us-east-1"  # an S3 server of one's own mostly has just one region, and does not ask for it
+        # an S3 server of one's own mostly has just one region, and does not ask for it
+        region = region or "us-east-1"
     return options | {"region": region or _region_of(bucket)}
 
 
@@ -95,7 +109,9 @@ def _in_child() -> None:
 
 
 def _exit_without_ending_s3() -> None:
-    """Have this process end without Arrow's end of S3, and then without the destructors of C++, which crash where that is left out."""
+    """Have this process end without Arrow's end of S3, and then without the destructors of C++, which crash
+    where that is left out.
+    """
     import ctypes
 
     atexit.unregister(sys.modules["pyarrow.fs"].ensure_s3_finalized)

@@ -1,4 +1,6 @@
-"""The store as a Halving server gives it: for programs that have a token of the server, and no credentials of its store."""
+"""The store as a Halving server gives it: for programs that have a token of the server, and no credentials of
+its store.
+"""
 
 import contextlib
 import json
@@ -36,7 +38,8 @@ class ServerStore(Store):
 
     def __init__(self, url: str, token: str | None = None, run: str | None = None) -> None:
         super().__init__(url)
-        self._calls, self._run = HttpCalls(url, token or os.environ.get(TOKEN_VARIABLE) or None), run
+        self._calls = HttpCalls(url, token or os.environ.get(TOKEN_VARIABLE) or None)
+        self._run = run
 
     def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
         self._calls.call("PUT", _place(name), content=content)
@@ -60,7 +63,9 @@ class ServerStore(Store):
         Raises:
             NotFound, InvalidInput, StoreError: as :meth:`halving.store.http_calls.HttpCalls.call`.
         """
-        answer = self._calls.call("POST", path, None, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        answer = self._calls.call(
+            "POST", path, None, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         found: dict[str, Any] = json.loads(answer.body)
         return found
 
@@ -104,7 +109,10 @@ class ServerStore(Store):
 
     @property
     def filesystem(self) -> "fs.FileSystem":
-        raise StoreError(f"{self.root} is a server, which gives a run's own process what it needs: read runs with its API, or its store")
+        raise StoreError(
+            f"{self.root} is a server, which gives a run's own process what it needs: read runs with its "
+            "API, or its store"
+        )
 
     def _in_colder_place(self, name: str) -> Store | None:
         return None  # the server looks there

@@ -24,17 +24,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REFRESH_SECONDS = 86_400.0
-"""A blob that is put again this long after it was written is written again: retention counts the age of unrecorded blobs from there."""
+"""A blob that is put again this long after it was written is written again: retention counts the age of
+unrecorded blobs from there.
+"""
 
 
 class Store(Files):
     """Create-once files and content-addressed blobs under one root.
 
-    Old blobs may lie in a colder place (:mod:`halving.store.cold`); they are read all the same, slower. What is put is always put here.
+    Old blobs may lie in a colder place (:mod:`halving.store.cold`); they are read all the same, slower. What
+    is put is always put here.
 
     Args:
-        root: a folder, or an address that ``pyarrow.fs`` knows (``s3://bucket/prefix``; options for an S3 server of one's own are in
-            :func:`halving.store.filesystem.open_filesystem`). None reads ``HALVING_ROOT`` and falls back to ``./.halving``.
+        root: a folder, or an address that ``pyarrow.fs`` knows (``s3://bucket/prefix``; options for an S3
+            server of one's own are in :func:`halving.store.filesystem.open_filesystem`). None reads
+            ``HALVING_ROOT`` and falls back to ``./.halving``.
 
     Attributes:
         root: where it is; ``Store(store.root)`` is the same store.
@@ -130,7 +134,8 @@ class Store(Files):
     def put_blob(self, content: Content) -> str:
         """Store bytes, memory or a file by content and return its digest, ``sha256:<64 hex>``.
 
-        Retention deletes a blob that no record names, a grace time after it was last put (:mod:`halving.maintenance.blob_collection`).
+        Retention deletes a blob that no record names, a grace time after it was last put
+        (:mod:`halving.maintenance.blob_collection`).
 
         Raises:
             StoreError: the store refused the write, or the file changed while it was read.
@@ -140,15 +145,19 @@ class Store(Files):
         return digest
 
     def put_hashed_blob(self, content: Content, digest: str) -> None:
-        """Store what was hashed already: a file is not read once more for it, but checked against the digest as it is written.
+        """Store what was hashed already: a file is not read once more for it, but checked against the digest
+        as it is written.
 
         Raises:
             StoreError: the store refused the write, or the file is not what was hashed.
         """
-        name, size = blob_name(digest), content.stat().st_size if isinstance(content, Path) else len(content)
+        name = blob_name(digest)
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
 
         def write() -> None:
-            self._overwrite(name, _checked(content, digest) if isinstance(content, Path) else chunks_of(content))
+            self._overwrite(
+                name, _checked(content, digest) if isinstance(content, Path) else chunks_of(content)
+            )
 
         with store_faults(f"cannot write the blob {name} to {self.root}"):
             self._write_unless_fresh(name, size, write)
@@ -156,8 +165,8 @@ class Store(Files):
     def take_over(self, name: str, file: Path) -> None:
         """Publish a complete local file under a name that its content gives it, durably, and delete it.
 
-        In a folder on the same disk it is moved. One that is there already, in its size, is the same; where it is old, retention may be
-        about to delete it, so it is written again.
+        In a folder on the same disk it is moved. One that is there already, in its size, is the same; where
+        it is old, retention may be about to delete it, so it is written again.
 
         Raises:
             StoreError: the store refused the write; the file stays.
@@ -165,7 +174,9 @@ class Store(Files):
         folder = self.folder
         with store_faults(f"cannot write {self.address(name)}"):
             if folder is None or self._written(name) is not None or not move_new(folder / name, file):
-                self._write_unless_fresh(name, file.stat().st_size, lambda: self._overwrite(name, chunks_of(file)))
+                self._write_unless_fresh(
+                    name, file.stat().st_size, lambda: self._overwrite(name, chunks_of(file))
+                )
             file.unlink(missing_ok=True)
 
     def _write_unless_fresh(self, name: str, size: int, write: Callable[[], None]) -> None:
@@ -174,7 +185,9 @@ class Store(Files):
             write()
         elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
             with contextlib.suppress(FileExistsError):  # another process has just written it again
-                create_once(self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write)
+                create_once(
+                    self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write
+                )
 
     def get_blob(self, digest: str) -> bytes:
         """The bytes that a digest names, checked against it.
@@ -197,7 +210,8 @@ class Store(Files):
 
     @contextlib.contextmanager
     def blob_file(self, digest: str) -> Iterator[Path]:
-        """A local file with a blob's bytes, checked against the digest: the store's own file, or a temporary copy from an object store.
+        """A local file with a blob's bytes, checked against the digest: the store's own file, or a temporary
+        copy from an object store.
 
         Do not write to it; the copy is deleted at the end of the ``with`` block.
 
@@ -231,11 +245,13 @@ class Store(Files):
             yield path_of(copy)
 
     def collect(self, name: str, before: float) -> bool:
-        """Delete a file that is named by its content unless it was put again after ``before`` (seconds since 1970); whether it was deleted.
+        """Delete a file that is named by its content unless it was put again after ``before`` (seconds since
+        1970); whether it was deleted.
 
         The time of the last put is the store's; where the store does not say it, the file stays.
 
-        It is safe beside a :meth:`put_blob` or :meth:`take_over` of the same content: that writes an old file again, and they take turns.
+        It is safe beside a :meth:`put_blob` or :meth:`take_over` of the same content: that writes an old file
+        again, and they take turns.
 
         Raises:
             StoreError: the store refused.
@@ -243,7 +259,8 @@ class Store(Files):
 
         def stays() -> bool:
             written = self._written(name)
-            return written is None or written[1] == 0 or written[1] >= before  # 0: the store does not say when
+            # 0: the store does not say when
+            return written is None or written[1] == 0 or written[1] >= before
 
         with store_faults(f"cannot delete {self.address(name)}"), contextlib.suppress(FileExistsError):
             create_once(self.filesystem, self.path(name), stays, lambda: self.delete(name))

@@ -8,7 +8,8 @@ Range = tuple[float | None, float | None]
 
 
 def accepted_ranges(finite: Iterable[str], divergence: Mapping[str, Range]) -> dict[str, Range]:
-    """Metric to the values that it may take all the time; one without bounds, ``(None, None)``, must be finite.
+    """Metric to the values that it may take all the time; one without bounds, ``(None, None)``, must be
+    finite.
 
     Args:
         finite: the objectives, and the metrics that must be in bounds at the rungs.

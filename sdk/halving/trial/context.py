@@ -1,4 +1,6 @@
-"""The contract between a trainable and the platform that runs it: what a trial is given, and what it asks at a rung."""
+"""The contract between a trainable and the platform that runs it: what a trial is given, and what it asks at
+a rung.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -11,14 +13,19 @@ class Controller(Protocol):
     granted: int
     """Epochs granted so far: the trial trains up to this one and then asks."""
 
-    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
-        """Report the objectives at the granted epoch and return the new grant; one that is not above ``epoch`` means: stop here.
+    def reached(
+        self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
+    ) -> int:
+        """Report the objectives at the granted epoch and return the new grant; one that is not above
+        ``epoch`` means: stop here.
 
         Args:
             epoch: epochs trained.
-            values: metric to value, all finite: the summary of each objective, and the last value of each bounded metric.
+            values: metric to value, all finite: the summary of each objective, and the last value of each
+                bounded metric.
             checkpoint: digest of the checkpoint saved at this epoch; a resume continues from it.
-            best_checkpoint: where the first objective is summarised by its best value, digest of the checkpoint of that value's epoch.
+            best_checkpoint: where the first objective is summarised by its best value, digest of the
+                checkpoint of that value's epoch.
         """
 
 
@@ -28,8 +35,8 @@ class ObjectiveRule:
 
     Attributes:
         metric: its name in ``run.report``.
-        summary: ``end`` (the value of the rung's own epoch), ``best`` (so far), or ``average`` (of the last ``window`` epochs that
-            reported it).
+        summary: ``end`` (the value of the rung's own epoch), ``best`` (so far), or ``average`` (of the last
+            ``window`` epochs that reported it).
         window: epochs.
         maximize: whether larger is better.
     """
@@ -42,20 +49,23 @@ class ObjectiveRule:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What the platform gives to a trial's process: plain data. The process has no connection and no credential but the store's.
+    """What the platform gives to a trial's process: plain data.
+
+    The process has no connection and no credential but the store's.
 
     Attributes:
         objectives: the sweep's objectives, the main one first.
         bounded: metrics that must be reported, too, because the sweep bounds them at its rungs.
-        divergence: metric to ``(min, max)``, in which None leaves an end open. A value outside, NaN or an infinity ends the trial at once.
+        divergence: metric to ``(min, max)``, in which None leaves an end open. A value outside, NaN or an
+            infinity ends the trial at once.
         max_epochs: epochs at the last rung.
         grace_seconds: from SIGTERM to SIGKILL.
         train_on: stored splits of the dataset that together are the trial's train split.
         deterministic: as in :func:`halving.init`.
-        start_from: the checkpoint of another run that a trial without one of its own goes on from, with the fields of
-            :class:`halving.records.run_record.SavedCheckpoint`; its epochs count.
-        resources: what this attempt was given of a machine or a cluster, with the names of the sweep's spec and a number for each; a rerun
-            asks for the same.
+        start_from: the checkpoint of another run that a trial without one of its own goes on from, with the
+            fields of :class:`halving.records.run_record.SavedCheckpoint`; its epochs count.
+        resources: what this attempt was given of a machine or a cluster, with the names of the sweep's spec
+            and a number for each; a rerun asks for the same.
     """
 
     root: str
@@ -79,7 +89,9 @@ class TrialContext:
     resources: dict[str, Any] = field(default_factory=dict)
 
     def as_recorded(self) -> dict[str, Any]:
-        """What the run's record has of it, beside its params, seed and parent: by this, the trial can be trained again."""
+        """What the run's record has of it, beside its params, seed and parent: by this, the trial can be
+        trained again.
+        """
         given = asdict(self)
         return {name: given[name] for name in _RECORDED}
 

@@ -1,8 +1,10 @@
-"""What the pods of a gang and the trial's worker say to each other through the gang's rendezvous store (torch's ``TCPStore``).
+"""What the pods of a gang and the trial's worker say to each other through the gang's rendezvous store
+(torch's ``TCPStore``).
 
-The store lives in the worker, so that the loss of no pod takes it along. Pods that have started say so; the worker names those that form
-the gang; each of them counts beats, and says at its end how its ranks ended. A pod that gives a collective up says so at once, and the
-others then say where their ranks are that do not answer. All values are text or JSON.
+The store lives in the worker, so that the loss of no pod takes it along. Pods that have started say so; the
+worker names those that form the gang; each of them counts beats, and says at its end how its ranks ended. A
+pod that gives a collective up says so at once, and the others then say where their ranks are that do not
+answer. All values are text or JSON.
 """
 
 import json
@@ -18,7 +20,9 @@ VARIABLE = "HALVING_GANG"
 FORMATION = "halving/formation"
 """The pods that form the gang, in the order of their ranks: a JSON list of names."""
 HANG = "halving/hang"
-"""A collective that the ranks of a pod have given up, as the last such pod says it: JSON of :class:`halving.distributed.hang.Hang`."""
+"""A collective that the ranks of a pod have given up, as the last such pod says it: JSON of
+:class:`halving.distributed.hang.Hang`.
+"""
 BEAT_SECONDS = 0.5
 """Between two beats of a pod, and two looks at :data:`HANG`."""
 _MOST_CHARACTERS = 20_000  # of an error; the catalog keeps no more
@@ -50,7 +54,9 @@ def place_of(variable: str) -> GangPlace:
     try:
         return GangPlace(**json.loads(variable))
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{VARIABLE} = {variable!r:.200} is not accepted: {error}; the trial's worker sets it") from None
+        raise InvalidInput(
+            f"{VARIABLE} = {variable!r:.200} is not accepted: {error}; the trial's worker sets it"
+        ) from None
 
 
 def own_place() -> GangPlace | None:
@@ -75,7 +81,9 @@ def signalled(pod: str) -> str:
 
 
 def hung(pod: str) -> str:
-    """The key of the collective that was given up, as :data:`HANG`, with where the ranks of this pod are that did not answer."""
+    """The key of the collective that was given up, as :data:`HANG`, with where the ranks of this pod are that
+    did not answer.
+    """
     return f"halving/hung/{pod}"
 
 
@@ -85,7 +93,10 @@ def ended(pod: str) -> str:
 
 
 def end_to_bytes(message: Message | None) -> bytes:
-    """How the ranks of a pod ended; None if they have saved a checkpoint after a SIGTERM. Of a very long error the end is kept."""
+    """How the ranks of a pod ended; None if they have saved a checkpoint after a SIGTERM.
+
+    Of a very long error the end is kept.
+    """
     if isinstance(message, Raised) and len(message.error) > _MOST_CHARACTERS:
         message = replace(message, error=f"…{message.error[-_MOST_CHARACTERS:]}")
     return b"null" if message is None else to_bytes(message)

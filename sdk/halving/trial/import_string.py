@@ -25,7 +25,8 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         hint = "" if module_name.startswith(str(error.name)) else " (imported by it)"
         raise InvalidInput(
-            f"{field} = {path!r} is not accepted: there is no module {error.name!r}{hint} that Python can import from here"
+            f"{field} = {path!r} is not accepted: there is no module {error.name!r}{hint} that Python can "
+            "import from here"
         ) from None
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
@@ -33,9 +34,13 @@ def import_function(field: str, path: str) -> Callable[..., Any]:
         defined = sorted(
             key
             for key, value in vars(module).items()
-            if callable(value) and not key.startswith("_") and f"{getattr(value, '__module__', '')}.".startswith(f"{module_name}.")
+            if callable(value)
+            and not key.startswith("_")
+            and f"{getattr(value, '__module__', '')}.".startswith(f"{module_name}.")
         )
-        raise InvalidInput(f"{field} = {path!r} is not accepted: {module_name} has no function {name!r}; it has {defined}")
+        raise InvalidInput(
+            f"{field} = {path!r} is not accepted: {module_name} has no function {name!r}; it has {defined}"
+        )
     return function
 
 
@@ -46,13 +51,18 @@ def source_digest(path: str) -> str | None:
         found = find_spec(path.partition(":")[0])
     except ModuleNotFoundError:  # of a package that contains the module
         return None
-    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest() if found and found.origin and found.has_location else None
+    return (
+        hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
+        if found and found.origin and found.has_location
+        else None
+    )
 
 
 def add_working_folder() -> None:
     """Let functions be imported from the folder in which a sweep was started; installed packages come first.
 
-    A script's own folder is on its path, but the processes that Dagster spawns for a job's steps have no such entry.
+    A script's own folder is on its path, but the processes that Dagster spawns for a job's steps have no such
+    entry.
     """
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))

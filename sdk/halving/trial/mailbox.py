@@ -1,9 +1,11 @@
-"""A mailbox in the store: how a trial in its own pod and its worker exchange messages, with no network port between them.
+"""A mailbox in the store: how a trial in its own pod and its worker exchange messages, with no network port
+between them.
 
 Each end writes its own numbered messages, each created once, and looks for the next message of the other end:
-``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. A message outlives the process that sent it.
-What the trial is lies there from the beginning, as ``task.json``. That the worker wants the trial back has no number, for it is heard of
-while the trial trains, and is nothing to be said twice: ``asked-back.json``.
+``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. A message outlives the
+process that sent it. What the trial is lies there from the beginning, as ``task.json``. That the worker wants
+the trial back has no number, for it is heard of while the trial trains, and is nothing to be said twice:
+``asked-back.json``.
 """
 
 import logging
@@ -20,7 +22,9 @@ from halving.trial.messages import Granted, Message, Ready, from_bytes, to_bytes
 VARIABLE = "HALVING_MAILBOX"
 """Names the mailbox to the process of a pod."""
 
-_FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0  # between two looks: about one GET a second for each waiting end
+# between two looks: about one GET a second for each waiting end
+_FIRST_SECONDS = 0.05
+_LONGEST_SECONDS = 1.0
 _SEND_SECONDS = 300.0  # how long a message waits for an unavailable store
 
 _log = logging.getLogger(__name__)
@@ -58,7 +62,10 @@ class Mailbox:
     """
 
     def __init__(self, store: Store, folder: str, *, sends: str, reads: str) -> None:
-        self._store, self._folder, self._sends, self._reads = store, folder, sends, reads
+        self._store = store
+        self._folder = folder
+        self._sends = sends
+        self._reads = reads
         self._asking = f"{folder}/asked-back.json"
         self._has_asked_back = False
         self._sent = self._read = 0
@@ -73,19 +80,26 @@ class Mailbox:
             AlreadyExists: another process writes for this end.
         """
         name = f"{self._folder}/{self._sends}-{self._sent + 1:06d}.json"
-        retry_while_unavailable(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
+        retry_while_unavailable(
+            self._store,
+            name,
+            partial(self._store.create, name, to_bytes(message), sole=True),
+            longest=_SEND_SECONDS,
+        )
         self._sent += 1
         self._expect_soon()
 
     def ask_back(self) -> None:
-        """Say, as the worker, that the trial is to end with its epoch; saying it again changes nothing and asks the store for nothing.
+        """Say, as the worker, that the trial is to end with its epoch; saying it again changes nothing and
+        asks the store for nothing.
 
         Raises:
             StoreError: the store is unavailable, or refuses.
         """
         if self._has_asked_back:
             return
-        with suppress(AlreadyExists):  # a trial that has written something else there has asked for its own end
+        with suppress(AlreadyExists):
+            # a trial that has written something else there has asked for its own end
             self._store.create(self._asking, b"{}", sole=True)
         self._has_asked_back = True
 
@@ -103,7 +117,9 @@ class Mailbox:
         Raises:
             StoreError: the store was unavailable for five minutes, or refuses.
         """
-        names = retry_while_unavailable(self._store, self._folder, partial(self._store.names, self._folder), longest=_SEND_SECONDS)
+        names = retry_while_unavailable(
+            self._store, self._folder, partial(self._store.names, self._folder), longest=_SEND_SECONDS
+        )
         self._sent = sum(name.startswith(f"{self._sends}-") for name in names)
 
     def receive(self, timeout: float) -> Message | Granted | Ready | None:
@@ -115,10 +131,12 @@ class Mailbox:
         until = time.monotonic() + timeout
         while True:
             try:
-                message, pause = self.look(), next(self._looks)
+                message = self.look()
+                pause = next(self._looks)
                 self._retries = backoff()
             except OSError as error:
-                message, pause = None, next(self._retries)
+                message = None
+                pause = next(self._retries)
                 _log.warning("cannot look for messages: %s", error)
             left = until - time.monotonic()
             if message is not None or left <= 0:

@@ -1,7 +1,7 @@
 """The messages between a trial's process and the platform, at a rung and at the end, and their JSON form.
 
-Between processes of one machine they are pickled over a pipe. A trial in its own image exchanges them as JSON: messages from such an
-image are checked field by field, and never unpickled.
+Between processes of one machine they are pickled over a pipe. A trial in its own image exchanges them as
+JSON: messages from such an image are checked field by field, and never unpickled.
 """
 
 import json
@@ -21,7 +21,8 @@ class RungResult:
         epoch: the last one that counts.
         values: metric to value: the summary of each objective, and the last value of each bounded metric.
         checkpoint: digest of the checkpoint of this epoch.
-        best_checkpoint: where the best value of the first objective counts, digest of the checkpoint of that value's epoch.
+        best_checkpoint: where the best value of the first objective counts, digest of the checkpoint of that
+            value's epoch.
     """
 
     epoch: int
@@ -35,12 +36,18 @@ class ReachedRung(RungResult):
 
 
 class ReturnedEarly(RungResult):
-    """The trainable returned before its grant was used up. Epoch and values are those of the newest checkpoint that counts."""
+    """The trainable returned before its grant was used up.
+
+    Epoch and values are those of the newest checkpoint that counts.
+    """
 
 
 @dataclass(frozen=True)
 class Granted:
-    """The platform's answer: train up to ``epochs`` in all; if that is no more than before, stop. ``complete``: the trial is complete."""
+    """The platform's answer: train up to ``epochs`` in all; if that is no more than before, stop.
+
+    ``complete``: the trial is complete.
+    """
 
     epochs: int
     complete: bool
@@ -62,8 +69,8 @@ class Raised:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The trial received SIGTERM and has saved its checkpoint (sent by a trial in a pod; one on the worker's machine just ends), or its
-    store was unavailable for too long.
+    """The trial received SIGTERM and has saved its checkpoint (sent by a trial in a pod; one on the worker's
+    machine just ends), or its store was unavailable for too long.
     """
 
     reason: str
@@ -71,7 +78,9 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Ready:
-    """The process of a rerun in a pod has looked around, and trains when :class:`Granted` comes. A trial of a sweep sends none.
+    """The process of a rerun in a pod has looked around, and trains when :class:`Granted` comes.
+
+    A trial of a sweep sends none.
 
     Attributes:
         environment: as :func:`halving.records.provenance.environment` gives it.
@@ -83,7 +92,9 @@ class Ready:
 
 
 Message = ReachedRung | Stopped | ReturnedEarly | Raised | Interrupted
-_KINDS: dict[str, type] = {kind.__name__: kind for kind in (ReachedRung, Stopped, ReturnedEarly, Raised, Interrupted, Granted, Ready)}
+_KINDS: dict[str, type] = {
+    kind.__name__: kind for kind in (ReachedRung, Stopped, ReturnedEarly, Raised, Interrupted, Granted, Ready)
+}
 _MOST = 2**31  # epochs: a database keeps 32 bits of them
 _DIGESTS = ("checkpoint", "best_checkpoint")
 
@@ -109,7 +120,9 @@ def from_bytes(data: bytes) -> Message | Granted | Ready:
         raise InvalidInput(f"a message is not accepted: give an object whose kind is one of {sorted(_KINDS)}")
     wanted = {field.name: field.type for field in fields(kind)}
     if given.keys() != wanted.keys():
-        raise InvalidInput(f"a message {kind.__name__} with {sorted(given)} is not accepted: give {sorted(wanted)}")
+        raise InvalidInput(
+            f"a message {kind.__name__} with {sorted(given)} is not accepted: give {sorted(wanted)}"
+        )
     for name, value in given.items():
         if not _fits(value, wanted[name]):
             raise InvalidInput(f"{kind.__name__}.{name} = {value!r:.80} is not accepted: give {wanted[name]}")

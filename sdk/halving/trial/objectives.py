@@ -1,7 +1,7 @@
 """A trial's objectives over its epochs: the value at the end, the best so far, or a moving average.
 
-The tallies are saved in each checkpoint's record. A resumed trial continues with those of its checkpoint, so that epochs that are
-trained again count once.
+The tallies are saved in each checkpoint's record. A resumed trial continues with those of its checkpoint, so
+that epochs that are trained again count once.
 """
 
 from collections.abc import Mapping
@@ -38,19 +38,28 @@ class Tallies:
         record: to continue from a checkpoint, what :meth:`as_record` returned for it.
 
     Attributes:
-        best_checkpoint: digest of the checkpoint of the first objective's best epoch; None where its best does not count, or that epoch
-            saved none.
+        best_checkpoint: digest of the checkpoint of the first objective's best epoch; None where its best
+            does not count, or that epoch saved none.
     """
 
-    def __init__(self, objectives: tuple[ObjectiveRule, ...], bounded: tuple[str, ...], record: Mapping[str, Any] | None = None) -> None:
-        self._objectives, self._bounded = objectives, bounded
+    def __init__(
+        self,
+        objectives: tuple[ObjectiveRule, ...],
+        bounded: tuple[str, ...],
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._objectives = objectives
+        self._bounded = bounded
         held = record or {}
         self._tallies = {metric: _Tally(**tally) for metric, tally in held.get("metrics", {}).items()}
         self.best_checkpoint: str | None = held.get("best_checkpoint")
 
     def as_record(self) -> dict[str, Any]:
         """Plain data for the checkpoint's record."""
-        return {"metrics": {metric: asdict(tally) for metric, tally in self._tallies.items()}, "best_checkpoint": self.best_checkpoint}
+        return {
+            "metrics": {metric: asdict(tally) for metric, tally in self._tallies.items()},
+            "best_checkpoint": self.best_checkpoint,
+        }
 
     def is_objective(self, metric: str) -> bool:
         return any(rule.metric == metric for rule in self._objectives)
@@ -60,7 +69,9 @@ class Tallies:
         return all(rule.metric in reported for rule in self._objectives)
 
     def improved_by(self, reported: Mapping[str, float]) -> bool:
-        """Whether the best of the first objective counts, and an epoch with these reports is the best so far."""
+        """Whether the best of the first objective counts, and an epoch with these reports is the best so
+        far.
+        """
         main = self._objectives[0] if self._objectives else None
         if main is None or main.summary != "best" or main.metric not in reported:
             return False
@@ -84,13 +95,15 @@ class Tallies:
         """Each objective's summary at a complete epoch, and the last value of each bounded metric.
 
         Raises:
-            ObjectiveMissing: one was not reported in this epoch, where the value at the end counts, or in no epoch.
+            ObjectiveMissing: one was not reported in this epoch, where the value at the end counts, or in no
+                epoch.
         """
         found = {rule.metric: self._summary(rule, epoch, reported) for rule in self._objectives}
         for metric in self._bounded:
             if metric not in self._tallies:
                 raise ObjectiveMissing(
-                    f"metric {metric!r}, which the sweep bounds, was not reported up to epoch {epoch}: {_listed(reported)}; "
+                    f"metric {metric!r}, which the sweep bounds, was not reported up to epoch {epoch}: "
+                    f"{_listed(reported)}; "
                     f"call run.report({metric}=…), or remove it from the sweep's bounds"
                 )
             found.setdefault(metric, self._tallies[metric].value)
@@ -104,8 +117,10 @@ class Tallies:
             self._tallies[rule.metric] = _Tally(epoch, value, value, epoch, [value])
             return
         if _is_better(value, tally.best, rule.maximize):
-            tally.best, tally.best_epoch = value, epoch
-        tally.epoch, tally.value = epoch, value
+            tally.best = value
+            tally.best_epoch = epoch
+        tally.epoch = epoch
+        tally.value = value
         tally.recent = [*tally.recent, value][-rule.window :]
 
     def _summary(self, rule: ObjectiveRule, epoch: int, reported: Mapping[str, float]) -> float:
@@ -113,7 +128,8 @@ class Tallies:
         if tally is None or (rule.summary == "end" and tally.epoch != epoch):
             raise ObjectiveMissing(
                 f"objective {rule.metric!r} was not reported in epoch {epoch}: {_listed(reported)}; "
-                f"call run.report({rule.metric}=…) in every epoch, or name another objective.metric in the sweep"
+                f"call run.report({rule.metric}=…) in every epoch, or name another objective.metric in the "
+                "sweep"
             )
         if rule.summary == "best":
             return tally.best

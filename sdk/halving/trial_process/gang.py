@@ -1,7 +1,9 @@
-"""The processes of a trial that trains in several: torchrun's agent, which starts the ranks of this node, and what each rank runs.
+"""The processes of a trial that trains in several: torchrun's agent, which starts the ranks of this node, and
+what each rank runs.
 
-A gang is one attempt: any rank that ends wrongly ends all, and the platform begins the next attempt from the last checkpoint. So the agent
-restarts nothing. The ranks are forked from the agent's process, which was itself forked from one that has imported the trainable.
+A gang is one attempt: any rank that ends wrongly ends all, and the platform begins the next attempt from the
+last checkpoint. So the agent restarts nothing. The ranks are forked from the agent's process, which was
+itself forked from one that has imported the trainable.
 """
 
 import contextlib
@@ -33,8 +35,9 @@ from halving.trial_process.rank_stacks import answer_to_agent, stacks_of
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous import RendezvousHandler
 
-# For rank 0 to write its last points and its end, when another rank has ended wrongly. With a store that is away it takes all of them, and
-# the next attempt is to train within 15 s all the same: it finds the points in the journal.
+# For rank 0 to write its last points and its end, when another rank has ended wrongly. With a store that is
+# away it takes all of them, and the next attempt is to train within 15 s all the same: it finds the points in
+# the journal.
 _LAST_SECONDS = 10.0
 _HUNG_SECONDS = 1.0  # the same, where a collective has hung: its background thread has written them meanwhile
 _GIVEN_UP_SECONDS = 1.5  # after a collective's timeout, for the ranks that gave it up to end by themselves
@@ -44,8 +47,11 @@ _MONITOR_SECONDS = 0.1
 _RENDEZVOUS_SECONDS = 60
 
 
-def run_gang(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, processes: int) -> None:
-    """The main function of the process of a gang on one machine: start the ranks, and tell the platform how they ended.
+def run_gang(
+    context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, processes: int
+) -> None:
+    """The main function of the process of a gang on one machine: start the ranks, and tell the platform how
+    they ended.
 
     Args:
         context, trainable, granted, channel: as for :func:`halving.trial_process.main.run_trial`.
@@ -80,7 +86,8 @@ def rendezvous_here() -> "RendezvousHandler":
     from torch.distributed import TCPStore
     from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, multi_tenant=True)  # the rendezvous takes its server, too
+    # the rendezvous takes its server, too
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, multi_tenant=True)
     return StaticTCPRendezvous("127.0.0.1", store.port, 0, 1, "trial", _RENDEZVOUS_SECONDS)
 
 
@@ -95,20 +102,25 @@ def attend(
     on_hang: Callable[[Hang], object] = lambda _: None,
     hang_elsewhere: Callable[[], Hang | None] = lambda: None,
 ) -> Message | None:
-    """Run the ranks of this node to their end under torchrun's agent, and give how they ended; None after a SIGTERM.
+    """Run the ranks of this node to their end under torchrun's agent, and give how they ended; None after a
+    SIGTERM.
 
     A SIGTERM is passed on to the ranks.
 
     Args:
-        entry, given: the main function of each rank, in whose environment torchrun's variables are set, and its arguments.
+        entry, given: the main function of each rank, in whose environment torchrun's variables are set, and
+            its arguments.
         rendezvous: how the agents of all nodes find each other.
         folder: where ranks leave how they ended.
         on_sigterm: called when a SIGTERM comes.
-        on_hang: called when a collective is given up, and once more when it is known where the ranks of this node are.
-        hang_elsewhere: a collective that the ranks of another node have given up; then those of this node are given up, too.
+        on_hang: called when a collective is given up, and once more when it is known where the ranks of this
+            node are.
+        hang_elsewhere: a collective that the ranks of another node have given up; then those of this node are
+            given up, too.
     """
     for name in ("torch.distributed.elastic", "torch.distributed.run"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what a rank has raised is the attempt's end, and said once
+        # what a rank has raised is the attempt's end, and said once
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     agent = _make_agent(entry, given, processes, rendezvous, folder, on_hang, hang_elsewhere)
     memory = MemoryKills()
     raised: list[BaseException] = []
@@ -139,14 +151,23 @@ def attend(
     return how_ended(folder, agent.codes, agent.hang, memory, asked=agent.asked)
 
 
-def run_rank(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, folder: str, guardian: Guardian) -> None:
+def run_rank(
+    context: TrialContext,
+    trainable: str,
+    granted: int,
+    channel: Channel,
+    threads: int,
+    folder: str,
+    guardian: Guardian,
+) -> None:
     """The main function of a rank; how it ended is in ``folder`` afterwards.
 
     Raises:
         SystemExit: it ended wrongly.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's handler came with the fork
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # Accelerate sets torch's threads to 1 where it is not there
+    # Accelerate sets torch's threads to 1 where it is not there
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     rank = int(os.environ["RANK"])
     if rank:
         be_killed_with_parent()
@@ -170,7 +191,9 @@ def run_rank(context: TrialContext, trainable: str, granted: int, channel: Chann
         if ended.code == signals.STATUS:
             RankEnd(rank, time.monotonic(), None).write(Path(folder))
             return
-        message = Raised(f"the trainable has ended its process by sys.exit({ended.code!r})", final=False, checkpoint=None)
+        message = Raised(
+            f"the trainable has ended its process by sys.exit({ended.code!r})", final=False, checkpoint=None
+        )
     if gangs and (watch := gangs[0].watch):
         if isinstance(message, Raised):
             watch.settle()
@@ -195,7 +218,8 @@ def _make_agent(
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 
     class Agent(LocalElasticAgent):
-        """torchrun's, whose ranks are killed where their gang is broken: a SIGTERM only ever asks them to save at the next step.
+        """torchrun's, whose ranks are killed where their gang is broken: a SIGTERM only ever asks them to
+        save at the next step.
 
         Attributes:
             codes: rank to exit status, of those that had ended by themselves when the gang's end was noticed.
@@ -219,9 +243,11 @@ def _make_agent(
             while self.waiting:
                 _send(self.waiting.pop(), context.pids().values())
             ranks = [worker.global_rank for worker in worker_group.workers]
-            processes = dict(zip(ranks, context._pc.processes, strict=True))  # type: ignore[attr-defined]  # of processes that run a function
+            # of processes that run a function
+            processes = dict(zip(ranks, context._pc.processes, strict=True))  # type: ignore[attr-defined]
             codes = {rank: process.exitcode for rank, process in processes.items()}
-            # One that has returned from its main function waits for the others: whatever the status is, it has ended before its time.
+            # One that has returned from its main function waits for the others: whatever the status is, it
+            # has ended before its time.
             broken = any(code is not None for code in codes.values())
             elsewhere = hang_elsewhere()
             if broken or elsewhere is not None or _is_given_up(folder):
@@ -236,12 +262,22 @@ def _make_agent(
                 return RunResult(WorkerState.FAILED)
             return super()._monitor_workers(worker_group)
 
-    spec = WorkerSpec("trial", processes, rendezvous, entrypoint=entry, args=given, max_restarts=0, monitor_interval=_MONITOR_SECONDS)
+    spec = WorkerSpec(
+        "trial",
+        processes,
+        rendezvous,
+        entrypoint=entry,
+        args=given,
+        max_restarts=0,
+        monitor_interval=_MONITOR_SECONDS,
+    )
     return Agent(spec, DefaultLogsSpecs(), start_method="fork", exit_barrier_timeout=_BARRIER_SECONDS)
 
 
 def _end(processes: Mapping[int, Any], within: float) -> None:
-    """End the ranks of a broken gang: rank 0 has a moment to write its last points, as its collectives fail now."""
+    """End the ranks of a broken gang: rank 0 has a moment to write its last points, as its collectives fail
+    now.
+    """
     for rank, process in processes.items():
         if rank and process.is_alive():
             process.kill()
@@ -259,8 +295,8 @@ def _send(number: int, pids: Iterable[int]) -> None:
 
 
 def _is_given_up(folder: Path) -> bool:
-    """Whether ranks have waited in a collective for longer than its timeout, and have not ended by themselves: they may be waiting for a
-    save in flight, which cannot end either.
+    """Whether ranks have waited in a collective for longer than its timeout, and have not ended by
+    themselves: they may be waiting for a save in flight, which cannot end either.
     """
     for path in folder.glob("hang-*.json"):
         with contextlib.suppress(FileNotFoundError):  # the others have come after all
@@ -271,8 +307,8 @@ def _is_given_up(folder: Path) -> bool:
 
 
 def _hang_of(folder: Path, codes: Mapping[int, int | None], elsewhere: Hang | None) -> Hang | None:
-    """The collective whose hanging has broken the gang, as the ranks that waited in it have written, or those of another node have;
-    None where something else has.
+    """The collective whose hanging has broken the gang, as the ranks that waited in it have written, or those
+    of another node have; None where something else has.
 
     NCCL ends a rank that waits too long by SIGABRT; gloo raises in it.
     """
@@ -293,7 +329,9 @@ def _hang_of(folder: Path, codes: Mapping[int, int | None], elsewhere: Hang | No
 def _find_silent(hang: Hang, processes: Mapping[int, Any], folder: Path) -> None:
     """Find out where those ranks of this node are that did not answer."""
     silent = [rank for rank, stack in hang.stacks.items() if stack is None and rank in processes]
-    hang.stacks.update(stacks_of({rank: processes[rank].pid for rank in silent if processes[rank].is_alive()}, folder))
+    hang.stacks.update(
+        stacks_of({rank: processes[rank].pid for rank in silent if processes[rank].is_alive()}, folder)
+    )
 
 
 def _end_with_parent() -> None:

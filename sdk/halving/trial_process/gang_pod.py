@@ -1,7 +1,9 @@
-"""A pod of a gang: it waits until its trial's worker names the pods that form the gang, and runs the ranks of its node to their end.
+"""A pod of a gang: it waits until its trial's worker names the pods that form the gang, and runs the ranks of
+its node to their end.
 
-Rank 0 speaks with the worker through the mailbox, as every trial does. How the ranks of a node ended the pod says in the gang's rendezvous
-store, because of many pods that end the worker has to find the one that was the reason.
+Rank 0 speaks with the worker through the mailbox, as every trial does. How the ranks of a node ended the pod
+says in the gang's rendezvous store, because of many pods that end the worker has to find the one that was the
+reason.
 """
 
 import importlib
@@ -20,7 +22,19 @@ from halving.distributed.hang import Hang
 from halving.errors import InvalidInput
 from halving.run import signals
 from halving.trial.context import TrialContext
-from halving.trial.gang import BEAT_SECONDS, FORMATION, HANG, GangPlace, beat, end_to_bytes, ended, here, hung, is_wrong, signalled
+from halving.trial.gang import (
+    BEAT_SECONDS,
+    FORMATION,
+    HANG,
+    GangPlace,
+    beat,
+    end_to_bytes,
+    ended,
+    here,
+    hung,
+    is_wrong,
+    signalled,
+)
 from halving.trial_process.gang import attend as attend_ranks
 from halving.trial_process.gang import guarding, run_rank
 from halving.trial_process.gang_folder import gang_folder
@@ -36,13 +50,21 @@ _LAST_BEAT_SECONDS = 2.0  # for the store to take it
 _WORKER_LOST_SECONDS = 10.0  # without the store, until the ranks are asked to save a checkpoint
 
 
-def attend(place: GangPlace, context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, processes: int) -> None:
+def attend(
+    place: GangPlace,
+    context: TrialContext,
+    trainable: str,
+    granted: int,
+    channel: Channel,
+    threads: int,
+    processes: int,
+) -> None:
     """The main function of a gang's pod.
 
     Args:
         place: of this pod.
-        context, trainable, granted, channel, threads, processes: as for :func:`halving.trial_process.gang.run_gang`; ``processes`` of
-            this node.
+        context, trainable, granted, channel, threads, processes: as for
+            :func:`halving.trial_process.gang.run_gang`; ``processes`` of this node.
 
     Raises:
         SystemExit: the ranks ended wrongly; with status 143 after a SIGTERM, when the checkpoint is saved.
@@ -70,7 +92,8 @@ def attend(place: GangPlace, context: TrialContext, trainable: str, granted: int
     beats.close()  # an interpreter that ends while a thread waits in the store's C++ may hang
     if pods[0] == place.pod and message is not None and not is_wrong(message):
         channel.send(message)
-    with suppress(RuntimeError):  # torch's errors of a store that is gone with the worker: nobody is there to be told
+    with suppress(RuntimeError):
+        # torch's errors of a store that is gone with the worker: nobody is there to be told
         if beats.asked.is_set():
             store.set(signalled(place.pod), "")
         store.set(ended(place.pod), end_to_bytes(message).decode())
@@ -88,9 +111,11 @@ def _tell_of_hang(store: "TCPStore", pod: str, hang: Hang) -> None:
 
 
 def rendezvous_in(store: "TCPStore", place: GangPlace, pods: list[str]) -> "RendezvousHandler":
-    """The rendezvous of a gang whose members are known: in the worker's store, so that none of them has to outlive the others.
+    """The rendezvous of a gang whose members are known: in the worker's store, so that none of them has to
+    outlive the others.
 
-    torchrun's own agrees on its members by itself, with pickles; its static one has the store in the first of them.
+    torchrun's own agrees on its members by itself, with pickles; its static one has the store in the first of
+    them.
     """
     from torch.distributed import PrefixStore
     from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
@@ -144,7 +169,9 @@ def _formation(store: "TCPStore", place: GangPlace) -> list[str]:
 
 
 class _Beats(threading.Thread):
-    """Tells the worker twice a second that this node is there. Where the worker is gone, the ranks save a checkpoint and end.
+    """Tells the worker twice a second that this node is there.
+
+    Where the worker is gone, the ranks save a checkpoint and end.
 
     Attributes:
         asked: set when a SIGTERM has come, which the worker hears of at once.
@@ -156,7 +183,9 @@ class _Beats(threading.Thread):
     def __init__(self, store: "TCPStore", pod: str) -> None:
         super().__init__(name="halving-gang-beats", daemon=True)
         self.asked = threading.Event()
-        self._store, self._pod, self._over = store, pod, threading.Event()
+        self._store = store
+        self._pod = pod
+        self._over = threading.Event()
 
     def run(self) -> None:
         import torch.distributed as dist

@@ -1,9 +1,12 @@
-"""What ends processes that this one has started and that outlive it, wherever they hang: a small process beside it, which watches it.
+"""What ends processes that this one has started and that outlive it, wherever they hang: a small process
+beside it, which watches it.
 
-No thread of theirs could: one that is stopped, or hangs in C and holds the interpreter's lock, runs none. The guardian is a child of the
-process that it watches, not of those that it may kill, so that a trainable that waits for all of its children does not meet it.
+No thread of theirs could: one that is stopped, or hangs in C and holds the interpreter's lock, runs none. The
+guardian is a child of the process that it watches, not of those that it may kill, so that a trainable that
+waits for all of its children does not meet it.
 
-This file is also the guardian's program. It is run by itself, so that it needs nothing but the standard library and starts in milliseconds.
+This file is also the guardian's program. It is run by itself, so that it needs nothing but the standard
+library and starts in milliseconds.
 """
 
 import contextlib
@@ -21,7 +24,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def be_killed_with_parent() -> None:
-    """Have the kernel kill this process when the one that has forked it dies: at once, also where it hangs in C."""
+    """Have the kernel kill this process when the one that has forked it dies: at once, also where it hangs in
+    C.
+    """
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -29,7 +34,9 @@ def be_killed_with_parent() -> None:
 
 
 class Guardian:
-    """Kills the processes that it is told of when this one has been dead for so long. Only on Linux; elsewhere it does nothing.
+    """Kills the processes that it is told of when this one has been dead for so long.
+
+    Only on Linux; elsewhere it does nothing.
 
     Args:
         seconds: from this process's death on, in which the others may end by themselves.
@@ -39,12 +46,22 @@ class Guardian:
         self._process: subprocess.Popen[bytes] | None = None
         if sys.platform != "linux":
             return
-        command = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(_began(os.getpid())), str(seconds)]
-        libraries = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # perhaps Python's own
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            __file__,
+            str(os.getpid()),
+            str(_began(os.getpid())),
+            str(seconds),
+        ]
+        # perhaps Python's own
+        libraries = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,  # who reads this process's output to its end does not wait for the guardian's end
+            # who reads this process's output to its end does not wait for the guardian's end
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             env=libraries,
@@ -58,7 +75,8 @@ class Guardian:
             return
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody has killed the guardian
-            os.write(self._process.stdin.fileno(), f"{pid} {began}\n".encode())  # as a whole: it is shorter than PIPE_BUF
+            # as a whole: it is shorter than PIPE_BUF
+            os.write(self._process.stdin.fileno(), f"{pid} {began}\n".encode())
 
     def end(self) -> None:
         """Kill nothing any more."""
@@ -70,13 +88,16 @@ class Guardian:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, in ticks of the machine's clock, which tells it from a later one with its number; None where it has died."""
+    """When a process began, in ticks of the machine's clock, which tells it from a later one with its number;
+    None where it has died.
+    """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *numbers = status.rpartition(")")[2].split()  # its name, which is before, may contain spaces
-    return None if state in ("Z", "X") else int(numbers[18])  # proc_pid_stat(5): field 22, of which the state is the third
+    # proc_pid_stat(5): field 22, of which the state is the third
+    return None if state in ("Z", "X") else int(numbers[18])
 
 
 def _main(parent: int, began: int, seconds: float) -> None:

@@ -1,4 +1,6 @@
-"""The main function of a trial's process: run the trainable, ask the platform at each rung, and report how the attempt ended."""
+"""The main function of a trial's process: run the trainable, ask the platform at each rung, and report how
+the attempt ended.
+"""
 
 import contextlib
 import os
@@ -48,7 +50,10 @@ class Channel(Protocol):
 
 @runtime_checkable
 class HeedingChannel(Channel, Protocol):
-    """A connection by which the platform can ask for the trial back. A pipe is none: there, it sends a signal."""
+    """A connection by which the platform can ask for the trial back.
+
+    A pipe is none: there, it sends a signal.
+    """
 
     def heeding(self, ask_back: Callable[[], object]) -> AbstractContextManager[None]:
         """In this block, call ``ask_back``, from any thread, when the platform wants the trial's place."""
@@ -58,17 +63,22 @@ class Platform:
     """The controller of a trial that the platform runs: it asks the platform for each decision.
 
     Args:
-        leave: ends the process when the other end of the pipe is closed. Raising instead would let the trainable handle it.
+        leave: ends the process when the other end of the pipe is closed. Raising instead would let the
+            trainable handle it.
 
     Attributes:
         complete: whether the platform has answered that the trial is complete.
     """
 
     def __init__(self, channel: Channel, granted: int, leave: Callable[[], NoReturn]) -> None:
-        self.granted, self._channel, self._leave = granted, channel, leave
+        self.granted = granted
+        self._channel = channel
+        self._leave = leave
         self.complete = False
 
-    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+    def reached(
+        self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
+    ) -> int:
         try:
             self._channel.send(ReachedRung(epoch, values, checkpoint, best_checkpoint))
             answer = self._channel.recv()
@@ -89,24 +99,31 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
         threads: CPU threads that the trial may use.
 
     Raises:
-        SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent: the sender of the signal knows.
+        SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent: the
+            sender of the signal knows.
     """
     if parent_process() and sys.platform == "linux":
-        # A child of a fork server starts children by another one, which outlives it with its data loaders. A script's children, and a
-        # rank's, are forked.
+        # A child of a fork server starts children by another one, which outlives it with its data loaders. A
+        # script's children, and a rank's, are forked.
         set_start_method("fork", force=True)
     channel.send(train_trial(context, trainable, granted, channel, threads))
 
 
 def train_trial(
-    context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, join: Callable[[], Ranks] = lambda: ALONE
+    context: TrialContext,
+    trainable: str,
+    granted: int,
+    channel: Channel,
+    threads: int,
+    join: Callable[[], Ranks] = lambda: ALONE,
 ) -> Message:
     """Run the trainable and give how the attempt ended; as :func:`run_trial`, which sends that.
 
     Args:
         join: gives the ranks among which this process is one. The channel is used by rank 0.
     """
-    # Ctrl-C reaches the whole process group, but it is the worker that then decides about the trial and ends this process.
+    # Ctrl-C reaches the whole process group, but it is the worker that then decides about the trial and ends
+    # this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.listen(even_ignored=True)
     run: Run | None = None
@@ -118,7 +135,11 @@ def train_trial(
         controller = Platform(channel, granted, lambda: _leave(run))
         run = open_trial(context, controller, join())
         _stop_with_parent(run)
-        with channel.heeding(run.ask_back) if run.rank == 0 and isinstance(channel, HeedingChannel) else contextlib.nullcontext():
+        with (
+            channel.heeding(run.ask_back)
+            if run.rank == 0 and isinstance(channel, HeedingChannel)
+            else contextlib.nullcontext()
+        ):
             train(run)
             run.end()
         _end_if_stopping(run)
@@ -144,7 +165,9 @@ def train_trial(
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether an error would happen again in another attempt, so that the platform does not try its trial again."""
+    """Whether an error would happen again in another attempt, so that the platform does not try its trial
+    again.
+    """
     if isinstance(error, MicroBatchTooLarge):
         return False
     return isinstance(error, _FINAL) or is_out_of_memory(error)
@@ -157,7 +180,8 @@ def _what_was_allocated(run: Run | None) -> str:
         with contextlib.suppress(Exception):  # a GPU whose memory was not enough to begin with it
             device = run.device
     return (
-        f"rank {rank} ran out of memory: {allocated(device)}. It would again, so the trial is not tried again: load or compute less at "
+        f"rank {rank} ran out of memory: {allocated(device)}. It would again, so the trial is not tried "
+        "again: load or compute less at "
         "once. (out_of_memory='halve' of run.distribute is for what training.step computes)"
     )
 
@@ -171,11 +195,14 @@ def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | R
     if saved is None:
         reports = ", ".join(f"{rule.metric}=…" for rule in context.objectives)
         raise ObjectiveMissing(
-            f"the trainable returned at epoch {run.epoch} of {controller.granted} without run.report({reports}) and run.save(…) "
+            f"the trainable returned at epoch {run.epoch} of {controller.granted} without "
+            f"run.report({reports}) and run.save(…) "
             "in an epoch of its own; loop over run.epochs() and call both in every epoch"
         )
     tallies = Tallies(context.objectives, context.bounded, saved.tallies)
-    return ReturnedEarly(saved.epoch, tallies.values(saved.epoch, saved.reported), saved.digest, tallies.best_checkpoint)
+    return ReturnedEarly(
+        saved.epoch, tallies.values(saved.epoch, saved.reported), saved.digest, tallies.best_checkpoint
+    )
 
 
 def _end_if_stopping(run: Run) -> None:
@@ -196,7 +223,9 @@ def _stop_with_parent(run: Run) -> None:
 
 
 def _leave(run: Run | None) -> NoReturn:
-    """End this process without finishing the run: the worker has died, and another one will continue the trial."""
+    """End this process without finishing the run: the worker has died, and another one will continue the
+    trial.
+    """
     if run:
         run.flush()
     os._exit(1)  # a normal exit would finish the run
@@ -205,10 +234,14 @@ def _leave(run: Run | None) -> NoReturn:
 def _without_own_frames(error: BaseException) -> str:
     """The traceback, beginning with the trainable's first frame.
 
-    Its last line says what happened. PyTorch's errors of a callback in C++, such as DDP's when another rank is gone, have where the
-    callback was behind it; that is left out.
+    Its last line says what happened. PyTorch's errors of a callback in C++, such as DDP's when another rank
+    is gone, have where the callback was behind it; that is left out.
     """
-    trace = error.__traceback__.tb_next if error.__traceback__ and error.__traceback__.tb_next else error.__traceback__
+    trace = (
+        error.__traceback__.tb_next
+        if error.__traceback__ and error.__traceback__.tb_next
+        else error.__traceback__
+    )
     text = "".join(traceback.format_exception(type(error), error, trace)).strip()
     said = message_of(error)
     what, at, _ = said.partition(_PLACE_IN_CALLBACK)

@@ -1,7 +1,7 @@
 """``python -m halving.trial_process.pod``: a trial in its own pod, in any image that has the SDK.
 
-``HALVING_ROOT`` names the store, and ``HALVING_MAILBOX`` the attempt's mailbox in it, in which the trial is described and its worker
-answers. The pod needs no other address and no other credential.
+``HALVING_ROOT`` names the store, and ``HALVING_MAILBOX`` the attempt's mailbox in it, in which the trial is
+described and its worker answers. The pod needs no other address and no other credential.
 """
 
 import json
@@ -28,7 +28,8 @@ from halving.trial_process import gang, gang_pod
 from halving.trial_process.main import run_trial
 
 _UNANSWERED_SECONDS = 600.0  # a worker waits less than that for an unavailable database
-_ASKED_BACK_LOOK_SECONDS = 10.0  # between two looks whether the trial is asked back, each a request to the store
+# between two looks whether the trial is asked back, each a request to the store
+_ASKED_BACK_LOOK_SECONDS = 10.0
 _LAST_LOOK_SECONDS = 2.0  # for a look that is under way when the training is over
 
 _log = logging.getLogger(__name__)
@@ -52,11 +53,13 @@ class MailChannel:
     """A trial's connection to its worker, through the store.
 
     Args:
-        in_gang: what comes last is not sent by rank 0, which has sent all before, but by the process that it was forked from.
+        in_gang: what comes last is not sent by rank 0, which has sent all before, but by the process that it
+            was forked from.
     """
 
     def __init__(self, mailbox: Mailbox, *, in_gang: bool = False) -> None:
-        self._mailbox, self._in_gang = mailbox, in_gang
+        self._mailbox = mailbox
+        self._in_gang = in_gang
 
     def send(self, message: Message) -> None:
         if self._in_gang:
@@ -64,10 +67,15 @@ class MailChannel:
         self._mailbox.send(message)
 
     def recv(self) -> Granted:
-        """The worker's answer. When none has come for ten minutes, the worker is gone, and this process ends as by SIGTERM."""
+        """The worker's answer.
+
+        When none has come for ten minutes, the worker is gone, and this process ends as by SIGTERM.
+        """
         answer = self._mailbox.receive(_UNANSWERED_SECONDS)
         if answer is None:
-            self._mailbox.send(Interrupted(f"the trial's worker gave no answer within {_UNANSWERED_SECONDS:.0f} s"))
+            self._mailbox.send(
+                Interrupted(f"the trial's worker gave no answer within {_UNANSWERED_SECONDS:.0f} s")
+            )
             signal.raise_signal(signal.SIGTERM)
         if not isinstance(answer, Granted):
             raise InvalidInput(f"the worker's answer {answer!r} is not accepted: give Granted")
@@ -77,7 +85,12 @@ class MailChannel:
     def heeding(self, ask_back: Callable[[], object]) -> Iterator[None]:
         """In this block, call ``ask_back`` once the worker wants the trial back, from a thread of its own."""
         over = threading.Event()
-        looking = threading.Thread(target=self._look_whether_asked_back, args=(ask_back, over), name="halving-asked-back", daemon=True)
+        looking = threading.Thread(
+            target=self._look_whether_asked_back,
+            args=(ask_back, over),
+            name="halving-asked-back",
+            daemon=True,
+        )
         looking.start()
         try:
             yield
@@ -102,14 +115,17 @@ def main() -> None:
         SystemExit: with status 143 after a SIGTERM, when the checkpoint is saved.
     """
     signals.listen(even_ignored=True)
-    store, folder = Store(), os.environ.get(VARIABLE)
+    store = Store()
+    folder = os.environ.get(VARIABLE)
     if not folder:
         sys.exit(f"{VARIABLE} is not set: this program is started in a trial's pod, by the trial's worker")
-    mailbox, place = Mailbox(store, folder, sends="trial", reads="worker"), own_place()
+    mailbox = Mailbox(store, folder, sends="trial", reads="worker")
+    place = own_place()
     try:
         task = _understood(read_task(store, folder))
     except InvalidInput as error:
-        if place is None:  # of a gang's pods only that of rank 0 may send, and which one that is nobody knows yet
+        if place is None:
+            # of a gang's pods only that of rank 0 may send, and which one that is nobody knows yet
             mailbox.send(Raised(str(error), final=True, checkpoint=None))
         sys.exit(str(error))
     # The worker knows the image's name, and this process what the image contains.
@@ -129,7 +145,11 @@ def main() -> None:
             run_trial(*given)
     except SystemExit as ended:
         if ended.code == signals.STATUS:
-            channel.send(Interrupted(f"the trial's pod {captured['hardware']['host']} received SIGTERM and saved a checkpoint"))
+            channel.send(
+                Interrupted(
+                    f"the trial's pod {captured['hardware']['host']} received SIGTERM and saved a checkpoint"
+                )
+            )
         raise
 
 
@@ -140,7 +160,8 @@ def _understood(data: bytes) -> Task:
         return Task(context=TrialContext.from_record({}, **context), **given)
     except (TypeError, ValueError, KeyError) as error:
         raise InvalidInput(
-            f"the trial's task is not accepted by the halving SDK of this image: {error}; install the SDK of the platform's version in it"
+            f"the trial's task is not accepted by the halving SDK of this image: {error}; install the SDK "
+            "of the platform's version in it"
         ) from None
 
 

@@ -47,16 +47,20 @@ class RankEnd(NamedTuple):
         return cls(rank, when, None if isinstance(message, Granted | Ready) else message, told)
 
 
-def how_ended(folder: Path, codes: Mapping[int, int | None], hang: Hang | None, memory: MemoryKills, *, asked: bool) -> Message | None:
-    """How the ranks of a node ended: as the first of them says, or as the one that was the reason; None after a SIGTERM.
+def how_ended(
+    folder: Path, codes: Mapping[int, int | None], hang: Hang | None, memory: MemoryKills, *, asked: bool
+) -> Message | None:
+    """How the ranks of a node ended: as the first of them says, or as the one that was the reason; None after
+    a SIGTERM.
 
-    A rank that ended without a word comes before those that raised: they did because it was gone. And one that did not come to a
-    collective before those that gave it up. After a SIGTERM only an error that would happen again counts: the ranks that it ends first
-    break the others' collectives.
+    A rank that ended without a word comes before those that raised: they did because it was gone. And one
+    that did not come to a collective before those that gave it up. After a SIGTERM only an error that would
+    happen again counts: the ranks that it ends first break the others' collectives.
 
     Args:
         folder: with what each rank has left (:class:`RankEnd`).
-        codes: rank to exit status, of those that had ended by themselves when the gang was found broken; empty where it was not.
+        codes: rank to exit status, of those that had ended by themselves when the gang was found broken;
+            empty where it was not.
         hang: the collective that hung.
         memory: of this node.
         asked: whether a SIGTERM came.
@@ -83,5 +87,7 @@ def _without_a_word(ended: Mapping[int, int], count: int, memory: MemoryKills) -
     rank, code = next(iter(ended.items()))
     how = f"ended with exit code {code} and without a message"
     if code < 0:
-        how = f"was killed by {signal.Signals(-code).name}{memory.reason() if code == -signal.SIGKILL else ''}"
+        how = (
+            f"was killed by {signal.Signals(-code).name}{memory.reason() if code == -signal.SIGKILL else ''}"
+        )
     return Raised(f"rank {rank} of {count} {how}", final=False, checkpoint=None)

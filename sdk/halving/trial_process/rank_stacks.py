@@ -1,4 +1,6 @@
-"""Where a rank is that does not answer, as its node's agent finds out: also one that is stopped, or that holds the interpreter's lock."""
+"""Where a rank is that does not answer, as its node's agent finds out: also one that is stopped, or that
+holds the interpreter's lock.
+"""
 
 import contextlib
 import faulthandler
@@ -17,7 +19,9 @@ _FIRST_LINE = len(f"{0:#018x}\n")
 
 
 def answer_to_agent(folder: Path, rank: int) -> None:
-    """In a rank's process: have its stacks written to ``folder`` when :func:`stacks_of` asks, whatever it is doing then."""
+    """In a rank's process: have its stacks written to ``folder`` when :func:`stacks_of` asks, whatever it is
+    doing then.
+    """
     file = _path(folder, rank).open("w")  # for as long as the process lives
     file.write(f"{threading.get_ident():#018x}\n")  # of this thread, as faulthandler writes it
     file.flush()
@@ -37,7 +41,8 @@ def stacks_of(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, _SIGNAL)
             os.kill(pid, signal.SIGCONT)
-    until, before = time.monotonic() + _WAIT_SECONDS, dict.fromkeys(pids, -1)
+    until = time.monotonic() + _WAIT_SECONDS
+    before = dict.fromkeys(pids, -1)
     while time.monotonic() < until:
         sizes = {rank: _size(folder, rank) for rank in pids}
         if sizes == before and all(size > _FIRST_LINE for size in sizes.values()):
@@ -48,12 +53,18 @@ def stacks_of(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
     for rank in pids:
         with contextlib.suppress(OSError):
             if stack := main_stack(_path(folder, rank).read_text()):
-                found[rank] = f"its process was stopped by a signal (SIGSTOP), here:\n{stack}" if rank in stopped else stack
+                found[rank] = (
+                    f"its process was stopped by a signal (SIGSTOP), here:\n{stack}"
+                    if rank in stopped
+                    else stack
+                )
     return found
 
 
 def main_stack(text: str) -> str:
-    """The main thread's stack from the trainable on, the outermost call first, of what faulthandler wrote behind that thread's number."""
+    """The main thread's stack from the trainable on, the outermost call first, of what faulthandler wrote
+    behind that thread's number.
+    """
     main, _, dump = text.partition("\n")
     for part in dump.split("\n\n"):
         head, _, frames = part.partition("\n")

@@ -1,4 +1,6 @@
-"""Halving deployed, once for all tests of this folder; a test that fails tells what the cluster has to say."""
+"""Halving deployed, once for all tests of this folder; a test that fails tells what the cluster has to
+say.
+"""
 
 from collections.abc import Iterator
 

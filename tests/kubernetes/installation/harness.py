@@ -1,4 +1,6 @@
-"""Halving on a real cluster: deployed once for a session into a namespace of its own, and what tests do to it."""
+"""Halving on a real cluster: deployed once for a session into a namespace of its own, and what tests do to
+it.
+"""
 
 import contextlib
 import json
@@ -37,13 +39,18 @@ mutation Launch($params: ExecutionParams!) {
 
 _KILL_NEWEST = """
 import os, pathlib, signal, sys
-found = [int(at.parent.name) for at in pathlib.Path("/proc").glob("[0-9]*/cmdline") if sys.argv[1].encode() in at.read_bytes()]
+found = [
+    int(at.parent.name)
+    for at in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+    if sys.argv[1].encode() in at.read_bytes()
+]
 os.kill(max(number for number in found if number != os.getpid()), signal.SIGKILL)
 """
 
 
 class Installation:
-    """The deployment's real base on the cluster, its Postgres and S3 on this machine, and the backend that both see.
+    """The deployment's real base on the cluster, its Postgres and S3 on this machine, and the backend that
+    both see.
 
     Attributes:
         namespace: where everything is.
@@ -57,21 +64,28 @@ class Installation:
 
     def __init__(self) -> None:
         kubernetes.config.load_kube_config(os.environ["KUBECONFIG"])
-        self.core, self.batch = kubernetes.client.CoreV1Api(), kubernetes.client.BatchV1Api()
+        self.core = kubernetes.client.CoreV1Api()
+        self.batch = kubernetes.client.BatchV1Api()
         self.apps = kubernetes.client.AppsV1Api()
         self.namespace = f"halving-test-{secrets.token_hex(3)}"
         self.image = Image()
         address = address_for_pods(self.core)
-        self.secrets = {"database": f"planted-{secrets.token_hex(12)}", "store": f"planted-{secrets.token_hex(12)}"}
+        self.secrets = {
+            "database": f"planted-{secrets.token_hex(12)}",
+            "store": f"planted-{secrets.token_hex(12)}",
+        }
         with contextlib.ExitStack() as closing:
             self._folder = Path(tempfile.mkdtemp(prefix="halving-cluster-"))
             closing.callback(shutil.rmtree, self._folder)
-            self.postgres = Postgres(self._folder, durable=True, address=address, password=self.secrets["database"])
+            self.postgres = Postgres(
+                self._folder, durable=True, address=address, password=self.secrets["database"]
+            )
             closing.callback(self.postgres.stop)
             self.s3 = ObjectStore(address)
             closing.callback(self.s3.stop)
             self.s3.make_bucket()
-            catalog, dagster = self.postgres.database("catalog"), self.postgres.database("dagster").replace("+psycopg", "+psycopg2")
+            catalog = self.postgres.database("catalog")
+            dagster = self.postgres.database("dagster").replace("+psycopg", "+psycopg2")
             keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": self.secrets["store"]}
             self.settings = {
                 "HALVING_ROOT": f"s3://{self.s3.bucket}/experiments",
@@ -100,16 +114,24 @@ class Installation:
 
     # What tests do
 
-    def submit(self, job: str, spec: dict[str, Any] | None = None, *, tags: dict[str, str] | None = None) -> str:
+    def submit(
+        self, job: str, spec: dict[str, Any] | None = None, *, tags: dict[str, str] | None = None
+    ) -> str:
         """Launch a job as the webserver's launchpad does; gives the run's id.
 
         Raises:
             RuntimeError: it was not accepted, with Dagster's own words.
         """
         params = {
-            "selector": {"repositoryLocationName": "halving", "repositoryName": "__repository__", "jobName": job},
+            "selector": {
+                "repositoryLocationName": "halving",
+                "repositoryName": "__repository__",
+                "jobName": job,
+            },
             "runConfigData": json.dumps(spec or {}),
-            "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]},
+            "executionMetadata": {
+                "tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]
+            },
         }
         answer = self.wait_for(lambda: self._launch(params), f"an answer to the launch of {job}")
         if answer["__typename"] != "LaunchRunSuccess":
@@ -117,12 +139,15 @@ class Installation:
         return answer["run"]["runId"]
 
     def graphql(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the webserver, through the API server: it needs no address of the webserver's that is seen from here."""
+        """Ask the webserver, through the API server: it needs no address of the webserver's that is seen from
+        here.
+        """
         body = {"query": query, "variables": variables or {}}
         try:
             answer = self._ask(body)
         except kubernetes.client.ApiException as error:
-            # The webserver closes a connection that rests for 5 s, perhaps in the moment in which it is used again: nothing was read then.
+            # The webserver closes a connection that rests for 5 s, perhaps in the moment in which it is used
+            # again: nothing was read then.
             if "use of closed network connection" not in str(error.body):
                 raise
             answer = self._ask(body)
@@ -130,14 +155,19 @@ class Installation:
             raise RuntimeError(f"the webserver refused: {json.dumps(answer['errors'])[:4000]}")
         return answer["data"]
 
-    def wait_for(self, condition: Callable[[], Any], what: str, *, seconds: float = RETRY_SECONDS, every: float = 0.5) -> Any:
+    def wait_for(
+        self, condition: Callable[[], Any], what: str, *, seconds: float = RETRY_SECONDS, every: float = 0.5
+    ) -> Any:
         """See :func:`tests.waiting.wait_for`; ``seconds`` where there is a promise."""
         return wait_for(condition, seconds, what, every=every)
 
     def log_of(self, run_id: str) -> str:
         """All that a run of Dagster's says in its event log, with the errors."""
         events = self.instance.all_logs(run_id)
-        details = [getattr(event.dagster_event and event.dagster_event.event_specific_data, "error", None) for event in events]
+        details = [
+            getattr(event.dagster_event and event.dagster_event.event_specific_data, "error", None)
+            for event in events
+        ]
         messages = [event.user_message or event.message or "" for event in events]
         return "\n".join(messages + [error.to_string() for error in details if error])
 
@@ -160,7 +190,9 @@ class Installation:
 
     def delete_pod(self, name: str, *, grace_seconds: int | None = None) -> None:
         """As ``kubectl delete pod`` and as a reclaimed node does: SIGTERM, the grace period, SIGKILL."""
-        self.core.delete_namespaced_pod(name, self.namespace, **({} if grace_seconds is None else {"grace_period_seconds": grace_seconds}))
+        self.core.delete_namespaced_pod(
+            name, self.namespace, **({} if grace_seconds is None else {"grace_period_seconds": grace_seconds})
+        )
 
     def kill_newest(self, pod: str, command: str) -> None:
         """SIGKILL to the newest process in a pod whose command line has ``command`` in it."""
@@ -180,13 +212,26 @@ class Installation:
             error.add_note(f"held by {self._holding_gpus()}")
             raise
         nodes = self.core.list_node().items
-        names = [f"holder-{place}" for place in range(sum(int(node.status.allocatable.get(GPU, 0)) for node in nodes))]
+        names = [
+            f"holder-{place}"
+            for place in range(sum(int(node.status.allocatable.get(GPU, 0)) for node in nodes))
+        ]
         try:
             for name in names:
-                container = {"name": "holder", "image": self.image.name, "command": ["sleep", "3600"], "resources": {"limits": {GPU: "1"}}}
-                pod = {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+                container = {
+                    "name": "holder",
+                    "image": self.image.name,
+                    "command": ["sleep", "3600"],
+                    "resources": {"limits": {GPU: "1"}},
+                }
+                pod = {
+                    "metadata": {"name": name},
+                    "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+                }
                 self.core.create_namespaced_pod(self.namespace, pod)
-            running, refused = self.wait_for(lambda: self._running_and_refused(names), "an answer to pods that want a GPU")
+            running, refused = self.wait_for(
+                lambda: self._running_and_refused(names), "an answer to pods that want a GPU"
+            )
             if not running:
                 raise RuntimeError(f"no GPU is given: {[node.status.allocatable for node in nodes]}")
             for name in [*refused, running[0]]:  # those that still wait would take what is freed
@@ -202,7 +247,9 @@ class Installation:
         return self.kubectl("exec", pod, "--", *command)
 
     def restart(self, *deployments: str) -> None:
-        """Delete the deployments' pods at once, without a grace period, and wait for those that replace them."""
+        """Delete the deployments' pods at once, without a grace period, and wait for those that replace
+        them.
+        """
         for name in deployments:
             for pod in self.pods(f"app.kubernetes.io/component={name}"):
                 self.delete_pod(pod.metadata.name, grace_seconds=0)
@@ -223,23 +270,43 @@ class Installation:
         def ready() -> bool:
             pods = self.pods(f"app.kubernetes.io/component={deployment}")
             for pod in pods:
-                if any(container.restart_count > 1 and not container.ready for container in pod.status.container_statuses or []):
-                    raise RuntimeError(f"{pod.metadata.name} crashes: " + self.kubectl("logs", pod.metadata.name, "--tail=20", check=False))
+                if any(
+                    container.restart_count > 1 and not container.ready
+                    for container in pod.status.container_statuses or []
+                ):
+                    raise RuntimeError(
+                        f"{pod.metadata.name} crashes: "
+                        + self.kubectl("logs", pod.metadata.name, "--tail=20", check=False)
+                    )
             found = self.apps.read_namespaced_deployment(deployment, self.namespace)
             wanted = (found.metadata.generation, found.spec.replicas, found.spec.replicas)
-            if (found.status.observed_generation, found.status.ready_replicas, found.status.replicas) != wanted:
+            if (
+                found.status.observed_generation,
+                found.status.ready_replicas,
+                found.status.replicas,
+            ) != wanted:
                 return False
             # Just after its pods were deleted a Deployment's status still counts them.
-            living = [pod for pod in pods if pod.status.phase in ("Pending", "Running") and not pod.metadata.deletion_timestamp]
+            living = [
+                pod
+                for pod in pods
+                if pod.status.phase in ("Pending", "Running") and not pod.metadata.deletion_timestamp
+            ]
             states = [pod.status.container_statuses or [] for pod in living]
-            up = [containers for containers in states if containers and all(container.ready for container in containers)]
+            up = [
+                containers
+                for containers in states
+                if containers and all(container.ready for container in containers)
+            ]
             return len(up) == len(states) == found.spec.replicas
 
         self.wait_for(ready, f"deployment {deployment} ready")
 
     @contextlib.contextmanager
     def awake(self, deployment: str, *, replicas: int) -> Iterator[None]:
-        """A deployment that is asleep (``tests/kubernetes/overlay.py``), ready for the length of the ``with`` block."""
+        """A deployment that is asleep (``tests/kubernetes/overlay.py``), ready for the length of the ``with``
+        block.
+        """
         self.kubectl("scale", "deployment", deployment, f"--replicas={replicas}")
         try:
             self.wait_until_ready(deployment)
@@ -260,8 +327,13 @@ class Installation:
         return done.stdout
 
     def story(self) -> str:
-        """What the cluster has to say: nodes, pods, the latest warnings, the ends of all logs. For a test that failed."""
-        warnings = self.kubectl("get", "events", "--sort-by=.lastTimestamp", "--field-selector=type=Warning", check=False).splitlines()
+        """What the cluster has to say: nodes, pods, the latest warnings, the ends of all logs.
+
+        For a test that failed.
+        """
+        warnings = self.kubectl(
+            "get", "events", "--sort-by=.lastTimestamp", "--field-selector=type=Warning", check=False
+        ).splitlines()
         parts = [
             self.kubectl("describe", "nodes", check=False).partition("Capacity:")[2],
             self.kubectl("get", "pods,jobs", "-o", "wide", check=False),
@@ -269,7 +341,9 @@ class Installation:
         ]
         for pod in self.pods():
             name = pod.metadata.name
-            parts.append(f"--- {name} ({pod.status.phase})\n" + self.kubectl("logs", name, "--tail=30", check=False))
+            parts.append(
+                f"--- {name} ({pod.status.phase})\n" + self.kubectl("logs", name, "--tail=30", check=False)
+            )
         return "\n".join(parts)
 
     def close(self) -> None:
@@ -304,7 +378,9 @@ class Installation:
         return answer
 
     def _launch(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer; None where the webserver took a connection from before Postgres was unavailable, which it finds out by taking it."""
+        """The answer; None where the webserver took a connection from before Postgres was unavailable, which
+        it finds out by taking it.
+        """
         try:
             return self.graphql(_LAUNCH, {"params": params})["launchRun"]
         except kubernetes.client.ApiException as error:
@@ -314,7 +390,9 @@ class Installation:
 
     def _served(self) -> bool:
         try:
-            answer = self.graphql("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")
+            answer = self.graphql(
+                "{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }"
+            )
         except (RuntimeError, kubernetes.client.ApiException, urllib3.exceptions.HTTPError):
             return False
         return bool(answer["repositoriesOrError"].get("nodes"))
@@ -324,18 +402,25 @@ class Installation:
         found = []
         for pod in self.core.list_pod_for_all_namespaces().items:
             limits = [container.resources.limits or {} for container in pod.spec.containers]
-            if pod.spec.node_name and pod.status.phase in ("Pending", "Running") and any(GPU in limit for limit in limits):
+            if (
+                pod.spec.node_name
+                and pod.status.phase in ("Pending", "Running")
+                and any(GPU in limit for limit in limits)
+            ):
                 found.append(f"{pod.metadata.namespace}/{pod.metadata.name} ({pod.status.phase})")
         return found
 
     def _running_and_refused(self, names: list[str]) -> tuple[list[str], list[str]] | None:
         """Which of these pods run, and for which there is no place; None while that is not known of each."""
-        running, refused = [], []
+        running = []
+        refused = []
         for name in names:
             status = self.core.read_namespaced_pod(name, self.namespace).status
             if status.phase == "Running":
                 running.append(name)
-            elif status.phase == "Failed" or any(condition.reason == "Unschedulable" for condition in status.conditions or []):
+            elif status.phase == "Failed" or any(
+                condition.reason == "Unschedulable" for condition in status.conditions or []
+            ):
                 refused.append(name)
             else:
                 return None
@@ -343,13 +428,23 @@ class Installation:
 
     def _delete_namespace(self) -> None:
         if not os.environ.get("HALVING_TEST_KEEP"):
-            self.kubectl("delete", "deployments,jobs,pods", "--all", "--grace-period=0", "--force", "--wait=false", check=False)
+            self.kubectl(
+                "delete",
+                "deployments,jobs,pods",
+                "--all",
+                "--grace-period=0",
+                "--force",
+                "--wait=false",
+                check=False,
+            )
             self.kubectl("delete", "namespace", self.namespace, "--wait=false", check=False)
 
     def _write(self, cluster: dict[str, Any]) -> None:
         overlay = self._folder / "overlay"
         overlay.mkdir(exist_ok=True)
-        write_overlay(overlay, namespace=self.namespace, settings=self.settings, cluster=cluster, image=self.image)
+        write_overlay(
+            overlay, namespace=self.namespace, settings=self.settings, cluster=cluster, image=self.image
+        )
 
 
 @contextlib.contextmanager

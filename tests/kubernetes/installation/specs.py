@@ -66,9 +66,13 @@ class Spell:
 
 def spells(backend: Backend, sweep: str) -> list[Spell]:
     """Every attempt at a sweep's trials that began to train, by the points that it has logged."""
-    project, found = name_of(backend, sweep), []
+    project = name_of(backend, sweep)
+    found = []
     points = sql(
-        f"select run, attempt, max(wall_time) as newest from points where run like '{sweep}.%' group by run, attempt",
+        (
+            f"select run, attempt, max(wall_time) as newest from points where run like '{sweep}.%' group by "
+            "run, attempt"
+        ),
         root=backend.store.root,
     )
     newest = {(row["run"], row["attempt"]): row["newest"].timestamp() for row in points.to_pylist()}
@@ -79,11 +83,17 @@ def spells(backend: Backend, sweep: str) -> list[Spell]:
             continue
         for attempt in run.attempts:
             began = run.starts.get(attempt.number, run.record)
-            visible = began["provenance"]["hardware"]["visible_gpus"]  # the device plugin sets the second, and the user may the first
+            # the device plugin sets the second, and the user may the first
+            visible = began["provenance"]["hardware"]["visible_gpus"]
             seen = visible.get("CUDA_VISIBLE_DEVICES") or visible.get("NVIDIA_VISIBLE_DEVICES") or ""
             begin = seconds_of(attempt.started)
-            ends = [newest.get((run.run, attempt.number), begin), seconds_of(attempt.ended) if attempt.ended else begin]
-            found.append(Spell(run.run, attempt.number, begin, max(ends), frozenset(filter(None, seen.split(",")))))
+            ends = [
+                newest.get((run.run, attempt.number), begin),
+                seconds_of(attempt.ended) if attempt.ended else begin,
+            ]
+            found.append(
+                Spell(run.run, attempt.number, begin, max(ends), frozenset(filter(None, seen.split(","))))
+            )
     return found
 
 
@@ -114,7 +124,9 @@ def assert_nothing_lost(backend: Backend, sweep: str) -> None:
 def sweep_of(backend: Backend, name: str) -> SweepRow | None:
     """The newest sweep of this name."""
     with backend.catalog.read() as session:
-        return session.scalar(select(SweepRow).where(SweepRow.name == name).order_by(SweepRow.created_at.desc()))
+        return session.scalar(
+            select(SweepRow).where(SweepRow.name == name).order_by(SweepRow.created_at.desc())
+        )
 
 
 def name_of(backend: Backend, sweep: str) -> str:
@@ -142,5 +154,7 @@ def pod_of(attempt: AttemptRow) -> str:
 
 def pods_of(backend: Backend, sweep: str) -> set[str]:
     """The pods in which a sweep's attempts had their workers."""
-    history = [attempt for trial in trials(backend, sweep) for attempt in attempts(backend, sweep, trial.number)]
+    history = [
+        attempt for trial in trials(backend, sweep) for attempt in attempts(backend, sweep, trial.number)
+    ]
     return {pod_of(attempt) for attempt in history if attempt.worker}

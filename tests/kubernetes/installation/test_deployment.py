@@ -1,4 +1,6 @@
-"""The deployment itself: what its pods may do, that runs become pods, and that parts of it may be unavailable for a while."""
+"""The deployment itself: what its pods may do, that runs become pods, and that parts of it may be unavailable
+for a while.
+"""
 
 import json
 
@@ -27,7 +29,12 @@ def test_every_pod_runs_as_a_user_and_cannot_write_its_image(installation: Insta
     pods = installation.pods("app.kubernetes.io/part-of=halving", phase="Running")
     assert len(pods) >= 3
     for pod in pods:
-        shown = installation.execute(pod.metadata.name, "sh", "-c", "id -u; touch /tmp/it && echo written; touch /usr/it || echo refused")
+        shown = installation.execute(
+            pod.metadata.name,
+            "sh",
+            "-c",
+            "id -u; touch /tmp/it && echo written; touch /usr/it || echo refused",
+        )
         assert shown.split() == ["1000", "written", "refused"], pod.metadata.name
 
 
@@ -45,17 +52,28 @@ def test_a_run_is_a_pod_of_its_own_whose_log_is_kept_in_the_object_store(install
     assert pod.spec.containers[0].security_context.read_only_root_filesystem
     listed = installation.kubectl("get", "job", f"dagster-run-{run}", "-o", "json")
     assert json.loads(listed)["spec"]["ttlSecondsAfterFinished"] == 60
-    kept = [entry for entry in installation.backend.store.filesystem.get_file_info(_below(installation.settings)) if run in entry.path]
+    kept = [
+        entry
+        for entry in installation.backend.store.filesystem.get_file_info(_below(installation.settings))
+        if run in entry.path
+    ]
     assert kept, "no log of the run below HALVING_LOGS_PREFIX"
 
 
 def test_the_servers_replicas_answer_through_its_service_who_has_a_token(installation: Installation) -> None:
-    token = create_token(installation.backend.catalog, "tests", scope="read")  # it does not start before there is one
+    # it does not start before there is one
+    token = create_token(installation.backend.catalog, "tests", scope="read")
     with installation.awake("server", replicas=2):
         address = installation.core.read_namespaced_service("server", installation.namespace).spec.cluster_ip
         [asking] = installation.pods("app.kubernetes.io/component=code-location", phase="Running")
-        answers = installation.execute(asking.metadata.name, "python3", "-c", _ASK, f"http://{address}", token)
-    assert json.loads(answers) == {"/api/v1/health": [200, 200], "/api/v1/runs": [401, 200], "/runs/none/none": [200, 200]}
+        answers = installation.execute(
+            asking.metadata.name, "python3", "-c", _ASK, f"http://{address}", token
+        )
+    assert json.loads(answers) == {
+        "/api/v1/health": [200, 200],
+        "/api/v1/runs": [401, 200],
+        "/runs/none/none": [200, 200],
+    }
 
 
 _ASK = """
@@ -63,11 +81,13 @@ import json, sys, urllib.error, urllib.request
 address, token = sys.argv[1:]
 def status(path, headers):
     try:
-        return urllib.request.urlopen(urllib.request.Request(address + path, headers=headers), timeout=30).status
+        request = urllib.request.Request(address + path, headers=headers)
+        return urllib.request.urlopen(request, timeout=30).status
     except urllib.error.HTTPError as error:
         return error.code
 paths = ("/api/v1/health", "/api/v1/runs", "/runs/none/none")
-print(json.dumps({path: [status(path, {}), status(path, {"Authorization": "Bearer " + token})] for path in paths}))
+signed = {"Authorization": "Bearer " + token}
+print(json.dumps({path: [status(path, {}), status(path, signed)] for path in paths}))
 """
 
 
@@ -75,7 +95,9 @@ def test_the_sensors_tick_without_a_failure(installation: Installation) -> None:
     def ticks() -> dict[str, str]:
         states = installation.instance.all_instigator_state()
         last = {
-            state.instigator_name: installation.instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
+            state.instigator_name: installation.instance.get_ticks(
+                state.instigator_origin_id, state.selector_id, limit=1
+            )
             for state in states
         }
         return {name: found[0].status.value for name, found in last.items() if found}
@@ -89,14 +111,21 @@ def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installati
     pools = installation.instance.event_log_storage
     pools.set_concurrency_slots("trials", 1)
     try:
-        spec, most = slow("pooled", trials=2, epochs=3), 0
+        spec = slow("pooled", trials=2, epochs=3)
+        most = 0
         installation.wait_for_run(installation.submit("launch_sweep", spec))
 
         def over() -> bool:
             nonlocal most
-            pods = [pod for pod in installation.pods("dagster/job=run_trial") if pod.status.phase in ("Pending", "Running")]
+            pods = [
+                pod
+                for pod in installation.pods("dagster/job=run_trial")
+                if pod.status.phase in ("Pending", "Running")
+            ]
             # Where a run's step is over its place is free, although its pod is there for a moment more.
-            shown = [installation.instance.get_run_stats(pod.metadata.labels["dagster/run-id"]) for pod in pods]
+            shown = [
+                installation.instance.get_run_stats(pod.metadata.labels["dagster/run-id"]) for pod in pods
+            ]
             most = max(most, sum(not (stats.steps_succeeded or stats.steps_failed) for stats in shown))
             return sweep_of(installation.backend, spec["name"]).status == "finished"
 
@@ -104,7 +133,10 @@ def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installati
     finally:
         pools.delete_concurrency_limit("trials")
     assert most == 1
-    first, second = sorted(spells(installation.backend, sweep_of(installation.backend, spec["name"]).id), key=lambda spell: spell.begin)
+    first, second = sorted(
+        spells(installation.backend, sweep_of(installation.backend, spec["name"]).id),
+        key=lambda spell: spell.begin,
+    )
     assert first.end <= second.begin
 
 
@@ -126,10 +158,14 @@ def _may(installation: Installation, account: str, asked: str) -> bool:
     }
     review = {"metadata": {"namespace": installation.namespace}, "spec": spec}
     reviews = AuthorizationV1Api(installation.core.api_client)
-    return bool(reviews.create_namespaced_local_subject_access_review(installation.namespace, review).status.allowed)
+    return bool(
+        reviews.create_namespaced_local_subject_access_review(installation.namespace, review).status.allowed
+    )
 
 
 def _below(settings: dict[str, str]):
     from pyarrow.fs import FileSelector
 
-    return FileSelector(f"{settings['HALVING_LOGS_BUCKET']}/{settings['HALVING_LOGS_PREFIX']}", recursive=True)
+    return FileSelector(
+        f"{settings['HALVING_LOGS_BUCKET']}/{settings['HALVING_LOGS_PREFIX']}", recursive=True
+    )

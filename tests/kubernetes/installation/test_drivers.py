@@ -1,26 +1,43 @@
-"""Sweeps on the cluster by both drivers: more trials than GPUs, and no two trials that run at a time on the same one."""
+"""Sweeps on the cluster by both drivers: more trials than GPUs, and no two trials that run at a time on the
+same one.
+"""
 
 import dagster as dg
 import pytest
 
 from resources.catalog.models import versions_of
 from tests.kubernetes.installation.harness import Installation
-from tests.kubernetes.installation.specs import assert_exclusive, assert_nothing_lost, digits, pods_of, slow, spells, sweep_of, trials
+from tests.kubernetes.installation.specs import (
+    assert_exclusive,
+    assert_nothing_lost,
+    digits,
+    pods_of,
+    slow,
+    spells,
+    sweep_of,
+    trials,
+)
 
 GPUS = 4
 
 
 @pytest.mark.usefixtures("gpus")
-def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_trial(installation: Installation) -> None:
+def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_trial(
+    installation: Installation,
+) -> None:
     # One pod more than there are GPUs waits for its turn, and the other driver's pods want the same ones.
     by_sensors = digits(name="digits-by-sensors", concurrency=GPUS + 1)
     in_one_job = digits(name="digits-in-one-job", concurrency=2, max_trials=3)
     installation.submit("launch_sweep", by_sensors)
     job = installation.submit("sweep", in_one_job)
-    installation.wait_for(lambda: finished(installation, "digits-by-sensors"), "the end of the sweep by sensors", every=2)
+    installation.wait_for(
+        lambda: finished(installation, "digits-by-sensors"), "the end of the sweep by sensors", every=2
+    )
     installation.wait_for_run(job)
 
-    sweeps = {name: sweep_of(installation.backend, name).id for name in ("digits-by-sensors", "digits-in-one-job")}
+    sweeps = {
+        name: sweep_of(installation.backend, name).id for name in ("digits-by-sensors", "digits-in-one-job")
+    }
     planned = {spec["name"]: spec["max_trials"] for spec in (by_sensors, in_one_job)}
     assert planned["digits-by-sensors"] > GPUS
     found = {name: spells(installation.backend, sweep) for name, sweep in sweeps.items()}
@@ -46,18 +63,29 @@ def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_tri
     assert len(pods_of(installation.backend, sweep)) <= 2
     assert installation.instance.get_run_by_id(job).tags["halving/sweep"] == sweep
 
-    # What a worker's pod has trained is trained again in a pod of the platform's image, which is its code: it has no commit.
-    installation.wait_for_run(installation.submit("rerun", {"ops": {"train_again": {"config": {"run": f"{sweep}.0000"}}}}))
+    # What a worker's pod has trained is trained again in a pod of the platform's image, which is its code: it
+    # has no commit.
+    installation.wait_for_run(
+        installation.submit("rerun", {"ops": {"train_again": {"config": {"run": f"{sweep}.0000"}}}})
+    )
     again = dg.AssetRecordsFilter(asset_key=dg.AssetKey("trial"), asset_partitions=[f"{sweep}.0000"])
     (observed,) = installation.instance.fetch_observations(again, limit=1).records  # the newest
     assert observed.asset_observation.metadata["rerun"].value == "identical"
     # Deleted before the verdict was observed; a busy node takes up to the grace period to end what is in it.
-    installation.wait_for(lambda: not installation.pods("halving/pod=rerun", phase="Running"), "the end of the rerun's pod")
+    installation.wait_for(
+        lambda: not installation.pods("halving/pod=rerun", phase="Running"), "the end of the rerun's pod"
+    )
 
 
-def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rights(installation: Installation) -> None:
-    specs = {job: slow(f"image-{job}".replace("_", "-"), epochs=4, image=installation.image.name) for job in ("launch_sweep", "sweep")}
-    runs, seen = {job: installation.submit(job, spec) for job, spec in specs.items()}, {}
+def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rights(
+    installation: Installation,
+) -> None:
+    specs = {
+        job: slow(f"image-{job}".replace("_", "-"), epochs=4, image=installation.image.name)
+        for job in ("launch_sweep", "sweep")
+    }
+    runs = {job: installation.submit(job, spec) for job, spec in specs.items()}
+    seen = {}
 
     def each_has_a_pod() -> bool:
         for job, spec in specs.items():
@@ -69,7 +97,9 @@ def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rig
     installation.wait_for(each_has_a_pod, "the pod of a trial, by each driver")
     installation.wait_for_run(runs["sweep"])
     for job, spec in specs.items():
-        installation.wait_for(lambda name=spec["name"]: finished(installation, name), f"the end of {spec['name']}", every=1)
+        installation.wait_for(
+            lambda name=spec["name"]: finished(installation, name), f"the end of {spec['name']}", every=1
+        )
         assert_nothing_lost(installation.backend, sweep_of(installation.backend, spec["name"]).id)
         pod = seen[job]
         assert pod.spec.service_account_name == "halving-trial"

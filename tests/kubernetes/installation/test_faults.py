@@ -1,4 +1,6 @@
-"""Pods, nodes and services taken away in the middle of a sweep: nothing is lost, and nothing is trained twice at the same time."""
+"""Pods, nodes and services taken away in the middle of a sweep: nothing is lost, and nothing is trained twice
+at the same time.
+"""
 
 import itertools
 import os
@@ -47,15 +49,22 @@ STANDSTILL_SECONDS = 5  # an epoch, the 2 s that a checkpoint may ask an absent 
 
 def opened(installation: Installation, spec: dict[str, Any]) -> str:
     """The id of the sweep that was submitted under a spec's name."""
-    return installation.wait_for(lambda: sweep_of(installation.backend, spec["name"]), f"the sweep {spec['name']} to be opened").id
+    return installation.wait_for(
+        lambda: sweep_of(installation.backend, spec["name"]), f"the sweep {spec['name']} to be opened"
+    ).id
 
 
 def trains(installation: Installation, sweep: str, trial: int = 0) -> AttemptRow | None:
     """The first attempt at a trial, if it is in the epoch in which trials are held, or behind it."""
     found = [row for row in attempts(installation.backend, sweep, trial) if row.attempt == 1 and row.worker]
-    if not found or not installation.backend.store.exists(is_held(trial_key(sweep, trial))):  # costs less than to look for its points
+    if not found or not installation.backend.store.exists(is_held(trial_key(sweep, trial))):
+        # costs less than to look for its points
         return None
-    return found[0] if max(times(installation, sweep, trial, "begun", attempt=1), default=0) >= HELD_EPOCH else None
+    return (
+        found[0]
+        if max(times(installation, sweep, trial, "begun", attempt=1), default=0) >= HELD_EPOCH
+        else None
+    )
 
 
 def training(installation: Installation, sweep: str) -> AttemptRow:
@@ -65,7 +74,9 @@ def training(installation: Installation, sweep: str) -> AttemptRow:
 
 def ended(installation: Installation, sweep: str) -> None:
     """Wait until the search is over, whatever becomes of its report."""
-    installation.wait_for(lambda: status_of(installation, sweep) != "searching", f"the end of the search {sweep}", every=1)
+    installation.wait_for(
+        lambda: status_of(installation, sweep) != "searching", f"the end of the search {sweep}", every=1
+    )
 
 
 def status_of(installation: Installation, sweep: str) -> str:
@@ -73,15 +84,23 @@ def status_of(installation: Installation, sweep: str) -> str:
         return installation.backend.catalog.sweep(session, sweep).status
 
 
-def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last_checkpoint(installation: Installation) -> None:
-    """Reclaimed with a grace period, by both drivers; killed without one; the trial's process killed; out of memory."""
-    patient = {"cpus": 0.25, "grace_seconds": 120}  # a busy machine takes its time, and a pod ends as soon as it has saved
-    by_sensors, in_one_job = held("taken-away", trials=3, resources=patient), held("reclaimed-worker", resources=patient)
+def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last_checkpoint(
+    installation: Installation,
+) -> None:
+    """Reclaimed with a grace period, by both drivers; killed without one; the trial's process killed; out of
+    memory.
+    """
+    # a busy machine takes its time, and a pod ends as soon as it has saved
+    patient = {"cpus": 0.25, "grace_seconds": 120}
+    by_sensors = held("taken-away", trials=3, resources=patient)
+    in_one_job = held("reclaimed-worker", resources=patient)
     wanted = {"cpus": 0.25, "memory": "1Gi", "grace_seconds": 5}
     hungry = slow("hungry", epochs=3, trainable="tests.kubernetes.trainables:train_hungry", resources=wanted)
     for spec in (by_sensors, in_one_job, hungry):
         installation.submit("sweep" if spec is in_one_job else "launch_sweep", spec)
-    sensors_sweep, job_sweep, hungry_sweep = (opened(installation, spec) for spec in (by_sensors, in_one_job, hungry))
+    sensors_sweep, job_sweep, hungry_sweep = (
+        opened(installation, spec) for spec in (by_sensors, in_one_job, hungry)
+    )
     trial_of = {
         "reclaimed": (sensors_sweep, 0),
         "killed": (sensors_sweep, 1),
@@ -118,7 +137,9 @@ def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last
         shown[name] = history[0].error or ""
         assert_one_interval_lost(installation, sweep, number)
         if name.startswith("reclaimed"):
-            assert last_checkpoint(installation, sweep, number, attempt=1) == HELD_EPOCH, "written in the grace period"
+            assert last_checkpoint(installation, sweep, number, attempt=1) == HELD_EPOCH, (
+                "written in the grace period"
+            )
     assert first["killed"] in shown["killed"]
     assert "SIGKILL" in shown["shot"]
     assert "out of memory (the limit is 1024Mi)" in shown["hungry"]
@@ -132,7 +153,9 @@ def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: In
     by_sensors, in_one_job = (opened(installation, spec) for spec in specs.values())
     training(installation, in_one_job)
     before = installation.wait_for(lambda: results(installation, by_sensors), "a finished rung")
-    (coordinator,) = installation.pods(f"app.kubernetes.io/component=run_worker,dagster/run-id={runs['sweep']}", phase="Running")
+    (coordinator,) = installation.pods(
+        f"app.kubernetes.io/component=run_worker,dagster/run-id={runs['sweep']}", phase="Running"
+    )
     installation.delete_pod(coordinator.metadata.name, grace_seconds=0)
     everything_else = partial(installation.restart, "daemon", "webserver", "code-location")
     # Trials come to their rungs and ends while the rest is restarted.
@@ -143,13 +166,20 @@ def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: In
     ended(installation, by_sensors)
     assert before.items() <= results(installation, by_sensors).items()
     assert_exclusive(spells(installation.backend, by_sensors))
-    assert {trial.status for trial in trials(installation.backend, by_sensors)} <= {"completed", "paused", "pruned", "stopped"}
+    assert {trial.status for trial in trials(installation.backend, by_sensors)} <= {
+        "completed",
+        "paused",
+        "pruned",
+        "stopped",
+    }
     installation.wait_for(lambda: status_of(installation, in_one_job) == "finished", "the job's end", every=2)
     assert_nothing_lost(installation.backend, in_one_job)
     assert_exclusive(spells(installation.backend, in_one_job))
 
 
-def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(installation: Installation) -> None:
+def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(
+    installation: Installation,
+) -> None:
     """More GPUs than there are, by both drivers; a kind of GPU that no node has; an image that is nowhere."""
     too_big = {"cpus": 0.25, "gpus": 99, "start_timeout_seconds": 30}
     elsewhere = {"cpus": 0.25, "gpu_type": "nowhere", "gpus": 1, "start_timeout_seconds": 30}
@@ -157,7 +187,12 @@ def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(inst
     specs = {
         "Insufficient nvidia.com/gpu": slow("too-big", resources=too_big, max_retries=0),
         "node affinity": slow("elsewhere", resources=elsewhere, max_retries=0),
-        "ImagePull": slow("no-image", image="localhost/nowhere:1", resources={"cpus": 0.25, "start_timeout_seconds": 30}, max_retries=0),
+        "ImagePull": slow(
+            "no-image",
+            image="localhost/nowhere:1",
+            resources={"cpus": 0.25, "start_timeout_seconds": 30},
+            max_retries=0,
+        ),
     }
     for spec in specs.values():
         installation.submit("launch_sweep", spec)
@@ -181,7 +216,9 @@ def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(inst
 
 
 def waits_for(installation: Installation, sweep: str, reason: str) -> bool:
-    return any(reason in (trial.waiting or trial.error or "") for trial in trials(installation.backend, sweep))
+    return any(
+        reason in (trial.waiting or trial.error or "") for trial in trials(installation.backend, sweep)
+    )
 
 
 def no_pod_waits(installation: Installation, selectors: list[str]) -> bool:
@@ -192,7 +229,9 @@ def no_pod_waits(installation: Installation, selectors: list[str]) -> bool:
 def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: Installation) -> None:
     wanted = {"cpus": 0.25, "gpus": 1, "start_timeout_seconds": 20}
     with installation.one_gpu_left():
-        job = installation.submit("sweep", slow("crowded", trials=2, epochs=2, max_trials=4, resources=wanted))
+        job = installation.submit(
+            "sweep", slow("crowded", trials=2, epochs=2, max_trials=4, resources=wanted)
+        )
         installation.wait_for_run(job)
     sweep = installation.instance.get_run_by_id(job).tags["halving/sweep"]
     assert len(pods_of(installation.backend, sweep)) == 1
@@ -200,13 +239,20 @@ def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: 
     assert "Insufficient nvidia.com/gpu" in installation.log_of(job)
 
 
-def test_a_store_or_a_database_that_is_unavailable_for_a_while_slows_nobody_and_loses_nothing(installation: Installation) -> None:
-    """S3 unavailable for half a minute; then Postgres without a connection to spare, not even for those that had one."""
+def test_a_store_or_a_database_that_is_unavailable_for_a_while_slows_nobody_and_loses_nothing(
+    installation: Installation,
+) -> None:
+    """S3 unavailable for half a minute; then Postgres without a connection to spare, not even for those that
+    had one.
+    """
     epochs = 80
     spec = slow("outages", epochs=epochs)
     installation.submit("launch_sweep", spec)
     sweep = opened(installation, spec)
-    for outage, seconds in ((installation.s3.gate.outage(), 30), (no_connections_left(installation.backend.catalog.url), 15)):
+    for outage, seconds in (
+        (installation.s3.gate.outage(), 30),
+        (no_connections_left(installation.backend.catalog.url), 15),
+    ):
         training(installation, sweep)
         with outage:
             time.sleep(seconds)
@@ -230,7 +276,10 @@ def no_connections_left(url: str) -> Iterator[None]:
         with suppress(OperationalError):  # the server has no more
             while True:
                 taken.append(engine.connect())
-        others = "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client backend' and pid <> all(:own)"
+        others = (
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity where backend_type = 'client "
+            "backend' and pid <> all(:own)"
+        )
         own = [connection.scalar(text("select pg_backend_pid()")) for connection in taken]
         return taken[0].scalar(text(others), {"own": own}) == 0
 
@@ -244,16 +293,25 @@ def no_connections_left(url: str) -> Iterator[None]:
 
 
 def seconds_between_epochs(installation: Installation, sweep: str) -> list[float]:
-    query = f"select wall_time from points where key = 'train/loss' and run like '{sweep}.%' order by wall_time"
-    times = [row["wall_time"].timestamp() for row in sql(query, root=installation.backend.store.root).to_pylist()]
+    query = (
+        f"select wall_time from points where key = 'train/loss' and run like '{sweep}.%' order by wall_time"
+    )
+    times = [
+        row["wall_time"].timestamp() for row in sql(query, root=installation.backend.store.root).to_pylist()
+    ]
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
 @contextmanager
 def kubelet_stopped(installation: Installation) -> Iterator[None]:
-    """The node's kubelet frozen, where the node is this machine. For the last of these tests: what they leave is on this node. Others that
-    run beside them need it as well, and so are waited for."""
-    found = subprocess.run(["pgrep", "-x", "kubelet"], capture_output=True, text=True, check=False).stdout.split()
+    """The node's kubelet frozen, where the node is this machine.
+
+    For the last of these tests: what they leave is on this node. Others that run beside them need it as well,
+    and so are waited for.
+    """
+    found = subprocess.run(
+        ["pgrep", "-x", "kubelet"], capture_output=True, text=True, check=False
+    ).stdout.split()
     if not found:
         pytest.skip("needs the node's kubelet on this machine")
     installation.wait_for(lambda: not others(installation), "the other tests on this cluster to end", every=1)
@@ -268,7 +326,9 @@ def kubelet_stopped(installation: Installation) -> Iterator[None]:
 def others(installation: Installation) -> list[str]:
     """Namespaces of the other tests of this session."""
     label = ",".join(f"{name}={value}" for name, value in SESSION.items())
-    names = [namespace.metadata.name for namespace in installation.core.list_namespace(label_selector=label).items]
+    names = [
+        namespace.metadata.name for namespace in installation.core.list_namespace(label_selector=label).items
+    ]
     return [name for name in names if name != installation.namespace]
 
 
@@ -292,7 +352,8 @@ def test_a_lost_node_costs_one_lease_and_its_trial_is_queued_once(installation: 
         installation.submit(job, spec)
     sweeps = {job: opened(installation, spec) for job, spec in specs.items()}
     pods = [
-        installation.core.read_namespaced_pod(pod_of(training(installation, sweep)), installation.namespace) for sweep in sweeps.values()
+        installation.core.read_namespaced_pod(pod_of(training(installation, sweep)), installation.namespace)
+        for sweep in sweeps.values()
     ]
     with kubelet_stopped(installation):
         for process in itertools.chain(*map(processes_of, pods)):
@@ -322,19 +383,27 @@ def results(installation: Installation, sweep: str) -> dict[tuple[int, int], tup
 
 def last_checkpoint(installation: Installation, sweep: str, trial: int, *, attempt: int) -> int:
     """The epoch of an attempt's last checkpoint."""
-    records = RunRecords(installation.backend.store, name_of(installation.backend, sweep), trial_key(sweep, trial))
+    records = RunRecords(
+        installation.backend.store, name_of(installation.backend, sweep), trial_key(sweep, trial)
+    )
     return max(saved.epoch for saved in records.checkpoints() if saved.attempt == attempt)
 
 
 def times(installation: Installation, sweep: str, trial: int, key: str, *, attempt: int) -> dict[int, float]:
     """When an attempt logged ``key`` in each epoch, in seconds since the epoch."""
     run = trial_key(sweep, trial)
-    query = f"select step, wall_time from points where key = '{key}' and attempt = {attempt} and run = '{run}'"
-    return {row["step"]: row["wall_time"].timestamp() for row in sql(query, root=installation.backend.store.root).to_pylist()}
+    query = (
+        f"select step, wall_time from points where key = '{key}' and attempt = {attempt} and run = '{run}'"
+    )
+    return {
+        row["step"]: row["wall_time"].timestamp()
+        for row in sql(query, root=installation.backend.store.root).to_pylist()
+    }
 
 
 def assert_one_interval_lost(installation: Installation, sweep: str, trial: int) -> None:
-    """The second attempt goes on at the first one's last checkpoint, and none was due when an epoch ended that is lost and had a successor.
+    """The second attempt goes on at the first one's last checkpoint, and none was due when an epoch ended
+    that is lost and had a successor.
 
     That of the last epoch may have been due, and written when its process was killed.
     """

@@ -12,7 +12,14 @@ from halving.query.run_filter import literal as written
 from halving.query.run_filter_match import _compare, _typed
 from halving.query.run_filter_parser import parse_filter
 from resources.analysis.run_index import Refresher
-from resources.analysis.run_index.exact_numbers import OPERATORS, compare, compare_whole, key_of, nearest, value_of
+from resources.analysis.run_index.exact_numbers import (
+    OPERATORS,
+    compare,
+    compare_whole,
+    key_of,
+    nearest,
+    value_of,
+)
 from resources.analysis.run_index.groups import select_groups
 from resources.backend import Backend
 from tests.indexed_runs import add_record, rows
@@ -33,23 +40,27 @@ SIGNS = st.sampled_from(list(OPERATORS))
 
 @settings(max_examples=examples(500), deadline=None)
 @given(NUMBERS, SIGNS, NUMBERS)
-def test_sql_and_records_compare_numbers_as_python_does(value: int | float, sign: str, other: int | float) -> None:
+def test_sql_and_records_compare_numbers_as_python_does(
+    value: int | float, sign: str, other: int | float
+) -> None:
     right = OPERATORS[sign](value, other)
     asked = parse_filter(f"params.x {sign} {written(other)}").where
     assert _compare(_typed(value, "any"), sign, asked.value, False) == right  # type: ignore[arg-type, union-attr]
     with ENGINE.connect() as connection:
         clause = compare(literal(nearest(value)), literal(key_of(value)), sign, other)
         assert bool(connection.scalar(select(clause))) == right
-        assert bool(connection.scalar(select(compare(literal(nearest(value)), None, sign, other)))) == OPERATORS[sign](
-            nearest(value), other
-        )
+        assert bool(
+            connection.scalar(select(compare(literal(nearest(value)), None, sign, other)))
+        ) == OPERATORS[sign](nearest(value), other)
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9), SIGNS, NUMBERS | st.floats(-10, 10))
 def test_sql_compares_integers_of_64_bits_with_any_number(value: int, sign: str, other: int | float) -> None:
     with ENGINE.connect() as connection:
-        assert bool(connection.scalar(select(compare_whole(literal(value), sign, other)))) == OPERATORS[sign](value, other)
+        assert bool(connection.scalar(select(compare_whole(literal(value), sign, other)))) == OPERATORS[sign](
+            value, other
+        )
 
 
 @settings(max_examples=examples(300))
@@ -66,7 +77,22 @@ def test_a_number_and_its_key_say_what_it_was_and_are_in_its_order(values: list[
 
 @pytest.mark.parametrize(
     "value",
-    [0, 5, -7, LARGE - 1, LARGE, LARGE + 1, -LARGE - 1, 12345678901234567890, 2**63, -(2**70), 10**400, 1e300, 0.1, float("inf")],
+    [
+        0,
+        5,
+        -7,
+        LARGE - 1,
+        LARGE,
+        LARGE + 1,
+        -LARGE - 1,
+        12345678901234567890,
+        2**63,
+        -(2**70),
+        10**400,
+        1e300,
+        0.1,
+        float("inf"),
+    ],
     ids=lambda value: repr(value)[:30],
 )
 def test_columns_and_groups_give_the_number_that_a_run_has(backend: Backend, value: int | float) -> None:

@@ -31,16 +31,30 @@ halving.errors.OutOfMemory: rank 1 ran out of memory in step 1, with 2 micro-bat
         (" \n", None),
         ("pod pod-a was deleted: spot reclaim", "pod pod-a was deleted: spot reclaim"),
         ("Traceback (most recent call last):\n  File 'a', line 1\nValueError: [boom]", "ValueError: [boom]"),
-        (_CHAINED, "rank 1: halving.errors.OutOfMemory: rank 1 ran out of memory in step 1, with 2 micro-batches of 512 rows"),
         (
-            "node 1 of the gang (ranks 2 to 3): rank 3: Traceback (most recent call last):\n  File 'a', line 1\nKeyError: 'lr'",
+            _CHAINED,
+            (
+                "rank 1: halving.errors.OutOfMemory: rank 1 ran out of memory in step 1, with 2 "
+                "micro-batches "
+                "of 512 rows"
+            ),
+        ),
+        (
+            (
+                "node 1 of the gang (ranks 2 to 3): rank 3: Traceback (most recent call last):\n  File 'a', "
+                "line 1\nKeyError: 'lr'"
+            ),
             "node 1 of the gang (ranks 2 to 3): rank 3: KeyError: 'lr'",
         ),
         (
-            "Where each rank was when the collective was given up:\n  rank 1 (did not come):\n    File 'a'\nrank 1 did not come to save",
+            (
+                "Where each rank was when the collective was given up:\n  rank 1 (did not come):\n    File "
+                "'a'\nrank 1 did not come to save"
+            ),
             "rank 1 did not come to save",
         ),
-        ("Traceback (most recent call last):\n  File 'a', line 1", "File 'a', line 1"),  # it was cut off there
+        # it was cut off there
+        ("Traceback (most recent call last):\n  File 'a', line 1", "File 'a', line 1"),
     ],
 )
 def test_a_reason_is_the_exceptions_line_or_the_last(error: str | None, reason: str | None) -> None:
@@ -74,7 +88,10 @@ def test_memory_that_ran_out_outside_of_a_step_has_the_rank_and_what_was_allocat
 
 def test_the_reason_of_several_errors_at_once_is_their_groups() -> None:
     group = ExceptionGroup("two of the loaders", [ValueError("a"), TypeError("b")])
-    assert short_reason(f"rank 1: {_traceback_of(group)}") == "rank 1: ExceptionGroup: two of the loaders (2 sub-exceptions)"
+    assert (
+        short_reason(f"rank 1: {_traceback_of(group)}")
+        == "rank 1: ExceptionGroup: two of the loaders (2 sub-exceptions)"
+    )
     later = RuntimeError("given up")
     later.__cause__ = group
     assert short_reason(_traceback_of(later)) == "RuntimeError: given up"

@@ -38,18 +38,40 @@ Values = st.SearchStrategy[Value]
 # Fields that the runs have or lack, values that they have or nearly have.
 TEXT_FIELDS = st.sampled_from(
     [
-        *(Field("run", name) for name in ("project", "run", "status", "sweep", "dataset", "snapshot", "commit")),
+        *(
+            Field("run", name)
+            for name in ("project", "run", "status", "sweep", "dataset", "snapshot", "commit")
+        ),
         *(Field("tags", name) for name in ("team", "fold", "none")),
     ]
 )
-NUMBER_FIELDS = st.sampled_from([Field("run", name) for name in ("seconds", "epoch", "attempt", "seed", "trial")]) | st.builds(
-    Field, st.just("metrics"), st.sampled_from(["loss", "val/acc", "up", "back", "none"]), st.sampled_from(["last", "min", "max"])
+NUMBER_FIELDS = st.sampled_from(
+    [Field("run", name) for name in ("seconds", "epoch", "attempt", "seed", "trial")]
+) | st.builds(
+    Field,
+    st.just("metrics"),
+    st.sampled_from(["loss", "val/acc", "up", "back", "none"]),
+    st.sampled_from(["last", "min", "max"]),
 )
 TIME_FIELDS = st.sampled_from([Field("run", "started"), Field("run", "ended")])
 PARAMS = st.builds(
     Field,
     st.just("params"),
-    st.sampled_from(["lr", "depth", "augment", "optimizer", "optimizer/name", "optimizer/betas", "note", "my lr", "long", "nul", "none"]),
+    st.sampled_from(
+        [
+            "lr",
+            "depth",
+            "augment",
+            "optimizer",
+            "optimizer/name",
+            "optimizer/betas",
+            "note",
+            "my lr",
+            "long",
+            "nul",
+            "none",
+        ]
+    ),
 )
 FIELDS = TEXT_FIELDS | NUMBER_FIELDS | TIME_FIELDS | PARAMS
 TEXTS: Values = st.sampled_from(
@@ -75,12 +97,18 @@ TEXTS: Values = st.sampled_from(
         "vision",
     ]
 )
-NUMBERS: Values = st.sampled_from([-math.inf, 0.0, 1e-4, 1e-3, 0.2, 0.4, 0.5, 0.6, 0.7, 1.0, 2.5, 3.0, 5.0, 6.0, 7.0, 10.0, math.inf])
-TIMES: Values = st.sampled_from(["2024-11-01T00:00:00+00:00", "2024-11-10T00:00:30+00:00", "2024-11-15T12:00:00.000001+00:00"])
+NUMBERS: Values = st.sampled_from(
+    [-math.inf, 0.0, 1e-4, 1e-3, 0.2, 0.4, 0.5, 0.6, 0.7, 1.0, 2.5, 3.0, 5.0, 6.0, 7.0, 10.0, math.inf]
+)
+TIMES: Values = st.sampled_from(
+    ["2024-11-01T00:00:00+00:00", "2024-11-10T00:00:30+00:00", "2024-11-15T12:00:00.000001+00:00"]
+)
 PATTERNS = st.text("aAdn%_5'\n", max_size=4) | st.sampled_from(["%a%", "V_SION", r"50\%", "[0.9,%"])
 
 
-def conditions_of(fields: Fields, ordered: tuple[Values, ...], others: Values) -> st.SearchStrategy[Condition]:
+def conditions_of(
+    fields: Fields, ordered: tuple[Values, ...], others: Values
+) -> st.SearchStrategy[Condition]:
     """``ordered`` has a strategy for each type."""
     any_value = st.one_of(*ordered, others)
     return st.one_of(
@@ -126,7 +154,9 @@ def runs(store: Store) -> list[RunInfo]:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def indexed(request: pytest.FixtureRequest, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+def indexed(
+    request: pytest.FixtureRequest, store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Catalog]:
     """The runs' index, once on each database."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('indexed')}/catalog.db"

@@ -1,4 +1,6 @@
-"""The index of runs follows the store: what is new, what is resumed, what is gone, and what cannot be read."""
+"""The index of runs follows the store: what is new, what is resumed, what is gone, and what cannot be
+read.
+"""
 
 import math
 import shutil
@@ -21,12 +23,16 @@ from tests.indexed_runs import Clock, add_record, add_run, names, record_of, rev
 
 
 def test_a_run_is_in_the_index_as_it_is_in_the_store(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     params = {"lr": 0.1, "optimizer": {"name": "adam"}, "layers": [8, 4], "fast": True, "note": None}
     add_run(store, "a", params, loss=[3.0, 1.0, 2.0], rate=[math.nan, math.inf])
     done = Refresher(store, catalog).refresh()
     assert (done.runs, done.added, done.looked, done.complete) == (1, 1, 1, True)
-    columns = "params.lr,params.optimizer/name,params.layers,params.fast,params.note,metrics.loss,min(metrics.loss),max(metrics.loss)"
+    columns = (
+        "params.lr,params.optimizer/name,params.layers,params.fast,params.note,"
+        "metrics.loss,min(metrics.loss),max(metrics.loss)"
+    )
     columns += ",best(metrics.loss),metrics.rate,min(metrics.rate)"
     (row,) = rows(catalog, "", columns)
     assert row["id"] == "digits/a"
@@ -45,9 +51,13 @@ def test_a_run_is_in_the_index_as_it_is_in_the_store(either_backend: Backend) ->
 
 
 def test_values_that_a_database_does_not_take_do_not_keep_a_run_out(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     add_run(
-        store, "a", {"nan": math.nan, "nul": "a\0b", "half": "\ud800", "long": "é" * 5000, "big": 10**400, "n" * 3000: 1}, loss=[math.nan]
+        store,
+        "a",
+        {"nan": math.nan, "nul": "a\0b", "half": "\ud800", "long": "é" * 5000, "big": 10**400, "n" * 3000: 1},
+        loss=[math.nan],
     )
     assert Refresher(store, catalog).refresh().problems == {}
     (row,) = rows(catalog, "", "params.nan,params.nul,params.half,params.long,params.big,metrics.loss")
@@ -61,7 +71,8 @@ def test_values_that_a_database_does_not_take_do_not_keep_a_run_out(either_backe
 
 def test_a_runs_number_may_need_more_than_32_bits(either_backend: Backend) -> None:
     """Postgres takes a number for each row that is put, also where the run is there already."""
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     add_record(store, "a", {"lr": 1})
     Refresher(store, catalog).refresh()
     with catalog.write() as session:
@@ -77,7 +88,9 @@ def test_a_runs_number_may_need_more_than_32_bits(either_backend: Backend) -> No
 
 
 def test_nothing_new_changes_nothing(either_backend: Backend) -> None:
-    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    store = either_backend.store
+    catalog = either_backend.catalog
+    clock = Clock()
     add_run(store, "a", loss=[1.0])
     refresher = Refresher(store, catalog, clock)
     refresher.refresh()
@@ -90,7 +103,9 @@ def test_nothing_new_changes_nothing(either_backend: Backend) -> None:
 
 
 def test_a_resumed_run_is_seen_when_it_is_looked_at_again(either_backend: Backend) -> None:
-    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    store = either_backend.store
+    catalog = either_backend.catalog
+    clock = Clock()
     add_run(store, "a", loss=[1.0])
     refresher = Refresher(store, catalog, clock)
     refresher.refresh()
@@ -104,7 +119,9 @@ def test_a_resumed_run_is_seen_when_it_is_looked_at_again(either_backend: Backen
 
 
 def test_a_run_that_trains_is_seen_to_end(either_backend: Backend) -> None:
-    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    store = either_backend.store
+    catalog = either_backend.catalog
+    clock = Clock()
     opened = halving.init("digits", {}, store.root, id="a", system_metrics=None)
     refresher = Refresher(store, catalog, clock)
     refresher.refresh()
@@ -117,7 +134,9 @@ def test_a_run_that_trains_is_seen_to_end(either_backend: Backend) -> None:
 
 
 def test_runs_are_looked_at_as_soon_as_ever_when_the_clock_was_set_back(either_backend: Backend) -> None:
-    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    store = either_backend.store
+    catalog = either_backend.catalog
+    clock = Clock()
     opened = halving.init("digits", {}, store.root, id="a", system_metrics=None)
     refresher = Refresher(store, catalog, clock)
     refresher.refresh()
@@ -147,7 +166,9 @@ def test_a_process_whose_clock_lags_brings_nothing_forward(either_backend: Backe
 def test_runs_are_brought_forward_a_few_at_once_and_a_second_process_goes_on_where_one_was_killed(
     either_backend: Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    store = either_backend.store
+    catalog = either_backend.catalog
+    clock = Clock()
     for number in range(5):
         run = halving.init("digits", {}, store.root, id=str(number), system_metrics=None)
         request.addfinalizer(run.finish)
@@ -181,14 +202,18 @@ def test_runs_are_brought_forward_a_few_at_once_and_a_second_process_goes_on_whe
 
 def test_the_number_of_looks_at_a_run_grows_with_the_logarithm_of_its_age() -> None:
     row = {"status": "finished", "started": 0.0, "ended": 100.0, "seconds": 100.0}
-    now, looks = 100.0, 0
+    now = 100.0
+    looks = 0
     while now < 30 * 86_400:
-        now, looks = next_look(row, now), looks + 1
+        now = next_look(row, now)
+        looks = looks + 1
     assert looks < 150
     assert next_look({**row, "status": "running"}, 1e6) - 1e6 < 10
 
 
-@pytest.mark.parametrize(("age", "pause"), [(-5.0, 1.0), (0.0, 1.0), (2.0, 1.0), (5.0, 2.0), (10.0, 4.0), (1e6, 4.0)])
+@pytest.mark.parametrize(
+    ("age", "pause"), [(-5.0, 1.0), (0.0, 1.0), (2.0, 1.0), (5.0, 2.0), (10.0, 4.0), (1e6, 4.0)]
+)
 def test_a_run_that_has_just_begun_is_looked_at_by_every_refresh(age: float, pause: float) -> None:
     row = {"status": "running", "started": 1e6, "ended": None, "seconds": age}
     assert next_look(row, 1e6 + age) == 1e6 + age + pause
@@ -197,7 +222,9 @@ def test_a_run_that_has_just_begun_is_looked_at_by_every_refresh(age: float, pau
 def test_a_trial_that_the_catalog_says_was_resumed_is_looked_at_at_once(
     either_backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    store = either_backend.store
+    catalog = either_backend.catalog
+    clock = Clock()
     sweep = with_trial(either_backend, small_spec())
     resumed = Refresher(store, catalog, clock)
     resumed.refresh()
@@ -207,24 +234,39 @@ def test_a_trial_that_the_catalog_says_was_resumed_is_looked_at_at_once(
     assert resumed.refresh().looked == 0
     with catalog.write() as session:
         trial = session.get_one(TrialRow, (sweep, 0))
-        trial.status, trial.attempt = "running", 2
+        trial.status = "running"
+        trial.attempt = 2
     assert resumed.refresh().looked == 1
 
 
-def test_best_is_by_the_objective_of_the_sweep(either_backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_best_is_by_the_objective_of_the_sweep(
+    either_backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
     sweep = with_trial(either_backend, small_spec())
     Refresher(either_backend.store, either_backend.catalog).refresh()
     (row,) = rows(
-        either_backend.catalog, f"sweep = {sweep} and trial = 0 order by best(metrics.score)", "best(metrics.score),best(metrics.other)"
+        either_backend.catalog,
+        f"sweep = {sweep} and trial = 0 order by best(metrics.score)",
+        "best(metrics.score),best(metrics.other)",
     )
     assert row["values"] == {"best(metrics.score)": 0.9}
 
 
-def test_a_model_version_and_its_stage_are_those_of_now(either_backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
-    sweep, catalog = with_trial(either_backend, small_spec()), either_backend.catalog
+def test_a_model_version_and_its_stage_are_those_of_now(
+    either_backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    sweep = with_trial(either_backend, small_spec())
+    catalog = either_backend.catalog
     Refresher(either_backend.store, catalog).refresh()
     assert names(catalog, "stage is null") == [f"{sweep}.0000"]
-    given = {"version": "1.0.0", "stage": "staging", "checkpoint": "c", "sweep": sweep, "trial": 0, "snapshot": "sha256:a"}
+    given = {
+        "version": "1.0.0",
+        "stage": "staging",
+        "checkpoint": "c",
+        "sweep": sweep,
+        "trial": 0,
+        "snapshot": "sha256:a",
+    }
     with catalog.write() as session:
         add_version(session, model="small", run=f"{sweep}.0000", report="r", **given)
     with catalog.read() as session:
@@ -238,8 +280,11 @@ def test_a_model_version_and_its_stage_are_those_of_now(either_backend: Backend,
         assert state_of(session) != before
 
 
-def test_a_run_of_several_versions_is_shown_once_with_the_champion_or_else_the_newest_in_use(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+def test_a_run_of_several_versions_is_shown_once_with_the_champion_or_else_the_newest_in_use(
+    either_backend: Backend,
+) -> None:
+    store = either_backend.store
+    catalog = either_backend.catalog
     add_run(store, "a")
     Refresher(store, catalog).refresh()
     for version, stage in (("1.0.0", "staging"), ("1.0.1", "staging"), ("1.0.2", "archived")):
@@ -256,7 +301,8 @@ def test_a_run_of_several_versions_is_shown_once_with_the_champion_or_else_the_n
 
 
 def test_a_run_that_is_deleted_from_the_store_leaves_nothing(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     for run in "ab":
         add_run(store, run, {"lr": 1}, loss=[1.0])
     Refresher(store, catalog).refresh()
@@ -269,7 +315,9 @@ def test_a_run_that_is_deleted_from_the_store_leaves_nothing(either_backend: Bac
         assert len(session.scalars(select(RunValueRow)).all()) == 2
 
 
-def test_a_store_that_lists_no_runs_at_all_empties_no_index(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_lists_no_runs_at_all_empties_no_index(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
     add_run(backend.store, "a")
     Refresher(backend.store, backend.catalog).refresh()
     assert backend.store.folder is not None
@@ -281,7 +329,8 @@ def test_a_store_that_lists_no_runs_at_all_empties_no_index(backend: Backend, ca
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"project": "digits"}', "\0"])
 def test_a_damaged_record_is_the_problem_of_one_run(backend: Backend, damage: str) -> None:
-    store, clock = backend.store, Clock()
+    store = backend.store
+    clock = Clock()
     for run in "abc":
         add_run(store, run, loss=[1.0])
     whole = record_of(store, "b").read_text()
@@ -297,7 +346,9 @@ def test_a_damaged_record_is_the_problem_of_one_run(backend: Backend, damage: st
     assert sorted(names(backend.catalog)) == ["a", "b", "c"]
 
 
-def test_an_attempt_of_a_number_that_no_database_keeps_is_the_problem_of_its_run(either_backend: Backend) -> None:
+def test_an_attempt_of_a_number_that_no_database_keeps_is_the_problem_of_its_run(
+    either_backend: Backend,
+) -> None:
     store = either_backend.store
     for run in "ab":
         add_run(store, run, loss=[1.0])
@@ -309,11 +360,16 @@ def test_an_attempt_of_a_number_that_no_database_keeps_is_the_problem_of_its_run
 
 
 def test_a_run_that_the_database_does_not_take_keeps_no_other_out(backend: Backend) -> None:
-    store, catalog, clock = backend.store, backend.catalog, Clock()
+    store = backend.store
+    catalog = backend.catalog
+    clock = Clock()
     refresher = Refresher(store, catalog, clock)
     add_run(store, "b", score=[1.0])
     refresher.refresh()
-    refused = "CREATE TRIGGER refuse BEFORE INSERT ON runs WHEN new.run IN ('b', 'd') BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+    refused = (
+        "CREATE TRIGGER refuse BEFORE INSERT ON runs WHEN new.run IN ('b', 'd') BEGIN SELECT RAISE(ABORT, "
+        "'not this one'); END"
+    )
     with catalog.write() as session:
         session.execute(text(refused))
     add_run(store, "b", score=[2.0])
@@ -335,7 +391,8 @@ def test_a_run_that_the_database_does_not_take_keeps_no_other_out(backend: Backe
 
 
 def test_a_run_that_was_damaged_after_it_was_indexed_stays_as_it_was(backend: Backend) -> None:
-    store, catalog = backend.store, backend.catalog
+    store = backend.store
+    catalog = backend.catalog
     add_run(store, "a", loss=[1.0])
     add_run(store, "b", loss=[1.0])
     Refresher(store, catalog).refresh()

@@ -12,7 +12,8 @@ from resources.analysis.run_index import Refresher, select_names, select_page
 from resources.catalog import Catalog
 from tests.run_filters import CASES, NOW, write_runs
 
-pytestmark = pytest.mark.xdist_group("the index's answers to filters")  # the runs are written and indexed once
+# the runs are written and indexed once
+pytestmark = pytest.mark.xdist_group("the index's answers to filters")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def indexed(request: pytest.FixtureRequest, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+def indexed(
+    request: pytest.FixtureRequest, store: Store, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Catalog]:
     """The runs' index, once on each database."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('indexed')}/catalog.db"

@@ -21,7 +21,8 @@ from tests.indexed_runs import add_record, add_run, names
 
 
 def test_a_rebuild_replaces_wrong_rows_and_readers_never_see_less(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     for run in "abc":
         add_run(store, run, {"lr": 1}, loss=[1.0])
     Refresher(store, catalog).refresh()
@@ -38,8 +39,11 @@ def test_a_rebuild_replaces_wrong_rows_and_readers_never_see_less(either_backend
     assert Refresher(store, catalog).refresh().looked == 0
 
 
-def test_an_upgrade_reads_runs_again_for_what_they_held_and_readers_never_see_less(either_backend: Backend, any_catalog: str) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+def test_an_upgrade_reads_runs_again_for_what_they_held_and_readers_never_see_less(
+    either_backend: Backend, any_catalog: str
+) -> None:
+    store = either_backend.store
+    catalog = either_backend.catalog
     for run in "abc":
         add_record(store, run, {"lr": 1})
     Refresher(store, catalog).refresh()
@@ -56,7 +60,8 @@ def test_an_upgrade_reads_runs_again_for_what_they_held_and_readers_never_see_le
 def test_an_upgrade_makes_numbers_of_the_params_of_mlflows_clients(
     either_backend: Backend, any_catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     add_record(store, "theirs", {"lr": "1e-05", "amp": "True"}, parent={"tracked": {"tool": "mlflow"}})
     add_record(store, "ours", {"lr": "1e-05"})
     with monkeypatch.context() as patch:
@@ -85,15 +90,20 @@ rebuild(Store(sys.argv[1]), Catalog(sys.argv[2]), looked)
 
 
 @pytest.mark.slow
-def test_a_rebuild_that_is_killed_is_finished_by_the_next_refresh(either_backend: Backend, any_catalog: str) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+def test_a_rebuild_that_is_killed_is_finished_by_the_next_refresh(
+    either_backend: Backend, any_catalog: str
+) -> None:
+    store = either_backend.store
+    catalog = either_backend.catalog
     for number in range(8):
         add_record(store, f"r{number}", {"lr": 1})
     Refresher(store, catalog).refresh()
     with catalog.write() as session:
         for row in session.scalars(select(RunValueRow)):
             row.number = 7.0
-    killed = subprocess.run([sys.executable, "-c", _REBUILD, store.root, any_catalog], cwd=CHECKOUT, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", _REBUILD, store.root, any_catalog], cwd=CHECKOUT, check=False
+    )
     assert killed.returncode == -9
     assert len(names(catalog)) == 8
     assert 0 < len(names(catalog, "params.lr = 7")) < 8
@@ -105,7 +115,8 @@ def test_two_that_refresh_at_once_leave_what_one_leaves(either_backend: Backend,
     store = either_backend.store
     for number in range(40):
         add_record(store, f"r{number}", {"lr": number, f"own{number}": 1}, loss=1.0)
-    begin, failed = threading.Barrier(3), []
+    begin = threading.Barrier(3)
+    failed = []
 
     def refresh() -> None:
         try:

@@ -1,4 +1,6 @@
-"""Trials that their sweep stopped are stopped in the index, though their records say that they were paused."""
+"""Trials that their sweep stopped are stopped in the index, though their records say that they were
+paused.
+"""
 
 from collections.abc import Callable
 
@@ -67,9 +69,17 @@ def end(catalog: Catalog, sweep: str, status: str) -> None:
 @pytest.mark.parametrize(("record", "trial", "status", "shown"), CASES)
 @pytest.mark.parametrize("ends", ["before", "after"])
 def test_the_index_says_what_became_of_a_trial(
-    backend: Backend, small_spec: Spec, ends: str, record: str, trial: str | None, status: str | None, shown: str
+    backend: Backend,
+    small_spec: Spec,
+    ends: str,
+    record: str,
+    trial: str | None,
+    status: str | None,
+    shown: str,
 ) -> None:
-    sweep, catalog, clock = open_one(backend, small_spec()), backend.catalog, Clock()
+    sweep = open_one(backend, small_spec())
+    catalog = backend.catalog
+    clock = Clock()
     add_trial(backend, sweep if status else None, 0, record, trial)
     refresher = Refresher(backend.store, catalog, clock)
     if ends == "after":
@@ -85,11 +95,16 @@ def test_the_index_says_what_became_of_a_trial(
     assert revision(catalog) == before, "it is decided once"
     rebuild(backend.store, catalog)
     assert rows(catalog)[0]["status"] == shown
-    assert [run.status for run in with_stopped_runs(catalog, list_runs(backend.store))] == [shown], "as halving runs lists it"
+    assert [run.status for run in with_stopped_runs(catalog, list_runs(backend.store))] == [shown], (
+        "as halving runs lists it"
+    )
 
 
-def test_the_runs_of_a_sweep_that_ends_are_stopped_with_it_and_filters_find_them(either_backend: Backend, small_spec: Spec) -> None:
-    sweep, catalog = open_one(either_backend, small_spec()), either_backend.catalog
+def test_the_runs_of_a_sweep_that_ends_are_stopped_with_it_and_filters_find_them(
+    either_backend: Backend, small_spec: Spec
+) -> None:
+    sweep = open_one(either_backend, small_spec())
+    catalog = either_backend.catalog
     for number in range(5):
         add_trial(either_backend, sweep, number, "paused", "paused")
     refresher = Refresher(either_backend.store, catalog)
@@ -103,8 +118,11 @@ def test_the_runs_of_a_sweep_that_ends_are_stopped_with_it_and_filters_find_them
     assert names(catalog, "status = paused") == []
 
 
-def test_a_run_that_is_to_be_read_again_is_read_though_its_sweep_ends_before(either_backend: Backend, small_spec: Spec) -> None:
-    sweep, catalog = open_one(either_backend, small_spec()), either_backend.catalog
+def test_a_run_that_is_to_be_read_again_is_read_though_its_sweep_ends_before(
+    either_backend: Backend, small_spec: Spec
+) -> None:
+    sweep = open_one(either_backend, small_spec())
+    catalog = either_backend.catalog
     add_trial(either_backend, sweep, 0, "paused", "paused")
     refresher = Refresher(either_backend.store, catalog)
     refresher.refresh()
@@ -116,7 +134,8 @@ def test_a_run_that_is_to_be_read_again_is_read_though_its_sweep_ends_before(eit
 
 
 def test_a_trial_that_goes_on_is_running_again(either_backend: Backend, small_spec: Spec) -> None:
-    sweep, catalog = open_one(either_backend, small_spec()), either_backend.catalog
+    sweep = open_one(either_backend, small_spec())
+    catalog = either_backend.catalog
     add_trial(either_backend, sweep, 0, "paused", "paused")
     refresher = Refresher(either_backend.store, catalog)
     refresher.refresh()
@@ -124,7 +143,8 @@ def test_a_trial_that_goes_on_is_running_again(either_backend: Backend, small_sp
     records.start({}, {}, 2, {"started": now(), "provenance": {}})
     with catalog.write() as session:
         trial = session.get_one(TrialRow, (sweep, 0))
-        trial.status, trial.attempt = "running", 2
+        trial.status = "running"
+        trial.attempt = 2
     refresher.refresh()
     records.end(2, {"status": "finished", "summary": {}})
     end(catalog, sweep, "finished")
@@ -145,7 +165,9 @@ def test_a_trial_that_goes_on_is_running_again(either_backend: Backend, small_sp
         ("failed", "finished", "failed"),
     ],
 )
-def test_the_page_of_a_run_says_what_became_of_its_trial(backend: Backend, small_spec: Spec, trial: str, status: str, shown: str) -> None:
+def test_the_page_of_a_run_says_what_became_of_its_trial(
+    backend: Backend, small_spec: Spec, trial: str, status: str, shown: str
+) -> None:
     spec = small_spec()
     sweep = open_one(backend, spec)
     add_trial(backend, sweep, 0, "paused", trial)

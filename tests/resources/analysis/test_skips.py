@@ -36,7 +36,9 @@ def _skips(root: Path, run: str = "r") -> Skips | None:
 
 
 @pytest.mark.filterwarnings("ignore:step .* was left out")
-def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_that_began_them(tmp_path: Path) -> None:
+def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_that_began_them(
+    tmp_path: Path,
+) -> None:
     _train(tmp_path, [1.0, float("nan"), 1.0, float("inf"), 1.0])
     with pytest.raises(Diverged):
         _train(tmp_path, [1.0, *[float("nan")] * 3])
@@ -47,12 +49,15 @@ def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_tha
         (2, 3, 4, [Culprit(0, 3, 0)]),
     ]
     assert skips.texts[0].startswith(
-        "attempt 1 left out 2 steps that were NaN or infinite (the loss of rank 0 in 2), the last at step 4, 2"
+        "attempt 1 left out 2 steps that were NaN or infinite (the loss of rank 0 in 2), the last at step "
+        "4, 2"
     )
     assert skips.texts[0].endswith(" UTC: lower the learning rate, or look at the data of these steps")
 
 
-def test_a_training_without_a_bad_step_has_left_out_nothing_and_an_unknown_one_says_nothing(tmp_path: Path) -> None:
+def test_a_training_without_a_bad_step_has_left_out_nothing_and_an_unknown_one_says_nothing(
+    tmp_path: Path,
+) -> None:
     _train(tmp_path, [1.0, 1.0])
     assert _skips(tmp_path) == Skips([], [])
     assert _skips(tmp_path, "other") is None
@@ -69,12 +74,15 @@ def test_a_training_without_a_bad_step_has_left_out_nothing_and_an_unknown_one_s
         ({}, [], "(only the sum of all ranks' gradients)"),
     ],
 )
-def test_of_many_ranks_each_is_named_that_began_a_bad_step(counts: dict[str, int], culprits: list[Culprit], says: str) -> None:
+def test_of_many_ranks_each_is_named_that_began_a_bad_step(
+    counts: dict[str, int], culprits: list[Culprit], says: str
+) -> None:
     named = {f"system/nonfinite_{name}": {1: (count, 9, 60.0)} for name, count in counts.items()}
     [steps] = skipped_steps({"system/skipped_steps": {1: (4, 9, 60.0)}, **named})
     assert steps.culprits == culprits
     assert steps.text.startswith(
-        f"attempt 1 left out 4 steps that were NaN or infinite {says}, the last at step 9, 1970-01-01 00:01:00 UTC"
+        f"attempt 1 left out 4 steps that were NaN or infinite {says}, the last at step 9, 1970-01-01 "
+        "00:01:00 UTC"
     )
 
 

@@ -35,8 +35,12 @@ def check_rungs(summary: SweepSummary) -> None:
             assert rung.promoted == following.reached
 
 
-def test_rungs_of_every_bracket_add_up_and_epochs_are_trained_or_saved(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(strategy={"hyperband": {"min_budget": 1, "max_budget": 9}}, max_trials=20, resources={"gpus": 2})
+def test_rungs_of_every_bracket_add_up_and_epochs_are_trained_or_saved(
+    backend: Backend, small_spec: Spec
+) -> None:
+    spec = small_spec(
+        strategy={"hyperband": {"min_budget": 1, "max_budget": 9}}, max_trials=20, resources={"gpus": 2}
+    )
     summary = summarize(backend.catalog, search(backend, spec, score, seconds=3.0))
     check_rungs(summary)
     assert {(rung.bracket, rung.rung): rung.epochs for rung in summary.rungs} == {
@@ -52,21 +56,38 @@ def test_rungs_of_every_bracket_add_up_and_epochs_are_trained_or_saved(backend: 
 
 
 def test_gpu_seconds_count_the_gpus_of_each_rung(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(strategy=asha(), max_trials=9, resources={"gpus": {1: 1, 3: 2, 9: 4}, "nodes": {1: 1, 9: 2}}, image="train")
+    spec = small_spec(
+        strategy=asha(),
+        max_trials=9,
+        resources={"gpus": {1: 1, 3: 2, 9: 4}, "nodes": {1: 1, 9: 2}},
+        image="train",
+    )
     summary = summarize(backend.catalog, search(backend, spec, score, seconds=3.0))
     reached = [rung.reached for rung in summary.rungs]
-    assert summary.gpu_seconds == pytest.approx(3.0 * (1 * 1 * reached[0] + 2 * 2 * reached[1] + 6 * 8 * reached[2]))
+    assert summary.gpu_seconds == pytest.approx(
+        3.0 * (1 * 1 * reached[0] + 2 * 2 * reached[1] + 6 * 8 * reached[2])
+    )
     left = [rung.paused * (9 - rung.epochs) for rung in summary.rungs]
     assert summary.gpu_seconds_saved == pytest.approx(3.0 * (1 * left[0] + 2 * left[1]))
 
 
 def test_what_the_audit_trained_is_not_the_searchs(backend: Backend, small_spec: Spec) -> None:
     plain = summarize(backend.catalog, search(backend, small_spec(strategy=asha(), max_trials=12), score))
-    summary = summarize(backend.catalog, search(backend, small_spec(strategy=asha(audit=0.4), max_trials=12), score))
+    summary = summarize(
+        backend.catalog, search(backend, small_spec(strategy=asha(audit=0.4), max_trials=12), score)
+    )
     check_rungs(summary)
-    assert (summary.epochs_trained, summary.epochs_full, summary.rungs) == (plain.epochs_trained, plain.epochs_full, plain.rungs)
+    assert (summary.epochs_trained, summary.epochs_full, summary.rungs) == (
+        plain.epochs_trained,
+        plain.epochs_full,
+        plain.rungs,
+    )
     assert summary.audited > 0
-    assert summary.audit_epochs == sum(standing.epochs for standing in summary.standings) - summary.epochs_trained > 0
+    assert (
+        summary.audit_epochs
+        == sum(standing.epochs for standing in summary.standings) - summary.epochs_trained
+        > 0
+    )
     assert (summary.seconds, summary.audit_seconds) == (summary.epochs_trained, summary.audit_epochs)
     assert plain.audit_epochs == plain.audit_seconds == plain.audited == 0
 
@@ -77,11 +98,15 @@ def test_the_winner_is_within_bounds_whatever_lies_beyond(backend: Backend, smal
     assert summary.best is not None
     assert summary.best.violation == 0
     assert summary.best.metrics["latency_ms"] <= 40
-    assert 0 < summary.infeasible == sum(standing.metrics["latency_ms"] > 40 for standing in summary.standings)
+    assert (
+        0 < summary.infeasible == sum(standing.metrics["latency_ms"] > 40 for standing in summary.standings)
+    )
     assert max(summary.standings, key=lambda standing: standing.objective).violation > 0
 
 
-def test_trials_on_the_front_come_first_where_there_are_several_objectives(backend: Backend, small_spec: Spec) -> None:
+def test_trials_on_the_front_come_first_where_there_are_several_objectives(
+    backend: Backend, small_spec: Spec
+) -> None:
     others = [{"metric": "latency_ms", "direction": "minimize"}]
     spec = small_spec(other_objectives=others, strategy={"random": {"budget": 3}}, max_trials=12)
     summary = summarize(backend.catalog, search(backend, spec, score))
@@ -91,7 +116,9 @@ def test_trials_on_the_front_come_first_where_there_are_several_objectives(backe
     assert [objective["metric"] for objective in summary.objectives] == ["score", "latency_ms"]
 
 
-def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(backend: Backend, small_spec: Spec) -> None:
+def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(
+    backend: Backend, small_spec: Spec
+) -> None:
     for how, wanted in (("best", "sha256:best"), ("end", "sha256:last")):
         objective = {"metric": "score", "direction": "maximize", "summary": how}
         sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, most=0)
@@ -143,19 +170,38 @@ def replayed(backend: Backend, sweep: str, *strategies: Any) -> dict[str, Any]:
     return replay_sweep(backend.store, backend.catalog, sweep, strategies)
 
 
-def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(backend: Backend, small_spec: Spec) -> None:
+def test_a_sweep_replayed_under_its_own_strategy_spends_and_finds_what_it_did(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec(strategy=asha(), max_trials=4, concurrency=1)
-    found = replayed(backend, search(backend, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random")
+    found = replayed(
+        backend, search(backend, spec, score, seconds=2.0, curves=True), {"asha": {"min_budget": 1}}, "random"
+    )
     itself, same, full = found["itself"], *found["replayed"]
-    for name in ("trials", "completed", "epochs", "worker_seconds", "winner", "winner_epochs", "winner_objective", "place"):
-        assert same[name] == pytest.approx(itself[name]) if isinstance(itself[name], float) else same[name] == itself[name]
+    for name in (
+        "trials",
+        "completed",
+        "epochs",
+        "worker_seconds",
+        "winner",
+        "winner_epochs",
+        "winner_objective",
+        "place",
+    ):
+        assert (
+            same[name] == pytest.approx(itself[name])
+            if isinstance(itself[name], float)
+            else same[name] == itself[name]
+        )
     assert (same["unknown_epochs"], same["place"], found["workers"]) == (0, 1, 1)
     assert (full["epochs"], full["unknown_epochs"]) == (36, 36 - itself["epochs"])
 
 
 def test_a_sweep_that_cannot_be_replayed_says_why(backend: Backend, small_spec: Spec) -> None:
     searching = search(backend, small_spec(), score, most=2)
-    with pytest.raises(NotReplayable, match=f"sweep {searching} is still searching: replay it when its search is over"):
+    with pytest.raises(
+        NotReplayable, match=f"sweep {searching} is still searching: replay it when its search is over"
+    ):
         replayed(backend, searching, "asha")
     failed = search(backend, small_spec(max_trials=1, seed=1), lambda *_: None)
     with pytest.raises(NotReplayable, match="has no trial with a result"):
@@ -167,17 +213,23 @@ def test_a_sweep_that_cannot_be_replayed_says_why(backend: Backend, small_spec: 
         replayed(backend, "nope", "asha")
 
 
-@pytest.mark.parametrize(("text", "meant"), [("hyperband", "hyperband"), ("asha: {min_budget: 3}", {"asha": {"min_budget": 3}})])
+@pytest.mark.parametrize(
+    ("text", "meant"), [("hyperband", "hyperband"), ("asha: {min_budget: 3}", {"asha": {"min_budget": 3}})]
+)
 def test_a_strategy_is_written_as_in_a_spec(text: str, meant: Any) -> None:
     assert read_strategy(text) == meant
 
 
 def test_text_that_is_no_yaml_is_refused_in_a_line() -> None:
-    with pytest.raises(ValueError, match=r"^strategy = '\[a' is not YAML: [^\n]*; give a name, or 'asha: \{min_budget: 3\}'$"):
+    with pytest.raises(
+        ValueError, match=r"^strategy = '\[a' is not YAML: [^\n]*; give a name, or 'asha: \{min_budget: 3\}'$"
+    ):
         read_strategy("[a")
 
 
-def test_summaries_of_large_sweeps_stay_quick(backend: Backend, small_spec: Spec, catalog_reads: Callable[[Catalog], list[str]]) -> None:
+def test_summaries_of_large_sweeps_stay_quick(
+    backend: Backend, small_spec: Spec, catalog_reads: Callable[[Catalog], list[str]]
+) -> None:
     sweep = search(backend, small_spec(strategy={"random": {"budget": 1}}, max_trials=40), score)
     statements = catalog_reads(backend.catalog)
     summarize(backend.catalog, sweep)

@@ -33,11 +33,16 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def _sampled(store: Store, run_id: str, ranks: int, value: float = 1.0) -> None:
     with Run(store, project="p", run_id=run_id, params={}, seed=None, system_metrics=None) as run:
         for step in range(_SAMPLES):
-            run.log({f"system/collectives/rank.{rank}": value for rank in range(1, ranks + 1)} | {"loss": 1.0}, step=step)
+            run.log(
+                {f"system/collectives/rank.{rank}": value for rank in range(1, ranks + 1)} | {"loss": 1.0},
+                step=step,
+            )
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_points_are_read_as_often_for_one_rank_as_for_many(tmp_path: Path, reads: list[int], is_compacted: bool) -> None:
+def test_points_are_read_as_often_for_one_rank_as_for_many(
+    tmp_path: Path, reads: list[int], is_compacted: bool
+) -> None:
     store = Store(tmp_path)
     for ranks in (1, 64):
         _sampled(store, f"of-{ranks}", ranks)
@@ -73,7 +78,9 @@ def test_of_many_runs_those_that_were_looked_at_last_are_kept(tmp_path: Path, re
     assert len(reads) == 4, "a once, b, c, and b again, which c has taken the place of"
 
 
-def test_a_run_that_is_recorded_again_under_its_id_has_none_of_the_points_of_the_one_that_was_deleted(tmp_path: Path) -> None:
+def test_a_run_that_is_recorded_again_under_its_id_has_none_of_the_points_of_the_one_that_was_deleted(
+    tmp_path: Path,
+) -> None:
     store = Store(tmp_path)
     kept = KeptSystemPoints(store, [SAMPLED])
     for value in (1.0, 2.0):

@@ -20,9 +20,11 @@ from resources.analysis.time_spent import SAMPLED, Straggler, TimeSpent, find_st
         ({0: [50.0] * 2, 1: [100.0] * 2}, None),  # too few samples
         ({0: [60.0] * 8, 1: [60.0] * 6 + [100.0] * 2}, None),  # slow now and then
         ({0: [50.0] * 10, 1: [100.0] * 7 + [60.0] * 3}, None),  # often, but not in three of four samples
-        ({0: [50.0] * 40, 1: [60.0] * 20 + [100.0] * 20}, Straggler(1, 2.0)),  # slow by now: the last 20 samples count
+        # slow by now: the last 20 samples count
+        ({0: [50.0] * 40, 1: [60.0] * 20 + [100.0] * 20}, Straggler(1, 2.0)),
         ({0: [0.0] * 4, 1: [100.0] * 4}, Straggler(1, 100.0)),
-        ({0: [6.0] * 4, 1: [20.0] * 4, 2: [7.0] * 4}, None),  # all are in collectives most of the time: the network is slow
+        # all are in collectives most of the time: the network is slow
+        ({0: [6.0] * 4, 1: [20.0] * 4, 2: [7.0] * 4}, None),
         ({0: [50.0] * 4}, None),
         ({}, None),
     ],
@@ -53,10 +55,16 @@ def test_computing_is_what_is_left_of_all_ranks_time() -> None:
     [
         ({"data_wait": 2.0, "saves": 1.0}, None),
         ({"data_wait": 30.0, "saves": 1.0}, "it is busy 69 % of the time, below 90 %: it waits for data"),
-        ({"collectives": 30.0, "data_wait": 5.0}, "busy 65 % of the time, below 90 %: its ranks wait for each other"),
+        (
+            {"collectives": 30.0, "data_wait": 5.0},
+            "busy 65 % of the time, below 90 %: its ranks wait for each other",
+        ),
         ({"saves": 30.0}, "it writes checkpoints"),
         ({"saves": 1.0}, None),  # on CPUs nothing is known of GPUs, and nothing is said of them
-        ({"data_wait": 30.0, "gpu.0/utilization": 65.0}, "its GPUs are busy 65 % of the time, below 90 %: it waits for data"),
+        (
+            {"data_wait": 30.0, "gpu.0/utilization": 65.0},
+            "its GPUs are busy 65 % of the time, below 90 %: it waits for data",
+        ),
         (
             {"data_wait": 1.0, "gpu.0/utilization": 65.0},
             "busy 65 % of the time, below 90 %: none of the waits that are measured explains it",
@@ -74,7 +82,15 @@ def test_a_runs_samples_of_all_ranks_say_where_its_time_went_and_who_is_slow(tmp
     store = Store(tmp_path)
     with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
         for step in range(4):
-            run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0, "system/saves": 1.0, "loss": 0.1}, step=step)
+            run.log(
+                {
+                    "system/collectives": 60.0,
+                    "system/collectives/rank.1": 2.0,
+                    "system/saves": 1.0,
+                    "loss": 0.1,
+                },
+                step=step,
+            )
     spent = _spent(store, "r")
     assert spent is not None
     assert spent.straggler == Straggler(1, pytest.approx(98 / 39))
@@ -93,7 +109,9 @@ def test_a_step_that_a_later_attempt_sampled_again_counts_once(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ranks", [1, 64])
-def test_a_run_is_listed_once_for_the_samples_of_any_number_of_ranks(tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_listed_once_for_the_samples_of_any_number_of_ranks(
+    tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path)
     with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
         run.log({f"system/collectives/rank.{rank}": 1.0 for rank in range(1, ranks + 1)}, step=1)

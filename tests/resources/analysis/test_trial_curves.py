@@ -6,7 +6,15 @@ from resources.backend import Backend
 
 
 def started(backend: Backend, run_id: str, attempt: int) -> Run:
-    return Run(backend.store, project="p", run_id=run_id, params={}, seed=None, attempt=attempt, captured={"packages": {}})
+    return Run(
+        backend.store,
+        project="p",
+        run_id=run_id,
+        params={},
+        seed=None,
+        attempt=attempt,
+        captured={"packages": {}},
+    )
 
 
 def test_a_resumed_run_is_stitched_so_that_the_latest_attempt_counts_at_each_step(backend: Backend) -> None:

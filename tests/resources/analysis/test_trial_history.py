@@ -25,14 +25,24 @@ from tests.backends import snapshot_row
     ],
 )
 def test_a_trial_waits_only_for_what_can_come(
-    backend: Backend, small_spec: Callable[..., SweepSpec], ask: Callable[[Catalog, str], Any], paused: str, queued: str
+    backend: Backend,
+    small_spec: Callable[..., SweepSpec],
+    ask: Callable[[Catalog, str], Any],
+    paused: str,
+    queued: str,
 ) -> None:
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None).id)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None).id
+    )
     given = [scheduler.next_work(f"w:{number}") for number in range(3)]
     first, second, third = [one for one in given if isinstance(one, Assignment)]
     scheduler.reached(first, ReachedRung(1, {"score": 0.1}, "sha256:c"), 1.0)
     scheduler.released(second, 1.0)
     ask(backend.catalog, scheduler.id)
-    assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [paused, queued, None]
+    assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [
+        paused,
+        queued,
+        None,
+    ]

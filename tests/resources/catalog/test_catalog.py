@@ -31,11 +31,16 @@ from resources.sweep_spec.gates import Gates, default_gates
 from tests.backends import snapshot_row
 from tests.postgres import Postgres
 
-REVISIONS = [script.revision for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()]
+REVISIONS = [
+    script.revision
+    for script in ScriptDirectory(str(Path("resources/catalog/migrations").absolute())).walk_revisions()
+]
 
 
 def test_every_earlier_revision_upgrades_to_what_the_code_expects(any_catalog: str, catalog: Catalog) -> None:
-    """Each step upwards leads to the tables that the steps downwards have left, so it does not matter where a catalog begins."""
+    """Each step upwards leads to the tables that the steps downwards have left, so it does not matter where a
+    catalog begins.
+    """
     tables: dict[str, MetaData] = {}
     for revision in REVISIONS:
         command.downgrade(catalog.alembic(), revision)
@@ -58,7 +63,10 @@ def test_every_earlier_revision_upgrades_to_what_the_code_expects(any_catalog: s
 def test_a_catalog_of_a_later_version_is_refused_and_not_touched(any_catalog: str, catalog: Catalog) -> None:
     with catalog.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    knows = f"it has the schema 9999, and this version of Halving knows those up to {newest_revision()}; install the version"
+    knows = (
+        f"it has the schema 9999, and this version of Halving knows those up to {newest_revision()}; "
+        "install the version"
+    )
     with pytest.raises(InvalidInput, match=knows):
         Catalog(any_catalog)
     with catalog.write() as session:
@@ -79,13 +87,24 @@ def test_an_upgrade_makes_a_list_of_what_was_the_one_gate(any_catalog: str, cata
         for place, old in enumerate(olds):
             spec = json.dumps({"name": "digits", "gates": old}).replace(":", r"\:")
             columns = "id, name, spec, spec_digest, snapshot, driver, ordinal, status, revision, created_at"
-            values = f"'s{place}', 'digits', '{spec}', 'd', 'sha256\\:a', 'job', {place}, 'finished', 0, '2026-01-01'"
+            values = (
+                f"'s{place}', 'digits', '{spec}', 'd', 'sha256\\:a', 'job', {place}, 'finished', 0, "
+                "'2026-01-01'"
+            )
             connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES ({values})"))
     with closing(Catalog(any_catalog)) as again:
         with again.read() as session:
             gates = [again.sweep(session, f"s{place}").spec["gates"] for place in range(len(olds))]
-        assert gates[0] == [{"finite_metrics": {}}, {"lineage": {}}, {"non_inferior": {"metric": "accuracy", "margin": 0.01}}]
-        assert gates[1] == gates[2] == [gate.model_dump(mode="json", exclude_none=True) for gate in default_gates()]
+        assert gates[0] == [
+            {"finite_metrics": {}},
+            {"lineage": {}},
+            {"non_inferior": {"metric": "accuracy", "margin": 0.01}},
+        ]
+        assert (
+            gates[1]
+            == gates[2]
+            == [gate.model_dump(mode="json", exclude_none=True) for gate in default_gates()]
+        )
         assert all(TypeAdapter(Gates).validate_python(each) for each in gates)
 
 
@@ -95,7 +114,9 @@ def test_a_sweep_that_an_upgrade_finds_unfinished_is_resumed_by_the_same_spec(
     """Its digest is of a version whose spec had fewer fields and other gates."""
     with catalog.write() as session:
         session.add(snapshot_row("sha256:a"))
-    spec = small_spec(serving={}, gates=[gate.model_dump(mode="json", exclude_none=True) for gate in default_gates()])
+    spec = small_spec(
+        serving={}, gates=[gate.model_dump(mode="json", exclude_none=True) for gate in default_gates()]
+    )
     opened = open_sweep(catalog, spec, "sha256:a", driver="job", commit=None).id
     command.downgrade(catalog.alembic(), "0014")
     fields = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -112,7 +133,9 @@ def test_a_sweep_that_an_upgrade_finds_unfinished_is_resumed_by_the_same_spec(
         assert (found.id, found.spec_digest) == (opened, spec.digest)
 
 
-def test_an_upgrade_makes_a_sweeps_name_its_project_and_what_runs_holds_its_gpus(any_catalog: str, catalog: Catalog) -> None:
+def test_an_upgrade_makes_a_sweeps_name_its_project_and_what_runs_holds_its_gpus(
+    any_catalog: str, catalog: Catalog
+) -> None:
     with catalog.write() as session:
         session.add(snapshot_row("sha256:a"))
     command.downgrade(catalog.alembic(), "0016")
@@ -123,7 +146,12 @@ def test_an_upgrade_makes_a_sweeps_name_its_project_and_what_runs_holds_its_gpus
         connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES ({values})"))
         for number, status in enumerate(("paused", "running")):
             values = f"'s', {number}, '{{}}', '{status}', 0, 1, 1"
-            connection.execute(text(f"INSERT INTO trials (sweep, number, params, status, failures, attempt, seconds) VALUES ({values})"))
+            connection.execute(
+                text(
+                    "INSERT INTO trials (sweep, number, params, status, failures, attempt, seconds) "
+                    f"VALUES ({values})"
+                )
+            )
     with closing(Catalog(any_catalog)) as again, again.read() as session:
         row = again.sweep(session, "s")
         assert (row.project, row.priority, row.waiting) == ("digits", 0, None)
@@ -135,13 +163,21 @@ def test_an_upgrade_numbers_the_versions_that_there_are(any_catalog: str, catalo
         session.add(snapshot_row("sha256:a"))
     command.downgrade(catalog.alembic(), "0007")
     sweep = "'{}', 'digits', '{{}}', 'd', 'sha256:a', 'job', {}, 'finished', 0, '2026-01-01'"
-    version = "'digits', '{}', '{}', 'c', '{}', 0, 'r', 'sha256:a', 'torch', '{{}}', '{{}}', '{{}}', 'r', '2026-01-0{} 00:00:00'"
+    version = (
+        "'digits', '{}', '{}', 'c', '{}', 0, 'r', 'sha256:a', 'torch', '{{}}', '{{}}', '{{}}', 'r', "
+        "'2026-01-0{} 00:00:00'"
+    )
     with catalog.engine.begin() as connection:
-        for place, (name, stage) in enumerate([("1.9.0", "archived"), ("1.10.0", "champion"), ("1.2.0", "staging")], 1):
+        for place, (name, stage) in enumerate(
+            [("1.9.0", "archived"), ("1.10.0", "champion"), ("1.2.0", "staging")], 1
+        ):
             columns = "id, name, spec, spec_digest, snapshot, driver, ordinal, status, revision, created_at"
-            connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES ({sweep.format(f's{place}', place)})"))
+            connection.execute(
+                text(f"INSERT INTO sweeps ({columns}) VALUES ({sweep.format(f's{place}', place)})")
+            )
             columns = (
-                "model, version, stage, checkpoint, sweep, trial, run, snapshot, framework, input_schema, output_schema, metrics, report"
+                "model, version, stage, checkpoint, sweep, trial, run, snapshot, framework, input_schema, "
+                "output_schema, metrics, report"
             )
             values = version.format(name, stage, f"s{place}", place)
             connection.execute(text(f"INSERT INTO model_versions ({columns}, created_at) VALUES ({values})"))
@@ -152,7 +188,9 @@ def test_an_upgrade_numbers_the_versions_that_there_are(any_catalog: str, catalo
             ("1.10.0", 2, "Production", "digits"),
             ("1.2.0", 3, "Staging", "digits"),
         ]
-        assert [(row.version, row.kind, row.after) for row in events_of(session, "digits")] == [("1.10.0", "promoted", "champion")]
+        assert [(row.version, row.kind, row.after) for row in events_of(session, "digits")] == [
+            ("1.10.0", "promoted", "champion")
+        ]
         (model,) = models_of(session)
         assert (model.name, model.newest, model.versions, model.aliases) == ("digits", "1.10.0", 3, {})
 
@@ -186,7 +224,9 @@ def test_a_transaction_that_fails_leaves_nothing(any_catalog: str, catalog: Cata
         catalog.snapshot(session, "sha256:a")
 
 
-def test_writers_that_read_first_wait_for_each_other_instead_of_failing(any_catalog: str, catalog: Catalog) -> None:
+def test_writers_that_read_first_wait_for_each_other_instead_of_failing(
+    any_catalog: str, catalog: Catalog
+) -> None:
     with catalog.write() as session:
         session.execute(text("CREATE TABLE counter (n INTEGER)"))
         session.execute(text("INSERT INTO counter VALUES (0)"))
@@ -234,7 +274,9 @@ _SECRET = "hunter2"
         f"postgresql+psycopg://lab:{_SECRET}@127.0.0.1:1/halving",
     ],
 )
-def test_a_password_is_in_no_error_and_no_log(url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_is_in_no_error_and_no_log(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(retry, "CONNECT_SECONDS", 0.2)
     with pytest.raises((InvalidInput, DBAPIError)) as raised:
         Catalog(url)
@@ -243,8 +285,13 @@ def test_a_password_is_in_no_error_and_no_log(url: str, monkeypatch: pytest.Monk
     assert "db" in shown or "127.0.0.1" in shown
 
 
-def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(any_catalog: str, catalog: Catalog) -> None:
-    with catalog.read() as session, pytest.raises(NotFound, match=r"no sweep 'digits-0000'.*the newest are \[\]"):
+def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(
+    any_catalog: str, catalog: Catalog
+) -> None:
+    with (
+        catalog.read() as session,
+        pytest.raises(NotFound, match=r"no sweep 'digits-0000'.*the newest are \[\]"),
+    ):
         catalog.sweep(session, "digits-0000")
 
 
@@ -258,7 +305,9 @@ def test_a_sweep_that_does_not_exist_is_answered_with_those_that_do(any_catalog:
         ("BEGIN IMMEDIATE", "catalog.db", True),
     ],
 )
-def test_a_fault_of_sqlite_is_waited_for_only_if_it_passes(tmp_path: Path, statement: str, file: str, passing: bool) -> None:
+def test_a_fault_of_sqlite_is_waited_for_only_if_it_passes(
+    tmp_path: Path, statement: str, file: str, passing: bool
+) -> None:
     other = sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)
     other.execute("CREATE TABLE t (x)")
     if passing:

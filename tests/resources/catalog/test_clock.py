@@ -10,7 +10,9 @@ on_postgres = pytest.mark.parametrize("any_catalog", ["postgres"], indirect=True
 
 
 @on_postgres
-def test_a_machines_own_clock_that_is_set_back_changes_nothing(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machines_own_clock_that_is_set_back_changes_nothing(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now - 3600)
     assert catalog.now() == pytest.approx(now, abs=60)

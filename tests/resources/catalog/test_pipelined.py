@@ -1,4 +1,6 @@
-"""Statements that go straight to the driver: what they write, what an error leaves, and how many round trips they take."""
+"""Statements that go straight to the driver: what they write, what an error leaves, and how many round trips
+they take.
+"""
 
 import os
 import signal
@@ -26,7 +28,15 @@ from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 
-TRIAL = {"number": 0, "status": "running", "failures": 0, "preemptions": 0, "seconds": 0.5, "revision": 1, "attempt": 1}
+TRIAL = {
+    "number": 0,
+    "status": "running",
+    "failures": 0,
+    "preemptions": 0,
+    "seconds": 0.5,
+    "revision": 1,
+    "attempt": 1,
+}
 TRIAL |= {"gpus": 8, "asked_back": False}
 PARAMS = {"lr": 1e-3, "name": "naïve 'quoted' %s {}", "layers": [64, None]}
 
@@ -42,7 +52,8 @@ def opened(catalog: Catalog, spec: Spec) -> str:
 
 
 def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Spec) -> None:
-    sweep, began = opened(catalog, small_spec), utcnow()
+    sweep = opened(catalog, small_spec)
+    began = utcnow()
     trial = {"sweep": sweep, **TRIAL, "params": PARAMS, "sampler_attrs": None}
     attempt = {"sweep": sweep, "trial": 0, "attempt": 1, "rung": 0, "worker": "w", "started_at": began}
     ended = {
@@ -55,18 +66,31 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
         "more_seconds": 2.5,
     }
     with catalog.write() as session:
-        asked = [(statements.ADD_TRIAL, trial), (statements.ADD_ATTEMPT, attempt), (statements.CLOSE_ATTEMPT, ended)]
+        asked = [
+            (statements.ADD_TRIAL, trial),
+            (statements.ADD_ATTEMPT, attempt),
+            (statements.CLOSE_ATTEMPT, ended),
+        ]
         asked.append((statements.CHANGED_TRIALS, {"of_sweep": sweep, "since": 0}))
         *nothing, (row,) = together(session.connection(), asked)
     assert nothing == [[], [], []]
     assert (row.number, row.params, row.sampler_attrs, row.checkpoint) == (0, PARAMS, None, None)
     with catalog.read() as session:
-        (kept,), (ended_attempt,) = session.scalars(select(TrialRow)).all(), session.scalars(select(AttemptRow)).all()
+        (kept,), (ended_attempt,) = (
+            session.scalars(select(TrialRow)).all(),
+            session.scalars(select(AttemptRow)).all(),
+        )
     assert (kept.params, kept.sampler_attrs, kept.seconds) == (PARAMS, None, 0.5)
-    assert (ended_attempt.started_at, ended_attempt.ended_at, ended_attempt.error) == (began, began, "x" * 20_000)
+    assert (ended_attempt.started_at, ended_attempt.ended_at, ended_attempt.error) == (
+        began,
+        began,
+        "x" * 20_000,
+    )
 
 
-def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(catalog: Catalog, small_spec: Spec) -> None:
+def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(
+    catalog: Catalog, small_spec: Spec
+) -> None:
     sweep = opened(catalog, small_spec)
     adding = (statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})
 
@@ -101,7 +125,9 @@ def test_an_error_amid_them_leaves_nothing_and_the_connection_serves_on(catalog:
         session.execute(*adding)
 
 
-def test_a_connection_that_an_interruption_left_in_autocommit_is_mended_before_its_next_use(postgres: Postgres, small_spec: Spec) -> None:
+def test_a_connection_that_an_interruption_left_in_autocommit_is_mended_before_its_next_use(
+    postgres: Postgres, small_spec: Spec
+) -> None:
     with closing(Catalog(postgres.database("left"))) as catalog:
         sweep = opened(catalog, small_spec)
         with catalog.engine.connect() as connection:
@@ -111,7 +137,9 @@ def test_a_connection_that_an_interruption_left_in_autocommit_is_mended_before_i
         def write_and_think_better() -> None:
             with catalog.write() as session:
                 assert session.connection().connection.driver_connection is driver
-                session.execute(statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})
+                session.execute(
+                    statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None}
+                )
                 raise Interrupted
 
         with pytest.raises(Interrupted):
@@ -119,10 +147,17 @@ def test_a_connection_that_an_interruption_left_in_autocommit_is_mended_before_i
         assert catalog.at_once(statements.STATUS, {"of_sweep": sweep, "of_trial": 0}) == []
 
 
-def test_a_transaction_whose_last_is_not_said_is_committed_at_its_end(catalog: Catalog, small_spec: Spec) -> None:
+def test_a_transaction_whose_last_is_not_said_is_committed_at_its_end(
+    catalog: Catalog, small_spec: Spec
+) -> None:
     sweep = opened(catalog, small_spec)
     with transaction(catalog.engine) as connection:
-        list(together(connection, [(statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})]))
+        list(
+            together(
+                connection,
+                [(statements.ADD_TRIAL, {"sweep": sweep, **TRIAL, "params": {}, "sampler_attrs": None})],
+            )
+        )
     (stands,) = catalog.at_once(statements.STATUS, {"of_sweep": sweep, "of_trial": 0})
     assert stands.status == "running"
 
@@ -152,16 +187,23 @@ def test_a_decision_takes_two_round_trips_and_a_heartbeat_one(postgres: Postgres
         assert trips_of(decide_nothing)[1] == 2
 
 
-def test_an_interruption_while_the_sweep_is_locked_comes_through_and_costs_a_connection(postgres: Postgres, small_spec: Spec) -> None:
+def test_an_interruption_while_the_sweep_is_locked_comes_through_and_costs_a_connection(
+    postgres: Postgres, small_spec: Spec
+) -> None:
     url = postgres.database("interrupted")
 
     def interrupt(*_: object) -> None:
         raise Interrupted
 
     def interrupt_who_waits() -> None:
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type "
+            "= 'Lock'"
+        )
         with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as looking:
-            wait_for(lambda: looking.execute(waiting).fetchone() == (1,), 60, "somebody who waits for the lock")
+            wait_for(
+                lambda: looking.execute(waiting).fetchone() == (1,), 60, "somebody who waits for the lock"
+            )
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -193,4 +235,8 @@ def test_an_error_while_an_interruption_is_handled_is_an_error(catalog: Catalog)
 
 def test_a_missing_value_is_named(catalog: Catalog) -> None:
     with pytest.raises((TypeError, StatementError), match="lease_until"), catalog.write() as session:
-        list(together(session.connection(), [(statements.CLAIM, {"of_sweep": "s", "of_trial": 0, "worker": "w"})]))
+        list(
+            together(
+                session.connection(), [(statements.CLAIM, {"of_sweep": "s", "of_trial": 0, "worker": "w"})]
+            )
+        )

@@ -1,4 +1,6 @@
-"""A Postgres that restarts, is full, or breaks connections: workers wait for it, and nothing is lost or done twice."""
+"""A Postgres that restarts, is full, or breaks connections: workers wait for it, and nothing is lost or done
+twice.
+"""
 
 import os
 import random
@@ -35,8 +37,12 @@ from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 _WORKER = "worker"  # threads' names begin with it
-_FULL = ("too many clients", "remaining connection slots")  # Postgres' words for having no connection to spare
-pytestmark = [pytest.mark.service, pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql")]
+# Postgres' words for having no connection to spare
+_FULL = ("too many clients", "remaining connection slots")
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.skipif(not INSTALLED, reason="needs Postgres' initdb: apt-get install postgresql"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +67,14 @@ def opened(url: str, spec: SweepSpec) -> str:
 
 
 class Crew:
-    """Workers in threads, each with a catalog of its own, who train a sweep to its end and say what they do."""
+    """Workers in threads, each with a catalog of its own, who train a sweep to its end and say what they
+    do.
+    """
 
     def __init__(self, url: str, sweep: str, workers: int, seconds_to_train: float = 0.2) -> None:
-        self._url, self._sweep, self._seconds = url, sweep, seconds_to_train
+        self._url = url
+        self._sweep = sweep
+        self._seconds = seconds_to_train
         self.trained: list[tuple[int, int]] = []
         self.at_work: Counter[int] = Counter()
         self.overlaps: list[int] = []
@@ -97,10 +107,14 @@ class Crew:
                 self.overlaps.append(given.trial)
             time.sleep(self._seconds)
             self.trained.append((given.trial, epochs))
-            # Before it is told: the answer may get lost, and once the rung is recorded another worker may go on with the trial.
+            # Before it is told: the answer may get lost, and once the rung is recorded another worker may go
+            # on with the trial.
             self.at_work[given.trial] -= 1
             value = given.params["x"] + 1 / epochs
-            if not isinstance(scheduler.reached(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2), Continue):
+            if not isinstance(
+                scheduler.reached(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2),
+                Continue,
+            ):
                 break
 
     @contextmanager
@@ -122,7 +136,9 @@ class Crew:
 
 
 def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
-    """Every rung was trained once and recorded once, by one worker at a time, and no trial was taken from anybody."""
+    """Every rung was trained once and recorded once, by one worker at a time, and no trial was taken from
+    anybody.
+    """
     assert crew.overlaps == []
     assert {rung: count for rung, count in Counter(crew.trained).items() if count > 1} == {}
     with closing(Catalog(url)) as catalog, catalog.read() as session:
@@ -137,9 +153,19 @@ def check(url: str, sweep: str, crew: Crew, trials: int) -> None:
 
 
 def refused(caplog: pytest.LogCaptureFixture, *reasons: str) -> set[str | None]:
-    """The workers' threads that try again because the database does not answer, for one of these reasons, or for any."""
-    shown = [(record.threadName, record.getMessage()) for record in caplog.records if "the catalog does not answer" in record.getMessage()]
-    return {name for name, said in shown if name and name.startswith(_WORKER) and any(reason in said for reason in reasons or ("",))}
+    """The workers' threads that try again because the database does not answer, for one of these reasons, or
+    for any.
+    """
+    shown = [
+        (record.threadName, record.getMessage())
+        for record in caplog.records
+        if "the catalog does not answer" in record.getMessage()
+    ]
+    return {
+        name
+        for name, said in shown
+        if name and name.startswith(_WORKER) and any(reason in said for reason in reasons or ("",))
+    }
 
 
 def test_a_restarted_database_costs_no_rung_and_no_attempt(
@@ -152,7 +178,9 @@ def test_a_restarted_database_costs_no_rung_and_no_attempt(
         assert crew.busy
         caplog.clear()
         server.stop()
-        wait_for(lambda count=noticed: len(refused(caplog)) >= count, 60, f"{noticed} workers that are refused")
+        wait_for(
+            lambda count=noticed: len(refused(caplog)) >= count, 60, f"{noticed} workers that are refused"
+        )
         server.start()
     crew.join()
     check(url, sweep, crew, 18)
@@ -164,14 +192,17 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
     sweep = opened(url, small_spec(max_trials=9))
     server.stop()
     server.start("-c max_connections=20")
-    crew, taken = Crew(url, sweep, 3), []
+    crew = Crew(url, sweep, 3)
+    taken = []
     wait_for(lambda: crew.trained, 60, "a rung")
     plain = url.replace("+psycopg", "")
     with ExitStack() as closed, psycopg.connect(plain, autocommit=True) as killer:
         # What the workers have is taken from them, and whoever is faster than they gets it.
         while len(taken) < 15 or len(refused(caplog, *_FULL)) < 3:
             assert crew.busy
-            killer.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'halving'")
+            killer.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'halving'"
+            )
             try:
                 while True:
                     taken.append(closed.enter_context(psycopg.connect(plain)))
@@ -182,11 +213,18 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
     check(url, sweep, crew, 9)
 
 
-def test_connections_broken_at_any_moment_cost_no_rung_and_no_attempt(server: Postgres, url: str, small_spec: Spec) -> None:
+def test_connections_broken_at_any_moment_cost_no_rung_and_no_attempt(
+    server: Postgres, url: str, small_spec: Spec
+) -> None:
     sweep = opened(url, small_spec(max_trials=120))
-    crew, chance, broken = Crew(url, sweep, 6, seconds_to_train=0.02), random.Random(0), 0
+    crew = Crew(url, sweep, 6, seconds_to_train=0.02)
+    chance = random.Random(0)
+    broken = 0
     plain = url.replace("+psycopg", "")
-    some = "FROM pg_stat_activity WHERE application_name = 'halving' AND datname = current_database() AND random() < 0.5"
+    some = (
+        "FROM pg_stat_activity WHERE application_name = 'halving' AND datname = current_database() AND "
+        "random() < 0.5"
+    )
     with psycopg.connect(plain, autocommit=True) as killer:
         while crew.busy and broken < 300:
             broken += len(killer.execute(f"SELECT pg_terminate_backend(pid) {some}").fetchall())
@@ -220,7 +258,9 @@ def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(
 
 
 @pytest.mark.parametrize("reads", ["alembic_version", "sweeps"])
-def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(server: Postgres, url: str, small_spec: Spec, reads: str) -> None:
+def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(
+    server: Postgres, url: str, small_spec: Spec, reads: str
+) -> None:
     sweep = opened(url, small_spec())
     plain = url.replace("+psycopg", "")
     waiting = "FROM pg_stat_activity WHERE application_name = 'halving' AND wait_event_type = 'Lock'"
@@ -229,16 +269,26 @@ def test_a_worker_whose_connection_breaks_while_it_starts_connects_again(server:
         with closing(Catalog(url)) as catalog:
             return Scheduler(catalog, sweep).next_work("pod:1")
 
-    with psycopg.connect(plain) as holder, psycopg.connect(plain, autocommit=True) as killer, ThreadPoolExecutor(1) as pool:
+    with (
+        psycopg.connect(plain) as holder,
+        psycopg.connect(plain, autocommit=True) as killer,
+        ThreadPoolExecutor(1) as pool,
+    ):
         holder.execute(f"LOCK TABLE {reads} IN ACCESS EXCLUSIVE MODE")
         started = pool.submit(start)
-        wait_for(lambda: killer.execute(f"SELECT pg_terminate_backend(pid) {waiting}").fetchall(), 60, f"a read of {reads}")
+        wait_for(
+            lambda: killer.execute(f"SELECT pg_terminate_backend(pid) {waiting}").fetchall(),
+            60,
+            f"a read of {reads}",
+        )
         wait_for(lambda: killer.execute(f"SELECT pid {waiting}").fetchall(), 60, f"another read of {reads}")
         holder.rollback()
         assert isinstance(started.result(60), Assignment)
 
 
-def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(url: str, small_spec: Spec) -> None:
+def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(
+    url: str, small_spec: Spec
+) -> None:
     sweep = opened(url, small_spec(max_trials=3))
     with closing(CutLine(url)) as line, closing(Catalog(line.url)) as catalog:
         scheduler = Scheduler(catalog, sweep)
@@ -260,7 +310,10 @@ def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(url: 
         assert second == waiting
         assert isinstance(over_a_cut_line(lambda: scheduler.crashed(waiting, "boom", 1.0)), Retry)
         with catalog.read() as session:
-            rows = [(row.number, row.failures, row.seconds) for row in session.scalars(select(TrialRow).order_by(TrialRow.number))]
+            rows = [
+                (row.number, row.failures, row.seconds)
+                for row in session.scalars(select(TrialRow).order_by(TrialRow.number))
+            ]
             results = session.scalars(select(RungResultRow)).all()
             attempts = session.scalars(select(AttemptRow).order_by(AttemptRow.trial)).all()
     assert rows == [(0, 0, 1.0), (1, 1, 1.0)]
@@ -279,17 +332,26 @@ def test_a_connection_that_ended_while_it_was_idle_is_replaced_unseen(server: Po
 @pytest.fixture
 def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
     """The same database through a PgBouncer in transaction mode, which has two connections for all."""
-    program, folder = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin"), Path(tempfile.mkdtemp(prefix="halving-pool-"))
+    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    folder = Path(tempfile.mkdtemp(prefix="halving-pool-"))
     if program is None:
         pytest.skip("needs PgBouncer: apt-get install pgbouncer")
     there = make_url(url)
     port = free_port()
-    settings = {"listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "auth_type": "any", "pool_mode": "transaction"}
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "unix_socket_dir": "",
+        "auth_type": "any",
+        "pool_mode": "transaction",
+    }
     lines = [f"{name} = {value}" for name, value in {**settings, "default_pool_size": 2}.items()]
     databases = f"[databases]\n{there.database} = host={there.host} port={there.port} user={there.username}\n"
     (folder / "pgbouncer.ini").write_text(f"{databases}[pgbouncer]\n" + "\n".join(lines) + "\n")
     folder.chmod(0o755)
-    as_other = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+    as_other = (
+        ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+    )
     process = subprocess.Popen([*as_other, program, "-q", str(folder / "pgbouncer.ini")], cwd="/")
     yield str(there.set(port=port))
     process.terminate()
@@ -297,13 +359,16 @@ def pooled_url(url: str, tmp_path: Path) -> Iterator[str]:
     shutil.rmtree(folder)
 
 
-def test_many_workers_share_few_connections_through_a_pooler(pooled_url: str, url: str, small_spec: Spec) -> None:
+def test_many_workers_share_few_connections_through_a_pooler(
+    pooled_url: str, url: str, small_spec: Spec
+) -> None:
     sweep = opened(pooled_url, small_spec(max_trials=12))
     crew = Crew(pooled_url, sweep, 6)
     wait_for(lambda: crew.trained, 60, "a rung")
     with psycopg.connect(url.replace("+psycopg", "")) as looking:
         query = (
-            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = current_database()"
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = "
+            "current_database()"
             " AND pid != pg_backend_pid()"
         )
         assert looking.execute(query).fetchone() in ((1,), (2,))
@@ -317,7 +382,10 @@ def test_a_worker_holds_one_connection(server: Postgres, url: str, small_spec: S
         scheduler = Scheduler(catalog, sweep)
         with ThreadPoolExecutor(3) as threads:
             list(threads.map(lambda number: scheduler.next_work(f"w{number}"), range(6)))
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'halving'"
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name "
+            "= 'halving'"
+        )
         assert looking.execute(query).fetchone() == (1,)
 
 
@@ -328,8 +396,12 @@ def test_who_is_refused_for_good_is_not_made_to_wait(server: Postgres, url: str)
     assert time.monotonic() - began < 5
 
 
-def test_workers_that_lost_the_database_in_the_same_instant_connect_again_at_different_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, restarted, workers = 0.0, 0.2, 200
+def test_workers_that_lost_the_database_in_the_same_instant_connect_again_at_different_moments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    restarted = 0.2
+    workers = 200
 
     def pass_time(seconds: float) -> None:
         nonlocal now

@@ -22,10 +22,16 @@ SECONDS = 30
 
 @pytest.fixture
 def catalogs(tmp_path: Path) -> Iterator[list[Catalog]]:
-    """Two of the same file, as a server has. Whoever would wait for a lock in SQLite gets an error at once."""
+    """Two of the same file, as a server has.
+
+    Whoever would wait for a lock in SQLite gets an error at once.
+    """
     (tmp_path / "other").symlink_to(tmp_path)
     with ExitStack() as stack:
-        pair = [stack.enter_context(closing(Catalog(f"sqlite:///{folder}/catalog.db"))) for folder in (tmp_path, tmp_path / "other")]
+        pair = [
+            stack.enter_context(closing(Catalog(f"sqlite:///{folder}/catalog.db")))
+            for folder in (tmp_path, tmp_path / "other")
+        ]
         for catalog in pair:
             catalog.close()
             event.listen(catalog.engine, "connect", lambda driver, _: driver.execute("PRAGMA busy_timeout=0"))
@@ -46,16 +52,26 @@ def by_one_statement(catalog: Catalog) -> None:
     catalog.at_once(statements.RENEW_LEASE, NOBODY)
 
 
-def test_threads_write_in_the_order_in_which_they_came_and_hold_no_connection_while_they_wait(catalogs: list[Catalog]) -> None:
+def test_threads_write_in_the_order_in_which_they_came_and_hold_no_connection_while_they_wait(
+    catalogs: list[Catalog],
+) -> None:
     begun: list[str] = []
     for catalog in catalogs:
         event.listen(catalog.engine, "begin", lambda _: begun.append(threading.current_thread().name))
     writes = [(how, catalog) for how in (by_session, by_statements, by_one_statement) for catalog in catalogs]
-    threads = [threading.Thread(target=how, args=(catalog,), name=str(place)) for place, (how, catalog) in enumerate(writes)]
+    threads = [
+        threading.Thread(target=how, args=(catalog,), name=str(place))
+        for place, (how, catalog) in enumerate(writes)
+    ]
     with catalogs[0].write():
         for place, thread in enumerate(threads):
             thread.start()
-            wait_for(lambda waiting=place + 1: len(catalogs[1]._writers._queue) == 1 + waiting, SECONDS, "the writer waits", every=0.001)  # type: ignore[misc]
+            wait_for(
+                lambda waiting=place + 1: len(catalogs[1]._writers._queue) == 1 + waiting,
+                SECONDS,
+                "the writer waits",
+                every=0.001,
+            )  # type: ignore[misc]
         assert [catalog.engine.pool.checkedout() for catalog in catalogs] == [1, 0]  # type: ignore[attr-defined]
         assert catalogs[0].at_once(statements.STATUS, NOBODY) == []  # who reads waits for nobody
     for thread in threads:
@@ -71,7 +87,9 @@ def test_many_writers_are_all_served_without_one_refusal_by_sqlite(catalogs: lis
         list(pool.map(write, range(60)))
 
 
-def test_a_writer_that_has_waited_too_long_is_told_as_by_sqlite_and_those_behind_it_go_on(tmp_path: Path) -> None:
+def test_a_writer_that_has_waited_too_long_is_told_as_by_sqlite_and_those_behind_it_go_on(
+    tmp_path: Path,
+) -> None:
     with closing(Catalog(f"sqlite:///{tmp_path}/catalog.db", patience=0.01)) as catalog:
         with catalog.write(), ThreadPoolExecutor(1) as pool:
             with pytest.raises(OperationalError, match="database is locked") as raised:

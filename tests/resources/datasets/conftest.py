@@ -20,6 +20,8 @@ def provide(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DatasetSource]:
 
     def use(content: Any, **changes: Any) -> DatasetSource:
         module.load = content if callable(content) else lambda: content  # type: ignore[attr-defined]
-        return DatasetSource.model_validate({"name": "points", "source": "provided_source:load", "target": "label", **changes})
+        return DatasetSource.model_validate(
+            {"name": "points", "source": "provided_source:load", "target": "label", **changes}
+        )
 
     return use

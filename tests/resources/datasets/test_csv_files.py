@@ -1,4 +1,6 @@
-"""CSV files as people have them: each value arrives as what it was, or the file is refused in words that say what to do."""
+"""CSV files as people have them: each value arrives as what it was, or the file is refused in words that say
+what to do.
+"""
 
 import datetime
 import gzip
@@ -20,8 +22,12 @@ from resources.source_files.columns import united
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
 
-CITIES = "id,stadt,label\n" + "".join(f"{number},{'München' if number % 2 else 'Bonn'},größer\n" for number in range(20))
-ROWS_OF_CITIES = [{"id": number, "stadt": "München" if number % 2 else "Bonn", "label": "größer"} for number in range(20)]
+CITIES = "id,stadt,label\n" + "".join(
+    f"{number},{'München' if number % 2 else 'Bonn'},größer\n" for number in range(20)
+)
+ROWS_OF_CITIES = [
+    {"id": number, "stadt": "München" if number % 2 else "Bonn", "label": "größer"} for number in range(20)
+]
 IDS = [12345678901234567890, 12345678901234567891]
 
 
@@ -31,7 +37,9 @@ def file_of(folder: Path, content: bytes | str, name: str = "rows.csv") -> Sourc
     return SourceFile(fs.LocalFileSystem(), str(path), name, path.stat().st_size, 0, str(folder))
 
 
-def read(file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None) -> list[dict[str, Any]]:
+def read(
+    file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None
+) -> list[dict[str, Any]]:
     return [row for rows in csv_rows(file, wanted, encoding) for row in rows.to_pylist()]
 
 
@@ -74,35 +82,89 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "encoding", "why"),
     [
-        (CITIES.encode("latin-1"), None, "its column 'stadt' is not UTF-8; say what it is, for example encoding: latin-1"),
-        ("id,größe\n1,2\n".encode("latin-1"), None, "its header is not UTF-8; say what it is, for example encoding: latin-1"),
+        (
+            CITIES.encode("latin-1"),
+            None,
+            "its column 'stadt' is not UTF-8; say what it is, for example encoding: latin-1",
+        ),
+        (
+            "id,größe\n1,2\n".encode("latin-1"),
+            None,
+            "its header is not UTF-8; say what it is, for example encoding: latin-1",
+        ),
         (CITIES.encode("latin-1"), "ascii", "it is not ascii; give the encoding"),
         (CITIES * 2, None, "its header is there again among its rows, .* take those lines out"),
         (CITIES.encode("utf-8-sig") * 2, None, "its header is there again among its rows"),
         ("id,größe\n1,2\n".encode("latin-1"), "ascii", "its header is not ascii; give the encoding"),
-        ("id,stadt\n1,Bonn\n".encode("utf-16-le"), None, "it has NUL bytes, so it is not UTF-8 text; .* encoding: utf-16-le"),
-        ("id,stadt\n1,Bonn\n".encode("utf-16-le"), "latin-1", "it has NUL bytes, so it is not iso8859-1 text; .* encoding: utf-16-le"),
+        (
+            "id,stadt\n1,Bonn\n".encode("utf-16-le"),
+            None,
+            "it has NUL bytes, so it is not UTF-8 text; .* encoding: utf-16-le",
+        ),
+        (
+            "id,stadt\n1,Bonn\n".encode("utf-16-le"),
+            "latin-1",
+            "it has NUL bytes, so it is not iso8859-1 text; .* encoding: utf-16-le",
+        ),
         (b"PK\x03\x04\x14\x00\x06\x00", None, "it has NUL bytes"),
-        ("id;stadt\n1,5;Bonn\n", None, r"no comma but ';'; give sql: .*read_csv\('rows.csv', delim = ';', decimal_separator = ','\)"),
-        ("id\tstadt\n1\tBonn\n", None, r"no comma but '\\t'; give sql: SELECT \* FROM read_csv\('rows.csv', delim = '\\t'\)"),
+        (
+            "id;stadt\n1,5;Bonn\n",
+            None,
+            r"no comma but ';'; give sql: .*read_csv\('rows.csv', delim = ';', decimal_separator = ','\)",
+        ),
+        (
+            "id\tstadt\n1\tBonn\n",
+            None,
+            r"no comma but '\\t'; give sql: SELECT \* FROM read_csv\('rows.csv', delim = '\\t'\)",
+        ),
         ("id|stadt\n1|Bonn\n", None, r"no comma but '\|'; give sql"),
         (",id\n0,1\n", None, "its column 1 has no name; .* index=False"),
         ("id,id\n0,1\n", None, r"its columns are \['id', 'id'\]; give each a name of its own"),
         (
             "id,x\n0,1,2\n",
             None,
-            "Expected 2 columns, got 3.*; put a field that holds a comma in quotes; or, where rows are short, give sql",
+            (
+                "Expected 2 columns, got 3.*; put a field that holds a comma in quotes; or, where rows are "
+                "short, give sql"
+            ),
         ),
-        ("id,x\n0\n", None, r"Expected 2 columns, got 1.*read_csv\('rows.csv', delim = ',', null_padding = true\), which fills with null"),
-        ("id;a,b;c\n1;2;3\n4;5\n", None, r"Expected 2 .*; its header has ';', too: .* give sql: .*delim = ';', decimal_separator = ','\)"),
+        (
+            "id,x\n0\n",
+            None,
+            (
+                r"Expected 2 columns, got 1.*read_csv\('rows.csv', delim = ',', null_padding = true\), which "
+                r"fills with null"
+            ),
+        ),
+        (
+            "id;a,b;c\n1;2;3\n4;5\n",
+            None,
+            r"Expected 2 .*; its header has ';', too: .* give sql: .*delim = ';', decimal_separator = ','\)",
+        ),
         (
             "id;a,b\n1;2,5\n3;4,5\n",
             None,
-            "its header has commas and ';', and its first rows have as many fields by ';' as it has; give sql: .*delim = ';'.*delim = ','",
+            (
+                "its header has commas and ';', and its first rows have as many fields by ';' as it has; "
+                "give "
+                "sql: .*delim = ';'.*delim = ','"
+            ),
         ),
-        ("id\tcity, state\n1\tBonn, NRW\n", None, r"its header has commas and '\\t', .* give sql: .*delim = '\\t'\)"),
-        (f"x\n{'1' * 24}\n", None, rf"'x' has the number {'1' * 24}, .* read_csv\('rows.csv', types = \{{'x': 'VARCHAR'\}}\)"),
-        ("x\n9007199254740993\n0.5\n", None, "'x' has the number 9007199254740993, which a column of doubles would round"),
+        (
+            "id\tcity, state\n1\tBonn, NRW\n",
+            None,
+            r"its header has commas and '\\t', .* give sql: .*delim = '\\t'\)",
+        ),
+        (
+            f"x\n{'1' * 24}\n",
+            None,
+            rf"'x' has the number {'1' * 24}, .* read_csv\('rows.csv', types = \{{'x': 'VARCHAR'\}}\)",
+        ),
+        (
+            "x\n9007199254740993\n0.5\n",
+            None,
+            "'x' has the number 9007199254740993, which a column of doubles would round",
+        ),
         ("x\n9007199254740993\n1e5\n", None, "'x' has the number 9007199254740993"),
         ("x\n9007199254740993.0\n", None, "'x' has the number 9007199254740993.0"),
         ("x\n-9007199254740993.\n0.5\n", None, "'x' has the number -9007199254740993."),
@@ -110,11 +172,17 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
         ("x\n-9223372036854775809\n", None, "'x' has the number -9223372036854775809"),
         ("x\n1.5\n1e400\n", None, "'x' has the number 1e400"),
         ("x\n1.5\n-1E+0400\n", None, r"'x' has the number -1E\+0400"),
-        ("x\n0.5\n+9007199254740993\n", None, "'x' has the number 9007199254740993, which a column of doubles would round"),
+        (
+            "x\n0.5\n+9007199254740993\n",
+            None,
+            "'x' has the number 9007199254740993, which a column of doubles would round",
+        ),
         (f"x\n+{IDS[0]}\n-1\n", None, "'x' has the number"),
     ],
 )
-def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, content: bytes | str, encoding: str | None, why: str) -> None:
+def test_what_is_not_accepted_is_said_in_words(
+    tmp_path: Path, content: bytes | str, encoding: str | None, why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         csv_columns(file_of(tmp_path, content), encoding)
 
@@ -168,7 +236,13 @@ def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, content: bytes | 
 )
 @pytest.mark.parametrize("blocks", [1, 12])
 def test_a_columns_type_is_that_of_all_its_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[str], then: list[str], kind: pa.DataType, right: list[Any], blocks: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: list[str],
+    then: list[str],
+    kind: pa.DataType,
+    right: list[Any],
+    blocks: int,
 ) -> None:
     """The rows that follow lie in another block, several blocks later."""
     filled = "-" * 40
@@ -180,7 +254,10 @@ def test_a_columns_type_is_that_of_all_its_values(
     assert values(file) == (kind, right)
 
 
-@pytest.mark.parametrize(("first", "then"), [(str(IDS[0]), "-1"), ("-1", str(IDS[0])), (str(2**53 + 1), "0.5"), ("0.5", str(2**53 + 1))])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(str(IDS[0]), "-1"), ("-1", str(IDS[0])), (str(2**53 + 1), "0.5"), ("0.5", str(2**53 + 1))],
+)
 def test_numbers_of_two_blocks_that_no_type_holds_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, then: str
 ) -> None:
@@ -189,7 +266,9 @@ def test_numbers_of_two_blocks_that_no_type_holds_are_refused(
         csv_columns(file_of(tmp_path, "x\n" + f"{first}\n" * 20 + f"{then}\n" * 20))
 
 
-def test_what_is_not_utf_8_in_the_last_block_is_known_before_a_row_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_utf_8_in_the_last_block_is_known_before_a_row_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text_files, "BLOCK", 64)
     file = file_of(tmp_path, b"id,stadt\n" + b"1,Bonn\n" * 200 + "2,Köln\n".encode("latin-1"))
     with pytest.raises(ValueError, match="its column 'stadt' is not UTF-8"):
@@ -218,12 +297,17 @@ def test_a_header_alone_says_nothing_of_columns(tmp_path: Path) -> None:
 
 def test_a_column_is_read_with_the_type_that_other_files_give_it(tmp_path: Path) -> None:
     file = file_of(tmp_path, "a,b,c,d\n1,,,2024-01-02\n")
-    wanted = pa.schema([("b", pa.string()), ("a", pa.float64()), ("c", pa.float64()), ("d", pa.timestamp("s"))])
+    wanted = pa.schema(
+        [("b", pa.string()), ("a", pa.float64()), ("c", pa.float64()), ("d", pa.timestamp("s"))]
+    )
     assert read(file, None, wanted) == [{"a": 1.0, "b": "", "c": None, "d": datetime.datetime(2024, 1, 2)}]
 
 
 def test_quoted_line_breaks_and_tabs_are_of_the_values(tmp_path: Path) -> None:
-    assert read(file_of(tmp_path, 'id,x\n1,"a\nb"\n2,"c,""d"""\n')) == [{"id": 1, "x": "a\nb"}, {"id": 2, "x": 'c,"d"'}]
+    assert read(file_of(tmp_path, 'id,x\n1,"a\nb"\n2,"c,""d"""\n')) == [
+        {"id": 1, "x": "a\nb"},
+        {"id": 2, "x": 'c,"d"'},
+    ]
     assert read(file_of(tmp_path, "id\tx\n1\ta,b\n", "rows.tsv")) == [{"id": 1, "x": "a,b"}]
     with pytest.raises(ValueError, match="its header has no tab but ','"):
         csv_columns(file_of(tmp_path, "id,x\n1,a\n", "rows.tsv"))
@@ -270,7 +354,9 @@ def test_a_text_that_goes_on_behind_its_quotes_or_has_no_closing_one_is_refused_
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_quotes_as_they_should_be_are_read(tmp_path: Path, content: str, texts: list[str], encoding: str) -> None:
+def test_quotes_as_they_should_be_are_read(
+    tmp_path: Path, content: str, texts: list[str], encoding: str
+) -> None:
     file = file_of(tmp_path, f'"id",v\n{content}'.encode(encoding))
     assert [row["v"] for row in read(file, encoding if encoding == "cp1252" else None)] == texts
 
@@ -280,11 +366,15 @@ def test_whole_numbers_that_no_double_is_are_named_for_other_files(tmp_path: Pat
     assert csv_columns(file).large == {"a", "c"}
 
 
-def test_whole_numbers_with_a_plus_sign_are_refused_where_other_files_have_other_types(tmp_path: Path) -> None:
+def test_whole_numbers_with_a_plus_sign_are_refused_where_other_files_have_other_types(
+    tmp_path: Path,
+) -> None:
     file = file_of(tmp_path, "x\n+5\n-6\n")
     assert read(file, None, pa.schema([("x", pa.float64())])) == [{"x": 5.0}, {"x": -6.0}]
     assert read(file, None, pa.schema([("x", pa.string())])) == [{"x": "+5"}, {"x": "-6"}]
-    with pytest.raises(ValueError, match=r"its column 'x' does not become uint64, which it is with the other files: .*'-6'"):
+    with pytest.raises(
+        ValueError, match=r"its column 'x' does not become uint64, which it is with the other files: .*'-6'"
+    ):
         read(file, None, pa.schema([("x", pa.uint64())]))
 
 
@@ -301,12 +391,31 @@ def test_another_mark_in_a_name_alone_is_of_the_name(tmp_path: Path, content: st
     assert len(csv_columns(file_of(tmp_path, content)).types) == 2
 
 
-VALUES = ["", "NA", "1", "+2", "-3", "0.5", "007", "true", "2024-01-02", "2024-01-02 03:04:05", "2024-01-02T03:04:05Z", "03:04:05", "x"]
+VALUES = [
+    "",
+    "NA",
+    "1",
+    "+2",
+    "-3",
+    "0.5",
+    "007",
+    "true",
+    "2024-01-02",
+    "2024-01-02 03:04:05",
+    "2024-01-02T03:04:05Z",
+    "03:04:05",
+    "x",
+]
 
 
-@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=3), st.lists(st.sampled_from(VALUES), min_size=1, max_size=3))
+@given(
+    st.lists(st.sampled_from(VALUES), min_size=1, max_size=3),
+    st.lists(st.sampled_from(VALUES), min_size=1, max_size=3),
+)
 @settings(max_examples=examples(60))
-def test_rows_in_two_files_are_what_they_are_in_one(tmp_path_factory: pytest.TempPathFactory, first: list[str], then: list[str]) -> None:
+def test_rows_in_two_files_are_what_they_are_in_one(
+    tmp_path_factory: pytest.TempPathFactory, first: list[str], then: list[str]
+) -> None:
     folder = tmp_path_factory.mktemp("csv")
     whole, *files = (
         file_of(folder, "x,y\n" + "".join(f"{text},\n" for text in texts), f"{number}.csv")
@@ -321,18 +430,24 @@ def test_rows_in_two_files_are_what_they_are_in_one(tmp_path_factory: pytest.Tem
     columns=st.lists(
         st.one_of(
             st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), min_size=3, max_size=3),
-            st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)), min_size=3, max_size=3),
-            st.lists(st.one_of(st.none(), st.booleans()), min_size=3, max_size=3),
-            st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1), min_size=3, max_size=3).map(
-                lambda texts: [f"x{text}" for text in texts]
+            st.lists(
+                st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)), min_size=3, max_size=3
             ),
+            st.lists(st.one_of(st.none(), st.booleans()), min_size=3, max_size=3),
+            st.lists(
+                st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1),
+                min_size=3,
+                max_size=3,
+            ).map(lambda texts: [f"x{text}" for text in texts]),
         ),
         min_size=2,
         max_size=4,
     )
 )
 @settings(max_examples=examples(40))
-def test_what_a_table_was_written_as_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, columns: list[list[Any]]) -> None:
+def test_what_a_table_was_written_as_is_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, columns: list[list[Any]]
+) -> None:
     table = pa.table({f"c{number}": pa.array(values) for number, values in enumerate(columns)})
     sink = io.BytesIO()
     csv.write_csv(table, sink)

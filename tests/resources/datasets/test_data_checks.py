@@ -42,13 +42,19 @@ def checked(backend: Backend, provide: Callable[..., DatasetSource]) -> Checked:
         source = provide(table, **({"split_column": "part"} | changes))
         snapshot = take_snapshot(backend.store, backend.catalog, source)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        return {one.name: one for one in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))}
+        return {
+            one.name: one
+            for one in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))
+        }
 
     return check
 
 
 def test_data_in_order_passes_every_check(checked: Checked) -> None:
-    given = {"group": "user", "checks": {"time_column": "day", "ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.1}}}
+    given = {
+        "group": "user",
+        "checks": {"time_column": "day", "ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.1}},
+    }
     found = checked(visits(), **given)
     assert set(found) == set(CHECKS)
     assert {name: one.reason for name, one in found.items() if not one.passed} == {}
@@ -56,7 +62,9 @@ def test_data_in_order_passes_every_check(checked: Checked) -> None:
     assert {name: one.reason for name, one in by_hash.items() if not one.passed} == {}
 
 
-def test_a_row_that_is_in_two_splits_is_found_though_the_split_is_one_of_its_columns(checked: Checked) -> None:
+def test_a_row_that_is_in_two_splits_is_found_though_the_split_is_one_of_its_columns(
+    checked: Checked,
+) -> None:
     table = pa.concat_tables([visits(), visits().slice(5, 1).set_column(4, "part", pa.array(["test"]))])
     found = checked(table)["leaked_rows"]
     assert (found.passed, found.blocking, found.reason) == (False, True, "1 rows are in two splits or more")
@@ -74,7 +82,14 @@ def test_a_row_that_is_twice_in_a_split_is_found(checked: Checked) -> None:
 
 @pytest.mark.parametrize("former_group", ["id", None])
 @pytest.mark.parametrize(
-    "way", [{}, {"split_column": None, "split_times": {"column": "day", "validation": "2026-06-30", "test": "2026-08-29"}}]
+    "way",
+    [
+        {},
+        {
+            "split_column": None,
+            "split_times": {"column": "day", "validation": "2026-06-30", "test": "2026-08-29"},
+        },
+    ],
 )
 def test_a_group_is_checked_though_the_same_rows_were_taken_with_another_group_before(
     checked: Checked, former_group: str | None, way: dict[str, Any]
@@ -89,12 +104,18 @@ def test_a_group_that_is_in_two_splits_is_found(checked: Checked) -> None:
     user = [f"u{number // 10}" for number in range(300)]
     user[250] = "u3"
     found = checked(visits(user=user), group="user")["leaked_groups"]
-    assert (found.passed, found.blocking, found.reason) == (False, True, "1 values of user are in two splits or more")
+    assert (found.passed, found.blocking, found.reason) == (
+        False,
+        True,
+        "1 values of user are in two splits or more",
+    )
     assert {(row["split"], row["user"]) for row in found.rows} == {("test", "u3"), ("train", "u3")}
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("s", tz="UTC"), pa.date32()])
-def test_a_row_of_train_that_is_later_than_the_test_split_begins_is_found(checked: Checked, kind: pa.DataType) -> None:
+def test_a_row_of_train_that_is_later_than_the_test_split_begins_is_found(
+    checked: Checked, kind: pa.DataType
+) -> None:
     days = list(_DAYS)
     days[3] = datetime(2026, 12, 1)
     found = checked(visits(day=pa.array(days).cast(kind)), checks={"time_column": "day"})["time_order"]
@@ -113,7 +134,9 @@ def test_a_row_of_train_that_is_later_than_the_test_split_begins_is_found(checke
         (lambda table: [value * 2.54 for value in table["height"].to_pylist()], "height"),
     ],
 )
-def test_a_feature_that_was_made_of_the_target_is_found(checked: Checked, made: Callable[[pa.Table], list[Any]], target: str) -> None:
+def test_a_feature_that_was_made_of_the_target_is_found(
+    checked: Checked, made: Callable[[pa.Table], list[Any]], target: str
+) -> None:
     table = visits().append_column("height", pa.array(np.random.RandomState(0).normal(170, 10, 300)))
     found = checked(table.append_column("made", pa.array(made(table))), target=target)["lone_predictor"]
     assert (found.passed, found.blocking) == (False, False)
@@ -123,17 +146,28 @@ def test_a_feature_that_was_made_of_the_target_is_found(checked: Checked, made: 
 
 def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checked: Checked) -> None:
     labels = [f"class {number % 50}" for number in range(300)]  # some are in one half of the sample alone
-    outcome = checked(visits(label=labels, made=[number % 50 for number in range(300)]), checks={"small_classes": "off"})["lone_predictor"]
-    assert outcome.reason.startswith("predict the target by themselves, on rows that they were not fitted to: made (balanced accuracy 1.0")
+    outcome = checked(
+        visits(label=labels, made=[number % 50 for number in range(300)]), checks={"small_classes": "off"}
+    )["lone_predictor"]
+    assert outcome.reason.startswith(
+        "predict the target by themselves, on rows that they were not fitted to: made (balanced accuracy 1.0"
+    )
 
 
-def test_columns_that_were_not_tried_as_predictors_are_named(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_were_not_tried_as_predictors_are_named(
+    checked: Checked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lone_predictor, "MOST_COLUMNS", 2)
-    assert checked(visits())["lone_predictor"].reason == "no single column of the first 2 (the others were not tried) predicts the target"
+    assert (
+        checked(visits())["lone_predictor"].reason
+        == "no single column of the first 2 (the others were not tried) predicts the target"
+    )
 
 
 @pytest.mark.parametrize("folds", [None, 3])
-def test_of_a_column_that_predicts_the_target_rows_of_all_classes_are_shown_with_both_values(checked: Checked, folds: int | None) -> None:
+def test_of_a_column_that_predicts_the_target_rows_of_all_classes_are_shown_with_both_values(
+    checked: Checked, folds: int | None
+) -> None:
     table = visits(label=["rare" if number % 30 == 0 else "usual" for number in range(300)])
     table = table.append_column("made", pa.array([f"code-{value}" for value in table["label"].to_pylist()]))
     rows = checked(table, split_column=None, folds=folds)["lone_predictor"].rows
@@ -143,10 +177,15 @@ def test_of_a_column_that_predicts_the_target_rows_of_all_classes_are_shown_with
     assert all(row["split"].startswith("fold-" if folds else "train") for row in rows)
 
 
-def test_of_a_column_that_predicts_a_number_rows_from_the_smallest_to_the_largest_are_shown(checked: Checked) -> None:
+def test_of_a_column_that_predicts_a_number_rows_from_the_smallest_to_the_largest_are_shown(
+    checked: Checked,
+) -> None:
     heights = np.random.RandomState(0).normal(170, 10, 300)
     heights[17] = np.nan  # as null: what is missing is not shown
-    columns = {"height": pa.array(heights, from_pandas=True), "inches": pa.array(heights / 2.54, from_pandas=True)}
+    columns = {
+        "height": pa.array(heights, from_pandas=True),
+        "inches": pa.array(heights / 2.54, from_pandas=True),
+    }
     rows = checked(visits(**columns), target="height")["lone_predictor"].rows
     shown = [float(row["height"]) for row in rows]
     trained_on = np.delete(heights[:180], 17)
@@ -161,19 +200,30 @@ def test_classes_with_few_rows_are_found_by_split(checked: Checked) -> None:
     labels[10:13] = ["rare"] * 3
     found = checked(visits(label=labels))["small_classes"]
     assert not found.passed
-    assert found.reason == "fewer than 5 rows of a class: rare in test: 0, rare in train: 3, rare in validation: 0"
-    assert [(row["split"], row["id"], row["label"]) for row in found.rows] == [("train", str(number), "rare") for number in (10, 11, 12)]
+    assert (
+        found.reason
+        == "fewer than 5 rows of a class: rare in test: 0, rare in train: 3, rare in validation: 0"
+    )
+    assert [(row["split"], row["id"], row["label"]) for row in found.rows] == [
+        ("train", str(number), "rare") for number in (10, 11, 12)
+    ]
     assert checked(visits(label=labels), checks={"small_classes": "off"}).get("small_classes") is None
 
 
-@pytest.mark.parametrize("values", [("high", "low"), (7, 3), (True, False)], ids=["texts", "numbers", "yes or no"])
-def test_rows_of_small_classes_are_those_of_the_splits_where_they_are_few(checked: Checked, values: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize(
+    "values", [("high", "low"), (7, 3), (True, False)], ids=["texts", "numbers", "yes or no"]
+)
+def test_rows_of_small_classes_are_those_of_the_splits_where_they_are_few(
+    checked: Checked, values: tuple[Any, Any]
+) -> None:
     usual, rare = values
     labels = [rare if number < 60 or number in (200, 230, 280) else usual for number in range(300)]
     labels[299] = None
     rows = checked(visits(label=labels))["small_classes"].rows
     places = [("test", "280"), ("validation", "200"), ("validation", "230")]
-    assert [(row["split"], row["id"], row["label"]) for row in rows] == [(split, number, str(rare)) for split, number in places]
+    assert [(row["split"], row["id"], row["label"]) for row in rows] == [
+        (split, number, str(rare)) for split, number in places
+    ]
 
 
 def test_of_many_small_classes_the_first_rows_are_shown(checked: Checked) -> None:
@@ -183,10 +233,14 @@ def test_of_many_small_classes_the_first_rows_are_shown(checked: Checked) -> Non
     assert [row["id"] for row in outcome.rows] == ["0", "1", "2", "3", "4"]
 
 
-def test_of_small_classes_only_shards_that_have_them_are_read(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_small_classes_only_shards_that_have_them_are_read(
+    checked: Checked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labels = [*visits()["label"].to_pylist()]
     labels[170] = "rare"
-    table = visits(label=labels).append_column("text", pa.array([f"{number:06d}" * 5_000 for number in range(300)]))
+    table = visits(label=labels).append_column(
+        "text", pa.array([f"{number:06d}" * 5_000 for number in range(300)])
+    )
     shards: list[Shard] = []
 
     def rows_of(store: Store, shard: Shard) -> list[pa.RecordBatch]:
@@ -203,13 +257,21 @@ def test_of_small_classes_only_shards_that_have_them_are_read(checked: Checked, 
 
 def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checked) -> None:
     ages: list[int | None] = [*visits()["age"].to_pylist()]
-    ages[4], ages[5], ages[6] = -3, 130, None
+    ages[4] = -3
+    ages[5] = 130
+    ages[6] = None
     labels: list[str | None] = [*visits()["label"].to_pylist()]
     labels[8] = None
-    found = checked(visits(age=ages, label=labels), checks={"ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.001}})
+    found = checked(
+        visits(age=ages, label=labels),
+        checks={"ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.001}},
+    )
     assert found["ranges"].reason == "age goes from -3 to 130, and may from 0 to 100"
     assert [row["id"] for row in found["ranges"].rows] == ["4", "5"]
-    assert found["nulls"].reason == "age has 0.33% null or NaN, and may have 0.10%, label has 0.33% null or NaN, and may have 0.00%"
+    assert (
+        found["nulls"].reason
+        == "age has 0.33% null or NaN, and may have 0.10%, label has 0.33% null or NaN, and may have 0.00%"
+    )
     assert [row["id"] for row in found["nulls"].rows] == ["6", "8"]
     assert found["ranges"].blocking
     assert found["nulls"].blocking
@@ -241,10 +303,21 @@ TRIED_ALONE = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "sma
 )
 @pytest.mark.parametrize("place", ["target", "column"])
 def test_nan_counts_as_missing_beside_null(
-    checked: Checked, missing: dict[int, Any], kind: pa.DataType, allowed: float, share: str | None, place: str
+    checked: Checked,
+    missing: dict[int, Any],
+    kind: pa.DataType,
+    allowed: float,
+    share: str | None,
+    place: str,
 ) -> None:
-    numbers = [missing.get(number, 7 if kind == pa.int64() else "7" if kind == pa.string() else 7.5) for number in range(300)]
-    values = pa.array([np.float16(value) if kind == pa.float16() and value is not None else value for value in numbers], kind)
+    numbers = [
+        missing.get(number, 7 if kind == pa.int64() else "7" if kind == pa.string() else 7.5)
+        for number in range(300)
+    ]
+    values = pa.array(
+        [np.float16(value) if kind == pa.float16() and value is not None else value for value in numbers],
+        kind,
+    )
     if place == "target":
         outcome = checked(visits(label=values), checks={"nulls": {"label": allowed}, **TRIED_ALONE})["nulls"]
     else:
@@ -267,9 +340,27 @@ def test_a_nan_within_a_list_is_no_missing_value(checked: Checked) -> None:
 @pytest.mark.parametrize(
     ("values", "kind", "bounds", "reason", "rows"),
     [
-        ({4: NAN}, pa.float64(), {"min": 0, "max": 10}, "x stay in their ranges; null and NaN are left to checks.nulls: x (1 rows)", []),
-        ({4: NAN, 5: None}, pa.float32(), {"max": 10}, "x stay in their ranges; null and NaN are left to checks.nulls: x (2 rows)", []),
-        ({5: None}, pa.int64(), {"max": 10}, "x stay in their ranges; null and NaN are left to checks.nulls: x (1 rows)", []),
+        (
+            {4: NAN},
+            pa.float64(),
+            {"min": 0, "max": 10},
+            "x stay in their ranges; null and NaN are left to checks.nulls: x (1 rows)",
+            [],
+        ),
+        (
+            {4: NAN, 5: None},
+            pa.float32(),
+            {"max": 10},
+            "x stay in their ranges; null and NaN are left to checks.nulls: x (2 rows)",
+            [],
+        ),
+        (
+            {5: None},
+            pa.int64(),
+            {"max": 10},
+            "x stay in their ranges; null and NaN are left to checks.nulls: x (1 rows)",
+            [],
+        ),
         ({}, pa.float16(), {"max": 10}, "x stay in their ranges", []),
         (
             dict.fromkeys(range(300), NAN),
@@ -278,20 +369,67 @@ def test_a_nan_within_a_list_is_no_missing_value(checked: Checked) -> None:
             "x stay in their ranges; null and NaN are left to checks.nulls: x (300 rows)",
             [],
         ),
-        ({4: NAN, 8: 11.0}, pa.float64(), {"max": 10}, "x goes from 7 to 11, and may from anything to 10", ["8"]),
-        ({4: NAN, 8: -1.0}, pa.float32(), {"min": 0, "max": 10}, "x goes from -1 to 7, and may from 0 to 10", ["8"]),
-        ({4: float("inf")}, pa.float64(), {"max": 10}, "x goes from 7 to inf, and may from anything to 10", ["4"]),
+        (
+            {4: NAN, 8: 11.0},
+            pa.float64(),
+            {"max": 10},
+            "x goes from 7 to 11, and may from anything to 10",
+            ["8"],
+        ),
+        (
+            {4: NAN, 8: -1.0},
+            pa.float32(),
+            {"min": 0, "max": 10},
+            "x goes from -1 to 7, and may from 0 to 10",
+            ["8"],
+        ),
+        (
+            {4: float("inf")},
+            pa.float64(),
+            {"max": 10},
+            "x goes from 7 to inf, and may from anything to 10",
+            ["4"],
+        ),
         ({4: 8}, pa.int64(), {"max": 7.5}, "x goes from 7 to 8, and may from anything to 7.5", ["4"]),
-        ({4: 200}, pa.uint8(), {"min": -3, "max": 100}, "x goes from 7 to 200, and may from -3 to 100", ["4"]),
+        (
+            {4: 200},
+            pa.uint8(),
+            {"min": -3, "max": 100},
+            "x goes from 7 to 200, and may from -3 to 100",
+            ["4"],
+        ),
         ({4: 200}, pa.uint8(), {"min": -3, "max": 10**30}, "x stay in their ranges", []),
-        ({4: None, 5: 2**53 + 1}, pa.int64(), {"max": 2**53}, f"x goes from 7 to {2**53 + 1}, and may from anything to {2**53}", ["5"]),
+        (
+            {4: None, 5: 2**53 + 1},
+            pa.int64(),
+            {"max": 2**53},
+            f"x goes from 7 to {2**53 + 1}, and may from anything to {2**53}",
+            ["5"],
+        ),
         ({5: 2**53 + 1}, pa.int64(), {"max": 2**53 + 1}, "x stay in their ranges", []),
-        ({5: 2**64 - 1}, pa.uint64(), {"max": 2**64 - 2}, f"x goes from 7 to {2**64 - 1}, and may from anything to {2**64 - 2}", ["5"]),
-        ({5: 2**53 + 1}, pa.int64(), {"max": 2.0**53}, f"x goes from 7 to {2**53 + 1}, and may from anything to 9.0072e+15", ["5"]),
+        (
+            {5: 2**64 - 1},
+            pa.uint64(),
+            {"max": 2**64 - 2},
+            f"x goes from 7 to {2**64 - 1}, and may from anything to {2**64 - 2}",
+            ["5"],
+        ),
+        (
+            {5: 2**53 + 1},
+            pa.int64(),
+            {"max": 2.0**53},
+            f"x goes from 7 to {2**53 + 1}, and may from anything to 9.0072e+15",
+            ["5"],
+        ),
     ],
 )
 def test_a_range_leaves_out_what_is_missing_and_is_exact(
-    checked: Checked, values: dict[int, Any], kind: pa.DataType, bounds: dict[str, Any], reason: str, rows: list[str]
+    checked: Checked,
+    values: dict[int, Any],
+    kind: pa.DataType,
+    bounds: dict[str, Any],
+    reason: str,
+    rows: list[str],
 ) -> None:
     numbers = [values.get(number, 7 if pa.types.is_integer(kind) else 7.0) for number in range(300)]
     column = pa.array([np.float16(value) for value in numbers] if kind == pa.float16() else numbers, kind)
@@ -313,8 +451,12 @@ def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_a
 ) -> None:
     ages: list[int | None] = [*visits()["age"].to_pylist()]
     days = [*visits()["day"].to_pylist()]
-    ages[170], ages[171], days[172] = None, 130, datetime(2027, 1, 1)
-    table = visits(age=ages, day=days).append_column("text", pa.array([f"{number:06d}" * 5_000 for number in range(300)]))
+    ages[170] = None
+    ages[171] = 130
+    days[172] = datetime(2027, 1, 1)
+    table = visits(age=ages, day=days).append_column(
+        "text", pa.array([f"{number:06d}" * 5_000 for number in range(300)])
+    )
     shards: list[Shard] = []
 
     def rows_of(store: Store, shard: Shard) -> list[pa.RecordBatch]:
@@ -325,7 +467,11 @@ def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_a
     others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "small_classes"), "off")
     checks = {"ranges": {"age": {"max": 100}}, "nulls": {"age": 0}, "time_column": "day", **others}
     outcomes = checked(table, shard_mib=1, checks=checks)
-    assert [[row["id"] for row in outcomes[name].rows] for name in ("nulls", "ranges", "time_order")] == [["170"], ["171"], ["172"]]
+    assert [[row["id"] for row in outcomes[name].rows] for name in ("nulls", "ranges", "time_order")] == [
+        ["170"],
+        ["171"],
+        ["172"],
+    ]
     (shard,) = set(shards)
     assert shard.rows < 60, "a part of the 180 rows of train"
 
@@ -346,16 +492,22 @@ def test_each_check_blocks_or_warns_or_is_not_made_as_the_spec_says(checked: Che
 
 def test_nulls_and_ranges_that_warn_are_still_found(checked: Checked) -> None:
     ages: list[int | None] = [*visits()["age"].to_pylist()]
-    ages[4], ages[6] = -3, None
+    ages[4] = -3
+    ages[6] = None
     bounds = {"ranges": {"age": {"min": 0}}, "nulls": {"age": 0}}
-    outcomes = checked(visits(age=ages), checks={**bounds, "nulls_severity": "warn", "ranges_severity": "warn"})
+    outcomes = checked(
+        visits(age=ages), checks={**bounds, "nulls_severity": "warn", "ranges_severity": "warn"}
+    )
     for name, row in (("nulls", "6"), ("ranges", "4")):
         assert (outcomes[name].passed, outcomes[name].blocking) == (False, False)
         assert [shown["id"] for shown in outcomes[name].rows] == [row]
 
 
 def test_a_check_of_a_column_that_is_not_there_fails_and_says_so(checked: Checked) -> None:
-    found = checked(visits(), checks={"ranges": {"user": {"max": 1}, "ag": {"max": 1}}, "nulls": {"ag": 0}, "time_column": "when"})
+    found = checked(
+        visits(),
+        checks={"ranges": {"user": {"max": 1}, "ag": {"max": 1}}, "nulls": {"ag": 0}, "time_column": "when"},
+    )
     assert found["ranges"].reason == "checks.ranges names columns that are not numbers: ag, user"
     assert found["nulls"].reason.startswith("checks.nulls names columns that are not there: ag; there are ")
     assert found["time_order"].reason.startswith("checks.time_column = 'when' is not there; the columns are")
@@ -368,8 +520,12 @@ def test_a_schema_that_changed_is_said(checked: Checked) -> None:
     assert found.reason.endswith("columns were added: new")
 
 
-def test_hashes_are_compared_in_parts_that_memory_holds(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pa.concat_tables([visits(), visits().slice(0, 20), visits().slice(0, 9).set_column(4, "part", pa.array(["test"] * 9))])
+def test_hashes_are_compared_in_parts_that_memory_holds(
+    checked: Checked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.concat_tables(
+        [visits(), visits().slice(0, 20), visits().slice(0, 9).set_column(4, "part", pa.array(["test"] * 9))]
+    )
     whole = checked(table)
     monkeypatch.setattr(repeated_hashes, "_AT_ONCE", 50)
     again = checked(table)
@@ -396,5 +552,8 @@ def test_a_range_of_a_duration_is_of_its_seconds(checked: Checked) -> None:
 
 
 def test_a_range_of_lists_is_refused(checked: Checked) -> None:
-    found = checked(visits(pair=pa.array([[1, 2]] * 300, pa.list_(pa.int64(), 2))), checks={"ranges": {"pair": {"max": 1}}})
+    found = checked(
+        visits(pair=pa.array([[1, 2]] * 300, pa.list_(pa.int64(), 2))),
+        checks={"ranges": {"pair": {"max": 1}}},
+    )
     assert found["ranges"].reason == "checks.ranges names columns that are not numbers: pair"

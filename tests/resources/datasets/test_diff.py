@@ -26,9 +26,12 @@ def take(backend: Backend, provide: Callable[..., DatasetSource]) -> Take:
     return taken
 
 
-def test_rows_that_came_and_went_are_counted_by_split_and_none_has_moved(take: Take, backend: Backend) -> None:
+def test_rows_that_came_and_went_are_counted_by_split_and_none_has_moved(
+    take: Take, backend: Backend
+) -> None:
     table = images(6_000)
-    old, new = take(table, shard_mib=1), take(pa.concat_tables([table.slice(100), images(50, first=6_000)]), shard_mib=1)
+    old = take(table, shard_mib=1)
+    new = take(pa.concat_tables([table.slice(100), images(50, first=6_000)]), shard_mib=1)
     found = compare_rows(backend.store, old, new)
     assert found is not None
     assert sum(found["added"].values()) == 50
@@ -40,19 +43,33 @@ def test_rows_that_came_and_went_are_counted_by_split_and_none_has_moved(take: T
 
 def test_rows_that_moved_are_counted_and_copies_of_a_row_too(take: Take, backend: Backend) -> None:
     table = pa.table(
-        {"x": [*range(90), 5, 5], "part": ["train"] * 30 + ["validation"] * 30 + ["test"] * 30 + ["train"] * 2, "label": [0] * 92}
+        {
+            "x": [*range(90), 5, 5],
+            "part": ["train"] * 30 + ["validation"] * 30 + ["test"] * 30 + ["train"] * 2,
+            "label": [0] * 92,
+        }
     )
     moved = table.set_column(1, "part", pa.array(["train"] * 35 + ["validation"] * 25 + ["test"] * 32))
     assert compare_rows(backend.store, take(table), take(table, seed=1)) is not None
     # The column that says the split is part of the row, so the rows are told by what else they have.
-    one, other = (take(rows.drop_columns(["part"]).append_column("part", rows["part"]), split_column="part") for rows in (table, moved))
+    one, other = (
+        take(rows.drop_columns(["part"]).append_column("part", rows["part"]), split_column="part")
+        for rows in (table, moved)
+    )
     found = compare_rows(backend.store, one, other)
     assert found is not None
     assert found["added"] == {"test": 2, "train": 5, "validation": 0}
     assert found["removed"] == {"test": 0, "train": 2, "validation": 5}
-    by_seed = compare_rows(backend.store, take(images(500), name="images"), take(images(500), name="images", seed=1))
+    by_seed = compare_rows(
+        backend.store, take(images(500), name="images"), take(images(500), name="images", seed=1)
+    )
     assert by_seed is not None
-    assert sum(count for _, _, count in by_seed["moved"]) == sum(by_seed["added"].values()) == sum(by_seed["removed"].values()) > 100
+    assert (
+        sum(count for _, _, count in by_seed["moved"])
+        == sum(by_seed["added"].values())
+        == sum(by_seed["removed"].values())
+        > 100
+    )
 
 
 def test_manifests_alone_say_how_schema_columns_and_bytes_changed(take: Take) -> None:
@@ -63,10 +80,15 @@ def test_manifests_alone_say_how_schema_columns_and_bytes_changed(take: Take) ->
     assert found["schema"] == {"added": {}, "removed": {}, "changed": {}}
     assert found["splits"] == {split: [rows, grown.splits[split]] for split, rows in old.splits.items()}
     assert [bounds["max"] for bounds in found["columns"]["id"]] == [5_999, 6_059]
-    assert found["bytes"]["shared"] == sum(entry[2] for split in old.splits for entry in old.manifest["shards"][split])
+    assert found["bytes"]["shared"] == sum(
+        entry[2] for split in old.splits for entry in old.manifest["shards"][split]
+    )
     assert 0 < found["bytes"]["new"] < 0.02 * found["bytes"]["shared"]
     other = take(
-        table.append_column("y", table["id"]).drop_columns(["pixels"]).set_column(0, "id", table["id"].cast(pa.int32())), redeal=True
+        table.append_column("y", table["id"])
+        .drop_columns(["pixels"])
+        .set_column(0, "id", table["id"].cast(pa.int32())),
+        redeal=True,
     )
     schema = compare(old.manifest, other.manifest)["schema"]
     assert schema == {
@@ -76,7 +98,10 @@ def test_manifests_alone_say_how_schema_columns_and_bytes_changed(take: Take) ->
     }
 
 
-def test_more_rows_than_memory_holds_are_not_compared(take: Take, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = take(images(500)), take(images(600))
+def test_more_rows_than_memory_holds_are_not_compared(
+    take: Take, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = take(images(500))
+    new = take(images(600))
     monkeypatch.setattr(diff, "MOST_ROWS", 99)
     assert compare_rows(backend.store, old, new) is None

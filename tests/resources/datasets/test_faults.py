@@ -1,4 +1,7 @@
-"""Whatever a snapshot is killed at, nothing of it is seen, and the next one is whole. Shards that are damaged are named and fetched."""
+"""Whatever a snapshot is killed at, nothing of it is seen, and the next one is whole.
+
+Shards that are damaged are named and fetched.
+"""
 
 import fcntl
 import json
@@ -30,9 +33,14 @@ from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.test_snapshots import images
 from tests.s3 import S3
 
-_SPEC = {"name": "points", "source": "tests.resources.datasets.test_faults:rows", "target": "label", "shard_mib": 1}
-# For each function and number a process that takes the snapshot, and kills itself at that call of the function. They are forked from one
-# that has imported everything.
+_SPEC = {
+    "name": "points",
+    "source": "tests.resources.datasets.test_faults:rows",
+    "target": "label",
+    "shard_mib": 1,
+}
+# For each function and number a process that takes the snapshot, and kills itself at that call of the
+# function. They are forked from one that has imported everything.
 _KILLED = """
 import json, os, signal, sys
 from halving import Store
@@ -42,7 +50,8 @@ from resources.datasets import registration, shard_writing, snapshots, spool
 from resources.sweep_spec.dataset import DatasetSource
 
 owners = {"write": (Catalog, "write"), "known_snapshot": (registration, "known_snapshot"),
-    "append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
+    "append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"),
+    "take_over": (Store, "take_over"),
     "create": (Store, "create"), "replace": (Store, "replace"), "track": (registration, "track"),
     "hashes": (shard_writing.ShardWriter, "_publish_hashes")}
 
@@ -68,7 +77,16 @@ for root, function, call, spec in json.loads(sys.argv[1]):
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-_CALLS = [("append", 1), ("append", 5), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("track", 1)]
+_CALLS = [
+    ("append", 1),
+    ("append", 5),
+    ("complete", 2),
+    ("hashes", 2),
+    ("take_over", 1),
+    ("take_over", 6),
+    ("create", 1),
+    ("track", 1),
+]
 
 
 def rows() -> object:
@@ -82,13 +100,17 @@ def take(backend: Backend) -> Dataset:
 
 
 def kill_in_processes(kills: list[tuple[dict[str, str], str, int, dict[str, Any]]]) -> None:
-    """Take a snapshot in a process for each backend, function, call of it at which the process kills itself, and spec."""
+    """Take a snapshot in a process for each backend, function, call of it at which the process kills itself,
+    and spec.
+    """
     done = subprocess.run([sys.executable, "-c", _KILLED, json.dumps(kills)], capture_output=True, text=True)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * len(kills), done.stderr
 
 
 @pytest.mark.slow
-def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path: Path, catalog_file: Path) -> None:
+def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(
+    tmp_path: Path, catalog_file: Path
+) -> None:
     roots = {tmp_path / f"{function} {call}": (function, call) for function, call in _CALLS}
     for root in roots:
         root.mkdir()
@@ -106,8 +128,12 @@ def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path:
 
 
 @pytest.mark.slow
-def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: Path, catalog_file: Path) -> None:
-    """It reads the new file alone, merges a small shard, and writes two files of its own, the catalog and DVC's."""
+def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
+    tmp_path: Path, catalog_file: Path
+) -> None:
+    """It reads the new file alone, merges a small shard, and writes two files of its own, the catalog and
+    DVC's.
+    """
 
     def spec(root: Path) -> dict[str, Any]:
         return {"name": "points", "source": {"files": f"{root}/raw"}, "target": "label", "shard_mib": 1}
@@ -117,7 +143,15 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: P
         snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(spec(root)))
         return Dataset(backend.store, snapshot.name, snapshot.digest)
 
-    calls = [("append", 1), ("append", 3), ("complete", 1), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 4)]
+    calls = [
+        ("append", 1),
+        ("append", 3),
+        ("complete", 1),
+        ("complete", 2),
+        ("hashes", 2),
+        ("take_over", 1),
+        ("take_over", 4),
+    ]
     calls += [("create", 1), ("create", 2), ("track", 1), ("write", 1), ("known_snapshot", 1)]
     roots = {tmp_path / f"{function} {call}": (function, call) for function, call in calls}
     for root in (*roots, tmp_path / "other"):
@@ -135,7 +169,9 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: P
         assert dataset.digest == elsewhere.digest
         assert dataset.read().sort_by("id").equals(images(3_700))
         assert len(list_snapshots(backend.catalog)) == 2
-        assert {path.name for path in (root / "shards").iterdir()} == {"sha256"}, "what was being made is gone"
+        assert {path.name for path in (root / "shards").iterdir()} == {"sha256"}, (
+            "what was being made is gone"
+        )
 
 
 @pytest.mark.slow
@@ -144,7 +180,13 @@ def test_a_snapshot_that_is_killed_before_it_is_registered_is_listed_though_its_
     tmp_path: Path, catalog_file: Path, changed: str
 ) -> None:
     def spec(root: Path) -> dict[str, Any]:
-        return {"name": "points", "source": {"files": f"{root}/raw"}, "target": "label", "group": "id", "shard_mib": 1}
+        return {
+            "name": "points",
+            "source": {"files": f"{root}/raw"},
+            "target": "label",
+            "group": "id",
+            "shard_mib": 1,
+        }
 
     roots = {tmp_path / function: function for function in ("track", "write")}
     for root in roots:
@@ -178,11 +220,14 @@ def test_a_snapshot_that_is_killed_anywhere_on_s3_is_taken_whole_by_the_next(
     monkeypatch.setattr("tempfile.tempdir", None)
     calls = [("append", 5), ("complete", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("write", 1)]
     backends = [
-        {"root": s3.root(f"{function}-{call}"), "catalog_url": f"sqlite:///{tmp_path}/{function}-{call}.db"} for function, call in calls
+        {"root": s3.root(f"{function}-{call}"), "catalog_url": f"sqlite:///{tmp_path}/{function}-{call}.db"}
+        for function, call in calls
     ]
     for backend in backends:
         Backend(**backend).catalog.close()
-    kill_in_processes([(backend, *killed_at, _SPEC) for backend, killed_at in zip(backends, calls, strict=True)])
+    kill_in_processes(
+        [(backend, *killed_at, _SPEC) for backend, killed_at in zip(backends, calls, strict=True)]
+    )
     elsewhere = take(Backend(root=str(tmp_path / "other")))
     for backend in backends:
         assert list_snapshots(Backend(**backend).catalog) == []
@@ -202,11 +247,15 @@ def test_a_snapshot_that_is_killed_while_shards_are_copied_to_the_remote_is_copi
     kill_in_processes([(root, "replace", 3, _SPEC)])
     assert 0 < len(list(remote.files("shards"))) < 6
     dataset = take(Backend(**root))
-    copied = [checked_shard(remote, shard) for split in sorted(dataset.splits) for shard in dataset.shards(split)]
+    copied = [
+        checked_shard(remote, shard) for split in sorted(dataset.splits) for shard in dataset.shards(split)
+    ]
     assert pa.concat_tables(copied).sort_by("id").equals(images(6_000))
 
 
-def test_a_snapshot_is_taken_grown_verified_and_mended_in_any_store(any_store: Store, backend: Backend, tmp_path: Path) -> None:
+def test_a_snapshot_is_taken_grown_verified_and_mended_in_any_store(
+    any_store: Store, backend: Backend, tmp_path: Path
+) -> None:
     source = DatasetSource.model_validate(
         {"name": "points", "source": {"files": f"{tmp_path}/*.parquet"}, "target": "label", "shard_mib": 1}
     )
@@ -237,7 +286,10 @@ def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend
     Path(orphan).parent.mkdir(exist_ok=True)
     for name in (orphan, f"{orphan}.0123abcd.rows"):
         Path(name).write_bytes(b"of a snapshot that was killed")
-    for days, found in ((6.9, []), (7.1, ["shards/sha256/ab/" + "ab" * 32, "shards/sha256/ab/" + "ab" * 32 + ".0123abcd.rows"])):
+    for days, found in (
+        (6.9, []),
+        (7.1, ["shards/sha256/ab/" + "ab" * 32, "shards/sha256/ab/" + "ab" * 32 + ".0123abcd.rows"]),
+    ):
         now = datetime.now(UTC) + timedelta(days=days)
         orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
         assert sorted(one.name for one in orphans) == found
@@ -249,7 +301,9 @@ def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend
 
 @pytest.mark.slow
 def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) -> None:
-    """It was left by a killed snapshot, and is old; then a snapshot finds it there, and retention is about to delete it."""
+    """It was left by a killed snapshot, and is old; then a snapshot finds it there, and retention is about to
+    delete it.
+    """
     dataset = take(backend)
     shard = shards_of(dataset.manifest, "test")[0]
     names = [shard.name, shard.row_hashes_name(dataset.manifest["hashes"])]
@@ -271,15 +325,21 @@ def test_no_shard_goes_while_a_manifest_is_lost_that_dvc_can_bring_back(backend:
     dataset = take(backend)
     Path(backend.store.path(f"{dataset.folder}/manifest.json")).unlink()
     assert not [
-        one for one in find_orphan_files(backend.store, (), datetime.now(UTC) + timedelta(days=30)) if one.name.startswith("shards")
+        one
+        for one in find_orphan_files(backend.store, (), datetime.now(UTC) + timedelta(days=30))
+        if one.name.startswith("shards")
     ]
 
 
 @pytest.mark.usefixtures("with_dvc")
-def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manifest(backend: Backend, tmp_path: Path) -> None:
+def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manifest(
+    backend: Backend, tmp_path: Path
+) -> None:
     """The files are touched meanwhile, so the parts are told otherwise than they were."""
     pq.write_table(images(500), tmp_path / "rows.parquet")
-    source = DatasetSource.model_validate({"name": "points", "source": {"files": str(tmp_path / "rows.parquet")}, "target": "label"})
+    source = DatasetSource.model_validate(
+        {"name": "points", "source": {"files": str(tmp_path / "rows.parquet")}, "target": "label"}
+    )
     taken = take_snapshot(backend.store, backend.catalog, source)
     dataset = Dataset(backend.store, "points", taken.digest)
     for lost in (f"{dataset.folder}/manifest.json", f"{dataset.folder}.dvc", "catalog.db"):
@@ -293,7 +353,9 @@ def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manif
 def test_two_that_take_the_same_snapshot_at_once_have_one(tmp_path: Path) -> None:
     backend = Backend(root=str(tmp_path))
     found: list[Dataset] = []
-    threads = [threading.Thread(target=lambda: found.append(take(Backend(root=str(tmp_path))))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.append(take(Backend(root=str(tmp_path))))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -363,7 +425,9 @@ def _write_anew(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(("fault", "what"), [(Path.unlink, "missing"), (_cut_off, "damaged"), (_flip, "damaged")])
+@pytest.mark.parametrize(
+    ("fault", "what"), [(Path.unlink, "missing"), (_cut_off, "damaged"), (_flip, "damaged")]
+)
 def test_a_faulty_shard_is_found_named_and_fetched(
     backend: Backend, remote: Store, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path], None], what: str
 ) -> None:
@@ -397,7 +461,9 @@ def test_a_copy_that_is_damaged_too_is_not_fetched(backend: Backend, remote: Sto
 def test_rows_of_a_damaged_small_shard_do_not_get_into_the_snapshot_that_merges_it(
     backend: Backend, remote: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = DatasetSource.model_validate({"name": "points", "source": {"files": str(tmp_path / "*.parquet")}, "target": "label"})
+    source = DatasetSource.model_validate(
+        {"name": "points", "source": {"files": str(tmp_path / "*.parquet")}, "target": "label"}
+    )
     pq.write_table(images(200), tmp_path / "first.parquet")
     first = take_snapshot(backend.store, backend.catalog, source)
     shard = shards_of(Dataset(backend.store, "points", first.digest).manifest, "train")[0]

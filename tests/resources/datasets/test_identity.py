@@ -1,4 +1,6 @@
-"""Copies of rows that an id hides are found by the columns of ``checks.identity``, within a split and across."""
+"""Copies of rows that an id hides are found by the columns of ``checks.identity``, within a split and
+across.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -33,7 +35,10 @@ def rows(copies: int = 0, **changes: Any) -> pa.Table:
         "place": pa.array([{"x": number, "y": None if number % 2 else "north"} for number in numbers]),
         "none": pa.nulls(len(numbers), pa.string()),
         "day": pa.array([index % 300 for index in range(len(numbers))], pa.int32()).cast(pa.date32()),
-        "part": [["train", "validation", "test"][index * 2_654_435_761 % 4_294_967_296 % 3] for index in range(len(numbers))],
+        "part": [
+            ["train", "validation", "test"][index * 2_654_435_761 % 4_294_967_296 % 3]
+            for index in range(len(numbers))
+        ],
         "label": [["low", "high"][number % 2] for number in numbers],
     }
     return pa.table(columns | changes)
@@ -43,12 +48,19 @@ def checked(backend: Backend, source: DatasetSource) -> tuple[Dataset, dict[str,
     snapshot = take_snapshot(backend.store, backend.catalog, source)
     dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
     names = ("duplicates", "leaked_rows")
-    return dataset, {name: check_one(name, dataset, source, blocking=source.checks.severity(name) == "block") for name in names}
+    return dataset, {
+        name: check_one(name, dataset, source, blocking=source.checks.severity(name) == "block")
+        for name in names
+    }
 
 
 def counted(dataset: Dataset, columns: list[str]) -> tuple[int, int]:
-    """How many rows are copies within their split, and how many values are in two splits, by Python's own comparison of all rows."""
-    by_split = {split: Counter(map(repr, dataset.read(split).select(columns).to_pylist())) for split in dataset.splits}
+    """How many rows are copies within their split, and how many values are in two splits, by Python's own
+    comparison of all rows.
+    """
+    by_split = {
+        split: Counter(map(repr, dataset.read(split).select(columns).to_pylist())) for split in dataset.splits
+    }
     copies = sum(count - 1 for values in by_split.values() for count in values.values())
     splits = Counter(value for values in by_split.values() for value in values)
     return copies, sum(count > 1 for count in splits.values())
@@ -79,20 +91,30 @@ def counted(dataset: Dataset, columns: list[str]) -> tuple[int, int]:
     ],
 )
 def test_rows_that_have_the_identity_in_common_are_counted_within_splits_and_across(
-    backend: Backend, provide: Callable[..., DatasetSource], copies: int, identity: list[str], way: dict[str, Any]
+    backend: Backend,
+    provide: Callable[..., DatasetSource],
+    copies: int,
+    identity: list[str],
+    way: dict[str, Any],
 ) -> None:
     dataset, outcomes = checked(backend, provide(rows(copies), checks={"identity": identity}, **way))
     within, across = counted(dataset, identity)
     names = ", ".join(identity)
     is_dealt_by_hash = not {"split_column", "split_times"} & set(way)
-    remedy = "; give group columns of these alone, and their hash deals such rows together" if is_dealt_by_hash else ""
+    remedy = (
+        "; give group columns of these alone, and their hash deals such rows together"
+        if is_dealt_by_hash
+        else ""
+    )
     assert outcomes["duplicates"].reason == (
         f"{within:,} rows are copies of others in their split, by {names}"
         if within
         else f"all {300 + copies} rows differ within their split, by {names}"
     )
     assert outcomes["leaked_rows"].reason == (
-        f"{across:,} rows are in two splits or more, by {names}{remedy}" if across else f"no row is in two splits, by {names}"
+        f"{across:,} rows are in two splits or more, by {names}{remedy}"
+        if across
+        else f"no row is in two splits, by {names}"
     )
     assert (outcomes["duplicates"].passed, outcomes["leaked_rows"].passed) == (not within, not across)
     for name in ("duplicates", "leaked_rows"):
@@ -122,7 +144,9 @@ def test_a_group_of_columns_of_the_identity_keeps_copies_together(
 ) -> None:
     shares = {"train": 0.4, "validation": 0.3, "test": 0.3}
     many = rows(40, label=[f"class {number % 50}" for number in [*range(300), *range(40)]])
-    dataset, outcomes = checked(backend, provide(many, group=group, splits=shares, checks={"identity": ["text", "label"]}))
+    dataset, outcomes = checked(
+        backend, provide(many, group=group, splits=shares, checks={"identity": ["text", "label"]})
+    )
     assert counted(dataset, ["text", "label"]) == (40, 0)
     assert outcomes["duplicates"].reason == "40 rows are copies of others in their split, by text, label"
     assert outcomes["leaked_rows"].reason == "equal rows are in one split, because their hash deals them"
@@ -132,7 +156,11 @@ def test_a_group_of_columns_of_the_identity_keeps_copies_together(
     ("identity", "way", "says"),
     [
         ("txt", {}, "dataset.checks.identity = 'txt' is not accepted: the columns are"),
-        (["text", "gone"], {"group": "text"}, "dataset.checks.identity = 'gone' is not accepted: the columns are"),
+        (
+            ["text", "gone"],
+            {"group": "text"},
+            "dataset.checks.identity = 'gone' is not accepted: the columns are",
+        ),
         (["gone"], {"split_column": "part"}, "dataset.checks.identity = 'gone' is not accepted"),
         (["Text"], {"split_times": TIMES}, "dataset.checks.identity = 'Text' is not accepted"),
     ],
@@ -153,7 +181,11 @@ def test_a_column_of_the_identity_that_is_not_there_is_refused_before_anything_i
         (7, {}, "valid list"),
         ({"text": 1}, {}, "valid list"),
         ([["text"]], {}, "valid string"),
-        (["part", "text"], {"split_column": "part"}, "checks.identity names part, which says each row's split"),
+        (
+            ["part", "text"],
+            {"split_column": "part"},
+            "checks.identity names part, which says each row's split",
+        ),
     ],
 )
 def test_an_identity_that_cannot_be_one_is_refused(
@@ -179,19 +211,32 @@ def test_snapshots_of_the_same_rows_with_other_identities_are_others_of_the_same
     assert [dataset.manifest["stored"] > 0 for dataset in taken[:4]] == [True, False, False, False]
 
 
-def test_a_diff_compares_whole_rows_whatever_the_identity(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_a_diff_compares_whole_rows_whatever_the_identity(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     mended = rows(40, label=["other"] * 3 + rows(40)["label"].to_pylist()[3:])
     old, _ = checked(backend, provide(rows(40), group="id"))
     for identity in (None, ["text"], ["id"]):
         new, _ = checked(backend, provide(mended, group="id", checks={"identity": identity}))
         difference = compare_rows(backend.store, old, new)
         assert difference is not None
-        assert (sum(difference["added"].values()), sum(difference["removed"].values()), difference["moved"]) == (3, 3, [])
+        assert (
+            sum(difference["added"].values()),
+            sum(difference["removed"].values()),
+            difference["moved"],
+        ) == (3, 3, [])
 
 
 @pytest.mark.parametrize("group", [None, "id", "text"])
-def test_rows_that_are_appended_are_compared_with_those_that_were_there(backend: Backend, tmp_path: Path, group: str | None) -> None:
-    spec = {"name": "points", "source": {"files": f"{tmp_path}/*.parquet"}, "target": "label", "checks": {"identity": "text"}}
+def test_rows_that_are_appended_are_compared_with_those_that_were_there(
+    backend: Backend, tmp_path: Path, group: str | None
+) -> None:
+    spec = {
+        "name": "points",
+        "source": {"files": f"{tmp_path}/*.parquet"},
+        "target": "label",
+        "checks": {"identity": "text"},
+    }
     source = DatasetSource.model_validate(spec | ({"group": group} if group else {}))
     table = rows(40)
     for number, (begin, end) in enumerate([(0, 300), (300, 320), (320, 340)]):
@@ -203,12 +248,17 @@ def test_rows_that_are_appended_are_compared_with_those_that_were_there(backend:
         assert outcomes["duplicates"].passed is (within == 0)
         assert outcomes["leaked_rows"].passed is (across == 0)
         if within:
-            assert outcomes["duplicates"].reason == f"{within} rows are copies of others in their split, by text"
+            assert (
+                outcomes["duplicates"].reason == f"{within} rows are copies of others in their split, by text"
+            )
 
 
 @pytest.mark.parametrize(("taken_by", "wanted"), [(None, ["x0"]), (["x0"], None), (["x0"], ["x1"])])
 def test_a_snapshot_of_another_identity_is_refused_where_a_spec_names_it(
-    backend: Backend, small_spec: Callable[..., SweepSpec], taken_by: list[str] | None, wanted: list[str] | None
+    backend: Backend,
+    small_spec: Callable[..., SweepSpec],
+    taken_by: list[str] | None,
+    wanted: list[str] | None,
 ) -> None:
     dataset = small_spec().dataset.model_dump(mode="json", exclude_none=True)
     columns = {"x0": "x", "x1": "label"}
@@ -218,6 +268,11 @@ def test_a_snapshot_of_another_identity_is_refused_where_a_spec_names_it(
         return small_spec(dataset={**dataset, "checks": {"identity": names}}, **changes)
 
     taken = take_snapshot(backend.store, backend.catalog, spec(taken_by).dataset)
-    assert snapshot_for(backend.store, backend.catalog, spec(taken_by, snapshot=taken.digest)).digest == taken.digest
-    with pytest.raises(InvalidInput, match=r"it was taken with dataset.checks.identity = .*leave snapshot out"):
+    assert (
+        snapshot_for(backend.store, backend.catalog, spec(taken_by, snapshot=taken.digest)).digest
+        == taken.digest
+    )
+    with pytest.raises(
+        InvalidInput, match=r"it was taken with dataset.checks.identity = .*leave snapshot out"
+    ):
         snapshot_for(backend.store, backend.catalog, spec(wanted, snapshot=taken.digest))

@@ -1,4 +1,6 @@
-"""A snapshot of labels and features has what was known at each label's time, and its lineage says of which days."""
+"""A snapshot of labels and features has what was known at each label's time, and its lineage says of which
+days.
+"""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -50,14 +52,22 @@ def rows(backend: Backend, snapshot: Snapshot) -> list[dict[str, Any]]:
 def brute_force() -> list[dict[str, Any]]:
     """Each label with the newest hour of its user that was loaded by then and is not older than two days."""
     hours: dict[int, list[dict[str, Any]]] = {}
-    for row, features in zip(clicks.hourly().to_pylist(), clicks.transform(clicks.hourly()).to_pylist(), strict=True):
+    for row, features in zip(
+        clicks.hourly().to_pylist(), clicks.transform(clicks.hourly()).to_pylist(), strict=True
+    ):
         hours.setdefault(row["user_id"], []).append(row | features)
     joined = []
     for label in clicks.labels().to_pylist():
         known = [one for one in hours[label["user_id"]] if one["loaded_at"] <= label["visited_at"]]
         newest = max(known, key=lambda one: (one["ts"], one["loaded_at"]), default=None)
         counts = newest is not None and label["visited_at"] - newest["ts"] <= timedelta(days=2)
-        joined.append({**label, "ctr": newest["ctr"] if counts else None, "at_night": newest["night"] if counts else None})
+        joined.append(
+            {
+                **label,
+                "ctr": newest["ctr"] if counts else None,
+                "at_night": newest["night"] if counts else None,
+            }
+        )
     return sorted(joined, key=lambda row: (row["visited_at"], row["user_id"]))
 
 
@@ -68,12 +78,21 @@ def test_the_rows_are_the_labels_with_what_was_known_at_their_time(backend: Back
     manifest = Dataset(backend.store, "ctr", snapshot.digest).manifest
     assert manifest["schema"] == {**_schema(clicks.labels()), "ctr": "double", "at_night": "bool"}
     joined = [one for one in partitions(backend.store, "clicks", 1) if one.day in DAYS]
-    digest, hours = digest_of_partitions(joined), sum(ts.date() in DAYS for ts in clicks.hourly()["ts"].to_pylist())
+    digest = digest_of_partitions(joined)
+    hours = sum(ts.date() in DAYS for ts in clicks.hourly()["ts"].to_pylist())
     assert manifest["lineage"]["source"] == {
         "kind": "features",
         "labels": {"kind": "function", "function": "examples.clicks:labels"},
         "features": ["clicks@1:ctr", "clicks@1:night as at_night"],
-        "views": {"clicks@1": {"days": len(DAYS), "first": "2026-03-01", "last": "2026-03-14", "rows": hours, "partitions": digest}},
+        "views": {
+            "clicks@1": {
+                "days": len(DAYS),
+                "first": "2026-03-01",
+                "last": "2026-03-14",
+                "rows": hours,
+                "partitions": digest,
+            }
+        },
         "partitions": digest,
     }
     assert "def labels()" in manifest["lineage"]["code"]["labels"]
@@ -81,7 +100,9 @@ def test_the_rows_are_the_labels_with_what_was_known_at_their_time(backend: Back
     assert list(registered_views(backend.catalog)) == ["clicks@1"]
 
 
-def test_the_same_labels_and_days_are_the_same_snapshot_and_another_day_makes_another_one(backend: Backend) -> None:
+def test_the_same_labels_and_days_are_the_same_snapshot_and_another_day_makes_another_one(
+    backend: Backend,
+) -> None:
     view = project_view("clicks@1")
     for day in DAYS[:3]:
         materialize_day(backend.store, view, day)
@@ -101,7 +122,9 @@ def test_a_label_stays_in_its_split_when_its_features_change(backend: Backend) -
     before = taken(backend, spec())
     materialize_all(backend.store, view)
     after = taken(backend, spec())
-    assert _schema(clicks.labels()).keys() - {"ordered"} == set(Dataset(backend.store, "ctr", after.digest).manifest["key"])
+    assert _schema(clicks.labels()).keys() - {"ordered"} == set(
+        Dataset(backend.store, "ctr", after.digest).manifest["key"]
+    )
     for split in ("train", "validation", "test"):
         old, new = (_labels(Dataset(backend.store, "ctr", one.digest).read(split)) for one in (before, after))
         assert old == new
@@ -120,7 +143,9 @@ def test_a_definition_that_the_version_was_not_materialised_by_is_refused(
 
 
 def test_a_view_that_was_never_materialised_is_named_with_the_command(backend: Backend) -> None:
-    with pytest.raises(NotFound, match=r"clicks@1 has not been materialised in .*; halving features materialize does it"):
+    with pytest.raises(
+        NotFound, match=r"clicks@1 has not been materialised in .*; halving features materialize does it"
+    ):
         taken(backend, spec())
 
 
@@ -147,7 +172,10 @@ def test_a_project_without_views_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     ("changes", "told"),
     [
         ({"labels": {"files": "gone/*.parquet"}}, r"dataset\.labels\.files = 'gone/\*\.parquet'"),
-        ({"labels": {"sql": "SELECT 1 AS user_id WHERE false"}}, r"dataset\.labels is not accepted: it has no rows"),
+        (
+            {"labels": {"sql": "SELECT 1 AS user_id WHERE false"}},
+            r"dataset\.labels is not accepted: it has no rows",
+        ),
         ({"label_time": "at"}, "they have no column 'at'"),
         (
             {"labels": {"sql": "SELECT 1 AS user_id, TIMESTAMP '2026-03-02' AS visited_at, 1 AS ordered"}},
@@ -155,19 +183,25 @@ def test_a_project_without_views_says_so(tmp_path: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_labels_that_cannot_be_joined_are_refused_by_the_field(backend: Backend, changes: dict[str, Any], told: str) -> None:
+def test_labels_that_cannot_be_joined_are_refused_by_the_field(
+    backend: Backend, changes: dict[str, Any], told: str
+) -> None:
     materialize_day(backend.store, project_view("clicks@1"), DAYS[0])
     with pytest.raises(InvalidInput, match=told):
         taken(backend, spec(**changes))
 
 
 def _days(backend: Backend, snapshot: Snapshot) -> int:
-    days: int = Dataset(backend.store, "ctr", snapshot.digest).manifest["lineage"]["source"]["views"]["clicks@1"]["days"]
+    days: int = Dataset(backend.store, "ctr", snapshot.digest).manifest["lineage"]["source"]["views"][
+        "clicks@1"
+    ]["days"]
     return days
 
 
 def _labels(table: pa.Table) -> list[tuple[Any, ...]]:
-    return sorted(zip(*(table[name].to_pylist() for name in ("visited_at", "user_id", "ordered")), strict=True))
+    return sorted(
+        zip(*(table[name].to_pylist() for name in ("visited_at", "user_id", "ordered")), strict=True)
+    )
 
 
 def _schema(table: pa.Table) -> dict[str, str]:

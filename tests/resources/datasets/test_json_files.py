@@ -1,4 +1,6 @@
-"""JSON files as people have them, in whatever layout: each value arrives as what it was, or the file is refused in words."""
+"""JSON files as people have them, in whatever layout: each value arrives as what it was, or the file is
+refused in words.
+"""
 
 import datetime
 import gzip
@@ -25,7 +27,9 @@ MOMENT = datetime.datetime(2024, 1, 30, 22, tzinfo=datetime.UTC)
 BIG = 12345678901234567890
 
 
-def read(file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None) -> list[dict[str, Any]]:
+def read(
+    file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None
+) -> list[dict[str, Any]]:
     return [row for rows in json_rows(file, wanted, encoding) for row in rows.to_pylist()]
 
 
@@ -59,13 +63,20 @@ def in_blocks(*rows: dict[str, Any], block: int = 128) -> str:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("block", [64, 8 << 20])
 def test_a_file_is_read_in_each_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, rows: list[dict[str, Any]], encoding: str, block: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str,
+    rows: list[dict[str, Any]],
+    encoding: str,
+    block: int,
 ) -> None:
     monkeypatch.setattr(text_files, "BLOCK", block)
     assert read(file_of(tmp_path, content.encode(encoding), "rows.json")) == rows
 
 
-@pytest.mark.parametrize("content", ["".join(json.dumps(row) + "\n" for row in LONG), json.dumps(LONG), json.dumps(LONG, indent=2)])
+@pytest.mark.parametrize(
+    "content", ["".join(json.dumps(row) + "\n" for row in LONG), json.dumps(LONG), json.dumps(LONG, indent=2)]
+)
 def test_an_object_may_be_longer_than_a_block(tmp_path: Path, content: str) -> None:
     assert read(file_of(tmp_path, content, "rows.json")) == LONG
 
@@ -106,23 +117,40 @@ def test_a_compressed_file_and_one_in_another_encoding_are_read(tmp_path: Path) 
         ('{"a": 1}\n{"a": "x"}\n', r"Column\(/a\) changed from number to string in row 1"),
         ('{"a": true}\n{"a": 1}\n', r"Column\(/a\) changed from boolean to number in row 1"),
         (in_blocks({"a": 5}, {"a": "5"}), "its column 'a' is int64 in some objects and string in others"),
-        (in_blocks({"a": {"b": [1]}}, {"a": {"b": ["x"]}}), r"its column 'a.b\[\]' is int64 in some objects and string in others"),
-        (in_blocks({"a": {"b": 1}}, {"a": 1}), "its column 'a' is struct<b: int64> in some objects and int64 in others"),
-        (f'{{"a": {"1" * 24}}}', f"its column 'a' has the number {'1' * 24}, which a column of doubles would round"),
+        (
+            in_blocks({"a": {"b": [1]}}, {"a": {"b": ["x"]}}),
+            r"its column 'a.b\[\]' is int64 in some objects and string in others",
+        ),
+        (
+            in_blocks({"a": {"b": 1}}, {"a": 1}),
+            "its column 'a' is struct<b: int64> in some objects and int64 in others",
+        ),
+        (
+            f'{{"a": {"1" * 24}}}',
+            f"its column 'a' has the number {'1' * 24}, which a column of doubles would round",
+        ),
         (f'{{"a": {2**53 + 1}}}\n{{"a": 0.5}}', "its column 'a' has the number 9007199254740993"),
         (in_blocks({"a": 2**53 + 1}, {"a": 0.5}), "its column 'a' has the number 9007199254740993"),
         (in_blocks({"a": 0.5}, {"a": 2**53 + 1}), "its column 'a' has the number 9007199254740993"),
-        (in_blocks({"a": {"b": 0.5}}, {"a": {"b": 2**53 + 1}}), "its column 'a.b' has the number 9007199254740993"),
+        (
+            in_blocks({"a": {"b": 0.5}}, {"a": {"b": 2**53 + 1}}),
+            "its column 'a.b' has the number 9007199254740993",
+        ),
         (in_blocks({"a": [0.5, 2**53 + 1]}), r"its column 'a\[\]' has the number 9007199254740993"),
         ('{"a": 1.5}\n{"a": 1e400}', "Number too big to be stored in double"),
         ('{"a": {"b": [0, 25E-0400]}}', r"its column 'a.b\[\]' has the number 25E-0400"),
         (f'{{"a": 0.{"0" * 400}7}}', "its column 'a' has the number 0.0000"),
-        (f'{{"a": 0.5, "b": "1e-400"}}\n{{"a": {2**53 + 1}.0}}', "its column 'a' has the number 9007199254740993.0"),
+        (
+            f'{{"a": 0.5, "b": "1e-400"}}\n{{"a": {2**53 + 1}.0}}',
+            "its column 'a' has the number 9007199254740993.0",
+        ),
         (in_blocks({"a": BIG}, {"a": -1}), "its column 'a' has numbers below 0 and beyond"),
         (f'[{{"a": {BIG}}}, {{"a": -1}}]', f"its column 'a' has the number {BIG}"),
     ],
 )
-def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | str, why: str) -> None:
+def test_what_is_not_accepted_is_said_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | str, why: str
+) -> None:
     monkeypatch.setattr(text_files, "BLOCK", 128)
     with pytest.raises(ValueError, match=why):
         json_columns(file_of(tmp_path, content, "rows.json"))
@@ -140,11 +168,23 @@ def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, monkeypatch: pyte
         ([{"a": "2024-01-02"}, {"a": "unknown"}], pa.string(), ["2024-01-02", "unknown"]),
         ([{"a": "unknown"}, {"a": "2024-01-02"}], pa.string(), ["unknown", "2024-01-02"]),
         ([{"a": "2024-01-02"}, {"a": None}], pa.timestamp("s"), [datetime.datetime(2024, 1, 2), None]),
-        ([{"a": "2024-01-31T00:00:00+02:00"}, {"a": "2024-01-30T22:00:00Z"}, {"a": None}], ZONED, [MOMENT, MOMENT, None]),
+        (
+            [{"a": "2024-01-31T00:00:00+02:00"}, {"a": "2024-01-30T22:00:00Z"}, {"a": None}],
+            ZONED,
+            [MOMENT, MOMENT, None],
+        ),
         ([{"a": "2024-01-30 19:30-0230"}, {"a": "2024-01-31 00:00+02"}], ZONED, [MOMENT, MOMENT]),
         ([{"a": {"b": ["2024-01-30T22:00:00Z"]}}], pa.struct([("b", pa.list_(ZONED))]), [{"b": [MOMENT]}]),
-        ([{"a": "2024-01-30T22:00:00Z"}, {"a": "2024-01-30T22:00:00"}], pa.string(), ["2024-01-30T22:00:00Z", "2024-01-30T22:00:00"]),
-        ([{"a": "2024-01-31"}, {"a": "2024-01-30T22:00:00Z"}], pa.string(), ["2024-01-31", "2024-01-30T22:00:00Z"]),
+        (
+            [{"a": "2024-01-30T22:00:00Z"}, {"a": "2024-01-30T22:00:00"}],
+            pa.string(),
+            ["2024-01-30T22:00:00Z", "2024-01-30T22:00:00"],
+        ),
+        (
+            [{"a": "2024-01-31"}, {"a": "2024-01-30T22:00:00Z"}],
+            pa.string(),
+            ["2024-01-31", "2024-01-30T22:00:00Z"],
+        ),
         (
             [{"a": {"b": 1}}, {"a": {"c": "x"}}],
             pa.struct([("b", pa.int64()), ("c", pa.string())]),
@@ -155,10 +195,18 @@ def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, monkeypatch: pyte
         ([{"a": {}}, {"a": {"b": 1}}], pa.struct([("b", pa.int64())]), [{"b": None}, {"b": 1}]),
         ([{"a": []}, {"a": [1]}], pa.list_(pa.int64()), [[], [1]]),
         ([{"a": [1]}, {"a": [0.5, None]}], pa.list_(pa.float64()), [[1.0], [0.5, None]]),
-        ([{"a": [{"b": 1}]}, {"a": [{"b": 0.5}]}], pa.list_(pa.struct([("b", pa.float64())])), [[{"b": 1.0}], [{"b": 0.5}]]),
+        (
+            [{"a": [{"b": 1}]}, {"a": [{"b": 0.5}]}],
+            pa.list_(pa.struct([("b", pa.float64())])),
+            [[{"b": 1.0}], [{"b": 0.5}]],
+        ),
         ([{"a": BIG}, {"a": BIG + 1}], pa.uint64(), [BIG, BIG + 1]),
         ([{"a": 1}, {"a": BIG + 1}], pa.uint64(), [1, BIG + 1]),
-        ([{"a": {"b": [BIG]}}, {"a": {"b": [BIG + 1]}}], pa.struct([("b", pa.list_(pa.uint64()))]), [{"b": [BIG]}, {"b": [BIG + 1]}]),
+        (
+            [{"a": {"b": [BIG]}}, {"a": {"b": [BIG + 1]}}],
+            pa.struct([("b", pa.list_(pa.uint64()))]),
+            [{"b": [BIG]}, {"b": [BIG + 1]}],
+        ),
         ([{"a": 2**53 + 1}, {"a": None}], pa.int64(), [2**53 + 1, None]),
         ([{"a": 1e300}, {"a": 2**70}], pa.float64(), [1e300, float(2**70)]),
         ([{"a": True}, {"a": False}], pa.bool_(), [True, False]),
@@ -200,9 +248,14 @@ def test_a_whole_number_that_a_double_of_other_files_would_round_is_refused(tmp_
 def test_a_column_that_only_other_files_have_is_null(tmp_path: Path) -> None:
     file = file_of(tmp_path, '{"a": 1}\n', "rows.json")
     assert json_columns(file).optional
-    assert read(file, wanted=pa.schema([("country", pa.string()), ("a", pa.float64())])) == [{"country": None, "a": 1.0}]
+    assert read(file, wanted=pa.schema([("country", pa.string()), ("a", pa.float64())])) == [
+        {"country": None, "a": 1.0}
+    ]
     nulls = file_of(tmp_path, '{"a": null}\n' * 3, "nulls.json")
-    assert read(nulls, wanted=pa.schema([("a", pa.float64()), ("country", pa.string())])) == [{"a": None, "country": None}] * 3
+    assert (
+        read(nulls, wanted=pa.schema([("a", pa.float64()), ("country", pa.string())]))
+        == [{"a": None, "country": None}] * 3
+    )
 
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)
@@ -226,12 +279,20 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
             max_size=4,
         )
     )
-    return draw(st.lists(st.fixed_dictionaries({key: kind | st.none() for key, kind in kinds.items()}), min_size=1, max_size=6))
+    return draw(
+        st.lists(
+            st.fixed_dictionaries({key: kind | st.none() for key, kind in kinds.items()}),
+            min_size=1,
+            max_size=6,
+        )
+    )
 
 
 @given(rows=objects(), block=st.sampled_from([32, 100, 8 << 20]))
 @settings(max_examples=examples(40))
-def test_the_layout_of_a_file_is_not_in_its_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], block: int) -> None:
+def test_the_layout_of_a_file_is_not_in_its_rows(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], block: int
+) -> None:
     folder = tmp_path_factory.mktemp("json")
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     layouts = [
@@ -247,7 +308,9 @@ def test_the_layout_of_a_file_is_not_in_its_rows(tmp_path_factory: pytest.TempPa
             assert read(file_of(folder, content, f"{number}.json")) == rows
 
 
-def test_texts_in_which_digits_look_like_tiny_numbers_cost_no_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_in_which_digits_look_like_tiny_numbers_cost_no_second_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def read_again(block: str) -> None:
         raise AssertionError("read again")
 

@@ -1,4 +1,6 @@
-"""The manifest of 10 TB: what it takes on disk, and what it takes in memory to open it and to begin to train on it."""
+"""The manifest of 10 TB: what it takes on disk, and what it takes in memory to open it and to begin to train
+on it.
+"""
 
 import hashlib
 import json
@@ -19,19 +21,25 @@ from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 
-SHARDS, ROWS, BYTES = 80_000, 1_000, 128 * 2**20
+SHARDS = 80_000
+ROWS = 1_000
+BYTES = 128 * 2**20
 BATCH = 64
 
 
 @pytest.fixture
 def dataset(backend: Backend, provide: Callable[..., DatasetSource]) -> Dataset:
-    """A snapshot with 80,000 shards to train on. Those with which the first epoch begins are one and the same, which is there."""
+    """A snapshot with 80,000 shards to train on.
+
+    Those with which the first epoch begins are one and the same, which is there.
+    """
     parts = ["train"] * ROWS + ["validation"] * 10 + ["test"] * 10
     table = pa.table({"x": np.arange(len(parts)), "label": np.arange(len(parts)) % 2, "part": parts})
     snapshot = take_snapshot(backend.store, backend.catalog, provide(table, split_column="part"))
     manifest = Dataset(backend.store, snapshot.name, snapshot.digest).manifest
     (real,) = shards_of(manifest, "train")
-    first = {0, *Order([ROWS] * SHARDS, seed=0, epoch=1, lanes=LANES).needs()[1][:LANES].tolist()}  # of shard 0 the columns are read
+    # of shard 0 the columns are read
+    first = {0, *Order([ROWS] * SHARDS, seed=0, epoch=1, lanes=LANES).needs()[1][:LANES].tolist()}
     names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(SHARDS)]
     shards = [real if number in first else Shard(name, ROWS, BYTES) for number, name in enumerate(names)]
     return published(backend.store, manifest, shards)
@@ -43,7 +51,14 @@ def published(store: Store, manifest: dict[str, Any], shards: list[Shard]) -> Da
     splits = {**manifest["splits"], "train": sum(shard.rows for shard in shards)}
     entries = {**manifest["shards"], "train": [[shard.sha256, shard.rows, shard.bytes] for shard in shards]}
     size = sum(entry[2] for of_split in entries.values() for entry in of_split)
-    large = {**manifest, "digest": digest, "splits": splits, "rows": sum(splits.values()), "bytes": size, "shards": entries}
+    large = {
+        **manifest,
+        "digest": digest,
+        "splits": splits,
+        "rows": sum(splits.values()),
+        "bytes": size,
+        "shards": entries,
+    }
     text = json.dumps(large, separators=(",", ":"), sort_keys=True)
     store.create(f"{snapshot_folder('points', digest)}/manifest.json", text.encode())
     return Dataset(store, "points", digest)
@@ -65,7 +80,9 @@ def test_the_manifest_of_ten_terabytes_is_seven_megabytes(dataset: Dataset) -> N
     assert 6_500_000 < size < 7_000_000
 
 
-def test_training_on_ten_terabytes_begins_with_some_hundred_bytes_of_memory_for_each_shard(dataset: Dataset) -> None:
+def test_training_on_ten_terabytes_begins_with_some_hundred_bytes_of_memory_for_each_shard(
+    dataset: Dataset,
+) -> None:
     assert peak_of(lambda: dataset.manifest) < 500 * SHARDS
     assert len(dataset.shards("train")) == SHARDS
     loaders: list[Loader] = []

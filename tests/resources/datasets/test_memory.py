@@ -1,4 +1,6 @@
-"""Whatever a source is, its snapshot is taken and checked in 1 GB of memory: the whole process at its peak, as Linux counts it."""
+"""Whatever a source is, its snapshot is taken and checked in 1 GB of memory: the whole process at its peak,
+as Linux counts it.
+"""
 
 import json
 import os
@@ -20,7 +22,10 @@ ROWS = 4_000_000
 """Rows of 136 bytes: 518 MiB."""
 _BATCH = 50_000
 _LIMITS = {"many files": 2**29}
-"""Bytes for a kind; others may take a gigabyte. That of a million files takes as long as all other kinds together."""
+"""Bytes for a kind; others may take a gigabyte.
+
+That of a million files takes as long as all other kinds together.
+"""
 
 
 def batches(rows: int = ROWS) -> Iterator[pa.RecordBatch]:
@@ -28,7 +33,9 @@ def batches(rows: int = ROWS) -> Iterator[pa.RecordBatch]:
     generator = np.random.default_rng(0)
     for first in range(0, rows, _BATCH):
         numbers = {f"x{number}": generator.random(_BATCH) for number in range(15)}
-        yield pa.record_batch({"id": np.arange(first, first + _BATCH), **numbers, "label": generator.integers(0, 5, _BATCH)})
+        yield pa.record_batch(
+            {"id": np.arange(first, first + _BATCH), **numbers, "label": generator.integers(0, 5, _BATCH)}
+        )
 
 
 def large_table() -> pa.Table:
@@ -79,7 +86,9 @@ def write_folder(folder: Path) -> dict[str, Any]:
 
 
 def write_many_files(folder: Path) -> dict[str, Any]:
-    """300,000 files of one folder, as a set of pictures may have, by links to 30 of them: a file may have 65,000 on ext4."""
+    """300,000 files of one folder, as a set of pictures may have, by links to 30 of them: a file may have
+    65,000 on ext4.
+    """
     (folder / "pictures").mkdir()
     for first in range(0, 300_000, 10_000):
         content = folder / "pictures" / f"{first:07}.jpg"
@@ -92,7 +101,9 @@ def write_many_files(folder: Path) -> dict[str, Any]:
 def write_delta(folder: Path) -> dict[str, Any]:
     import deltalake
 
-    deltalake.write_deltalake(str(folder), pa.RecordBatchReader.from_batches(next(batches()).schema, batches()))
+    deltalake.write_deltalake(
+        str(folder), pa.RecordBatchReader.from_batches(next(batches()).schema, batches())
+    )
     return {"delta": str(folder), "version": 0}
 
 
@@ -119,7 +130,9 @@ def write(kind: str, folder: Path) -> None:
 
 
 def measure(kind: str, folder: Path) -> None:
-    """Print the highest memory of this process, in bytes, while the snapshot is taken, and while it is checked."""
+    """Print the highest memory of this process, in bytes, while the snapshot is taken, and while it is
+    checked.
+    """
     from halving import Dataset
     from resources.backend import Backend
     from resources.datasets.data_checks import check_data
@@ -163,11 +176,16 @@ _WRITERS: dict[str, Callable[[Path], Any]] = {
 def test_a_snapshot_of_a_large_source_is_taken_and_checked_in_a_gigabyte(tmp_path: Path, kind: str) -> None:
     (tmp_path / "rows").mkdir()
     lake = {"URI": f"sqlite:///{tmp_path}/lake.db", "WAREHOUSE": f"file://{tmp_path}/lake", "TYPE": "sql"}
-    environment = {**os.environ, **{f"PYICEBERG_CATALOG__LAKE__{name}": value for name, value in lake.items()}}
+    environment = {
+        **os.environ,
+        **{f"PYICEBERG_CATALOG__LAKE__{name}": value for name, value in lake.items()},
+    }
     outputs = []
     for step in ("write", "measure"):
         program = f"from tests.resources.datasets.test_memory import *; {step}({kind!r}, Path(sys.argv[1]))"
-        done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     taking, checking, size = json.loads(outputs[-1].splitlines()[-1])

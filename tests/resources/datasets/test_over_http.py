@@ -1,4 +1,6 @@
-"""Over HTTP a spec names functions of the code location, snapshots and listed places; nothing else of the machine gets into a snapshot."""
+"""Over HTTP a spec names functions of the code location, snapshots and listed places; nothing else of the
+machine gets into a snapshot.
+"""
 
 import os
 import sys
@@ -23,7 +25,15 @@ from resources.sweep_spec.dataset import DatasetSource
 from tests.properties import examples
 
 SECRET = "planted-4f1d2c"
-LISTED = Places(("/data/teams", "/data/one.csv", "s3://lake/clicks", "s3://far/x?endpoint_override=host:9000", "iceberg:lake"))
+LISTED = Places(
+    (
+        "/data/teams",
+        "/data/one.csv",
+        "s3://lake/clicks",
+        "s3://far/x?endpoint_override=host:9000",
+        "iceberg:lake",
+    )
+)
 Small = Callable[..., dict[str, Any]]
 
 
@@ -46,7 +56,12 @@ def of_source(small: Small, source: Any, **changes: Any) -> Any:
         {"files": "s3://far/x/a.csv?endpoint_override=host:9000"},
         {"iceberg": "web.clicks", "snapshot": 1, "catalog": "lake"},
         {"sql": "SELECT * FROM range(9)"},
-        {"sql": "SELECT * FROM generate_series(TIMESTAMP '2026-01-01', TIMESTAMP '2026-02-01', INTERVAL 1 DAY)"},
+        {
+            "sql": (
+                "SELECT * FROM generate_series(TIMESTAMP '2026-01-01', TIMESTAMP '2026-02-01', INTERVAL 1 "
+                "DAY)"
+            )
+        },
         {"sql": "SELECT * FROM read_csv(['/data/teams/a.csv', '/data/one.csv'])"},
         {"sql": "FROM '/data/teams/2026/*.parquet'"},
         {"sql": 'SELECT * FROM json_each(\'{"url": "/etc/passwd"}\')'},
@@ -94,7 +109,15 @@ def test_what_is_listed_is_accepted(small: Small, source: Any) -> None:
         ({"sql": "SELECT * FROM read_csv(['/data/teams/a.csv', '/etc/passwd'])"}, "sql"),
         ({"sql": "FROM '/etc/secret.csv'"}, "sql"),
         ({"sql": "SELECT * FROM glob('/etc/*')"}, "sql"),
-        ({"sql": "SELECT * FROM (SELECT * FROM range(3)) a, (SELECT * FROM read_text('/data/teams/../x')) b"}, "sql"),
+        (
+            {
+                "sql": (
+                    "SELECT * FROM (SELECT * FROM range(3)) a, (SELECT * FROM "
+                    "read_text('/data/teams/../x')) b"
+                )
+            },
+            "sql",
+        ),
         ({"sql": "WITH a AS (SELECT * FROM sniff_csv('/etc/passwd')) SELECT * FROM a"}, "sql"),
         ({"sql": "SELECT * FROM read_csv('a.csv')"}, "sql"),
         ({"sql": "SELECT * FROM READ_PARQUET('s3://lake/clicks/a.parquet')"}, "sql"),
@@ -105,7 +128,9 @@ def test_what_is_listed_is_accepted(small: Small, source: Any) -> None:
         ({"sql": "SELECT 1; SELECT 2"}, "sql"),
     ],
 )
-def test_another_place_is_refused_by_its_field_before_anything_is_read(small: Small, source: Any, field: str) -> None:
+def test_another_place_is_refused_by_its_field_before_anything_is_read(
+    small: Small, source: Any, field: str
+) -> None:
     for kind, more in (("source", {}), ("labels", {"features": ["clicks@1:ctr"]})):
         spec = parse_spec(small(dataset={"name": "points", kind: source, "target": "label", **more}))
         with pytest.raises(InvalidInput, match=rf"^dataset\.{kind}\.{field} = .* is not accepted"):
@@ -118,11 +143,27 @@ def test_another_place_is_refused_by_its_field_before_anything_is_read(small: Sm
 @pytest.mark.parametrize(
     "path",
     [
-        *("os:getcwd", "tempfile:gettempdir", "builtins:input", "os.path:expanduser", "posix:getcwd", "subprocess:Popen", "pathlib:Path"),
-        *("__main__:main", "halving.store.store:Store", "resources.backend:Backend", "server.cli:main", "shutil:rmtree"),
+        *(
+            "os:getcwd",
+            "tempfile:gettempdir",
+            "builtins:input",
+            "os.path:expanduser",
+            "posix:getcwd",
+            "subprocess:Popen",
+            "pathlib:Path",
+        ),
+        *(
+            "__main__:main",
+            "halving.store.store:Store",
+            "resources.backend:Backend",
+            "server.cli:main",
+            "shutil:rmtree",
+        ),
     ],
 )
-def test_functions_of_python_itself_and_of_the_platform_are_refused_in_each_field(small: Small, path: str) -> None:
+def test_functions_of_python_itself_and_of_the_platform_are_refused_in_each_field(
+    small: Small, path: str
+) -> None:
     data = {"name": "points", "source": "tests.data:load", "target": "label"}
     rest = small()
     fields: list[tuple[str, dict[str, Any]]] = [
@@ -130,12 +171,19 @@ def test_functions_of_python_itself_and_of_the_platform_are_refused_in_each_fiel
         ("predictor", {"predictor": path}),
         ("dataset.source", {"dataset": {**data, "source": path}}),
         ("dataset.transform", {"dataset": {**data, "transform": path}}),
-        ("dataset.labels", {"dataset": {"name": "points", "target": "label", "labels": path, "features": ["clicks@1:ctr"]}}),
+        (
+            "dataset.labels",
+            {"dataset": {"name": "points", "target": "label", "labels": path, "features": ["clicks@1:ctr"]}},
+        ),
     ]
     for field, change in fields:
-        with pytest.raises(InvalidInput, match=rf"^{field} = '{path}' is not accepted over HTTP: .* own; give a function of the code"):
+        with pytest.raises(
+            InvalidInput,
+            match=rf"^{field} = '{path}' is not accepted over HTTP: .* own; give a function of the code",
+        ):
             check_over_http(parse_spec({**rest, **change}), LISTED)
-    check_over_http(parse_spec({**rest, "trainable": path}), LISTED, trains=False)  # a name, which external loops know
+    # a name, which external loops know
+    check_over_http(parse_spec({**rest, "trainable": path}), LISTED, trains=False)
 
 
 def test_a_named_snapshot_is_not_read_again_so_its_source_may_be_anything(small: Small) -> None:
@@ -150,11 +198,14 @@ def test_what_a_module_has_only_imported_of_python_is_refused(
     (tmp_path / "over_http_project.py").write_text(
         "import functools\nfrom os import getcwd\nfrom pathlib import Path\n"
         "from tempfile import gettempdir\nfrom os.path import expanduser as home\n"
-        "@functools.lru_cache\ndef load(): return 1\n@functools.wraps(load)\ndef wrapped(): return 1\nbound = functools.partial(load)\n"
+        "@functools.lru_cache\ndef load(): return 1\n@functools.wraps(load)\ndef wrapped(): return "
+        "1\nbound = functools.partial(load)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "over_http_project", raising=False)
-    with pytest.raises(InvalidInput, match=rf"^dataset\.source = 'over_http_project:{name}' .* it is Python's own"):
+    with pytest.raises(
+        InvalidInput, match=rf"^dataset\.source = 'over_http_project:{name}' .* it is Python's own"
+    ):
         check_imported(of_source(small, f"over_http_project:{name}"))
     for own in ("load", "wrapped", "bound"):
         check_imported(of_source(small, f"over_http_project:{own}"))
@@ -183,7 +234,11 @@ def test_a_list_of_places_that_is_none_is_refused(value: str) -> None:
 
 def test_the_list_of_places_is_of_a_variable() -> None:
     assert listed_places({}) == listed_places({"HALVING_SOURCES": " , "}) == Places()
-    assert listed_places({"HALVING_SOURCES": "/a, s3://b/c ,iceberg:d"}).entries == ("/a", "s3://b/c", "iceberg:d")
+    assert listed_places({"HALVING_SOURCES": "/a, s3://b/c ,iceberg:d"}).entries == (
+        "/a",
+        "s3://b/c",
+        "iceberg:d",
+    )
 
 
 @settings(max_examples=examples(200))
@@ -194,19 +249,28 @@ def test_a_path_that_is_accepted_lies_below_its_place_however_it_is_read(names: 
         Places(("/data/teams",)).check("field", path)
     except InvalidInput:
         return
-    assert (os.path.normpath(path.replace("*", "m").replace("?", "q")) + "/").lstrip("/").startswith("data/teams/")
+    assert (
+        (os.path.normpath(path.replace("*", "m").replace("?", "q")) + "/")
+        .lstrip("/")
+        .startswith("data/teams/")
+    )
 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A listed folder with rows, and one beside it with a secret, which the environment has as well; links lead from here to there."""
-    listed, other = tmp_path / "listed", tmp_path / "listed-not"
+    """A listed folder with rows, and one beside it with a secret, which the environment has as well; links
+    lead from here to there.
+    """
+    listed = tmp_path / "listed"
+    other = tmp_path / "listed-not"
     listed.mkdir()
     other.mkdir()
     rows = pa.table({"id": list(range(300)), "label": [each % 3 for each in range(300)]})
     pq.write_table(rows, listed / "a.parquet")
     pq.write_table(rows.append_column("secret", pa.array([SECRET] * 300)), other / f"{SECRET}.parquet")
-    (other / "s.csv").write_text("id,label,secret\n" + "".join(f"{each},{each % 3},{SECRET}\n" for each in range(300)))
+    (other / "s.csv").write_text(
+        "id,label,secret\n" + "".join(f"{each},{each % 3},{SECRET}\n" for each in range(300))
+    )
     (listed / "links").mkdir()
     (listed / "links" / "file.csv").symlink_to(other / "s.csv")
     (listed / "folder").symlink_to(other)
@@ -239,7 +303,12 @@ def of(source: Any) -> DatasetSource:
         {"sql": "SELECT *, 1 AS label FROM query('SELECT * FROM read_text(''{other}/s.csv'')')"},
         {"sql": "SELECT file, 1 AS label FROM glob('{other}' || '/*')"},
         {"sql": "SELECT *, 1 AS label FROM read_csv(['{listed}/a.parquet', concat('{oth', 'er}/s.csv')])"},
-        {"sql": "SELECT *, 1 AS label FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM read_text(''{other}/s.csv'')'))"},
+        {
+            "sql": (
+                "SELECT *, 1 AS label FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM "
+                "read_text(''{other}/s.csv'')'))"
+            )
+        },
         {"sql": "SELECT *, 1 AS label FROM read_text('file:' || '//{other}/s.csv')"},
         {"sql": "SELECT *, 1 AS label FROM duckdb_secrets()"},
         {"sql": "SELECT *, 1 AS label FROM which_secret('s3://a', 's3')"},
@@ -256,9 +325,15 @@ def test_nothing_beside_the_listed_places_gets_into_a_snapshot_or_a_message(
     # '{oth' || 'er}' is put together by the query alone.
     halves = str(other)[:-4], str(other)[-4:]
     kind, text = next(iter(source.items()))
-    text = text.replace("{oth'", f"{halves[0]}'").replace("'er}", f"'{halves[1]}").format(listed=listed, other=other)
+    text = (
+        text.replace("{oth'", f"{halves[0]}'")
+        .replace("'er}", f"'{halves[1]}")
+        .format(listed=listed, other=other)
+    )
     with pytest.raises(InvalidInput) as refused:
-        take_snapshot(backend.store, backend.catalog, of({**source, kind: text}), places=Places((str(listed),)))
+        take_snapshot(
+            backend.store, backend.catalog, of({**source, kind: text}), places=Places((str(listed),))
+        )
     assert f"dataset.source.{kind} = " in str(refused.value)
     assert SECRET not in str(refused.value)
     with backend.catalog.read() as session:
@@ -278,16 +353,27 @@ def test_nothing_beside_the_listed_places_gets_into_a_snapshot_or_a_message(
         {"sql": "SELECT * FROM read_parquet('{lis' || 'ted}/a.parquet')"},
         {"sql": "SELECT range AS id, range % 3 AS label FROM range(300)"},
         # More than its memory: it spills.
-        {"sql": "SELECT i id, i%3 label FROM (SELECT i, repeat('x', 99) || hash(i) k FROM range(5000000) t(i) ORDER BY k) WHERE i < 300"},
+        {
+            "sql": (
+                "SELECT i id, i%3 label FROM (SELECT i, repeat('x', 99) || hash(i) k FROM range(5000000) "
+                "t(i) ORDER BY k) WHERE i < 300"
+            )
+        },
     ],
 )
 def test_listed_places_are_read(backend: Backend, places: tuple[Path, Path], source: dict[str, Any]) -> None:
     listed, _ = places
     alias = listed.parent / "alias"
-    text = next(iter(source.values())).replace("{lis'", f"{str(listed)[:-3]}'").replace("'ted}", f"'{str(listed)[-3:]}")
+    text = (
+        next(iter(source.values()))
+        .replace("{lis'", f"{str(listed)[:-3]}'")
+        .replace("'ted}", f"'{str(listed)[-3:]}")
+    )
     text = text.format(listed=listed, alias=alias)
     bounds = Places((str(listed), str(alias), f"{listed.parent}/nothing"))
-    taken = take_snapshot(backend.store, backend.catalog, of({**source, next(iter(source)): text}), places=bounds)
+    taken = take_snapshot(
+        backend.store, backend.catalog, of({**source, next(iter(source)): text}), places=bounds
+    )
     assert taken.rows == 300
 
 
@@ -296,12 +382,18 @@ def test_a_listed_file_is_read_alone(backend: Backend, places: tuple[Path, Path]
     bounds = Places((str(listed / "a.parquet"),))
     for source in ({"files": f"{listed}/a.parquet"}, {"sql": f"FROM '{listed}/a.parquet'"}):
         assert take_snapshot(backend.store, backend.catalog, of(source), places=bounds).rows == 300
-    for refused in ({"files": f"{listed}/*.parquet"}, {"sql": f"FROM '{listed}/b.parquet'"}, {"sql": f"FROM '{other}/{SECRET}.parquet'"}):
+    for refused in (
+        {"files": f"{listed}/*.parquet"},
+        {"sql": f"FROM '{listed}/b.parquet'"},
+        {"sql": f"FROM '{other}/{SECRET}.parquet'"},
+    ):
         with pytest.raises(InvalidInput, match="over HTTP"):
             take_snapshot(backend.store, backend.catalog, of(refused), places=bounds)
 
 
-def test_a_delta_table_is_read_unless_its_files_are_elsewhere(backend: Backend, places: tuple[Path, Path]) -> None:
+def test_a_delta_table_is_read_unless_its_files_are_elsewhere(
+    backend: Backend, places: tuple[Path, Path]
+) -> None:
     from deltalake import write_deltalake
 
     listed, other = places
@@ -325,9 +417,13 @@ def test_a_folder_that_the_projects_own_function_names_is_its_affair_and_not_one
         (tmp_path / home).mkdir()
         (tmp_path / home / f"{home[:4]}_of_folders.py").write_text(f"def load(): return {str(other)!r}\n")
         monkeypatch.syspath_prepend(tmp_path / home)
-    with pytest.raises(InvalidInput, match=r"^dataset\.source = .* is not accepted over HTTP: it is not below"):
+    with pytest.raises(
+        InvalidInput, match=r"^dataset\.source = .* is not accepted over HTTP: it is not below"
+    ):
         take_snapshot(backend.store, backend.catalog, of("site_of_folders:load"), places=Places())
-    source = DatasetSource.model_validate({"name": "points", "source": "proj_of_folders:load", "target": "label", "splits": SHARES})
+    source = DatasetSource.model_validate(
+        {"name": "points", "source": "proj_of_folders:load", "target": "label", "splits": SHARES}
+    )
     with pytest.raises(InvalidInput, match="splits"):  # of two files
         take_snapshot(backend.store, backend.catalog, source, places=Places())
 

@@ -1,4 +1,6 @@
-"""What each type of DuckDB's becomes in a SQL source: the same value, or a refusal that names the column and says what to do."""
+"""What each type of DuckDB's becomes in a SQL source: the same value, or a refusal that names the column and
+says what to do.
+"""
 
 import datetime
 from typing import Any
@@ -32,15 +34,27 @@ def column(select: str) -> pa.Array:
         ("'2024-01-02 03:04:05'::TIMESTAMP_S", MOMENT, "timestamp[s]"),
         ("'2024-01-02 03:04:05'::TIMESTAMP_MS", MOMENT, "timestamp[ms]"),
         ("'2024-01-02 03:04:05'::TIMESTAMP", MOMENT, "timestamp[us]"),
-        ("'2024-01-02 04:04:05+01'::TIMESTAMPTZ", MOMENT.replace(tzinfo=datetime.UTC), "timestamp[us, tz=UTC]"),
+        (
+            "'2024-01-02 04:04:05+01'::TIMESTAMPTZ",
+            MOMENT.replace(tzinfo=datetime.UTC),
+            "timestamp[us, tz=UTC]",
+        ),
         ("'123e4567-e89b-12d3-a456-426614174000'::UUID", "123e4567-e89b-12d3-a456-426614174000", "string"),
         ("'UHUGEINT'::ENUM('bit', 'UHUGEINT')", "UHUGEINT", "string"),
         ("""'{"a": 1}'::JSON""", '{"a": 1}', "string"),
         ("[1, 2]::INTEGER[2]", [1, 2], None),
-        ("{'bit': 1, 'UHUGEINT': 'map', 'a b': [5::UHUGEINT]}", {"bit": 1, "UHUGEINT": "map", "a b": [5]}, None),
+        (
+            "{'bit': 1, 'UHUGEINT': 'map', 'a b': [5::UHUGEINT]}",
+            {"bit": 1, "UHUGEINT": "map", "a b": [5]},
+            None,
+        ),
         ("[5::UHUGEINT, NULL]::UHUGEINT[2]", [5, None], "fixed_size_list<item: int64>[2]"),
         ("'101'::BIT::VARCHAR", "101", "string"),
-        ("123456789012345678901234567890123456789012::BIGNUM::VARCHAR", "123456789012345678901234567890123456789012", "string"),
+        (
+            "123456789012345678901234567890123456789012::BIGNUM::VARCHAR",
+            "123456789012345678901234567890123456789012",
+            "string",
+        ),
     ],
 )
 def test_a_value_is_what_it_was(select: str, value: Any, kind: str | None) -> None:
@@ -61,13 +75,25 @@ def test_a_value_is_what_it_was(select: str, value: Any, kind: str | None) -> No
         ("MAP {'a': 1}", r"its column 'x' is MAP\(VARCHAR, INTEGER\), .*; give its keys as columns"),
         ("[MAP {'a': '101'::BIT}]", "its column 'x' is .*, and no MAP can be held"),
         ("union_value(k := 1)", r"its column 'x' is UNION\(k INTEGER\), .*; give its members as columns"),
-        ("'12:00:00+02'::TIMETZ", "its column 'x' is TIME WITH TIME ZONE, .*; its zone would be lost; cast it to TIME, or to a text"),
-        ("[{'a': '12:00:00+02'::TIMETZ}]", "its column 'x' is .*TIME WITH TIME ZONE.*, and no TIME WITH TIME ZONE can be held"),
+        (
+            "'12:00:00+02'::TIMETZ",
+            (
+                "its column 'x' is TIME WITH TIME ZONE, .*; its zone would be lost; cast it to TIME, or to a "
+                "text"
+            ),
+        ),
+        (
+            "[{'a': '12:00:00+02'::TIMETZ}]",
+            "its column 'x' is .*TIME WITH TIME ZONE.*, and no TIME WITH TIME ZONE can be held",
+        ),
         ("[{'a': '24:00:00'::TIME}]", "its column 'x' has 24:00:00, which no time of a snapshot is"),
         ("'24:00:00'::TIME_NS", "its column 'x' has 24:00:00"),
         ("NULL", "its column 'x' has the type null"),
         *(
-            (f"'{sign}infinity'::{kind}", "its column 'x' has infinity, which no time of a snapshot is; .*nullif")
+            (
+                f"'{sign}infinity'::{kind}",
+                "its column 'x' has infinity, which no time of a snapshot is; .*nullif",
+            )
             for sign in ("", "-")
             for kind in ("DATE", "TIMESTAMP")
         ),
@@ -85,7 +111,13 @@ def test_what_cannot_be_held_is_refused_by_column_with_the_remedy(select: str, s
 
 
 @pytest.mark.parametrize(
-    "select", ["'290309-12-22 (BC)'::TIMESTAMP", "'5877642-06-25 (BC)'::DATE", "'294247-01-10'::TIMESTAMP", "'5881580-07-10'::DATE"]
+    "select",
+    [
+        "'290309-12-22 (BC)'::TIMESTAMP",
+        "'5877642-06-25 (BC)'::DATE",
+        "'294247-01-10'::TIMESTAMP",
+        "'5881580-07-10'::DATE",
+    ],
 )
 def test_the_last_times_that_are_finite_are_held(select: str) -> None:
     column(select)

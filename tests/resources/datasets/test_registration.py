@@ -1,4 +1,6 @@
-"""A snapshot that the store has and the catalog lacks is registered by the next one of its dataset, with all that its row had said."""
+"""A snapshot that the store has and the catalog lacks is registered by the next one of its dataset, with all
+that its row had said.
+"""
 
 import json
 import shutil
@@ -30,14 +32,22 @@ Grow = Callable[[], Snapshot]
 
 def table(first: int, rows: int) -> pa.Table:
     numbers = range(first, first + rows)
-    return pa.table({"id": numbers, "text": [f"text {number}" for number in numbers], "label": [number % 3 for number in numbers]})
+    return pa.table(
+        {
+            "id": numbers,
+            "text": [f"text {number}" for number in numbers],
+            "label": [number % 3 for number in numbers],
+        }
+    )
 
 
 @pytest.fixture
 def grow(backend: Backend, tmp_path: Path) -> Grow:
     """Take a snapshot of files, of which there is one more each time."""
     (tmp_path / "raw").mkdir()
-    source = DatasetSource.model_validate({"name": "points", "source": {"files": f"{tmp_path}/raw/*.parquet"}, "target": "label"})
+    source = DatasetSource.model_validate(
+        {"name": "points", "source": {"files": f"{tmp_path}/raw/*.parquet"}, "target": "label"}
+    )
 
     def take() -> Snapshot:
         number = len(list((tmp_path / "raw").iterdir()))
@@ -53,7 +63,9 @@ def lose_row(backend: Backend, digest: str) -> None:
 
 
 def manifest_file(backend: Backend, snapshot: Snapshot) -> Path:
-    return Path(backend.store.path(f"{Dataset(backend.store, snapshot.name, snapshot.digest).folder}/manifest.json"))
+    return Path(
+        backend.store.path(f"{Dataset(backend.store, snapshot.name, snapshot.digest).folder}/manifest.json")
+    )
 
 
 def change_manifest(backend: Backend, snapshot: Snapshot, **changes: Any) -> None:
@@ -64,11 +76,24 @@ def change_manifest(backend: Backend, snapshot: Snapshot, **changes: Any) -> Non
 
 
 def described(snapshots: list[Snapshot]) -> list[tuple[Any, ...]]:
-    return [(each.digest, each.rows, each.splits, each.source, each.recipe, each.transform_sha256, each.deprecated) for each in snapshots]
+    return [
+        (
+            each.digest,
+            each.rows,
+            each.splits,
+            each.source,
+            each.recipe,
+            each.transform_sha256,
+            each.deprecated,
+        )
+        for each in snapshots
+    ]
 
 
 @pytest.mark.parametrize("lost", [[0], [1], [2], [0, 1], [1, 2], [0, 2], [0, 1, 2], []], ids=str)
-def test_rows_that_are_lost_come_back_in_order_with_the_next_snapshot(backend: Backend, grow: Grow, lost: list[int]) -> None:
+def test_rows_that_are_lost_come_back_in_order_with_the_next_snapshot(
+    backend: Backend, grow: Grow, lost: list[int]
+) -> None:
     before = [grow() for _ in range(3)]
     rows = list_snapshots(backend.catalog, "points")
     for number in lost:
@@ -76,16 +101,23 @@ def test_rows_that_are_lost_come_back_in_order_with_the_next_snapshot(backend: B
     newest = grow()
     listed = list_snapshots(backend.catalog, "points")
     assert described(listed[:3]) == described(rows)
-    assert [snapshot.digest for snapshot in listed] == [*(snapshot.digest for snapshot in before), newest.digest]
+    assert [snapshot.digest for snapshot in listed] == [
+        *(snapshot.digest for snapshot in before),
+        newest.digest,
+    ]
     for number in lost:
         made_at = json.loads(manifest_file(backend, before[number]).read_bytes())["lineage"]["made_at"]
         assert listed[number].created_at == datetime.fromisoformat(made_at)
     manifest = Dataset(backend.store, "points", newest.digest).manifest
-    assert manifest["lineage"]["before"] == before[-1].digest, "the one that was lost is what the next builds on"
+    assert manifest["lineage"]["before"] == before[-1].digest, (
+        "the one that was lost is what the next builds on"
+    )
     assert list(filter(None, verify(Dataset(backend.store, "points", before[-1].digest)))) == []
 
 
-def test_rows_that_are_lost_leave_no_file_to_be_read_again(backend: Backend, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_lost_leave_no_file_to_be_read_again(
+    backend: Backend, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lose_row(backend, grow().digest)
     read: list[str] = []
     opened = pq.ParquetFile
@@ -97,10 +129,14 @@ def test_rows_that_are_lost_leave_no_file_to_be_read_again(backend: Backend, gro
     monkeypatch.setattr(pq, "ParquetFile", counted)
     taken = grow()
     assert taken.rows == 600
-    assert [name for name in read if name.endswith("raw/0.parquet")] == [], "the lost row's code and parts are those of the manifest"
+    assert [name for name in read if name.endswith("raw/0.parquet")] == [], (
+        "the lost row's code and parts are those of the manifest"
+    )
 
 
-def test_a_lost_snapshot_still_says_by_which_columns_rows_are_dealt(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_a_lost_snapshot_still_says_by_which_columns_rows_are_dealt(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     first = take_snapshot(backend.store, backend.catalog, provide(table(0, 600)))
     lose_row(backend, first.digest)
     wider = table(0, 600).append_column("more", pa.array([number * 7 % 11 for number in range(600)]))
@@ -130,8 +166,11 @@ MANGLED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", [pytest.param(changes, id=name) for name, changes in MANGLED.items()])
-def test_a_manifest_that_cannot_be_read_is_left_alone_and_told(backend: Backend, grow: Grow, changes: dict[str, Any]) -> None:
-    mangled, other = grow(), grow()
+def test_a_manifest_that_cannot_be_read_is_left_alone_and_told(
+    backend: Backend, grow: Grow, changes: dict[str, Any]
+) -> None:
+    mangled = grow()
+    other = grow()
     change_manifest(backend, mangled, **changes)
     content = manifest_file(backend, mangled).read_bytes()
     for snapshot in (mangled, other):
@@ -146,8 +185,12 @@ def test_a_manifest_that_cannot_be_read_is_left_alone_and_told(backend: Backend,
     assert [finding.level for finding in check_snapshots(backend.store, backend.catalog)] == [WARNING]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"null", b"\xff\xfe", b'{"name": "points"}', b'"text"'])
-def test_a_manifest_that_is_no_mapping_is_left_alone_and_told(backend: Backend, grow: Grow, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"7", b"null", b"\xff\xfe", b'{"name": "points"}', b'"text"']
+)
+def test_a_manifest_that_is_no_mapping_is_left_alone_and_told(
+    backend: Backend, grow: Grow, content: bytes
+) -> None:
     damaged = grow()
     file = manifest_file(backend, damaged)
     file.unlink()
@@ -158,7 +201,9 @@ def test_a_manifest_that_is_no_mapping_is_left_alone_and_told(backend: Backend, 
     assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [newest.digest]
 
 
-@pytest.mark.parametrize("name", ["0123456789abcdef", "0123456789ABCDEF", "notes", "0123", ".dvc", "0123456789abcdef.dvc"])
+@pytest.mark.parametrize(
+    "name", ["0123456789abcdef", "0123456789ABCDEF", "notes", "0123", ".dvc", "0123456789abcdef.dvc"]
+)
 def test_folders_without_a_manifest_are_none_of_ours(backend: Backend, grow: Grow, name: str) -> None:
     grow()
     folder = Path(backend.store.path(f"datasets/points/{name}"))
@@ -170,7 +215,9 @@ def test_folders_without_a_manifest_are_none_of_ours(backend: Backend, grow: Gro
         assert [finding.level for finding in check_snapshots(backend.store, backend.catalog)] == [OK]
 
 
-def test_a_manifest_without_the_digest_of_its_code_is_registered_and_all_is_read_once_more(backend: Backend, grow: Grow) -> None:
+def test_a_manifest_without_the_digest_of_its_code_is_registered_and_all_is_read_once_more(
+    backend: Backend, grow: Grow
+) -> None:
     lost = grow()
     change_manifest(backend, lost, code_sha256=None)
     lose_row(backend, lost.digest)
@@ -179,11 +226,14 @@ def test_a_manifest_without_the_digest_of_its_code_is_registered_and_all_is_read
 
 
 def test_what_the_catalog_knows_stays_as_it_is(backend: Backend, grow: Grow) -> None:
-    first, second = grow(), grow()
+    first = grow()
+    second = grow()
     deprecate(backend.catalog, first.digest, "it has wrong labels")
     lose_row(backend, second.digest)
     rows = list_snapshots(backend.catalog)
-    assert [snapshot.digest for snapshot in adopt(backend.store, backend.catalog, "points")] == [second.digest]
+    assert [snapshot.digest for snapshot in adopt(backend.store, backend.catalog, "points")] == [
+        second.digest
+    ]
     assert list_snapshots(backend.catalog)[:1] == rows
     assert adopt(backend.store, backend.catalog, "points") == []
 
@@ -206,7 +256,9 @@ def test_where_nothing_is_lost_one_folder_is_listed_and_no_manifest_is_read(
     assert asked == [("names", "datasets/points")]
 
 
-def test_several_that_register_the_same_lost_snapshots_at_once_have_each_once(backend: Backend, grow: Grow) -> None:
+def test_several_that_register_the_same_lost_snapshots_at_once_have_each_once(
+    backend: Backend, grow: Grow
+) -> None:
     lost = [grow() for _ in range(3)]
     for snapshot in lost:
         lose_row(backend, snapshot.digest)
@@ -225,7 +277,9 @@ def test_several_that_register_the_same_lost_snapshots_at_once_have_each_once(ba
     assert len(adopted) == 4, "none has failed"
     new = [snapshot.digest for of_one in adopted for snapshot in of_one if snapshot.new]
     assert sorted(new) == sorted(snapshot.digest for snapshot in lost)
-    assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [snapshot.digest for snapshot in lost]
+    assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [
+        snapshot.digest for snapshot in lost
+    ]
 
 
 def test_a_snapshot_of_any_store_is_registered_in_a_new_catalog(
@@ -236,7 +290,9 @@ def test_a_snapshot_of_any_store_is_registered_in_a_new_catalog(
         shutil.copy(catalog_file, tmp_path / f"{name}.db")
         catalogs.append(Backend(root=str(tmp_path), catalog_url=f"sqlite:///{tmp_path}/{name}.db").catalog)
     old, new = catalogs
-    digests = [take_snapshot(any_store, old, provide(table(0, rows), group="id")).digest for rows in (300, 600)]
+    digests = [
+        take_snapshot(any_store, old, provide(table(0, rows), group="id")).digest for rows in (300, 600)
+    ]
     newest = take_snapshot(any_store, new, provide(table(0, 900), group="id"))
     assert [snapshot.digest for snapshot in list_snapshots(new)] == [*digests, newest.digest]
     assert described(list_snapshots(new))[:2] == described(list_snapshots(old))
@@ -255,13 +311,20 @@ def test_a_snapshot_whose_shard_is_lost_beside_a_remote_does_not_stop_the_next(
     assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [newest.digest]
 
 
-def test_doctor_tells_what_the_catalog_lacks_and_registers_it(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_doctor_tells_what_the_catalog_lacks_and_registers_it(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     def levels() -> list[str]:
         return [finding.level for finding in check_snapshots(backend.store, backend.catalog)]
 
     assert levels() == [OK], "there is no dataset"
-    taken = [take_snapshot(backend.store, backend.catalog, provide(table(0, 300), name=name, group="id")) for name in ("ants", "bees")]
-    taken.append(take_snapshot(backend.store, backend.catalog, provide(table(0, 400), name="bees", group="id")))
+    taken = [
+        take_snapshot(backend.store, backend.catalog, provide(table(0, 300), name=name, group="id"))
+        for name in ("ants", "bees")
+    ]
+    taken.append(
+        take_snapshot(backend.store, backend.catalog, provide(table(0, 400), name="bees", group="id"))
+    )
     assert levels() == [OK]
     for snapshot in taken:
         lose_row(backend, snapshot.digest)
@@ -269,9 +332,16 @@ def test_doctor_tells_what_the_catalog_lacks_and_registers_it(backend: Backend, 
     assert finding.level == WARNING
     assert finding.what == "the store has 3 snapshots that the catalog lacks: 1 of ants, 2 of bees"
     assert list_snapshots(backend.catalog) == [], "a look changes nothing"
-    repaired = [each for _, each in examine([Check("snapshots", lambda: check_snapshots(backend.store, backend.catalog))], repair=True)]
+    repaired = [
+        each
+        for _, each in examine(
+            [Check("snapshots", lambda: check_snapshots(backend.store, backend.catalog))], repair=True
+        )
+    ]
     assert any(all(snapshot.key in each.repaired for snapshot in taken) for each in repaired)
-    assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [snapshot.digest for snapshot in taken]
+    assert [snapshot.digest for snapshot in list_snapshots(backend.catalog)] == [
+        snapshot.digest for snapshot in taken
+    ]
     assert levels() == [OK]
 
 

@@ -27,9 +27,20 @@ def row_hashes(**columns: Any) -> list[int]:
 
 def test_the_hash_is_frozen_for_ever() -> None:
     """Were one of these to change, every dataset's rows would be dealt anew. So never edit them."""
-    assert row_hashes(a=[0, 1, -1], b=["", "text", "a text that is longer than eight bytes"], c=[[1.5, 2.0], [], [0.1]]) == FROZEN_ROWS
+    assert (
+        row_hashes(
+            a=[0, 1, -1], b=["", "text", "a text that is longer than eight bytes"], c=[[1.5, 2.0], [], [0.1]]
+        )
+        == FROZEN_ROWS
+    )
     moments = pa.array([datetime(2026, 1, 31, 12, tzinfo=UTC)])
-    kinds = [pa.array([None, 2.5, float("nan")]), pa.array([True]), pa.array([b"x" * 300]), moments, pa.array([{"x": 1, "y": None}])]
+    kinds = [
+        pa.array([None, 2.5, float("nan")]),
+        pa.array([True]),
+        pa.array([b"x" * 300]),
+        moments,
+        pa.array([{"x": 1, "y": None}]),
+    ]
     assert [words(kind) for kind in kinds] == FROZEN_WORDS
 
 
@@ -53,7 +64,10 @@ FROZEN_WORDS: list[list[int]] = [
         (pa.array(["a", "", None, "x" * 400]), pa.array(["a", "", None, "x" * 400], pa.large_string())),
         (pa.array(["a", "b", "a"]), pa.array(["a", "b", "a"]).dictionary_encode()),
         (pa.array(["é"]), pa.array(["é".encode()])),
-        (pa.array([datetime(2026, 1, 31)], pa.timestamp("s")), pa.array([datetime(2026, 1, 31)], pa.timestamp("ns"))),
+        (
+            pa.array([datetime(2026, 1, 31)], pa.timestamp("s")),
+            pa.array([datetime(2026, 1, 31)], pa.timestamp("ns")),
+        ),
         (pa.array([date(2026, 1, 31)]), pa.array([datetime(2026, 1, 31)], pa.timestamp("ms"))),
         (pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)), pa.array([[1.0, 2.0], [3.0, 4.0]])),
         (pa.array([[1, None], None, []]), pa.array([[1.0, None], None, []], pa.large_list(pa.float64()))),
@@ -65,7 +79,11 @@ def test_equal_values_have_equal_hashes_in_any_type(one: pa.Array, other: pa.Arr
 
 def test_what_is_not_equal_has_another_hash() -> None:
     values = [
-        pa.array(given, kind) for given, kind in (([0, 1, -1, 2**53, -(2**63)], pa.int64()), ([0.5, 1.5, 1e300, -1e300], pa.float64()))
+        pa.array(given, kind)
+        for given, kind in (
+            ([0, 1, -1, 2**53, -(2**63)], pa.int64()),
+            ([0.5, 1.5, 1e300, -1e300], pa.float64()),
+        )
     ]
     texts = ["", "\0", "\0\0", "a", "a\0", "ab", "ba", "x" * 8, "x" * 9, "x" * 256, "x" * 257, "x" * 258]
     values += [
@@ -79,13 +97,19 @@ def test_what_is_not_equal_has_another_hash() -> None:
 def test_the_order_of_columns_and_where_an_array_begins_have_no_effect() -> None:
     assert row_hashes(a=[1, 2], b=["x", "y"]) == row_hashes(b=["x", "y"], a=[1, 2])
     assert row_hashes(a=[1], b=[2]) != row_hashes(a=[2], b=[1])
-    for values in (pa.array([[1, 2], [3], [], [4, 5, 6]]), pa.array([[1, 2], [3, 4]] * 2, pa.list_(pa.int64(), 2)), pa.array(list("abcd"))):
+    for values in (
+        pa.array([[1, 2], [3], [], [4, 5, 6]]),
+        pa.array([[1, 2], [3, 4]] * 2, pa.list_(pa.int64(), 2)),
+        pa.array(list("abcd")),
+    ):
         assert words(values.slice(1, 2)) == words(values)[1:3]
 
 
 @given(values=st.lists(st.one_of(st.none(), st.binary(max_size=300)), min_size=1, max_size=30))
 def test_a_text_is_hashed_alone_as_among_others(values: list[bytes | None]) -> None:
-    assert words(pa.array(values, pa.binary())) == [words(pa.array([value], pa.binary()))[0] for value in values]
+    assert words(pa.array(values, pa.binary())) == [
+        words(pa.array([value], pa.binary()))[0] for value in values
+    ]
 
 
 @given(values=st.lists(st.lists(st.integers(-5, 5), max_size=5), min_size=1, max_size=30))

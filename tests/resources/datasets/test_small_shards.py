@@ -1,4 +1,6 @@
-"""Small shards stay few, an append stores little more than it adds, and over time a row is written a few times at most."""
+"""Small shards stay few, an append stores little more than it adds, and over time a row is written a few
+times at most.
+"""
 
 from itertools import takewhile
 
@@ -30,13 +32,17 @@ FULL = 128 * MIB
         ([FULL, *[MIB] * 16, 20 * MIB, *[MIB] * 31], MIB, 49),
     ],
 )
-def test_what_is_merged_is_a_quarter_of_what_comes_or_as_many_shards_as_have_gathered(sizes: list[int], added: int, first: int) -> None:
+def test_what_is_merged_is_a_quarter_of_what_comes_or_as_many_shards_as_have_gathered(
+    sizes: list[int], added: int, first: int
+) -> None:
     assert first_merged(sizes, added, FULL) == first
 
 
 @given(st.lists(st.integers(1, 40 * MIB), min_size=1, max_size=60), st.integers(1, 200))
 @settings(max_examples=examples(40))
-def test_small_shards_stay_few_and_a_row_is_written_a_few_times_at_most(additions: list[int], rounds: int) -> None:
+def test_small_shards_stay_few_and_a_row_is_written_a_few_times_at_most(
+    additions: list[int], rounds: int
+) -> None:
     sizes = [FULL]
     written = 0
     for added in additions * rounds:

@@ -1,4 +1,6 @@
-"""A snapshot is its content: the same content is the same snapshot, in shards of one split each; what was there is not stored again."""
+"""A snapshot is its content: the same content is the same snapshot, in shards of one split each; what was
+there is not stored again.
+"""
 
 import shutil
 import subprocess
@@ -40,7 +42,9 @@ def images(rows: int, first: int = 0) -> pa.Table:
     numbers = np.arange(first, first + rows)
     pixels = np.repeat(numbers[:, None], 256, axis=1) * 256 + np.arange(256)
     flat = pa.array(pixels.astype(np.int32).ravel())
-    return pa.table({"id": numbers, "pixels": pa.FixedSizeListArray.from_arrays(flat, 256), "label": numbers % 10})
+    return pa.table(
+        {"id": numbers, "pixels": pa.FixedSizeListArray.from_arrays(flat, 256), "label": numbers % 10}
+    )
 
 
 def opened(backend: Backend, snapshot: Snapshot) -> Dataset:
@@ -48,22 +52,35 @@ def opened(backend: Backend, snapshot: Snapshot) -> Dataset:
 
 
 def test_the_same_content_is_the_same_snapshot_wherever_and_whenever_it_is_taken(tmp_path: Path) -> None:
-    here, there = Backend(root=str(tmp_path / "here")), Backend(root=str(tmp_path / "there"))
-    first, again, other = (take_snapshot(backend.store, backend.catalog, source()) for backend in (here, here, there))
+    here = Backend(root=str(tmp_path / "here"))
+    there = Backend(root=str(tmp_path / "there"))
+    first, again, other = (
+        take_snapshot(backend.store, backend.catalog, source()) for backend in (here, here, there)
+    )
     assert first.digest == again.digest == other.digest
     assert (first.new, again.new, other.new) == (True, False, True)
     assert first.key == f"points@{first.digest.removeprefix('sha256:')[:16]}"
 
 
-def test_names_that_differ_by_case_alone_are_two_datasets(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_names_that_differ_by_case_alone_are_two_datasets(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     taken = {}
     for name in ("points", "Points"):
-        taken[name] = [take_snapshot(backend.store, backend.catalog, provide(images(rows), name=name)) for rows in (40, 50)]
+        taken[name] = [
+            take_snapshot(backend.store, backend.catalog, provide(images(rows), name=name))
+            for rows in (40, 50)
+        ]
     assert len({snapshot.digest for snapshots in taken.values() for snapshot in snapshots}) == 4
     for name, both in taken.items():
-        assert [find_snapshot(backend.catalog, f"{name}@{snapshot.digest}").name for snapshot in both] == [name, name]
+        assert [find_snapshot(backend.catalog, f"{name}@{snapshot.digest}").name for snapshot in both] == [
+            name,
+            name,
+        ]
         with pytest.raises(NotFound):
-            find_snapshot(backend.catalog, f"{name.capitalize() if name.islower() else name.lower()}@{both[0].digest}")
+            find_snapshot(
+                backend.catalog, f"{name.capitalize() if name.islower() else name.lower()}@{both[0].digest}"
+            )
 
 
 def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(
@@ -89,14 +106,22 @@ def test_how_the_table_was_built_does_not_matter(
     monkeypatch.setattr(canonical.rebatched, "__defaults__", (batch_bytes,))
     bits = pa.array([None if row % 7 == 0 else row % 3 == 0 for row in range(90)])
     inner = pa.array([None if row % 5 == 0 else {"a": row} for row in range(90)])
-    table = import_function("source", POINTS["source"])().append_column("bits", bits).append_column("inner", inner)
-    under_nulls = pa.StructArray.from_arrays([pa.array(range(90))], ["a"], mask=pa.array([row % 5 == 0 for row in range(90)]))
+    table = (
+        import_function("source", POINTS["source"])()
+        .append_column("bits", bits)
+        .append_column("inner", inner)
+    )
+    under_nulls = pa.StructArray.from_arrays(
+        [pa.array(range(90))], ["a"], mask=pa.array([row % 5 == 0 for row in range(90)])
+    )
     with_bitmaps = [pa.concat_arrays([pa.nulls(1, one.type), *one.chunks]).slice(1) for one in table.columns]
     built = [
         table,
         pa.concat_tables([table.slice(0, 10), table.slice(10)]).replace_schema_metadata({"made": "today"}),
         iter(table.to_batches(max_chunksize=7)),
-        pa.RecordBatchReader.from_batches(table.schema, table.slice(0, 13).to_batches() + table.slice(13).to_batches()),
+        pa.RecordBatchReader.from_batches(
+            table.schema, table.slice(0, 13).to_batches() + table.slice(13).to_batches()
+        ),
         pa.table(with_bitmaps, table.column_names),
         table.set_column(1, "label", table["label"].dictionary_encode()),
         table.set_column(3, "inner", under_nulls),
@@ -110,7 +135,11 @@ def test_what_the_record_says_is_what_is_there(backend: Backend) -> None:
     dataset = opened(backend, snapshot)
     assert snapshot.rows == 90 == dataset.read().num_rows == sum(snapshot.splits.values())
     assert {split: dataset.read(split).num_rows for split in snapshot.splits} == snapshot.splits
-    files = [path for path in Path(backend.store.path("shards/sha256")).rglob("*") if path.is_file() and not path.suffix]
+    files = [
+        path
+        for path in Path(backend.store.path("shards/sha256")).rglob("*")
+        if path.is_file() and not path.suffix
+    ]
     assert snapshot.bytes == sum(file.stat().st_size for file in files)
     assert snapshot.source == POINTS["source"]
     assert len(snapshot.schema_sha256) == len(snapshot.transform_sha256) == 64
@@ -123,7 +152,12 @@ def test_what_the_record_says_is_what_is_there(backend: Backend) -> None:
     held_out = dataset.read("test").to_pydict()
     assert dataset.manifest["statistics"]["test"] == {
         "x": {"nulls": 0, "min": min(held_out["x"]), "max": max(held_out["x"])},
-        "label": {"nulls": 0, "min": "high", "max": "low", "classes": {name: held_out["label"].count(name) for name in ("high", "low")}},
+        "label": {
+            "nulls": 0,
+            "min": "high",
+            "max": "low",
+            "classes": {name: held_out["label"].count(name) for name in ("high", "low")},
+        },
     }
 
 
@@ -139,28 +173,40 @@ def test_folds_are_read_as_train_and_validation(backend: Backend) -> None:
     dataset = opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=3)))
     held_out = set(dataset.read("test")["x"].to_pylist())
     for fold in range(3):
-        train, validation = (set(dataset.read(split, fold=fold)["x"].to_pylist()) for split in ("train", "validation"))
+        train, validation = (
+            set(dataset.read(split, fold=fold)["x"].to_pylist()) for split in ("train", "validation")
+        )
         assert not train & validation
         assert len(train) + len(validation) + len(held_out) == 90
-    with pytest.raises(InvalidInput, match="fold = None is not accepted for the split 'train' of points: give one of 0 to 2"):
+    with pytest.raises(
+        InvalidInput, match="fold = None is not accepted for the split 'train' of points: give one of 0 to 2"
+    ):
         dataset.read("train")
     with pytest.raises(NotFound, match="dataset points has no fold 3; it has the folds 0 to 2"):
         dataset.read("train", fold=3)
 
 
-def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     rows = images(1).take([0] * 8_192)  # 8 MiB, of which each MiB is like any other
     table = pa.concat_tables([rows, images(1, first=1), images(1, first=2)])
     table = table.append_column("part", pa.array(["train"] * 8_192 + ["validation", "test"]))
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(table, split_column="part", shard_mib=1)))
+    dataset = opened(
+        backend,
+        take_snapshot(backend.store, backend.catalog, provide(table, split_column="part", shard_mib=1)),
+    )
     shards = [shard for split in dataset.splits for shard in shards_of(dataset.manifest, split)]
     assert len(shards) > len(set(shards)) >= 3
     assert dataset.manifest["stored"] == sum(shard.bytes for shard in set(shards))
     assert dataset.read("train").num_rows == 8_192
 
 
-def test_shards_that_are_there_take_no_second_place_on_the_disk_while_they_are_cut_again(tmp_path: Path) -> None:
-    store, rows = Store(tmp_path / "store"), images(4_096)
+def test_shards_that_are_there_take_no_second_place_on_the_disk_while_they_are_cut_again(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "store")
+    rows = images(4_096)
     spool = Spool(tmp_path / "spool", rows.schema)
     for batch in rows.to_batches(max_chunksize=512):
         spool.append(batch, np.arange(batch.num_rows, dtype=np.uint64)[:, None])
@@ -172,7 +218,9 @@ def test_shards_that_are_there_take_no_second_place_on_the_disk_while_they_are_c
     assert list((tmp_path / "cutting").iterdir()) == []
 
 
-def test_shards_are_equal_cuts_of_one_split_each(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_shards_are_equal_cuts_of_one_split_each(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, provide(images(20_000), shard_mib=2))
     dataset = opened(backend, snapshot)
     for split, rows in snapshot.splits.items():
@@ -188,7 +236,9 @@ def test_shards_are_equal_cuts_of_one_split_each(backend: Backend, provide: Call
 def test_what_is_appended_is_all_that_is_stored(
     backend: Backend, provide: Callable[..., DatasetSource], tmp_path: Path, named: bool
 ) -> None:
-    """Files are known by name, size and time, so old ones are not read; a function's rows are read, and found to be there."""
+    """Files are known by name, size and time, so old ones are not read; a function's rows are read, and found
+    to be there.
+    """
 
     def take(rows: int) -> Snapshot:
         if not named:
@@ -197,7 +247,12 @@ def test_what_is_appended_is_all_that_is_stored(
         for first in range(0, rows, 200):
             if not (path := tmp_path / "raw" / f"{first:06}.parquet").exists():
                 pq.write_table(images(200, first), path)
-        given = {"name": "points", "target": "label", "shard_mib": 1, "source": {"files": str(tmp_path / "raw")}}
+        given = {
+            "name": "points",
+            "target": "label",
+            "shard_mib": 1,
+            "source": {"files": str(tmp_path / "raw")},
+        }
         return take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
 
     first = take(40_000)
@@ -237,12 +292,25 @@ def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
 ) -> None:
     def take(rows: int) -> Dataset:
         if not named:
-            return opened(backend, take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1)))
+            return opened(
+                backend, take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
+            )
         (tmp_path / "raw").mkdir(exist_ok=True)
-        stored = pq.ParquetDataset(tmp_path / "raw").read(["id"]).num_rows if any((tmp_path / "raw").iterdir()) else 0
+        stored = (
+            pq.ParquetDataset(tmp_path / "raw").read(["id"]).num_rows
+            if any((tmp_path / "raw").iterdir())
+            else 0
+        )
         pq.write_table(images(rows - stored, stored), tmp_path / "raw" / f"{rows:06}.parquet")
-        source = {"name": "points", "target": "label", "shard_mib": 1, "source": {"files": str(tmp_path / "raw")}}
-        return opened(backend, take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(source)))
+        source = {
+            "name": "points",
+            "target": "label",
+            "shard_mib": 1,
+            "source": {"files": str(tmp_path / "raw")},
+        }
+        return opened(
+            backend, take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(source))
+        )
 
     rows = 5_000
     dataset = take(rows)
@@ -262,7 +330,9 @@ def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_ro
 ) -> None:
     folder = tmp_path / "raw"
     folder.mkdir()
-    source = DatasetSource.model_validate({"name": "points", "target": "label", "source": {"files": str(folder)}})
+    source = DatasetSource.model_validate(
+        {"name": "points", "target": "label", "source": {"files": str(folder)}}
+    )
 
     def take() -> Snapshot:
         return take_snapshot(backend.store, backend.catalog, source)
@@ -271,7 +341,9 @@ def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_ro
         numbers = np.arange(first, first + 200)
         values = np.where(numbers % 10 == 0, np.nan, numbers)
         pairs = pa.array([[number, None if number % 50 == 0 else 1] for number in numbers.tolist()])
-        pq.write_table(pa.table({"id": numbers, "x": values, "pair": pairs, "label": numbers % 3}), folder / name)
+        pq.write_table(
+            pa.table({"id": numbers, "x": values, "pair": pairs, "label": numbers % 3}), folder / name
+        )
 
     write("a.parquet", 0)
     with monkeypatch.context() as patch:
@@ -285,7 +357,9 @@ def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_ro
     assert now.digest != former.digest
     assert take().digest == now.digest
     assert not take().new
-    assert {name: opened(backend, now).read(name)["id"].to_pylist()[: len(ids)] for name, ids in before.items()} == before
+    assert {
+        name: opened(backend, now).read(name)["id"].to_pylist()[: len(ids)] for name, ids in before.items()
+    } == before
     assert grown or manifest["stored"] == 0, "its shards are those that are there"
     write("c.parquet", 400)
     added = all_columns(opened(backend, take()).manifest)
@@ -294,18 +368,29 @@ def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_ro
     assert added["pair"] == {"nulls": 0, "null_items": 4 * files, "min": 0, "max": 599}
 
 
-def test_a_source_that_went_back_is_the_snapshot_that_it_was(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
-    first, _, again = (take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1)) for rows in (3_000, 3_500, 3_000))
+def test_a_source_that_went_back_is_the_snapshot_that_it_was(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
+    first, _, again = (
+        take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
+        for rows in (3_000, 3_500, 3_000)
+    )
     assert again.digest == first.digest
 
 
-def test_rows_in_another_order_are_in_the_same_splits(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+def test_rows_in_another_order_are_in_the_same_splits(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
     table = images(3_000)
     first = take_snapshot(backend.store, backend.catalog, provide(table, shard_mib=1))
-    turned = take_snapshot(backend.store, backend.catalog, provide(table.take(np.arange(3_000)[::-1]), shard_mib=1))
+    turned = take_snapshot(
+        backend.store, backend.catalog, provide(table.take(np.arange(3_000)[::-1]), shard_mib=1)
+    )
     assert first.digest != turned.digest
     for split in first.splits:
-        one, other = (set(opened(backend, snapshot).read(split)["id"].to_pylist()) for snapshot in (first, turned))
+        one, other = (
+            set(opened(backend, snapshot).read(split)["id"].to_pylist()) for snapshot in (first, turned)
+        )
         assert one == other
 
 
@@ -324,7 +409,9 @@ def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(
     assert rows["dog/2.png"]["bytes"] == 5
 
 
-def test_files_of_the_same_content_are_in_the_same_split(backend: Backend, tmp_path: Path, provide: Callable[..., DatasetSource]) -> None:
+def test_files_of_the_same_content_are_in_the_same_split(
+    backend: Backend, tmp_path: Path, provide: Callable[..., DatasetSource]
+) -> None:
     for copy in ("one", "two"):
         (tmp_path / "images" / copy).mkdir(parents=True)
         for number in range(40):
@@ -335,7 +422,9 @@ def test_files_of_the_same_content_are_in_the_same_split(backend: Backend, tmp_p
 
 
 @pytest.mark.usefixtures("with_dvc")
-def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the remote should be")
     monkeypatch.setenv("HALVING_DVC_REMOTE", str(blocked))
@@ -347,7 +436,7 @@ def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, m
 
 
 @pytest.mark.slow
-def test_the_first_two_sweeps_of_a_store_may_track_at_once_and_dvc_keeps_no_stream_that_captured_the_output_meanwhile(
+def test_two_first_sweeps_may_track_at_once_and_dvc_keeps_no_captured_stream(
     tmp_path: Path,
 ) -> None:
     folders = [tmp_path / "datasets" / name for name in ("one", "two")]
@@ -355,14 +444,19 @@ def test_the_first_two_sweeps_of_a_store_may_track_at_once_and_dvc_keeps_no_stre
         folder.mkdir(parents=True)
         (folder / "a").write_text(folder.name)
     program = (
-        "import io, logging, sys; from pathlib import Path; from resources.datasets.dvc_tracking import track\n"
+        "import io, logging, sys; from pathlib import Path; from resources.datasets.dvc_tracking import "
+        "track\n"
         "own = sys.stdout, sys.stderr; sys.stdout = sys.stderr = captured = io.StringIO()\n"
-        "try: track(Path(sys.argv[1]).parent, Path(sys.argv[1])); assert sys.stdout is sys.stderr is captured\n"
+        "try: track(Path(sys.argv[1]).parent, Path(sys.argv[1])); assert sys.stdout is sys.stderr is "
+        "captured\n"
         "finally: sys.stdout, sys.stderr = own\n"
         "captured.close()\n"
         "logging.getLogger('dvc').warning('said later')"
     )
-    both = [subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) for folder in folders]
+    both = [
+        subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True)
+        for folder in folders
+    ]
     assert [(process.communicate()[1], process.returncode) for process in both] == [("said later\n", 0)] * 2
     assert all(Path(f"{folder}.dvc").exists() for folder in folders)
 
@@ -377,7 +471,8 @@ def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
     monkeypatch.setattr(dvc_tracking, "_LOCK_SECONDS", 60.0 if released else 1.0)
     project = Path(backend.store.path("datasets"))
     holder = (
-        "import sys; from dvc.repo import Repo; lock = Repo(sys.argv[1]).lock; lock.lock(); print('held', flush=True); sys.stdin.read()"
+        "import sys; from dvc.repo import Repo; lock = Repo(sys.argv[1]).lock; lock.lock(); print('held', "
+        "flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -385,7 +480,9 @@ def test_a_locked_project_is_waited_for_and_one_that_stays_locked_is_an_error(
         assert holding.stdout is not None
         assert holding.stdout.readline() == "held\n"
         done: list[None] = []
-        tracking = threading.Thread(target=lambda: done.append(dvc_tracking.track(project, next((project / "points").glob("*/")))))
+        tracking = threading.Thread(
+            target=lambda: done.append(dvc_tracking.track(project, next((project / "points").glob("*/"))))
+        )
         if released:
             tracking.start()
             holding.communicate()
@@ -405,7 +502,13 @@ def _raising() -> Any:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (42, "dataset.source = 'provided_source:load' is not accepted: it returned int; return a pyarrow.Table"),
+        (
+            42,
+            (
+                "dataset.source = 'provided_source:load' is not accepted: it returned int; return a "
+                "pyarrow.Table"
+            ),
+        ),
         (["a"], "is not accepted: it gave str among its rows; give pyarrow record batches"),
         ("/nowhere/at/all", "'/nowhere/at/all', which is not a folder"),
         (_raising, r"it raised KeyError at .*test_snapshots.py:\d+: 'no such page'"),
@@ -413,8 +516,14 @@ def _raising() -> Any:
         (pa.table({"label": ["a", "b"]}), "dataset.splits.* of 2 rows is empty; give a larger share"),
         (pa.table({"label": pa.array([], pa.string())}), "is not accepted: it has no rows"),
         (pa.table({"label": [1], "x": pa.nulls(1)}), "its column 'x' has the type null; give numbers, texts"),
-        (pa.table([[1], [2]], ["label", "label"]), r"its columns are \['label', 'label'\]; give each a name of its own"),
-        (iter([pa.record_batch({"label": [1]}), pa.record_batch({"y": [1]})]), "missing are .'label'., more are .'y'."),
+        (
+            pa.table([[1], [2]], ["label", "label"]),
+            r"its columns are \['label', 'label'\]; give each a name of its own",
+        ),
+        (
+            iter([pa.record_batch({"label": [1]}), pa.record_batch({"y": [1]})]),
+            "missing are .'label'., more are .'y'.",
+        ),
         (
             iter([pa.record_batch({"label": [1]}), pa.record_batch({"label": ["x"]})]),
             "in the column 'label' the first rows are int64, later ones string; give all of them one type",
@@ -426,7 +535,9 @@ def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
 ) -> None:
     with pytest.raises(InvalidInput, match=said):
         take_snapshot(backend.store, backend.catalog, provide(content))
-    assert list(backend.store.files("datasets")) == list(backend.store.files("shards")) == [], "nothing is left"
+    assert list(backend.store.files("datasets")) == list(backend.store.files("shards")) == [], (
+        "nothing is left"
+    )
 
 
 @pytest.mark.slow
@@ -434,7 +545,8 @@ def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
 def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
     dataset = opened(backend, snapshot)
-    folder, project = Path(backend.store.path(dataset.folder)), Path(backend.store.path("datasets"))
+    folder = Path(backend.store.path(dataset.folder))
+    project = Path(backend.store.path("datasets"))
     before = dataset.read("train")
     shutil.rmtree(folder)
     shutil.rmtree(project / ".dvc" / "cache")
@@ -445,7 +557,9 @@ def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> No
 
 
 @pytest.mark.parametrize("lost", ["datasets/points", "shards/sha256"])
-def test_what_is_lost_of_a_snapshot_is_written_again_when_its_source_still_gives_it(backend: Backend, lost: str) -> None:
+def test_what_is_lost_of_a_snapshot_is_written_again_when_its_source_still_gives_it(
+    backend: Backend, lost: str
+) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
     shutil.rmtree(backend.store.path(lost))
     assert take_snapshot(backend.store, backend.catalog, source()).digest == snapshot.digest
@@ -469,7 +583,10 @@ def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
     assert snapshot_for(backend.store, backend.catalog, pinned).digest == taken.digest
     for wrong, says in (
         ({"snapshot": "sha256:" + "0" * 64}, "no dataset snapshot"),
-        ({"snapshot": taken.digest, "dataset": {**dataset, "target": "x"}}, "with the target 'label', not of 'points' with 'x'"),
+        (
+            {"snapshot": taken.digest, "dataset": {**dataset, "target": "x"}},
+            "with the target 'label', not of 'points' with 'x'",
+        ),
     ):
         with pytest.raises(InvalidInput, match=says):
             snapshot_for(backend.store, backend.catalog, small_spec(**wrong))
@@ -485,11 +602,15 @@ def test_a_snapshot_whose_leaks_would_be_looked_for_by_other_rules_than_the_spec
     spec = small_spec()
     taken = take_snapshot(backend.store, backend.catalog, spec.dataset)
     dataset = {**spec.dataset.model_dump(mode="json", exclude_none=True), **changes}
-    with pytest.raises(InvalidInput, match=f"it was taken with dataset.{next(iter(changes))} = .*leave snapshot out"):
+    with pytest.raises(
+        InvalidInput, match=f"it was taken with dataset.{next(iter(changes))} = .*leave snapshot out"
+    ):
         snapshot_for(backend.store, backend.catalog, small_spec(dataset=dataset, snapshot=taken.digest))
 
 
-def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
     taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
     for reference in (taken.digest, taken.key, f"points@{taken.digest}", taken.digest[:20], taken.key[:12]):
         assert find_snapshot(backend.catalog, reference).digest == taken.digest
@@ -504,16 +625,25 @@ def test_the_dataset_of_a_snapshot_is_the_one_that_it_was_taken_by(backend: Back
     assert DatasetSource.model_validate(dataset_of(snapshot)) == spec
 
 
-def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
     taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
     deprecate(backend.catalog, taken.digest, "labels of May are wrong")
-    with pytest.raises(InvalidInput, match=f"snapshot = '{taken.key}' is not accepted: it is deprecated: labels of May are wrong"):
+    with pytest.raises(
+        InvalidInput,
+        match=f"snapshot = '{taken.key}' is not accepted: it is deprecated: labels of May are wrong",
+    ):
         snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
     for spec in (small_spec(snapshot=taken.digest), small_spec()):
-        assert snapshot_for(backend.store, backend.catalog, spec, allow_deprecated=True).digest == taken.digest
+        assert (
+            snapshot_for(backend.store, backend.catalog, spec, allow_deprecated=True).digest == taken.digest
+        )
     assert opened(backend, taken).read("test").num_rows == taken.splits["test"]
     deprecate(backend.catalog, taken.digest, None)
-    assert snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest)) == replace(taken, new=False)
+    assert snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest)) == replace(
+        taken, new=False
+    )
     assert known_snapshot(backend.catalog, taken.digest).deprecated is None
 
 
@@ -521,17 +651,26 @@ def test_a_spec_may_insist_on_a_schema(backend: Backend, small_spec: Callable[..
     taken = take_snapshot(backend.store, backend.catalog, source())
     wanted = {**POINTS, "schema_sha256": taken.schema_sha256[:16]}
     assert snapshot_for(backend.store, backend.catalog, small_spec(dataset=wanted)).digest == taken.digest
-    with pytest.raises(InvalidInput, match=r"dataset.schema_sha256 = '00000000' is not accepted: points@.* no snapshot of it had that one"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"dataset.schema_sha256 = '00000000' is not accepted: points@.* no snapshot of it had that one",
+    ):
         snapshot_for(backend.store, backend.catalog, small_spec(dataset={**POINTS, "schema_sha256": "0" * 8}))
 
 
-def test_a_loader_hands_out_the_rows_of_a_split_each_once(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(images(6_000), shard_mib=1, folds=3)))
+def test_a_loader_hands_out_the_rows_of_a_split_each_once(
+    backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
+    dataset = opened(
+        backend, take_snapshot(backend.store, backend.catalog, provide(images(6_000), shard_mib=1, folds=3))
+    )
     held_out = dataset.read("test")["id"].to_pylist()
     for fold in (0, 2):
         loaded = {
             split: [
-                number for batch in dataset.loader(split, batch_size=100, fold=fold, columns=["id", "pixels"]) for number in batch["id"]
+                number
+                for batch in dataset.loader(split, batch_size=100, fold=fold, columns=["id", "pixels"])
+                for number in batch["id"]
             ]
             for split in ("train", "validation")
         }
@@ -545,9 +684,18 @@ def test_a_loader_hands_out_the_rows_of_a_split_each_once(backend: Backend, prov
 @pytest.mark.parametrize(
     ("values", "what"),
     [
-        (pa.array([None, 1, 2, 3] * 100), "is of type int64 and has [0-9]+ nulls, for which NumPy has no value"),
-        (pa.array([None, True, False, True] * 100), "is of type bool and has [0-9]+ nulls, for which NumPy has no value"),
-        (pa.array([[1.0], [2.0, None], [], None] * 100), "is of type list<.*double> and has [0-9]+ nulls within its lists"),
+        (
+            pa.array([None, 1, 2, 3] * 100),
+            "is of type int64 and has [0-9]+ nulls, for which NumPy has no value",
+        ),
+        (
+            pa.array([None, True, False, True] * 100),
+            "is of type bool and has [0-9]+ nulls, for which NumPy has no value",
+        ),
+        (
+            pa.array([[1.0], [2.0, None], [], None] * 100),
+            "is of type list<.*double> and has [0-9]+ nulls within its lists",
+        ),
         (
             pa.array([[1, 2], [2, None]] * 200, pa.list_(pa.int64(), 2)),
             r"is of type fixed_size_list<.*\[2\] and has [0-9]+ nulls within its lists",
@@ -569,21 +717,28 @@ def test_a_loader_of_a_snapshot_with_values_that_it_does_not_read_is_refused_whe
     table = pa.table({"id": np.arange(400), "x": values, "label": np.arange(400) % 3})
     dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(table)))
     if what is None:
-        assert sum(len(batch["x"]) for batch in dataset.loader("train", batch_size=32)) == dataset.splits["train"]
+        assert (
+            sum(len(batch["x"]) for batch in dataset.loader("train", batch_size=32))
+            == dataset.splits["train"]
+        )
     else:
         with pytest.raises(InvalidInput, match=f"column 'x' of split 'train' of dataset points {what}"):
             dataset.loader("train", batch_size=32)
 
 
 def test_snapshots_of_two_datasets_are_two_though_their_rows_are_equal(backend: Backend) -> None:
-    one, other = (take_snapshot(backend.store, backend.catalog, source(name=name)) for name in ("points", "others"))
+    one, other = (
+        take_snapshot(backend.store, backend.catalog, source(name=name)) for name in ("points", "others")
+    )
     assert (one.name, other.name) == ("points", "others")
     assert one.digest != other.digest
     shards = [opened(backend, snapshot).manifest["shards"] for snapshot in (one, other)]
     assert shards[0] == shards[1], "which they share"
 
 
-def test_nothing_is_launched_on_a_source_whose_snapshot_is_deprecated(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_nothing_is_launched_on_a_source_whose_snapshot_is_deprecated(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
     taken = take_snapshot(backend.store, backend.catalog, small_spec().dataset)
     deprecate(backend.catalog, taken.digest, "labels of May are wrong")
     with pytest.raises(InvalidInput, match=f"dataset = '{taken.key}' is not accepted: it is deprecated"):
@@ -596,7 +751,10 @@ def test_other_rules_of_dealing_are_still_compared_with_the_snapshot_before(back
 
 
 def test_the_held_out_rows_are_the_same_with_folds_and_without(backend: Backend) -> None:
-    plain, folded = (opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=folds))) for folds in (None, 4))
+    plain, folded = (
+        opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=folds)))
+        for folds in (None, 4)
+    )
     assert plain.read("test").equals(folded.read("test"))
 
 
@@ -616,13 +774,17 @@ def test_a_folders_files_may_be_transformed_into_other_columns(backend: Backend,
     (tmp_path / "raw").mkdir()
     for number in range(60):
         (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
-    spec = source(source={"folder": str(tmp_path / "raw")}, transform="tests.resources.datasets.test_snapshots:lengths")
+    spec = source(
+        source={"folder": str(tmp_path / "raw")}, transform="tests.resources.datasets.test_snapshots:lengths"
+    )
     dataset = opened(backend, take_snapshot(backend.store, backend.catalog, spec))
     assert sorted(dataset.read()["number"].to_pylist()) == list(range(60))
 
 
 def lengths(table: pa.Table) -> pa.Table:
-    return pa.table({"number": [int(content) for content in table["content"].to_pylist()], "label": [0] * table.num_rows})
+    return pa.table(
+        {"number": [int(content) for content in table["content"].to_pylist()], "label": [0] * table.num_rows}
+    )
 
 
 def test_a_file_that_two_patterns_name_is_read_once(backend: Backend, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Files are not read again by the same code, unless that is asked for, and all are by other code: of whatever the transform stands on."""
+"""Files are not read again by the same code, unless that is asked for, and all are by other code: of whatever
+the transform stands on.
+"""
 
 import importlib
 import os
@@ -44,7 +46,8 @@ def ids(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Ca
         for name in [name for name in sys.modules if name.partition(".")[0] == "of_lengths"]:
             monkeypatch.delitem(sys.modules, name)  # as in a new process
         importlib.invalidate_caches()
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files of one second are not told apart by their times
+        # files of one second are not told apart by their times
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
         recipe = {"name": "points", "target": "label", "source": {"files": f"{tmp_path}/*.parquet"}}
         source = DatasetSource.model_validate({**recipe, "transform": f"of_lengths.lengths:{transform}"})
         digest = take_snapshot(backend.store, backend.catalog, source).digest
@@ -63,11 +66,16 @@ def test_rows_are_read_again_by_another_function_of_the_same_module(ids: Callabl
     assert ids("as_they_are") == list(range(100))
 
 
-def test_a_damaged_list_of_files_costs_a_new_reading_and_says_so(ids: Callable[..., list[int]], backend: Backend) -> None:
+def test_a_damaged_list_of_files_costs_a_new_reading_and_says_so(
+    ids: Callable[..., list[int]], backend: Backend
+) -> None:
     before = ids()
     (path,) = Path(backend.store.root).rglob("parts.parquet")
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.warns(UserWarning, match="all of points is read again, for datasets/points/.*/parts.parquet in .* is damaged"):
+    with pytest.warns(
+        UserWarning,
+        match="all of points is read again, for datasets/points/.*/parts.parquet in .* is damaged",
+    ):
         assert ids() == before
 
 
@@ -76,7 +84,9 @@ def test_packages_of_a_transform_are_in_the_lineage_and_a_module_that_cannot_be_
 ) -> None:
     def packages() -> dict[str, str]:
         newest = max(list_snapshots(backend.catalog), key=lambda snapshot: snapshot.created_at)
-        versions: dict[str, str] = Dataset(backend.store, "points", newest.digest).manifest["lineage"]["packages"]
+        versions: dict[str, str] = Dataset(backend.store, "points", newest.digest).manifest["lineage"][
+            "packages"
+        ]
         return versions
 
     ids(lengths=LENGTHS.replace("import pyarrow", "import yaml\nimport pyarrow", 1))
@@ -93,12 +103,19 @@ def test_no_row_is_read_again_when_other_code_of_the_module_changed(ids: Callabl
         assert ids(lengths=LENGTHS.replace("return None", "return table")) == before
 
 
-def test_all_is_read_again_where_that_is_asked_for(backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec]) -> None:
+def test_all_is_read_again_where_that_is_asked_for(
+    backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec]
+) -> None:
     path = tmp_path / "rows.parquet"
     spec = small_spec(dataset={"name": "points", "target": "label", "source": {"files": str(path)}})
     digests = []
     for first, refresh in ((100, False), (200, False), (200, True), (200, False)):
-        pq.write_table(pa.table({"id": range(first, first + 100), "label": [0, 1] * 50}), path, compression="none", use_dictionary=False)
+        pq.write_table(
+            pa.table({"id": range(first, first + 100), "label": [0, 1] * 50}),
+            path,
+            compression="none",
+            use_dictionary=False,
+        )
         os.utime(path, (1e9, 1e9))  # as an archive unpacks it
         digests.append(snapshot_for(backend.store, backend.catalog, spec, refresh=refresh).digest)
     before, stale, fresh, after = digests

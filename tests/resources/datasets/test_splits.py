@@ -38,15 +38,20 @@ def split_of(spec: DatasetSource, table: pa.Table) -> dict[int, str]:
 
 @pytest.mark.parametrize("changes", [{}, {"group": "user"}, {"folds": 5}, {"seed": 7}])
 def test_a_dataset_that_grows_ten_times_keeps_every_row_in_its_split(changes: dict[str, Any]) -> None:
-    spec, before = source(**changes), dict[int, str]()
+    spec = source(**changes)
+    before = dict[int, str]()
     rows = 500
     for _ in range(10):
         table = people(rows)
-        now = split_of(spec, table.take(np.random.RandomState(rows).permutation(rows)))  # in another order each time
+        # in another order each time
+        now = split_of(spec, table.take(np.random.RandomState(rows).permutation(rows)))
         assert len(now) == rows, "each row is in one split"
         assert before.items() <= now.items()
-        before, rows = now, rows * 3 // 2
-    assert split_of(spec, people(rows // 2, offset=100)).items() <= split_of(spec, people(rows)).items(), "some are removed"
+        before = now
+        rows = rows * 3 // 2
+    assert split_of(spec, people(rows // 2, offset=100)).items() <= split_of(spec, people(rows)).items(), (
+        "some are removed"
+    )
 
 
 @settings(max_examples=examples(30))
@@ -62,16 +67,26 @@ def test_every_row_is_in_one_split_and_shares_are_met(shares: list[int], seed: i
 
 
 def test_the_dealing_is_frozen_for_ever() -> None:
-    assert [int(bound) for bound in thresholds({"train": 0.6, "validation": 0.2, "test": 0.2})[1]] == [2**64 // 5, 2**64 * 4 // 5]
+    assert [int(bound) for bound in thresholds({"train": 0.6, "validation": 0.2, "test": 0.2})[1]] == [
+        2**64 // 5,
+        2**64 * 4 // 5,
+    ]
     dealt = deal_table(source(), people(20))
     assert {name: rows.tolist() for name, rows in dealt.items()} == FROZEN
 
 
-FROZEN: dict[str, list[int]] = {"test": [0, 12], "train": [1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 14, 16, 17, 19], "validation": [9, 10, 15, 18]}
+FROZEN: dict[str, list[int]] = {
+    "test": [0, 12],
+    "train": [1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 14, 16, 17, 19],
+    "validation": [9, 10, 15, 18],
+}
 
 
 def test_a_share_that_grows_takes_rows_from_its_neighbour_alone() -> None:
-    small, large = (split_of(source(splits={"train": 1 - 0.2 - v, "validation": v, "test": 0.2}), people(5_000)) for v in (0.1, 0.3))
+    small, large = (
+        split_of(source(splits={"train": 1 - 0.2 - v, "validation": v, "test": 0.2}), people(5_000))
+        for v in (0.1, 0.3)
+    )
     changed = {(was, large[row]) for row, was in small.items() if was != large[row]}
     assert changed == {("train", "validation")}
 
@@ -87,7 +102,14 @@ def test_rows_of_a_group_are_together_and_their_target_does_not_decide() -> None
 
 
 def test_two_columns_may_be_a_group() -> None:
-    table = pa.table({"id": range(400), "site": ["a", "b"] * 200, "day": [number // 8 for number in range(400)], "label": [0] * 400})
+    table = pa.table(
+        {
+            "id": range(400),
+            "site": ["a", "b"] * 200,
+            "day": [number // 8 for number in range(400)],
+            "label": [0] * 400,
+        }
+    )
     of_group: dict[tuple[str, int], set[str]] = {}
     for row, split in split_of(source(group=["site", "day"]), table).items():
         of_group.setdefault((["a", "b"][row % 2], row // 8), set()).add(split)
@@ -102,40 +124,76 @@ def test_folds_deal_all_but_the_test_split_which_stays_for_any_number_of_them() 
     assert test_rows[0] == test_rows[1] == test_rows[2]
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", tz="UTC"), pa.date32()])
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", tz="UTC"), pa.date32()],
+)
 def test_by_time_the_bounds_belong_to_the_later_split(kind: pa.DataType) -> None:
     days = [date(2026, 1, 31), date(2026, 2, 1), date(2026, 2, 28), date(2026, 3, 1), date(1960, 1, 1)]
     moments = (
-        pa.array(days) if kind == pa.date32() else pa.array([datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days], kind)
+        pa.array(days)
+        if kind == pa.date32()
+        else pa.array([datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days], kind)
     )
     spec = source(split_times={"column": "ts", "validation": "2026-02-01", "test": date(2026, 3, 1)})
     dealt = deal_table(spec, pa.table({"ts": moments, "label": range(5)}))
-    assert {name: rows.tolist() for name, rows in dealt.items()} == {"train": [0, 4], "validation": [1, 2], "test": [3]}
+    assert {name: rows.tolist() for name, rows in dealt.items()} == {
+        "train": [0, 4],
+        "validation": [1, 2],
+        "test": [3],
+    }
 
 
 def test_a_bound_within_a_tick_of_a_coarser_column_is_that_of_the_next_tick() -> None:
-    spec = source(split_times={"column": "ts", "validation": "2026-02-01T00:00:00.5Z", "test": "2026-02-01T00:00:01.5"})
+    spec = source(
+        split_times={"column": "ts", "validation": "2026-02-01T00:00:00.5Z", "test": "2026-02-01T00:00:01.5"}
+    )
     ticks = [datetime(2026, 2, 1, 0, 0, second) for second in range(4)]
     dealt = deal_table(spec, pa.table({"ts": pa.array(ticks, pa.timestamp("s")), "label": range(4)}))
-    assert {name: rows.tolist() for name, rows in dealt.items()} == {"train": [0], "validation": [1], "test": [2, 3]}
+    assert {name: rows.tolist() for name, rows in dealt.items()} == {
+        "train": [0],
+        "validation": [1],
+        "test": [2, 3],
+    }
 
 
 def test_a_column_may_name_the_split() -> None:
     table = pa.table({"part": ["train", "test", "validation", "train", "holdout"], "label": range(5)})
     dealt = deal_table(source(split_column="part"), table)
-    assert {name: rows.tolist() for name, rows in dealt.items()} == {"train": [0, 3], "test": [1], "validation": [2], "holdout": [4]}
+    assert {name: rows.tolist() for name, rows in dealt.items()} == {
+        "train": [0, 3],
+        "test": [1],
+        "validation": [2],
+        "holdout": [4],
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "table", "says"),
     [
-        ({"target": "y"}, people(3), r"dataset.target = 'y' is not accepted: the columns are \['id', 'user', 'label'\]"),
+        (
+            {"target": "y"},
+            people(3),
+            r"dataset.target = 'y' is not accepted: the columns are \['id', 'user', 'label'\]",
+        ),
         ({"group": "usr"}, people(3), "dataset.group = 'usr' is not accepted: the columns are"),
-        ({"split_column": "part"}, people(3), "dataset.split_column = 'part' is not accepted: the columns are"),
-        ({"split_column": "id"}, people(3), "'id' is not accepted: it has values of the type int64; give a column with a split's name"),
+        (
+            {"split_column": "part"},
+            people(3),
+            "dataset.split_column = 'part' is not accepted: the columns are",
+        ),
+        (
+            {"split_column": "id"},
+            people(3),
+            "'id' is not accepted: it has values of the type int64; give a column with a split's name",
+        ),
         ({"split_column": "p"}, pa.table({"p": ["a", None], "label": [0, 1]}), "it has 1 nulls among 2 rows"),
         ({"split_column": "p"}, pa.table({"p": ["a/b"], "label": [0]}), "it holds 'a/b'; give 1-128 letters"),
-        ({"split_column": "p"}, pa.table({"p": [f"s{n}" for n in range(101)], "label": range(101)}), "more than 100 splits"),
+        (
+            {"split_column": "p"},
+            pa.table({"p": [f"s{n}" for n in range(101)], "label": range(101)}),
+            "more than 100 splits",
+        ),
         (
             {"split_times": {"column": "id", "validation": "2026-01-01", "test": "2026-02-01"}},
             people(3),
@@ -143,14 +201,19 @@ def test_a_column_may_name_the_split() -> None:
         ),
     ],
 )
-def test_a_column_that_cannot_decide_is_refused_by_name(changes: dict[str, Any], table: pa.Table, says: str) -> None:
+def test_a_column_that_cannot_decide_is_refused_by_name(
+    changes: dict[str, Any], table: pa.Table, says: str
+) -> None:
     with pytest.raises(InvalidInput, match=says):
         deal_table(source(**changes), table)
 
 
 def numbered(rows: int = 2_000, **columns: Any) -> pa.Table:
     numbers = np.arange(rows)
-    return pa.table({"id": numbers, "x": numbers % 17, "name": [f"n{number}" for number in numbers], "label": numbers % 2} | columns)
+    return pa.table(
+        {"id": numbers, "x": numbers % 17, "name": [f"n{number}" for number in numbers], "label": numbers % 2}
+        | columns
+    )
 
 
 @pytest.fixture
@@ -187,18 +250,32 @@ def test_columns_that_are_added_and_other_types_of_equal_values_move_no_row(
     assert splits_of(numbered()) == before
 
 
-def test_the_first_columns_decide_though_the_columns_change_again_and_again(splits_of: Callable[..., dict[int, str]]) -> None:
+def test_the_first_columns_decide_though_the_columns_change_again_and_again(
+    splits_of: Callable[..., dict[int, str]],
+) -> None:
     before = splits_of(numbered())
-    for changes in ({"later": np.arange(2_000)}, {"other": np.arange(2_000)}, {"later": np.arange(2_000) % 5, "third": ["t"] * 2_000}):
+    for changes in (
+        {"later": np.arange(2_000)},
+        {"other": np.arange(2_000)},
+        {"later": np.arange(2_000) % 5, "third": ["t"] * 2_000},
+    ):
         assert splits_of(numbered(**changes)) == before
     assert splits_of(numbered(), split_column=None, seed=0) == before
 
 
-@pytest.mark.parametrize("between", [{"group": "x"}, {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2026-01-02"}}])
+@pytest.mark.parametrize(
+    "between",
+    [{"group": "x"}, {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2026-01-02"}}],
+)
 def test_snapshots_that_were_dealt_in_another_way_meanwhile_move_no_row(
     splits_of: Callable[..., dict[int, str]], between: dict[str, Any]
 ) -> None:
-    day = pa.array([date(2025, 12, 31 - number % 3) if number % 3 else date(2026, 1, 1 + number % 2) for number in range(2_000)])
+    day = pa.array(
+        [
+            date(2025, 12, 31 - number % 3) if number % 3 else date(2026, 1, 1 + number % 2)
+            for number in range(2_000)
+        ]
+    )
     before = splits_of(numbered(day=day))
     assert splits_of(numbered(day=day), **between) != before
     assert splits_of(numbered(day=day, later=np.arange(2_000))) == before
@@ -218,7 +295,11 @@ def test_rows_that_would_all_be_dealt_anew_are_refused_with_the_ways_on(
 ) -> None:
     before = splits_of(numbered())
     with pytest.raises(
-        InvalidInput, match=rf"dataset.group is needed: .* dealt by the hash of id, x, name, .*{says}.*Give group, .*redeal: true"
+        InvalidInput,
+        match=(
+            rf"dataset.group is needed: .* dealt by the hash of id, x, name, .*{says}.*Give group, "
+            r".*redeal: true"
+        ),
     ):
         splits_of(table)
     assert splits_of(table, group="id").keys() == before.keys()
@@ -228,7 +309,9 @@ def test_rows_are_dealt_anew_where_the_spec_says_so(splits_of: Callable[..., dic
     before = splits_of(numbered())
     anew = splits_of(numbered().drop_columns(["name"]), redeal=True)
     assert sum(anew[number] != split for number, split in before.items()) > 500
-    assert splits_of(numbered(later=["a"] * 2_000).drop_columns(["name"])) == anew, "what decided last decides from then on"
+    assert splits_of(numbered(later=["a"] * 2_000).drop_columns(["name"])) == anew, (
+        "what decided last decides from then on"
+    )
     with pytest.raises(ValidationError, match="group says each row's split, so redeal would have no effect"):
         splits_of(numbered(), redeal=True, group="id")
 

@@ -1,4 +1,7 @@
-"""Every type that a snapshot accepts is held as it was given, with its nulls; decimals become numbers. Its statistics are JSON."""
+"""Every type that a snapshot accepts is held as it was given, with its nulls; decimals become numbers.
+
+Its statistics are JSON.
+"""
 
 import json
 from collections.abc import Callable
@@ -26,7 +29,9 @@ def _column(make: Callable[[int], Any], kind: pa.DataType | None = None) -> pa.A
 
 
 COLUMNS = {
-    "a float": _column(lambda row: float("nan") if row % 50 == 0 else float("inf") if row % 51 == 0 else row / 3),
+    "a float": _column(
+        lambda row: float("nan") if row % 50 == 0 else float("inf") if row % 51 == 0 else row / 3
+    ),
     "large": _column(lambda row: 10**18 + row),
     "nanoseconds": pa.array([1_767_225_600_000_000_001 + row for row in range(ROWS)], pa.timestamp("ns")),
     "half": _column(lambda row: np.float16(row), pa.float16()),
@@ -55,7 +60,8 @@ def test_values_come_back_as_they_were_given(backend: Backend, provide: Callable
     dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
     found = dataset.read().sort_by("id")
     for name in table.column_names:
-        assert str(found[name].to_pylist()) == str(table[name].to_pylist()), name  # by their text, for NaN is not equal to itself
+        # by their text, for NaN is not equal to itself
+        assert str(found[name].to_pylist()) == str(table[name].to_pylist()), name
     assert {check.name for check in check_data(dataset, source, None) if not check.passed} == set()
     statistics = json.loads(json.dumps(dataset.manifest["statistics"]["train"]))
     assert statistics["duration"]["max"] < ROWS
@@ -97,21 +103,35 @@ def test_values_that_python_does_not_have_are_held_without_bounds(
 def test_a_type_that_cannot_be_held_is_refused_by_column(
     backend: Backend, provide: Callable[..., DatasetSource], column: pa.Array, named: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=f"its column 'x' has the type {named}.*give numbers, texts, binary values, times"):
+    with pytest.raises(
+        InvalidInput, match=f"its column 'x' has the type {named}.*give numbers, texts, binary values, times"
+    ):
         take_snapshot(backend.store, backend.catalog, provide(pa.table({"x": column, "label": [0, 1, 0]})))
 
 
 @pytest.mark.parametrize(
     ("first", "later", "says"),
     [
-        ([{"a": 1}], [{"a": 1, "b": 2}], "later ones struct<a: int64, b: int64>; give all of them the same fields"),
+        (
+            [{"a": 1}],
+            [{"a": 1, "b": 2}],
+            "later ones struct<a: int64, b: int64>; give all of them the same fields",
+        ),
         ([[{"a": 1}]], [[{"b": 1}]], "give all of them the same fields"),
-        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)), "give all of them one type"),
+        (
+            pa.array([[1, 2]], pa.list_(pa.int64(), 2)),
+            pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)),
+            "give all of them one type",
+        ),
         ([1], ["5"], "the first rows are int64, later ones string; give all of them one type"),
         (["5"], [1], "the first rows are string, later ones int64; give all of them one type"),
         ([True], [1], "the first rows are bool, later ones int64"),
         ([b"q"], ["q"], "the first rows are binary, later ones string"),
-        (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC")), "give all of them one type"),
+        (
+            pa.array([1], pa.timestamp("us")),
+            pa.array([1], pa.timestamp("us", "UTC")),
+            "give all of them one type",
+        ),
         (pa.array([1], pa.timestamp("us")), pa.array([1], pa.date32()), "give all of them one type"),
         (["2026-01-01"], pa.array([1], pa.date32()), "give all of them one type"),
         ([[1]], [["5"]], "give all of them one type"),
@@ -140,18 +160,33 @@ def test_rows_of_another_form_than_the_first_are_refused(
     ],
 )
 def test_decimals_are_held_as_numbers(
-    kind: Callable[..., pa.DataType], digits: tuple[int, int], values: list[str | None], numbers: list[float | None]
+    kind: Callable[..., pa.DataType],
+    digits: tuple[int, int],
+    values: list[str | None],
+    numbers: list[float | None],
 ) -> None:
     decimals = pa.array([None if value is None else Decimal(value) for value in values], kind(*digits))
     for column, wanted in (
         (decimals, numbers),
-        (pa.array([[value] for value in decimals.to_pylist()], pa.list_(decimals.type)), [[number] for number in numbers]),
+        (
+            pa.array([[value] for value in decimals.to_pylist()], pa.list_(decimals.type)),
+            [[number] for number in numbers],
+        ),
         (
             pa.array([{"a": value} for value in decimals.to_pylist()], pa.struct({"a": decimals.type})),
             [{"a": number} for number in numbers],
         ),
-        (pa.array([[None, {"a": value}] for value in decimals.to_pylist()], pa.large_list(pa.struct({"a": decimals.type}))).slice(1), None),
-        (pa.array([[value, None] for value in decimals.to_pylist()], pa.list_(decimals.type, 2)), [[number, None] for number in numbers]),
+        (
+            pa.array(
+                [[None, {"a": value}] for value in decimals.to_pylist()],
+                pa.large_list(pa.struct({"a": decimals.type})),
+            ).slice(1),
+            None,
+        ),
+        (
+            pa.array([[value, None] for value in decimals.to_pylist()], pa.list_(decimals.type, 2)),
+            [[number, None] for number in numbers],
+        ),
     ):
         rows = pa.record_batch({"x": column})
         held = canonical(rows, canonical_schema(rows.schema))["x"]
@@ -172,16 +207,23 @@ def test_decimals_are_held_as_numbers(
         (pa.decimal128(38, 38), "0." + "3" * 38, "which no double is"),
     ],
 )
-def test_a_decimal_that_no_number_is_is_refused_by_column_and_value(kind: pa.DataType, value: str, says: str) -> None:
+def test_a_decimal_that_no_number_is_is_refused_by_column_and_value(
+    kind: pa.DataType, value: str, says: str
+) -> None:
     decimals = pa.array([Decimal("0"), None, Decimal(value)], kind)
     nested = pa.array([[], [{"a": Decimal(value)}]], pa.list_(pa.struct({"a": kind})))
     for column in (decimals, nested):
         rows = pa.record_batch({"price": column})
-        with pytest.raises(InvalidInput, match=f"the column 'price' does not become .*{says}; cast it in a query, or in dataset.transform"):
+        with pytest.raises(
+            InvalidInput,
+            match=f"the column 'price' does not become .*{says}; cast it in a query, or in dataset.transform",
+        ):
             canonical(rows, canonical_schema(rows.schema))
 
 
-@pytest.mark.parametrize("value", ["0.1", "123456789012345.67", "1E-18", "0.30000000000000004", "99999999999999999999.0"])
+@pytest.mark.parametrize(
+    "value", ["0.1", "123456789012345.67", "1E-18", "0.30000000000000004", "99999999999999999999.0"]
+)
 def test_a_decimal_with_more_digits_behind_the_point_than_it_needs_is_its_double(value: str) -> None:
     rows = pa.record_batch({"x": pa.array([Decimal(value)], pa.decimal256(76, 30))})
     is_exact = Decimal(repr(float(value))) == Decimal(value)
@@ -195,12 +237,19 @@ def test_a_decimal_with_more_digits_behind_the_point_than_it_needs_is_its_double
 def test_fractions_that_come_after_whole_numbers_are_refused() -> None:
     first = pa.record_batch({"x": pa.array([Decimal(5)], pa.decimal128(38, 0))})
     later = pa.record_batch({"x": pa.array([Decimal("5.5")], pa.decimal128(38, 1))})
-    with pytest.raises(InvalidInput, match=r"the column 'x' does not become int64: it has 5.5, which no int64 is"):
+    with pytest.raises(
+        InvalidInput, match=r"the column 'x' does not become int64: it has 5.5, which no int64 is"
+    ):
         canonical(later, canonical_schema(first.schema))
 
 
 def test_a_double_that_comes_after_singles_is_not_rounded() -> None:
     schema = canonical_schema(pa.schema({"x": pa.float32()}))
-    assert canonical(pa.record_batch({"x": [0.5, None, float("nan"), float("inf")]}), schema)["x"][0].as_py() == 0.5
-    with pytest.raises(InvalidInput, match=r"the column 'x' does not become float: it has 0.1, which no float is"):
+    assert (
+        canonical(pa.record_batch({"x": [0.5, None, float("nan"), float("inf")]}), schema)["x"][0].as_py()
+        == 0.5
+    )
+    with pytest.raises(
+        InvalidInput, match=r"the column 'x' does not become float: it has 0.1, which no float is"
+    ):
         canonical(pa.record_batch({"x": [0.1]}), schema)

@@ -1,4 +1,6 @@
-"""Files of which each has its own idea of a column's type are one dataset, whichever is first; a leftover index is no column of it."""
+"""Files of which each has its own idea of a column's type are one dataset, whichever is first; a leftover
+index is no column of it.
+"""
 
 import datetime
 import json
@@ -30,13 +32,21 @@ def spec(source: Any, **changes: Any) -> DatasetSource:
 
 def table(first: int, x: pa.Array) -> pa.Table:
     """Some rows, of which the value of ``x`` is that of one, again and again."""
-    columns = {"id": range(first, first + ROWS), "x": pa.concat_arrays([x] * (ROWS // len(x))), "label": [row % 2 for row in range(ROWS)]}
+    columns = {
+        "id": range(first, first + ROWS),
+        "x": pa.concat_arrays([x] * (ROWS // len(x))),
+        "label": [row % 2 for row in range(ROWS)],
+    }
     return pa.table(columns)
 
 
 def held(backend: Backend, source: DatasetSource) -> pa.Table:
     """The rows of a new snapshot, by their id."""
-    return Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source).digest).read().sort_by("id")
+    return (
+        Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source).digest)
+        .read()
+        .sort_by("id")
+    )
 
 
 @pytest.fixture
@@ -71,7 +81,12 @@ def raw(tmp_path: Path) -> Path:
     ],
 )
 def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
-    raw: Path, backend: Backend, names: tuple[str, str], one: pa.Array, other: pa.Array, kind: pa.DataType | None
+    raw: Path,
+    backend: Backend,
+    names: tuple[str, str],
+    one: pa.Array,
+    other: pa.Array,
+    kind: pa.DataType | None,
 ) -> None:
     for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
         pq.write_table(table(first, x), raw / f"{name}.parquet")
@@ -85,16 +100,36 @@ def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
 @pytest.mark.parametrize(
     ("one", "other", "says"),
     [
-        (pa.array([1]), pa.array(["1"]), r"the column 'x' is (int64|string) in .*/a.parquet and (int64|string) in .*/b.parquet; write it"),
-        (pa.array([True]), pa.array([1]), "the column 'x' is .* in .*/a.parquet and .* in .*/b.parquet; write it with one type"),
-        (pa.array([2**53 + 1]), pa.array([0.5]), "the column 'x' of .*parquet does not become double, .*: Integer value 9007199254740993"),
-        (pa.array([2**63], pa.uint64()), pa.array([-1]), "the column 'x' of .*parquet does not become uint64"),
+        (
+            pa.array([1]),
+            pa.array(["1"]),
+            r"the column 'x' is (int64|string) in .*/a.parquet and (int64|string) in .*/b.parquet; write it",
+        ),
+        (
+            pa.array([True]),
+            pa.array([1]),
+            "the column 'x' is .* in .*/a.parquet and .* in .*/b.parquet; write it with one type",
+        ),
+        (
+            pa.array([2**53 + 1]),
+            pa.array([0.5]),
+            "the column 'x' of .*parquet does not become double, .*: Integer value 9007199254740993",
+        ),
+        (
+            pa.array([2**63], pa.uint64()),
+            pa.array([-1]),
+            "the column 'x' of .*parquet does not become uint64",
+        ),
         (
             pa.array([[1, 2]], pa.list_(pa.int64(), 2)),
             pa.array([[1]], pa.list_(pa.int64(), 1)),
             "fixed_size_list.*a.parquet.*fixed_size_list",
         ),
-        (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC")), "timestamp.*a.parquet and timestamp.*b.parquet"),
+        (
+            pa.array([1], pa.timestamp("us")),
+            pa.array([1], pa.timestamp("us", "UTC")),
+            "timestamp.*a.parquet and timestamp.*b.parquet",
+        ),
         (pa.array([{"a": 1}]), pa.array([{"a": 1, "b": 2}]), "struct<.*a.parquet and struct<.*b.parquet"),
     ],
 )
@@ -154,10 +189,25 @@ def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
 @pytest.mark.parametrize(
     ("ending", "one", "other", "says"),
     [
-        ("csv", "9007199254740993", "0.5", "the column 'x' has whole numbers beyond 2..53 in .* and fractions in .*; write whole numbers"),
+        (
+            "csv",
+            "9007199254740993",
+            "0.5",
+            "the column 'x' has whole numbers beyond 2..53 in .* and fractions in .*; write whole numbers",
+        ),
         ("csv", "12345678901234567890", "0.5", "the column 'x' has whole numbers beyond 2..53"),
-        ("csv", "12345678901234567890", "-1", "its column 'x' does not become uint64, which it is with the other files: .* '-1'"),
-        ("jsonl", "1", '"1"', "the column 'x' is (int64|string) in .*/a.jsonl and (int64|string) in .*/b.jsonl"),
+        (
+            "csv",
+            "12345678901234567890",
+            "-1",
+            "its column 'x' does not become uint64, which it is with the other files: .* '-1'",
+        ),
+        (
+            "jsonl",
+            "1",
+            '"1"',
+            "the column 'x' is (int64|string) in .*/a.jsonl and (int64|string) in .*/b.jsonl",
+        ),
         ("jsonl", "9007199254740993", "0.5", "the column 'x' has whole numbers beyond 2..53"),
         (
             "jsonl",
@@ -165,8 +215,18 @@ def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
             "[0.5]",
             r"its column 'x\[\]' has the number 9007199254740993, which a column of doubles would round",
         ),
-        ("jsonl", '{"a": 9007199254740993}', '{"a": 0.5}', "its column 'x.a' has the number 9007199254740993"),
-        ("jsonl", "12345678901234567890", "-1", "a value does not become what its column is with the other files: .*uint64.*-1"),
+        (
+            "jsonl",
+            '{"a": 9007199254740993}',
+            '{"a": 0.5}',
+            "its column 'x.a' has the number 9007199254740993",
+        ),
+        (
+            "jsonl",
+            "12345678901234567890",
+            "-1",
+            "a value does not become what its column is with the other files: .*uint64.*-1",
+        ),
     ],
 )
 def test_text_files_that_do_not_go_together_are_refused(
@@ -181,12 +241,15 @@ def test_text_files_that_do_not_go_together_are_refused(
 def test_columns_may_be_in_any_order_and_none_may_be_missing(raw: Path, backend: Backend) -> None:
     pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
     pq.write_table(table(ROWS, pa.array([2])).select(["label", "x", "id"]), raw / "b.parquet")
-    pq.write_table(table(0, pa.array([1])).slice(0, 0).drop_columns(["x"]), raw / "c.parquet")  # without rows it has no say
+    # without rows it has no say
+    pq.write_table(table(0, pa.array([1])).slice(0, 0).drop_columns(["x"]), raw / "c.parquet")
     rows = held(backend, spec({"files": str(raw)}))
     assert rows.column_names == ["id", "x", "label"]
     assert rows["x"].to_pylist() == [1] * ROWS + [2] * ROWS
     for name in ("0", "z"):
-        pq.write_table(table(2 * ROWS, pa.array([2])).append_column("y", pa.array([1] * ROWS)), raw / f"{name}.parquet")
+        pq.write_table(
+            table(2 * ROWS, pa.array([2])).append_column("y", pa.array([1] * ROWS)), raw / f"{name}.parquet"
+        )
         with pytest.raises(InvalidInput, match=rf"a.parquet has no column 'y', which .*/{name}.parquet has"):
             take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
         (raw / f"{name}.parquet").unlink()
@@ -208,7 +271,10 @@ def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> No
             pd.DataFrame(rows).to_csv(raw / f"{number}.csv", index=False)
         else:
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert held(backend, spec({"files": str(raw)}))["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS + [None] * ROWS
+    assert (
+        held(backend, spec({"files": str(raw)}))["x"].to_pylist()
+        == [1.0] * ROWS + [0.5] * ROWS + [None] * ROWS
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,12 +292,20 @@ def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> No
 @pytest.mark.parametrize("block", [64, 8 << 20])
 @pytest.mark.parametrize("writes_null", [False, True])
 def test_an_object_without_a_value_has_that_of_its_folder_whatever_the_objects_beside_it_have(
-    raw: Path, monkeypatch: pytest.MonkeyPatch, of_folder: str, own: list[Any], values: list[Any], block: int, writes_null: bool
+    raw: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of_folder: str,
+    own: list[Any],
+    values: list[Any],
+    block: int,
+    writes_null: bool,
 ) -> None:
     monkeypatch.setattr(text_files, "BLOCK", block)
     folder = raw / f"part={of_folder}"
     folder.mkdir()
-    rows = [{"filler": "-" * 64} | ({"part": value} if writes_null or value is not None else {}) for value in own]
+    rows = [
+        {"filler": "-" * 64} | ({"part": value} if writes_null or value is not None else {}) for value in own
+    ]
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     parts = open_source(spec({"files": str(raw)})).parts
     read = pa.Table.from_batches(list(read_parts(parts, unite_columns("files", parts))))
@@ -251,7 +325,9 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_what_is_appended_is_brought_to_the_union_of_what_was_there(raw: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_appended_is_brought_to_the_union_of_what_was_there(
+    raw: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = spec({"files": str(raw)})
     names = counted_reads(monkeypatch)
 
@@ -263,24 +339,35 @@ def test_what_is_appended_is_brought_to_the_union_of_what_was_there(raw: Path, b
 
     assert appended("a.parquet", pa.array([1])) == ["a.parquet"]
     assert appended("b.parquet", pa.array([2])) == ["b.parquet"]
-    assert appended("c.parquet", pa.array([0.5])) == ["a.parquet", "b.parquet", "c.parquet"], "which makes doubles of all"
+    assert appended("c.parquet", pa.array([0.5])) == ["a.parquet", "b.parquet", "c.parquet"], (
+        "which makes doubles of all"
+    )
     assert appended("d.parquet", pa.array([3])) == ["d.parquet"], "the union is the one that was there"
     assert appended("e.parquet", pa.nulls(1)) == ["e.parquet"]
-    assert held(backend, source)["x"].to_pylist() == [1.0] * ROWS + [2.0] * ROWS + [0.5] * ROWS + [3.0] * ROWS + [None] * ROWS
+    assert (
+        held(backend, source)["x"].to_pylist()
+        == [1.0] * ROWS + [2.0] * ROWS + [0.5] * ROWS + [3.0] * ROWS + [None] * ROWS
+    )
     pq.write_table(table(0, pa.array(["x"])), raw / "f.parquet")
-    with pytest.raises(InvalidInput, match=r"the column 'x' is double in .*/c.parquet and string in .*/f.parquet"):
+    with pytest.raises(
+        InvalidInput, match=r"the column 'x' is double in .*/c.parquet and string in .*/f.parquet"
+    ):
         take_snapshot(backend.store, backend.catalog, source)
 
 
 def frame(indexed: bool) -> pd.DataFrame:
     rows = [{"id": 9999, "x": 0.5, "ok": True, "label": 1}] if indexed else []
-    rows += [{"id": row, "x": row * 37 % 101 / 101, "ok": row % 4 != 0, "label": row % 2} for row in range(400)]
+    rows += [
+        {"id": row, "x": row * 37 % 101 / 101, "ok": row % 4 != 0, "label": row % 2} for row in range(400)
+    ]
     whole = pd.DataFrame(rows)
     return whole[whole["ok"]].drop(columns="ok")
 
 
 def several_levels(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.set_index(pd.MultiIndex.from_arrays([[str(number) for number in rows.index], list(rows.index)]))
+    return rows.set_index(
+        pd.MultiIndex.from_arrays([[str(number) for number in rows.index], list(rows.index)])
+    )
 
 
 @pytest.mark.parametrize("change", [lambda rows: rows, several_levels, lambda rows: rows.sort_values("x")])
@@ -296,7 +383,11 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
     for has_more in (False, True):
         rows = pa.Table.from_pandas(change(frame(has_more)))
         assert any(name.startswith("__index_level_") for name in rows.column_names)
-        source = provide(rows) if way == "table" else provide(lambda rows=rows: iter(rows.to_batches(max_chunksize=50)))
+        source = (
+            provide(rows)
+            if way == "table"
+            else provide(lambda rows=rows: iter(rows.to_batches(max_chunksize=50)))
+        )
         if way in ("parquet", "sql"):
             pq.write_table(rows, raw / "raw.parquet")
             source = spec({"files": f"{raw}/raw.parquet"})
@@ -306,7 +397,10 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
             rows.to_pandas(ignore_metadata=True).to_csv(raw / "raw.csv", index=False)
             source = spec({"files": f"{raw}/raw.csv"})
         if way == "transform":
-            source = spec({"files": f"{raw}/plain.parquet"}, transform="tests.resources.datasets.test_united_parts:filtered")
+            source = spec(
+                {"files": f"{raw}/plain.parquet"},
+                transform="tests.resources.datasets.test_united_parts:filtered",
+            )
             pq.write_table(pa.Table.from_pandas(frame(has_more), preserve_index=False), raw / "plain.parquet")
         if way == "delta":
             from deltalake import write_deltalake
@@ -317,7 +411,9 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
         snapshot = Dataset(backend.store, "points", taken.digest)
         assert snapshot.manifest["key"] == ["id", "x"]
         assert sorted(snapshot.manifest["schema"]) == ["id", "label", "x"]
-        splits.append({number: split for split in snapshot.splits for number in snapshot.read(split)["id"].to_pylist()})
+        splits.append(
+            {number: split for split in snapshot.splits for number in snapshot.read(split)["id"].to_pylist()}
+        )
     before, after = splits
     assert after == {9999: after[9999]} | before
 
@@ -328,7 +424,9 @@ def filtered(rows: pa.Table) -> pa.Table:
     return pa.Table.from_pandas(whole[whole["id"] % 2 == 1])
 
 
-def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column(raw: Path, backend: Backend) -> None:
+def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column(
+    raw: Path, backend: Backend
+) -> None:
     pq.write_table(pa.Table.from_pandas(frame(indexed=False)), raw / "a.parquet")
     pq.write_table(pa.Table.from_pandas(frame(indexed=False), preserve_index=False), raw / "b.parquet")
     assert held(backend, spec({"files": str(raw)})).column_names == ["id", "x", "label"]
@@ -344,10 +442,26 @@ def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column
             {"x": pa.array([0.5])},
             r"the column 'x' is int64 in .*/a.parquet, whose .* double in .*/b.parquet; give",
         ),
-        ({"x": pa.nulls(1)}, {"x": pa.array(["q"])}, r"the column 'x' is null in .*/a.parquet, whose .* string in .*/b.parquet; give"),
-        ({"x": pa.array(["q"])}, {"x": pa.array([1])}, r"the column 'x' is string in .*/a.parquet and int64 in .*/b.parquet"),
-        ({"x": pa.array([1])}, {"x": pa.array([1]), "y": pa.array([1])}, "a.parquet has no column 'y', which .*/b.parquet has"),
-        ({"x": pa.array([1]), "y": pa.array([1])}, {"x": pa.array([1])}, "b.parquet has no column 'y', which .*/a.parquet has"),
+        (
+            {"x": pa.nulls(1)},
+            {"x": pa.array(["q"])},
+            r"the column 'x' is null in .*/a.parquet, whose .* string in .*/b.parquet; give",
+        ),
+        (
+            {"x": pa.array(["q"])},
+            {"x": pa.array([1])},
+            r"the column 'x' is string in .*/a.parquet and int64 in .*/b.parquet",
+        ),
+        (
+            {"x": pa.array([1])},
+            {"x": pa.array([1]), "y": pa.array([1])},
+            "a.parquet has no column 'y', which .*/b.parquet has",
+        ),
+        (
+            {"x": pa.array([1]), "y": pa.array([1])},
+            {"x": pa.array([1])},
+            "b.parquet has no column 'y', which .*/a.parquet has",
+        ),
         ({"x": pa.array([0.5])}, {"x": pa.array([1])}, None),
         ({"x": pa.array([1])}, {"x": pa.array([1], pa.int32()), "__index_level_0__": pa.array([5])}, None),
         ({"x": pa.array(["q"])}, {"x": pa.nulls(1)}, None),
@@ -371,10 +485,15 @@ def test_a_pyarrow_dataset_of_files_that_differ_is_refused_where_it_has_the_colu
         pq.write_table(rows, raw / "day=1" / f"{name}.parquet")
     source = provide(lambda: dataset.dataset(raw, partitioning=partitioning))
     if says is not None:
-        with pytest.raises(InvalidInput, match=f"dataset.source = 'provided_source:load' is not accepted: .*{says}"):
+        with pytest.raises(
+            InvalidInput, match=f"dataset.source = 'provided_source:load' is not accepted: .*{says}"
+        ):
             take_snapshot(backend.store, backend.catalog, source)
     else:
-        assert held(backend, source)["x"].to_pylist() == [one["x"][0].as_py()] * ROWS + [other["x"][0].as_py()] * ROWS
+        assert (
+            held(backend, source)["x"].to_pylist()
+            == [one["x"][0].as_py()] * ROWS + [other["x"][0].as_py()] * ROWS
+        )
 
 
 def test_a_pyarrow_dataset_that_was_given_a_schema_has_its_columns(

@@ -1,4 +1,6 @@
-"""``halving doctor`` where there is a catalog: each fault is caused, and what is found says what it means and what mends it."""
+"""``halving doctor`` where there is a catalog: each fault is caused, and what is found says what it means and
+what mends it.
+"""
 
 import secrets
 import shutil
@@ -33,24 +35,50 @@ def test_all_is_well_with_a_catalog_that_is_used(either_backend: Backend, small_
     backend = either_backend
     promoted(backend, small_spec(max_trials=1))
     given = (backend.store, backend.catalog)
-    list(examine([Check("index", lambda: check_index(*given)), Check("published", lambda: check_published(*given))], repair=True))
+    list(
+        examine(
+            [
+                Check("index", lambda: check_index(*given)),
+                Check("published", lambda: check_published(*given)),
+            ],
+            repair=True,
+        )
+    )
     url = backend.catalog.url
-    found = [*check_schema(backend.store, url), *check_soundness(backend.catalog), *check_clock(backend.catalog)]
+    found = [
+        *check_schema(backend.store, url),
+        *check_soundness(backend.catalog),
+        *check_clock(backend.catalog),
+    ]
     found += [*check_files(*given, whole=True), *check_published(*given), *check_index(*given)]
     assert [finding.level for finding in found] == [OK] * 6, found
 
 
-def test_a_catalog_that_does_not_answer_is_an_error_with_its_address_but_not_its_password(tmp_path: Path) -> None:
-    (found,) = check_schema(Store(tmp_path), f"postgresql+psycopg://me:secret@127.0.0.1:{free_port()}/halving")
+def test_a_catalog_that_does_not_answer_is_an_error_with_its_address_but_not_its_password(
+    tmp_path: Path,
+) -> None:
+    (found,) = check_schema(
+        Store(tmp_path), f"postgresql+psycopg://me:secret@127.0.0.1:{free_port()}/halving"
+    )
     assert (found.level, "does not answer" in found.what, "secret" in found.what) == (ERROR, True, False)
 
 
-@pytest.mark.parametrize(("revision", "level", "told"), [("9999", ERROR, "install the version"), ("0001", WARNING, "make a backup")])
-def test_a_schema_of_another_version_is_named_and_not_touched(backend: Backend, revision: str, level: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("revision", "level", "told"),
+    [("9999", ERROR, "install the version"), ("0001", WARNING, "make a backup")],
+)
+def test_a_schema_of_another_version_is_named_and_not_touched(
+    backend: Backend, revision: str, level: str, told: str
+) -> None:
     with backend.catalog.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
     (found,) = check_schema(backend.store)
-    assert (found.level, revision in found.what, newest_revision() in found.what, told in found.mend) == (level, True, True, True)
+    assert (found.level, revision in found.what, newest_revision() in found.what, told in found.mend) == (
+        level,
+        True,
+        True,
+        True,
+    )
     assert not is_current(backend.store)
     assert [one.what for one in check_schema(backend.store)] == [found.what]
 
@@ -71,26 +99,35 @@ def test_a_clock_that_is_wrong_is_named_with_its_way(backend: Backend) -> None:
     assert (found.level, "600 s behind" in found.what) == (WARNING, True)
 
 
-def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(backend: Backend, small_spec: Any) -> None:
+def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(
+    backend: Backend, small_spec: Any
+) -> None:
     version = promoted(backend, small_spec(max_trials=1), checkpoint=b"gone")
     sweep = search(backend, small_spec(max_trials=2, name="other"), score)
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, sweep).status = "searching"
         for trial in backend.catalog.trials(session, sweep):
-            trial.status, trial.checkpoint = "paused", f"sha256:{'0' * 64}" if trial.number == 0 else None
+            trial.status = "paused"
+            trial.checkpoint = f"sha256:{'0' * 64}" if trial.number == 0 else None
     digest = str(version.checkpoint)
     (Path(backend.store.root) / "artifacts" / "sha256" / digest[7:9] / digest[7:]).unlink()
-    told = {found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR}
+    told = {
+        found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR
+    }
     model = next(found for what, found in told.items() if what.startswith("the checkpoint of small@1.0.0"))
     assert "halving rerun" in model.mend
     assert any(what.startswith(f"the checkpoint of {sweep}.0000") for what in told)
 
 
-def test_models_that_the_store_does_not_know_yet_are_published_by_repair(backend: Backend, small_spec: Any) -> None:
+def test_models_that_the_store_does_not_know_yet_are_published_by_repair(
+    backend: Backend, small_spec: Any
+) -> None:
     promoted(backend, small_spec(max_trials=1))
     with backend.catalog.write() as session:
         session.merge(PublishedModelRow(model="small", revision=0))
-    found = list(examine([Check("published", lambda: check_published(backend.store, backend.catalog))], repair=True))
+    found = list(
+        examine([Check("published", lambda: check_published(backend.store, backend.catalog))], repair=True)
+    )
     assert [(one.level, bool(one.repaired)) for _, one in found] == [(WARNING, True), (OK, False)]
     assert halving.resolve("small@champion", backend.store.root).version == "1.0.0"
 
@@ -110,7 +147,10 @@ def test_a_run_that_is_damaged_or_has_another_name_in_the_index_is_named(backend
     with backend.catalog.write() as session:
         session.execute(update(RunRow).where(RunRow.run == "b").values(run="other"))
     (found,) = check_index(backend.store, backend.catalog)
-    assert (found.level, found.what) == (WARNING, "the index lacks 1 runs of the store (p/b) and has 1 that the store has not (p/other)")
+    assert (found.level, found.what) == (
+        WARNING,
+        "the index lacks 1 runs of the store (p/b) and has 1 that the store has not (p/other)",
+    )
     backend.store.replace("runs/project=p/b/record.json", b"{")
     Refresher(backend.store, backend.catalog).refresh()
     (found,) = check_index(backend.store, backend.catalog)
@@ -118,7 +158,9 @@ def test_a_run_that_is_damaged_or_has_another_name_in_the_index_is_named(backend
     assert found.what.startswith(f"{backend.store.address('runs/project=p/b/record.json')} is damaged: ")
 
 
-def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(cluster_config.VARIABLE, raising=False)
     assert [found.level for found in check_cluster()] == [OK]
     monkeypatch.setenv(cluster_config.VARIABLE, str(tmp_path / "none.yaml"))
@@ -127,21 +169,30 @@ def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(tmp_
 
     (tmp_path / "cluster.yaml").write_text("concurrency: 2")
     (tmp_path / "kube.yaml").write_text(
-        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, "
+        "user: u}}], "
         "users: [{name: u, user: {}}], "
         f"clusters: [{{name: k, cluster: {{server: 'http://127.0.0.1:{free_port()}'}}}}]}}"
     )
     monkeypatch.setenv(cluster_config.VARIABLE, str(tmp_path / "cluster.yaml"))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kube.yaml"))
+    monkeypatch.setattr(
+        "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kube.yaml")
+    )
     for cached in (api.core_api, api.namespace):
         cached.cache_clear()
     (found,) = check_cluster()
     for cached in (api.core_api, api.namespace):
         cached.cache_clear()  # the next test has another
-    assert (found.level, "does not answer" in found.what, "kubectl cluster-info" in found.mend) == (ERROR, True, True), found
+    assert (found.level, "does not answer" in found.what, "kubectl cluster-info" in found.mend) == (
+        ERROR,
+        True,
+        True,
+    ), found
 
 
-def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they_are(backend: Backend) -> None:
+def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they_are(
+    backend: Backend,
+) -> None:
     whose = {
         "part": "a part of the checkpoint of small@1.0.0",
         "manifest": "the manifest of small@1.0.0",
@@ -151,21 +202,30 @@ def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they
     for lost, what in whose.items():
         content = backend.store.get_blob(digests[lost])
         backend.store.delete(blob_name(digests[lost]))
-        told = [found.what for found in check_files(backend.store, backend.catalog) if found.what.startswith(what)]
+        told = [
+            found.what for found in check_files(backend.store, backend.catalog) if found.what.startswith(what)
+        ]
         assert told == [f"{what} is not in the store: {digests[lost]}"]
         backend.store.put_blob(content)
 
 
-def test_shards_of_a_snapshot_in_use_that_are_gone_or_cut_short_are_told(backend: Backend, small_spec: Any) -> None:
+def test_shards_of_a_snapshot_in_use_that_are_gone_or_cut_short_are_told(
+    backend: Backend, small_spec: Any
+) -> None:
     promoted(backend, small_spec(max_trials=1))
     (row,) = listed_snapshots(backend)
     manifest = Dataset(backend.store, row.name, row.digest).manifest
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
-    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], "its version is the champion"
-    gone, cut = shards[0], shards[1]
+    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], (
+        "its version is the champion"
+    )
+    gone = shards[0]
+    cut = shards[1]
     backend.store.delete(gone.name)
     backend.store.replace(cut.name, b"cut")
-    told = {found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR}
+    told = {
+        found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR
+    }
     assert set(told) == {
         f"a shard of the snapshot of {row.name} is not in the store: {gone.name}",
         f"a shard of the snapshot of {row.name} has 3 bytes, not {cut.bytes}: {cut.name}",
@@ -173,7 +233,9 @@ def test_shards_of_a_snapshot_in_use_that_are_gone_or_cut_short_are_told(backend
     assert all(f"halving datasets fetch {row.name}@" in found.mend for found in told.values())
     with backend.catalog.write() as session:
         session.execute(text("UPDATE model_versions SET stage = 'archived'"))
-    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], "nobody uses it any more"
+    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], (
+        "nobody uses it any more"
+    )
 
 
 def listed_snapshots(backend: Backend) -> list[SnapshotRow]:

@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halving import Evaluation
-from resources.evaluation.answers import PLOTLY, Answer, Done, Evaluated, Failed, Figure, Message, Served, Unreadable, from_bytes, to_bytes
+from resources.evaluation.answers import (
+    PLOTLY,
+    Answer,
+    Done,
+    Evaluated,
+    Failed,
+    Figure,
+    Message,
+    Served,
+    Unreadable,
+    from_bytes,
+    to_bytes,
+)
 from resources.evaluation.columns import Coded, coded
 
 PLAIN = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
@@ -22,7 +34,9 @@ def test_predictions_come_back_with_their_types(values: list[Any]) -> None:
     back = from_bytes(to_bytes(Answer(coded(values))))
     assert isinstance(back, Answer)
     assert isinstance(back.predictions, Coded)
-    assert [(type(value), value) for value in back.predictions.objects()] == [(type(value), value) for value in values]
+    assert [(type(value), value) for value in back.predictions.objects()] == [
+        (type(value), value) for value in values
+    ]
     assert len(back) == len(values)
 
 
@@ -35,13 +49,24 @@ def test_numbers_that_are_not_finite_come_back() -> None:
 def test_probabilities_costs_and_reasons_come_back() -> None:
     back = from_bytes(to_bytes(Answer(None, np.array([[0.25, 0.75]]), ("a", True))))
     assert isinstance(back, Answer)
-    assert (back.probabilities is not None and back.probabilities.tolist(), back.classes) == ([[0.25, 0.75]], ("a", True))
-    for message in (Served({"rows": 1, "p50_ms": 0.5}, None, 3 << 20, "no batch"), Served(), Done(0), Done(3), Failed("it raised")):
+    assert (back.probabilities is not None and back.probabilities.tolist(), back.classes) == (
+        [[0.25, 0.75]],
+        ("a", True),
+    )
+    for message in (
+        Served({"rows": 1, "p50_ms": 0.5}, None, 3 << 20, "no batch"),
+        Served(),
+        Done(0),
+        Done(3),
+        Failed("it raised"),
+    ):
         assert from_bytes(to_bytes(message)) == message
 
 
 def test_an_evaluation_comes_back_with_its_figures() -> None:
-    evaluation = Evaluation(metrics={"bleu": math.nan}, scores={"loss": [1.0, 2.0], "gain": [0.0, 1.0]}, lower_is_better=["loss"])
+    evaluation = Evaluation(
+        metrics={"bleu": math.nan}, scores={"loss": [1.0, 2.0], "gain": [0.0, 1.0]}, lower_is_better=["loss"]
+    )
     figures = [Figure("Dark", "image/png", b"\0png"), Figure("Line", PLOTLY, b"{}")]
     back = from_bytes(to_bytes(Evaluated(evaluation, figures)))
     assert isinstance(back, Evaluated)
@@ -75,9 +100,24 @@ def packed(about: Any, *parts: bytes) -> bytes:
         packed({"kind": "probabilities", "shape": [1, 2], "classes": {"a": 1}}, np.zeros(2).tobytes()),
         packed({"kind": "evaluation", "metrics": {}, "scores": [], "lower_is_better": [], "figures": []}),
         packed(
-            {"kind": "evaluation", "metrics": {"a": 1}, "scores": [], "lower_is_better": [], "figures": [["T", 'image/"><script>']]}, b"x"
+            {
+                "kind": "evaluation",
+                "metrics": {"a": 1},
+                "scores": [],
+                "lower_is_better": [],
+                "figures": [["T", 'image/"><script>']],
+            },
+            b"x",
         ),
-        packed({"kind": "served", "one_row": {"p50_ms": "0"}, "batch": None, "peak_memory_bytes": None, "error": None}),
+        packed(
+            {
+                "kind": "served",
+                "one_row": {"p50_ms": "0"},
+                "batch": None,
+                "peak_memory_bytes": None,
+                "error": None,
+            }
+        ),
         packed({"kind": "failed", "reason": 3}),
         packed({"kind": "done"}),
         packed({"kind": "done", "rows": -1}),
@@ -92,7 +132,12 @@ def test_whatever_else_is_sent_is_refused(content: bytes) -> None:
 
 
 def test_a_message_that_was_cut_is_refused_wherever_it_was_cut() -> None:
-    answers: list[Message] = [Answer(None, np.zeros((2, 2)), ("a", "b")), Answer(coded(["a", "b", "a"])), Answer(np.zeros(3)), Done(3)]
+    answers: list[Message] = [
+        Answer(None, np.zeros((2, 2)), ("a", "b")),
+        Answer(coded(["a", "b", "a"])),
+        Answer(np.zeros(3)),
+        Done(3),
+    ]
     for content in map(to_bytes, answers):
         for length in range(len(content)):
             with pytest.raises(Unreadable):

@@ -23,9 +23,22 @@ def question(folder: Path, predictor: str) -> Question:
     table = pa.table({"x": [0.1, 0.9]})
     with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    given = {"field": "predictor", "function": f"tests.predictors:{predictor}", "dataset": ("points", "sha256:none"), "params": {}}
+    given = {
+        "field": "predictor",
+        "function": f"tests.predictors:{predictor}",
+        "dataset": ("points", "sha256:none"),
+        "params": {},
+    }
     checkpoint = "sha256:" + "0" * 64
-    return Question(**given, root=str(folder), checkpoint=checkpoint, split="test", rows=str(rows), serving_seconds=0.0, serving_batch=2)
+    return Question(
+        **given,
+        root=str(folder),
+        checkpoint=checkpoint,
+        split="test",
+        rows=str(rows),
+        serving_seconds=0.0,
+        serving_batch=2,
+    )
 
 
 def pids(folder: Path) -> list[int]:
@@ -36,14 +49,17 @@ def pids(folder: Path) -> list[int]:
 
 def is_running(pid: int) -> bool:
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)  # nobody may wait for it in a container
+        # nobody may wait for it in a container
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
 
 @pytest.mark.slow
 def test_a_predictor_and_what_it_has_started_end_with_the_process_that_asked(tmp_path: Path) -> None:
-    asking = multiprocessing.get_context("spawn").Process(target=ask, args=(question(tmp_path, "waiting_marked"), EvaluationLimits()))
+    asking = multiprocessing.get_context("spawn").Process(
+        target=ask, args=(question(tmp_path, "waiting_marked"), EvaluationLimits())
+    )
     asking.start()
     wait_for(lambda: len(pids(tmp_path)) == 2, 300, "the predictor runs")
     os.kill(asking.pid or 0, signal.SIGKILL)
@@ -73,7 +89,10 @@ def test_however_a_predictor_ends_what_it_has_started_has_ended_too(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("predictor", "said"),
-    [("reducing", "returned a _Reduced: return texts, numbers or booleans"), ("speaking_for_itself", "it sent what is no answer")],
+    [
+        ("reducing", "returned a _Reduced: return texts, numbers or booleans"),
+        ("speaking_for_itself", "it sent what is no answer"),
+    ],
 )
 def test_what_a_predictor_sends_is_never_unpickled(tmp_path: Path, predictor: str, said: str) -> None:
     with pytest.raises(PredictionFailed, match=said):
@@ -91,7 +110,9 @@ def test_a_length_beyond_the_limit_is_refused_before_any_of_it_is_read() -> None
 
 
 @pytest.mark.slow
-def test_the_memory_limit_is_that_of_the_beginning_also_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_limit_is_that_of_the_beginning_also_while_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     free = iter([64 << 30])  # asked a second time, nothing is left
     monkeypatch.setattr("resources.evaluation.memory_limit.available_memory", lambda: next(free, 1))
     asked = replace(question(tmp_path, "probabilities"), serving_seconds=0.01)

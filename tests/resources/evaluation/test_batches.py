@@ -29,10 +29,14 @@ class Asked:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, returned: Returned) -> None:
         self.calls: list[int] = []
-        self._folder, self._patch, self._returned = folder, monkeypatch, returned
+        self._folder = folder
+        self._patch = monkeypatch
+        self._returned = returned
         monkeypatch.setattr(predictor_process, "import_function", lambda field, function: self._predict)
 
-    def predictions(self, truth: list[Any] | np.ndarray, at_once: int = AT_ONCE, lying: int = 5) -> Predictions:
+    def predictions(
+        self, truth: list[Any] | np.ndarray, at_once: int = AT_ONCE, lying: int = 5
+    ) -> Predictions:
         """What it says of rows that lie in record batches of so many."""
         self.calls.clear()
         self._patch.setattr(predictor_process, "_MOST_ROWS", at_once)
@@ -42,7 +46,17 @@ class Asked:
             writer.write_table(table, max_chunksize=lying)
         numbers = isinstance(truth, np.ndarray)
         question = Question(
-            "predictor", "m:f", str(self._folder), ("points", "sha256:none", ("train",)), {}, "", "test", str(file), 0.0, 2, numbers
+            "predictor",
+            "m:f",
+            str(self._folder),
+            ("points", "sha256:none", ("train",)),
+            {},
+            "",
+            "test",
+            str(file),
+            0.0,
+            2,
+            numbers,
         )
         target = truth if isinstance(truth, np.ndarray) else coded(truth)
         predicted = Predicted(HeldOut(SimpleNamespace(target="y"), len(truth), numbers, [], target), "m:f")  # type: ignore[arg-type]
@@ -90,7 +104,10 @@ RETURNED: dict[str, tuple[Any, Returned]] = {
     "floats": (np.ones(2), lambda rows: rows / 3),
     "integers for a number": (np.ones(2), lambda rows: rows * 3),
     "NaN in the second batch": (np.ones(2), lambda rows: np.where(rows == 9, math.nan, rows)),
-    "None in the second batch": (np.ones(2), lambda rows: [None if row == 9 else 0.5 for row in rows.tolist()]),
+    "None in the second batch": (
+        np.ones(2),
+        lambda rows: [None if row == 9 else 0.5 for row in rows.tolist()],
+    ),
     "texts for a number": (np.ones(2), lambda rows: ["a" if row == 9 else row for row in rows.tolist()]),
     "half precision": (np.ones(2), lambda rows: (rows / 3).astype(np.float16)),
 }
@@ -100,7 +117,11 @@ RETURNED: dict[str, tuple[Any, Returned]] = {
 @pytest.mark.parametrize("kind", RETURNED)
 def test_batches_give_what_one_call_gives(asked: Callable[[Returned], Asked], kind: str, rows: int) -> None:
     target, returned = RETURNED[kind]
-    truth = np.resize(target, rows) if isinstance(target, np.ndarray) else [target[row % 2] for row in range(rows)]
+    truth = (
+        np.resize(target, rows)
+        if isinstance(target, np.ndarray)
+        else [target[row % 2] for row in range(rows)]
+    )
     predictor = asked(returned)
     whole = predictor.predictions(truth, at_once=1_000)
     assert predictor.calls == [rows]
@@ -118,17 +139,47 @@ def test_batches_give_what_one_call_gives(asked: Callable[[Returned], Asked], ki
 @pytest.mark.parametrize(
     ("truth", "returned", "said", "calls"),
     [
-        (TEXTS, lambda rows: ["a"] * (3 if rows[0] else len(rows)), r"returned 3 predictions for 7 rows \(rows 7 to 13\)", 2),
+        (
+            TEXTS,
+            lambda rows: ["a"] * (3 if rows[0] else len(rows)),
+            r"returned 3 predictions for 7 rows \(rows 7 to 13\)",
+            2,
+        ),
         (TEXTS, lambda rows: ["a"], "returned 1 predictions for 7 rows; return one a row", 1),
-        (TEXTS, lambda rows: named(rows) if not rows[0] else ["a"] * 7, "probabilities for the first rows and classes for rows 7", 2),
+        (
+            TEXTS,
+            lambda rows: named(rows) if not rows[0] else ["a"] * 7,
+            "probabilities for the first rows and classes for rows 7",
+            2,
+        ),
         (TEXTS, lambda rows: [1] * 7, r"returned \['int'\] where the column 'y' holds \['str'\]", 1),
         ([1, 2], lambda rows: ["1"] * 7, r"returned \['str'\] where the column 'y' holds \['int'\]", 1),
         ([1, 2], lambda rows: rows / 2, r"returned \['float'\] where the column 'y' holds \['int'\]", 1),
-        ([True, False], lambda rows: rows % 2, r"returned \['int'\] where the column 'y' holds \['bool'\]", 1),
-        (TEXTS, lambda rows: {"a": rows * 0 + 0.5, "b" if rows[0] < 9 else "c": rows * 0 + 0.5}, "other classes than for the rows", 3),
-        (TEXTS, lambda rows: {"a": rows * 0 + 1.0, "b": (rows == 9) * 1.0}, "the probabilities of row 9 sum to 2", 2),
+        (
+            [True, False],
+            lambda rows: rows % 2,
+            r"returned \['int'\] where the column 'y' holds \['bool'\]",
+            1,
+        ),
+        (
+            TEXTS,
+            lambda rows: {"a": rows * 0 + 0.5, "b" if rows[0] < 9 else "c": rows * 0 + 0.5},
+            "other classes than for the rows",
+            3,
+        ),
+        (
+            TEXTS,
+            lambda rows: {"a": rows * 0 + 1.0, "b": (rows == 9) * 1.0},
+            "the probabilities of row 9 sum to 2",
+            2,
+        ),
         (np.ones(2), lambda rows: shares(rows), "the target is a number, which has no probabilities", 1),
-        (TEXTS, lambda rows: [1 / (9 - row) for row in rows.tolist()], "raised ZeroDivisionError|returned", 1),
+        (
+            TEXTS,
+            lambda rows: [1 / (9 - row) for row in rows.tolist()],
+            "raised ZeroDivisionError|returned",
+            1,
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_at_its_batch(
@@ -136,7 +187,9 @@ def test_what_is_wrong_is_refused_at_its_batch(
 ) -> None:
     predictor = asked(returned)
     with pytest.raises(PredictionFailed, match=said):
-        predictor.predictions(np.resize(truth, 21) if isinstance(truth, np.ndarray) else [truth[row % 2] for row in range(21)])
+        predictor.predictions(
+            np.resize(truth, 21) if isinstance(truth, np.ndarray) else [truth[row % 2] for row in range(21)]
+        )
     assert len(predictor.calls) == calls
 
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from resources.evaluation.columns import coded, coded_arrow, joined, numbers_of
 from tests.properties import examples
 
-PLAIN = st.one_of(st.sampled_from(["a", "", 1, 1.0, True, 0, False, None]), st.text(max_size=3), st.integers())
+PLAIN = st.one_of(
+    st.sampled_from(["a", "", 1, 1.0, True, 0, False, None]), st.text(max_size=3), st.integers()
+)
 COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.string(), ["a", "b", "a", "", "ä\0"]),
     (pa.large_string(), ["a", None, "a"]),
@@ -46,7 +48,9 @@ def test_a_column_of_arrows_has_the_values_of_its_rows(kind: pa.DataType, values
 
 @settings(max_examples=examples(100))
 @given(st.lists(st.lists(PLAIN, max_size=8), max_size=5))
-def test_columns_one_after_the_other_are_all_their_rows_and_each_value_is_held_once(parts: list[list[Any]]) -> None:
+def test_columns_one_after_the_other_are_all_their_rows_and_each_value_is_held_once(
+    parts: list[list[Any]],
+) -> None:
     whole = joined(map(coded, parts))
     rows = [value for part in parts for value in part]
     assert typed(whole.objects()) == typed(rows)
@@ -72,4 +76,6 @@ def test_columns_one_after_the_other_are_all_their_rows_and_each_value_is_held_o
 def test_numbers_are_floats_and_null_is_nan(kind: pa.DataType, values: list[Any]) -> None:
     numbers = numbers_of(pa.array(values, kind))
     assert numbers.dtype == np.float64
-    np.testing.assert_array_equal(numbers, np.array([math.nan if value is None else float(value) for value in values]))
+    np.testing.assert_array_equal(
+        numbers, np.array([math.nan if value is None else float(value) for value in values])
+    )

@@ -1,4 +1,6 @@
-"""The final training is judged seed by seed: mean, spread, and the median one, which is promoted; what is missing is named."""
+"""The final training is judged seed by seed: mean, spread, and the median one, which is promoted; what is
+missing is named.
+"""
 
 import io
 import math
@@ -37,13 +39,20 @@ Spec = Callable[..., SweepSpec]
 def summary(backend: Backend, small_spec: Spec) -> SweepSummary:
     """Of a sweep with three seeds."""
     spec = small_spec(strategy={"random": {"budget": 3}}, max_trials=2, final={"seeds": 3, "epochs": 5})
-    return summarize(backend.catalog, search(backend, spec, lambda trial, params, epochs: {"score": params["x"]}))
+    return summarize(
+        backend.catalog, search(backend, spec, lambda trial, params, epochs: {"score": params["x"]})
+    )
 
 
 def judged(summary: SweepSummary, values: list[float], metric: str = "accuracy") -> FinalSeeds:
     def evaluate(trial: FinalTrial) -> Scores:
         higher = {metric: metric != "rmse", "other": True}
-        return Scores({metric: values[trial.seed], "other": 1.0}, intervals={}, higher_is_better=higher, main_metric=metric)
+        return Scores(
+            {metric: values[trial.seed], "other": 1.0},
+            intervals={},
+            higher_is_better=higher,
+            main_metric=metric,
+        )
 
     return judge_seeds(summary, ["train", "validation"], evaluate)
 
@@ -55,7 +64,9 @@ def seeds(summary: SweepSummary, *status: str) -> SweepSummary:
     def one(seed: int, status: str) -> FinalTrial:
         kept = done.checkpoint if status == "completed" else ""
         error = "Traceback …\nRuntimeError: boom\n" if status == "failed" else None
-        return replace(done, seed=seed, key=f"s.{seed}", trial=seed + 2, status=status, checkpoint=kept, error=error)
+        return replace(
+            done, seed=seed, key=f"s.{seed}", trial=seed + 2, status=status, checkpoint=kept, error=error
+        )
 
     return replace(summary, final=[one(seed, each) for seed, each in enumerate(status)])
 
@@ -86,35 +97,61 @@ def test_the_report_has_every_seed_their_mean_and_their_sample_deviation(summary
     assert data["mean"] == pytest.approx({"accuracy": 0.8, "other": 1.0})
     assert data["std"] == pytest.approx({"accuracy": 0.1, "other": 0.0})
     assert [seed["metrics"]["accuracy"] for seed in data["seeds"]] == [0.9, 0.7, 0.8]
-    assert (data["planned"], data["on"], data["metric"], data["missing"]) == (3, ["train", "validation"], "accuracy", [])
+    assert (data["planned"], data["on"], data["metric"], data["missing"]) == (
+        3,
+        ["train", "validation"],
+        "accuracy",
+        [],
+    )
     assert judged(seeds(summary, "completed"), [0.9]).data["std"] == {"accuracy": None, "other": None}
     nan = judged(seeds(summary, "completed", "completed"), [math.nan, 0.8]).data
     assert math.isnan(nan["mean"]["accuracy"])
     assert math.isnan(nan["std"]["accuracy"])
 
 
-def test_the_median_takes_the_winners_place_and_the_objective_stays_that_of_the_search(summary: SweepSummary) -> None:
+def test_the_median_takes_the_winners_place_and_the_objective_stays_that_of_the_search(
+    summary: SweepSummary,
+) -> None:
     found = judged(seeds(summary, "completed", "completed", "completed"), [0.9, 0.7, 0.8])
-    best, promotable = summary.standings[0], found.promotable
+    best = summary.standings[0]
+    promotable = found.promotable
     assert promotable is not None
-    assert (promotable.key, promotable.epochs, promotable.checkpoint) == ("s.2", 5, summary.final[0].checkpoint)
-    assert (promotable.params, promotable.objective, promotable.metrics) == (best.params, best.objective, best.metrics)
+    assert (promotable.key, promotable.epochs, promotable.checkpoint) == (
+        "s.2",
+        5,
+        summary.final[0].checkpoint,
+    )
+    assert (promotable.params, promotable.objective, promotable.metrics) == (
+        best.params,
+        best.objective,
+        best.metrics,
+    )
 
 
-def test_what_is_missing_is_named_with_its_reason_and_one_complete_seed_is_enough(summary: SweepSummary) -> None:
+def test_what_is_missing_is_named_with_its_reason_and_one_complete_seed_is_enough(
+    summary: SweepSummary,
+) -> None:
     found = judged(seeds(summary, "failed", "completed"), [0.0, 0.8])
     assert found.data["promotable"] == "s.1"
-    assert found.data["missing"] == ["seed 1 (s.0) failed: RuntimeError: boom", "seed 3: not begun, because the search is not over"]
+    assert found.data["missing"] == [
+        "seed 1 (s.0) failed: RuntimeError: boom",
+        "seed 3: not begun, because the search is not over",
+    ]
     none = judged(replace(seeds(summary, "stopped"), control="stop"), [])
     assert (none.promotable, none.data["promotable"], none.data["mean"]) == (None, None, {})
-    assert none.data["missing"] == ["seed 1 (s.0) is stopped", "seeds 2 to 3: not begun, because the sweep was stopped"]
+    assert none.data["missing"] == [
+        "seed 1 (s.0) is stopped",
+        "seeds 2 to 3: not begun, because the sweep was stopped",
+    ]
 
 
 def test_a_seed_that_cannot_be_judged_is_named_and_the_others_are_judged(summary: SweepSummary) -> None:
     def evaluate(trial: FinalTrial) -> Scores:
         if trial.seed == 1:
             raise PredictionFailed("predictor m:f was killed by SIGKILL")
-        return Scores({"accuracy": 0.8}, intervals={}, higher_is_better={"accuracy": True}, main_metric="accuracy")
+        return Scores(
+            {"accuracy": 0.8}, intervals={}, higher_is_better={"accuracy": True}, main_metric="accuracy"
+        )
 
     data = judge_seeds(seeds(summary, "completed", "completed", "completed"), ["train"], evaluate).data
     assert data["missing"] == ["seed 2 (s.1) could not be judged: predictor m:f was killed by SIGKILL"]
@@ -133,7 +170,12 @@ def test_a_store_that_is_away_is_no_fault_of_a_seed(summary: SweepSummary) -> No
 def test_metrics_that_an_evaluator_gives_for_some_seeds_only_have_no_mean(summary: SweepSummary) -> None:
     def evaluate(trial: FinalTrial) -> Scores:
         metrics = [{"bleu": 0.5, "first": 1.0}, {"second": 1.0, "bleu": 0.7}, {"second": 1.0}][trial.seed]
-        return Scores(metrics, intervals={}, higher_is_better=dict.fromkeys(metrics, True), main_metric=next(iter(metrics)))
+        return Scores(
+            metrics,
+            intervals={},
+            higher_is_better=dict.fromkeys(metrics, True),
+            main_metric=next(iter(metrics)),
+        )
 
     data = judge_seeds(seeds(summary, "completed", "completed", "completed"), ["train"], evaluate).data
     assert (data["metric"], data["promotable"]) == ("bleu", "s.0"), "what is not given is the worst"
@@ -143,8 +185,12 @@ def test_metrics_that_an_evaluator_gives_for_some_seeds_only_have_no_mean(summar
 def worked(backend: Backend, spec: SweepSpec) -> str:
     """Search a spec and carry out its final training in this process; give the sweep."""
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
-    runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+    )
+    runner = TrialRunner(
+        scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
+    )
     work(scheduler, runner, lambda changed: None)
     return scheduler.id
 
@@ -153,8 +199,15 @@ def worked(backend: Backend, spec: SweepSpec) -> str:
 def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_that_fails_is_in_the_report(
     backend: Backend, small_spec: Spec
 ) -> None:
-    given: dict[str, Any] = {"strategy": {"random": {"budget": 2}}, "max_trials": 1, "final": {"seeds": 3, "epochs": 4}, "max_retries": 0}
-    spec = small_spec(trainable="tests.trainables:train_counting", predictor="tests.trainables:predict_counted", **given)
+    given: dict[str, Any] = {
+        "strategy": {"random": {"budget": 2}},
+        "max_trials": 1,
+        "final": {"seeds": 3, "epochs": 4},
+        "max_retries": 0,
+    }
+    spec = small_spec(
+        trainable="tests.trainables:train_counting", predictor="tests.trainables:predict_counted", **given
+    )
     sweep = worked(backend, spec)
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
     final = report.data["final"]
@@ -167,7 +220,13 @@ def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_t
     assert (record["parent"]["final"], record["trial"]["train_on"]) == (2, ["train", "validation"])
     assert record["seed"] != RunRecords(backend.store, "small", f"{sweep}.0001").read()["seed"]
     page = backend.store.get_blob(report.html_digest).decode()
-    for said in ("The final training", "the median", "1.0000 ± 0.0000", f"seed 2 ({sweep}.0002) failed", "train and validation"):
+    for said in (
+        "The final training",
+        "the median",
+        "1.0000 ± 0.0000",
+        f"seed 2 ({sweep}.0002) failed",
+        "train and validation",
+    ):
         assert said in page
     assert "Final training: accuracy 1.0000 ± 0.0000 over 2 seeds" in report.preview
     loaded = trained_run(backend.store, manifest_of_winner(backend.store, report))
@@ -176,31 +235,55 @@ def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_t
     assert (row.run, row.trial) == (f"{sweep}.0003", 3)
     assert splits["train"] + splits["validation"] == 90 - splits["test"]
     # The next sweep judges this champion as it was trained: on both splits.
-    plain = worked(backend, small_spec(trainable=spec.trainable, predictor=spec.predictor, strategy=spec.strategy, max_trials=1, seed=1))
+    plain = worked(
+        backend,
+        small_spec(
+            trainable=spec.trainable, predictor=spec.predictor, strategy=spec.strategy, max_trials=1, seed=1
+        ),
+    )
     champion = evaluate_sweep(backend.store, backend.catalog, plain).data["champion"]
     assert (champion["version"], champion["metrics"]["accuracy"]) == ("1.0.0", 1.0)
 
 
 @pytest.mark.slow
-def test_a_seed_whose_process_is_killed_goes_on_from_its_checkpoint(backend: Backend, small_spec: Spec) -> None:
-    settings: dict[str, Any] = {"strategy": {"random": {"budget": 1}}, "max_trials": 1, "final": {"seeds": 2, "epochs": 4}}
+def test_a_seed_whose_process_is_killed_goes_on_from_its_checkpoint(
+    backend: Backend, small_spec: Spec
+) -> None:
+    settings: dict[str, Any] = {
+        "strategy": {"random": {"budget": 1}},
+        "max_trials": 1,
+        "final": {"seeds": 2, "epochs": 4},
+    }
     sweep = worked(backend, small_spec(trainable="tests.trainables:train_crashing", **settings))
     final = evaluate_sweep(backend.store, backend.catalog, sweep).data["final"]
     assert [(seed["status"], seed["epochs"]) for seed in final["seeds"]] == [("completed", 4)] * 2
     for seed in final["seeds"]:
         saved = RunRecords(backend.store, "small", seed["key"]).checkpoints()
-        assert [(each.epoch, each.attempt) for each in (saved[0], saved[-1])] == [(1, 1), (4, 2)], "killed in the second epoch"
+        assert [(each.epoch, each.attempt) for each in (saved[0], saved[-1])] == [(1, 1), (4, 2)], (
+            "killed in the second epoch"
+        )
         weights = unpack(io.BytesIO(backend.store.get_blob(saved[-1].digest)), {"epochs_seen": None})
         assert weights["epochs_seen"] == [1, 2, 3, 4], "none is missing, and none there twice"
 
 
 @pytest.mark.slow
-def test_without_a_complete_seed_the_search_is_reported_and_nothing_is_promoted(backend: Backend, small_spec: Spec) -> None:
-    given: dict[str, Any] = {"strategy": {"random": {"budget": 2}}, "max_trials": 1, "final": {"seeds": 1}, "gates": ["finite_metrics"]}
+def test_without_a_complete_seed_the_search_is_reported_and_nothing_is_promoted(
+    backend: Backend, small_spec: Spec
+) -> None:
+    given: dict[str, Any] = {
+        "strategy": {"random": {"budget": 2}},
+        "max_trials": 1,
+        "final": {"seeds": 1},
+        "gates": ["finite_metrics"],
+    }
     spec = small_spec(trainable="tests.trainables:train", **given)
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
-    runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+    )
+    runner = TrialRunner(
+        scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
+    )
     runner.run(scheduler.next_work("w"), lambda changed: None)  # type: ignore[arg-type]
     failed = scheduler.next_work("w")
     assert not isinstance(failed, Wait)
@@ -209,6 +292,10 @@ def test_without_a_complete_seed_the_search_is_reported_and_nothing_is_promoted(
     report = evaluate_sweep(backend.store, backend.catalog, scheduler.id)
     assert report.data["winner"]["key"] == f"{scheduler.id}.0000"
     assert report.data["metrics"]["accuracy"] == 1.0
-    assert "No seed is complete, so nothing is promoted" in backend.store.get_blob(report.html_digest).decode()
-    with pytest.raises(GateFailed, match=r"lineage: missing: final training: none of its 1 seeds is complete: seed 1 .* boom"):
+    assert (
+        "No seed is complete, so nothing is promoted" in backend.store.get_blob(report.html_digest).decode()
+    )
+    with pytest.raises(
+        GateFailed, match=r"lineage: missing: final training: none of its 1 seeds is complete: seed 1 .* boom"
+    ):
         promote_winner(backend, report)

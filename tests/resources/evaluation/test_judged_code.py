@@ -13,7 +13,10 @@ from resources.sweep_spec import SweepSpec
 
 PREDICTOR = "from judged_beside import scale\n\n\ndef predict(run, table):\n    return scale(table)\n"
 EXPORTER = "import yaml\n\n\ndef export(run):\n    return yaml.dump({})\n"
-CHANGED = r"its code changed since this process began to judge by it \(judged_beside\.py\), so what judged the winner is not known"
+CHANGED = (
+    r"its code changed since this process began to judge by it \(judged_beside\.py\), so what judged the "
+    r"winner is not known"
+)
 
 
 @pytest.fixture
@@ -24,24 +27,36 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def spec(tmp_path: Path, small_spec: Callable[..., SweepSpec], monkeypatch: pytest.MonkeyPatch) -> SweepSpec:
     """Its predictor and its exporter are in modules of their own."""
-    for name, text in (("judged_model", PREDICTOR), ("judged_beside", "scale = len\n"), ("judged_graph", EXPORTER)):
+    for name, text in (
+        ("judged_model", PREDICTOR),
+        ("judged_beside", "scale = len\n"),
+        ("judged_graph", EXPORTER),
+    ):
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.delitem(sys.modules, name, raising=False)  # the last test's
     monkeypatch.syspath_prepend(str(tmp_path))
     return small_spec(predictor="judged_model:predict", exporter="judged_graph:export")
 
 
-def test_a_report_names_the_code_of_its_predictor_and_its_exporter_with_the_versions_of_packages(spec: SweepSpec, store: Store) -> None:
+def test_a_report_names_the_code_of_its_predictor_and_its_exporter_with_the_versions_of_packages(
+    spec: SweepSpec, store: Store
+) -> None:
     began_with = code_here(spec)
     kept = code_of_report(store, {"code": keep_code(store, spec, began_with)})
     assert kept is not None
     assert kept == began_with
-    assert kept.files == {"judged_beside.py": "scale = len\n", "judged_graph.py": EXPORTER, "judged_model.py": PREDICTOR}
+    assert kept.files == {
+        "judged_beside.py": "scale = len\n",
+        "judged_graph.py": EXPORTER,
+        "judged_model.py": PREDICTOR,
+    }
     assert kept.packages["PyYAML"] is not None
     assert code_of_report(store, {}) is None
 
 
-def test_code_that_changes_while_it_judges_is_refused_by_its_name(spec: SweepSpec, store: Store, tmp_path: Path) -> None:
+def test_code_that_changes_while_it_judges_is_refused_by_its_name(
+    spec: SweepSpec, store: Store, tmp_path: Path
+) -> None:
     began_with = code_here(spec)
     (tmp_path / "judged_beside.py").write_text("scale = list\n")
     with pytest.raises(PredictionFailed, match=CHANGED):
@@ -57,6 +72,8 @@ def test_code_that_changes_between_two_evaluations_of_a_process_is_refused_becau
         keep_code(store, spec, code_here(spec))
 
 
-def test_a_spec_with_an_evaluator_has_no_code_that_could_answer(small_spec: Callable[..., SweepSpec], store: Store) -> None:
+def test_a_spec_with_an_evaluator_has_no_code_that_could_answer(
+    small_spec: Callable[..., SweepSpec], store: Store
+) -> None:
     spec = small_spec(predictor=None, evaluator="tests.predictors:evaluate", gates=["finite_metrics"])
     assert keep_code(store, spec, code_here(spec)) is None

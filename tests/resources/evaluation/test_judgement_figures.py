@@ -23,7 +23,9 @@ def test_residuals_of_many_rows_say_how_many_are_not_drawn() -> None:
 def test_reliability_shows_each_bin_that_has_rows() -> None:
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.55, 0.45]])
     truth = np.array(["a", "b", "b"], object)
-    found = calibration(Predictions(truth, np.array(["a", "b", "a"], object), probabilities, classes=("a", "b")))
+    found = calibration(
+        Predictions(truth, np.array(["a", "b", "a"], object), probabilities, classes=("a", "b"))
+    )
     assert found is not None
     figure = reliability(found)
     assert list(figure.plot.data[1].x) == [0.55, 0.8, 0.9]
@@ -32,8 +34,18 @@ def test_reliability_shows_each_bin_that_has_rows() -> None:
 
 def test_slices_without_an_interval_are_drawn_and_small_ones_are_hollow() -> None:
     groups = [
-        {"name": "Bonn", "rows": 40, "small": False, "metrics": {"r2": {"value": 0.5, "low": 0.4, "high": 0.6}}},
-        {"name": "Ulm", "rows": 1, "small": True, "metrics": {"r2": {"value": math.nan, "low": math.nan, "high": math.nan}}},
+        {
+            "name": "Bonn",
+            "rows": 40,
+            "small": False,
+            "metrics": {"r2": {"value": 0.5, "low": 0.4, "high": 0.6}},
+        },
+        {
+            "name": "Ulm",
+            "rows": 1,
+            "small": True,
+            "metrics": {"r2": {"value": math.nan, "low": math.nan, "high": math.nan}},
+        },
     ]
     figure = slice_intervals([{"slice": "city", "groups": groups}], "r2", 0.5)
     assert list(figure.plot.data[0].y) == ["city: Bonn", "city: Ulm"]

@@ -21,7 +21,8 @@ def test_winners_are_counted_once_and_looks_each_time_on_each_content_apart(cata
 
 
 def test_a_split_is_known_by_its_rows_whatever_else_its_snapshot_holds() -> None:
-    test, more = [["a" * 64, 10, 100], ["b" * 64, 5, 50]], [["c" * 64, 1, 10]]
+    test = [["a" * 64, 10, 100], ["b" * 64, 5, 50]]
+    more = [["c" * 64, 1, 10]]
     known = content_of({"shards": {"train": [["d" * 64, 80, 800]], "test": test}}, "test")
     assert content_of({"shards": {"train": more, "test": test}}, "test") == known
     assert content_of({"shards": {"test": test + more}}, "test") != known
@@ -41,5 +42,8 @@ def test_the_optimism_is_the_expected_largest_of_as_many_normal_draws(winners: i
 
 
 def test_a_split_is_worn_from_ten_winners_on() -> None:
-    assert (Looks(WORN_FROM - 1, 99).as_dict()["worn"], Looks(WORN_FROM, 10).as_dict()["worn"]) == (False, True)
+    assert (Looks(WORN_FROM - 1, 99).as_dict()["worn"], Looks(WORN_FROM, 10).as_dict()["worn"]) == (
+        False,
+        True,
+    )
     assert Looks(1, 5).optimism == 0.0

@@ -43,11 +43,15 @@ def numeric(seed: int, rows: int = 60) -> Predictions:
 
 
 def by_scikit(predictions: Predictions, metric: str, rows: Any) -> float:
-    """By the function of ``sklearn.metrics`` that the scorer stands for, called with the values themselves; NaN where it raises."""
+    """By the function of ``sklearn.metrics`` that the scorer stands for, called with the values themselves;
+    NaN where it raises.
+    """
     scorer = get_scorer(SHORT_NAMES.get(metric, metric))
     truth, given = (np.asarray(some) for some in (predictions.target, predictions.prediction))
     if predictions.classes is not None:
-        truth, given = (np.array([predictions.classes.index(label) for label in some]) for some in (truth, given))
+        truth, given = (
+            np.array([predictions.classes.index(label) for label in some]) for some in (truth, given)
+        )
     if metric in PROBABILITY_SCORERS:
         given = predictions.probabilities
         if len(predictions.classes or ()) == 2:
@@ -80,48 +84,78 @@ def test_the_listed_scorers_are_scikit_learns_but_for_clusterings_and_several_la
 
 @pytest.mark.parametrize("metric", sorted(KNOWN))
 def test_every_metric_has_scikit_learns_value_on_all_rows_and_on_rows_drawn_twice(metric: str) -> None:
-    predictions = numeric(1) if metric in NUMBER_SCORERS else classified(1, classes=2 if metric in TWO_CLASS_SCORERS else 3)
-    measured, rng = measure(predictions, metric), np.random.default_rng(0)
+    predictions = (
+        numeric(1)
+        if metric in NUMBER_SCORERS
+        else classified(1, classes=2 if metric in TWO_CLASS_SCORERS else 3)
+    )
+    measured = measure(predictions, metric)
+    rng = np.random.default_rng(0)
     for rows in (np.arange(60), rng.integers(60, size=60)):
         assert measured.on(rows) == pytest.approx(by_scikit(predictions, metric, rows), abs=1e-12)
 
 
 @settings(max_examples=examples(25))
-@given(st.integers(1, 3).flatmap(lambda most: st.lists(st.tuples(st.integers(0, most), st.integers(0, most)), min_size=1, max_size=12)))
-def test_what_follows_from_the_confusion_matrix_is_scikit_learns_value_whichever_classes_occur(pairs: list[tuple[int, int]]) -> None:
+@given(
+    st.integers(1, 3).flatmap(
+        lambda most: st.lists(st.tuples(st.integers(0, most), st.integers(0, most)), min_size=1, max_size=12)
+    )
+)
+def test_what_follows_from_the_confusion_matrix_is_scikit_learns_value_whichever_classes_occur(
+    pairs: list[tuple[int, int]],
+) -> None:
     truth, predicted = (np.array(column, object) for column in zip(*pairs, strict=True))
-    predictions, rows = Predictions(truth, predicted, classes=sorted_classes(truth, predicted)), np.arange(len(pairs))
+    predictions = Predictions(truth, predicted, classes=sorted_classes(truth, predicted))
+    rows = np.arange(len(pairs))
     two = len(predictions.classes or ()) == 2
     for metric in sorted(FROM_CONFUSION.keys() | SHARES_OF_RIGHT):
         if metric in TWO_CLASS_SCORERS and not two:
             continue
-        assert metric_on(predictions, metric, rows) == pytest.approx(by_scikit(predictions, metric, rows), abs=1e-12, nan_ok=True), metric
+        assert metric_on(predictions, metric, rows) == pytest.approx(
+            by_scikit(predictions, metric, rows), abs=1e-12, nan_ok=True
+        ), metric
 
 
 @settings(max_examples=examples(25))
 @given(
     st.integers(2, 3).flatmap(
-        lambda classes: st.lists(st.tuples(st.integers(0, classes - 1), st.integers(0, 3), st.integers(0, 3)), min_size=6, max_size=14)
+        lambda classes: st.lists(
+            st.tuples(st.integers(0, classes - 1), st.integers(0, 3), st.integers(0, 3)),
+            min_size=6,
+            max_size=14,
+        )
     )
 )
-def test_what_follows_from_the_ranking_is_scikit_learns_value_with_tied_probabilities(rows: list[tuple[int, int, int]]) -> None:
+def test_what_follows_from_the_ranking_is_scikit_learns_value_with_tied_probabilities(
+    rows: list[tuple[int, int, int]],
+) -> None:
     truth, first, second = (np.array(column) for column in zip(*rows, strict=True))
     labels = np.unique(truth)
     if len(labels) < 2 or not np.array_equal(labels, np.arange(len(labels))):
         return
-    weights = np.column_stack([first + 1, second + 1, np.full(len(truth), 2)])[:, : len(labels)].astype(np.float64)
+    weights = np.column_stack([first + 1, second + 1, np.full(len(truth), 2)])[:, : len(labels)].astype(
+        np.float64
+    )
     probabilities = weights / weights.sum(axis=1, keepdims=True)
     predictions = Predictions(truth, probabilities.argmax(axis=1), probabilities, classes=tuple(labels))
     for metric in ("average_precision", "roc_auc_ovr"):
-        assert metric_on(predictions, metric, np.arange(len(truth))) == pytest.approx(by_scikit(predictions, metric, np.arange(len(truth))))
+        assert metric_on(predictions, metric, np.arange(len(truth))) == pytest.approx(
+            by_scikit(predictions, metric, np.arange(len(truth)))
+        )
 
 
 @pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
-def test_a_ranking_of_more_rows_than_32_bits_count_pairs_of_has_the_same_value_by_weights(metric: str) -> None:
-    source, rows = np.random.default_rng(0), 100_000
-    truth, given = np.arange(rows) % 2, source.random(rows)
+def test_a_ranking_of_more_rows_than_32_bits_count_pairs_of_has_the_same_value_by_weights(
+    metric: str,
+) -> None:
+    source = np.random.default_rng(0)
+    rows = 100_000
+    truth = np.arange(rows) % 2
+    given = source.random(rows)
     probabilities = np.column_stack([1 - given, given])
-    measured = measure(Predictions(truth, probabilities.argmax(axis=1), probabilities, classes=(0, 1)), metric)
+    measured = measure(
+        Predictions(truth, probabilities.argmax(axis=1), probabilities, classes=(0, 1)), metric
+    )
     assert isinstance(measured, Ranked)
     assert measured.weighted(np.ones((1, rows), np.int32)) == pytest.approx([measured.on(np.arange(rows))])
     assert measured.on(np.arange(rows)) == pytest.approx(0.5, abs=0.02)
@@ -130,29 +164,47 @@ def test_a_ranking_of_more_rows_than_32_bits_count_pairs_of_has_the_same_value_b
 @pytest.mark.parametrize("metric", ["roc_auc_ovr", "average_precision"])
 def test_a_ranking_of_some_of_the_rows_is_that_of_these_rows_alone(metric: str) -> None:
     source = np.random.default_rng(1)
-    truth, rows = source.integers(0, 3, 90), np.flatnonzero(source.random(90) < 0.4)
+    truth = source.integers(0, 3, 90)
+    rows = np.flatnonzero(source.random(90) < 0.4)
     tied = source.integers(1, 4, (90, 3)).astype(np.float64)
     whole, alone = (
-        measure(Predictions(truth[some], truth[some], tied[some] / tied[some].sum(axis=1, keepdims=True), classes=(0, 1, 2)), metric)
+        measure(
+            Predictions(
+                truth[some],
+                truth[some],
+                tied[some] / tied[some].sum(axis=1, keepdims=True),
+                classes=(0, 1, 2),
+            ),
+            metric,
+        )
         for some in (np.arange(90), rows)
     )
     assert isinstance(whole, Ranked)
     assert isinstance(alone, Ranked)
     weights = source.integers(0, 4, (5, len(rows)))
     assert whole.among(rows).weighted(weights) == pytest.approx(alone.weighted(weights), nan_ok=True)
-    drawn, alike = (one.bootstrap(some, np.random.default_rng(2), 36) for one, some in ((whole, rows), (alone, np.arange(len(rows)))))
+    drawn, alike = (
+        one.bootstrap(some, np.random.default_rng(2), 36)
+        for one, some in ((whole, rows), (alone, np.arange(len(rows))))
+    )
     assert drawn == pytest.approx(alike, nan_ok=True)
 
 
 @pytest.mark.parametrize("metric", sorted(TWO_CLASS_SCORERS - {"roc_auc"}))
 def test_a_metric_of_two_classes_has_no_value_where_only_one_is_known(metric: str) -> None:
-    assert math.isnan(metric_on(Predictions(np.zeros(9, np.int64), np.zeros(9, np.int64), classes=(0,)), metric, np.arange(9)))
+    assert math.isnan(
+        metric_on(
+            Predictions(np.zeros(9, np.int64), np.zeros(9, np.int64), classes=(0,)), metric, np.arange(9)
+        )
+    )
 
 
 def test_two_classes_have_the_brier_score_and_log_loss_of_scikit_learn() -> None:
     predictions = classified(2, classes=2)
     for metric in ("neg_brier_score", "neg_log_loss", "roc_auc"):
-        assert metric_on(predictions, metric, np.arange(60)) == pytest.approx(by_scikit(predictions, metric, np.arange(60)))
+        assert metric_on(predictions, metric, np.arange(60)) == pytest.approx(
+            by_scikit(predictions, metric, np.arange(60))
+        )
 
 
 def test_rows_on_which_a_metric_has_no_value_give_nan_without_a_warning() -> None:
@@ -167,7 +219,12 @@ def test_rows_on_which_a_metric_has_no_value_give_nan_without_a_warning() -> Non
 def test_one_prediction_that_is_not_finite_makes_every_metric_nan() -> None:
     predictions = Predictions(np.array([1.0, 2.0]), np.array([1.0, math.nan]))
     assert all(math.isnan(metric_on(predictions, metric, np.arange(2))) for metric in sorted(NUMBER_SCORERS))
-    classes = Predictions(np.array(["a", "b"], object), np.array(["a", "b"], object), np.array([[1, 0], [math.nan, 1]]), classes=("a", "b"))
+    classes = Predictions(
+        np.array(["a", "b"], object),
+        np.array(["a", "b"], object),
+        np.array([[1, 0], [math.nan, 1]]),
+        classes=("a", "b"),
+    )
     assert all(math.isnan(metric_on(classes, metric, np.arange(2))) for metric in sorted(PROBABILITY_SCORERS))
 
 
@@ -176,9 +233,17 @@ def test_one_prediction_that_is_not_finite_makes_every_metric_nan() -> None:
     [
         (numeric(0), "accuracy", "the target is a number; give one of d2_absolute_error_score"),
         (classified(0), "rmse", "the target is a class; give one of accuracy"),
-        (classified(0), "f1", "it is of two classes, and there are 3; give one of f1_macro, f1_micro, f1_weighted"),
+        (
+            classified(0),
+            "f1",
+            "it is of two classes, and there are 3; give one of f1_macro, f1_micro, f1_weighted",
+        ),
         (classified(0), "positive_likelihood_ratio", "it is of two classes, and there are 3; leave it out"),
-        (Predictions(None, None, scores={"ndcg": np.ones(3)}), "accuracy", "the evaluator gave scores of ndcg only"),
+        (
+            Predictions(None, None, scores={"ndcg": np.ones(3)}),
+            "accuracy",
+            "the evaluator gave scores of ndcg only",
+        ),
         (
             Predictions(np.array(["a"], object), np.array(["a"], object), classes=("a",)),
             "neg_log_loss",
@@ -186,7 +251,9 @@ def test_one_prediction_that_is_not_finite_makes_every_metric_nan() -> None:
         ),
     ],
 )
-def test_a_metric_that_the_predictions_cannot_have_is_refused_with_the_reason(predictions: Predictions, metric: str, said: str) -> None:
+def test_a_metric_that_the_predictions_cannot_have_is_refused_with_the_reason(
+    predictions: Predictions, metric: str, said: str
+) -> None:
     with pytest.raises(InvalidInput, match=f"metric '{metric}' is not accepted: {said}"):
         measure(predictions, metric)
 
@@ -197,7 +264,10 @@ def test_wilsons_interval_is_as_published() -> None:
     assert wilson(0.0, 20) == (0.0, pytest.approx(0.1611, abs=5e-5))
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "neg_log_loss", "roc_auc_ovr", "r2", "rmse", "neg_median_absolute_error"])
+@pytest.mark.parametrize(
+    "metric",
+    ["accuracy", "f1_macro", "neg_log_loss", "roc_auc_ovr", "r2", "rmse", "neg_median_absolute_error"],
+)
 def test_every_interval_holds_the_value_and_is_the_same_again(metric: str) -> None:
     predictions = numeric(4) if metric in NUMBER_SCORERS else classified(4)
     interval = interval_of(measure(predictions, metric))
@@ -216,7 +286,9 @@ def test_the_interval_of_a_mean_covers_it_as_often_as_it_says() -> None:
 
 def test_more_rows_than_are_resampled_give_the_interval_of_all_of_them() -> None:
     values = np.random.default_rng(0).normal(size=40_000)
-    whole, bounded = (interval_of(RowMean(values, most_rows=most, resamples=1_000)) for most in (40_000, 2_000))
+    whole, bounded = (
+        interval_of(RowMean(values, most_rows=most, resamples=1_000)) for most in (40_000, 2_000)
+    )
     assert bounded.high - bounded.low == pytest.approx(whole.high - whole.low, rel=0.15)
     assert whole.high - whole.low == pytest.approx(2 * 1.96 / 200, rel=0.15)
 
@@ -225,17 +297,21 @@ def test_the_confusion_matrix_drawn_as_a_whole_spreads_as_rows_drawn_one_by_one(
     predictions = classified(5, rows=200)
     measured = measure(predictions, "f1_macro")
     assert isinstance(measured, Confusion)
-    drawn, rng = measured.bootstrap(np.arange(200), np.random.default_rng(0), 200), np.random.default_rng(1)
+    drawn = measured.bootstrap(np.arange(200), np.random.default_rng(0), 200)
+    rng = np.random.default_rng(1)
     by_rows = [measured.on(rng.integers(200, size=200)) for _ in range(1_000)]
     assert np.std(drawn) == pytest.approx(np.std(by_rows), rel=0.1)
     assert np.mean(drawn) == pytest.approx(np.mean(by_rows), abs=0.01)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "roc_auc_ovr", "neg_log_loss", "neg_median_absolute_error"])
+@pytest.mark.parametrize(
+    "metric", ["accuracy", "f1_macro", "roc_auc_ovr", "neg_log_loss", "neg_median_absolute_error"]
+)
 def test_copies_of_rows_that_come_in_clusters_do_not_make_a_metric_surer(metric: str) -> None:
     once = numeric(6, 90) if metric in NUMBER_SCORERS else classified(6, 90)
     rows = np.repeat(np.arange(90), 5)
-    alone, copied = interval_of(measure(once, metric)), interval_of(measure(once, metric), rows, np.arange(90))
+    alone = interval_of(measure(once, metric))
+    copied = interval_of(measure(once, metric), rows, np.arange(90))
     assert (copied.value, copied.rows) == (pytest.approx(alone.value), 450)
     assert copied.high - copied.low == pytest.approx(alone.high - alone.low, rel=0.15)
 
@@ -247,7 +323,9 @@ def test_a_share_that_no_cluster_changes_has_the_interval_of_as_many_rows_as_the
 
 
 @pytest.mark.parametrize("clusters", [np.arange(100) // 10, np.minimum(np.arange(100), 40)])
-def test_of_few_clusters_or_one_that_has_most_rows_a_share_has_wilsons_interval_and_another_metric_none(clusters: np.ndarray) -> None:
+def test_of_few_clusters_or_one_that_has_most_rows_a_share_has_wilsons_interval_and_another_metric_none(
+    clusters: np.ndarray,
+) -> None:
     values = np.random.default_rng(0).random(100)
     found = interval_of(RowMean((values < 0.7).astype(np.float64), is_share=True), clusters=clusters)
     assert (found.low, found.high) == wilson(found.value, 100**2 // int((np.bincount(clusters) ** 2).sum()))
@@ -261,8 +339,14 @@ def test_the_worst_row_has_no_interval() -> None:
 @pytest.mark.slow
 def test_intervals_of_a_million_rows_take_seconds() -> None:
     rng = np.random.default_rng(0)
-    labels, probabilities = np.array(["a", "b"], object), rng.dirichlet([1, 1], 1_000_000)
-    predictions = Predictions(labels[rng.integers(2, size=1_000_000)], labels[probabilities.argmax(1)], probabilities, classes=("a", "b"))
+    labels = np.array(["a", "b"], object)
+    probabilities = rng.dirichlet([1, 1], 1_000_000)
+    predictions = Predictions(
+        labels[rng.integers(2, size=1_000_000)],
+        labels[probabilities.argmax(1)],
+        probabilities,
+        classes=("a", "b"),
+    )
     began = time.process_time()
     for metric in ("accuracy", "f1_macro", "neg_log_loss", "roc_auc"):
         interval = interval_of(measure(predictions, metric))
@@ -273,10 +357,17 @@ def test_intervals_of_a_million_rows_take_seconds() -> None:
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, 3, 50])
-def test_the_table_of_classes_has_scikit_learns_values_also_of_a_class_that_is_missing(classes: int, rows: int) -> None:
+def test_the_table_of_classes_has_scikit_learns_values_also_of_a_class_that_is_missing(
+    classes: int, rows: int
+) -> None:
     drawn = np.random.default_rng(classes * rows)
-    truth, predicted = drawn.integers(0, classes, rows), drawn.integers(0, classes, rows)
-    confusion = np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes).astype(np.float64)
+    truth = drawn.integers(0, classes, rows)
+    predicted = drawn.integers(0, classes, rows)
+    confusion = (
+        np.bincount(truth * classes + predicted, minlength=classes**2)
+        .reshape(classes, classes)
+        .astype(np.float64)
+    )
     expected = precision_recall_fscore_support(truth, predicted, labels=range(classes), zero_division=0.0)
     for name, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
         assert by_class(confusion)[name] == pytest.approx(values)

@@ -1,4 +1,6 @@
-"""However large the test split is, judging a checkpoint on it takes bounded memory: of both processes, as Linux counts it."""
+"""However large the test split is, judging a checkpoint on it takes bounded memory: of both processes, as
+Linux counts it.
+"""
 
 import json
 import os
@@ -25,7 +27,9 @@ def rows() -> Iterator[pa.RecordBatch]:
     generator = np.random.default_rng(0)
     for first in range(0, ROWS, _BATCH):
         numbers = {f"x{number}": generator.random(_BATCH) for number in range(15)}
-        yield pa.record_batch({"id": np.arange(first, first + _BATCH), **numbers, "label": generator.integers(0, 5, _BATCH)})
+        yield pa.record_batch(
+            {"id": np.arange(first, first + _BATCH), **numbers, "label": generator.integers(0, 5, _BATCH)}
+        )
 
 
 def predict(run: TrainedRun, table: pa.Table) -> np.ndarray:
@@ -36,7 +40,9 @@ def predict(run: TrainedRun, table: pa.Table) -> np.ndarray:
 
 
 def measure(folder: Path) -> None:
-    """Take a snapshot, judge a checkpoint on it, and print the highest memory of this process meanwhile, in bytes."""
+    """Take a snapshot, judge a checkpoint on it, and print the highest memory of this process meanwhile, in
+    bytes.
+    """
     from resources.backend import Backend
     from resources.datasets.snapshots import take_snapshot
     from resources.evaluation.held_out import held_out
@@ -68,7 +74,9 @@ def measure(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_checkpoint_is_judged_on_half_a_gigabyte_of_rows_in_a_gigabyte(tmp_path: Path) -> None:
     program = "from tests.resources.evaluation.test_memory import *; measure(Path(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=dict(os.environ), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env=dict(os.environ), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     memory, judged, groups = json.loads(done.stdout.splitlines()[-1])
     assert judged > 0.97 * ROWS

@@ -1,4 +1,6 @@
-"""The sweep's page is made whatever the sweep was like: few trials or many, one or several objectives, conditions, failures."""
+"""The sweep's page is made whatever the sweep was like: few trials or many, one or several objectives,
+conditions, failures.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -39,8 +41,12 @@ def page(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     """Search a spec, and give its page without Plotly's script."""
 
     def made(train: Any = score, **changes: Any) -> str:
-        sweep = search(backend, small_spec(**{"predictor": "tests.trainables:predict_badly", **changes}), train)
-        html = backend.store.get_blob(evaluate_sweep(backend.store, backend.catalog, sweep).html_digest).decode()
+        sweep = search(
+            backend, small_spec(**{"predictor": "tests.trainables:predict_badly", **changes}), train
+        )
+        html = backend.store.get_blob(
+            evaluate_sweep(backend.store, backend.catalog, sweep).html_digest
+        ).decode()
         assert html.count("plotly.js v") == 1
         before, _, after = html.partition("</script>")
         assert "could not be drawn" not in after
@@ -87,9 +93,21 @@ def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> No
 
 
 @pytest.mark.slow
-def test_the_page_says_why_a_metric_has_no_value_and_that_rows_come_in_groups(page: Callable[..., str]) -> None:
-    dataset = {"name": "customers", "source": "tests.trainables:customers", "target": "label", "group": "customer"}
-    shown = page(dataset=dataset, predictor="tests.predictors:nan_probabilities", metrics=["neg_log_loss"], max_trials=2)
+def test_the_page_says_why_a_metric_has_no_value_and_that_rows_come_in_groups(
+    page: Callable[..., str],
+) -> None:
+    dataset = {
+        "name": "customers",
+        "source": "tests.trainables:customers",
+        "target": "label",
+        "group": "customer",
+    }
+    shown = page(
+        dataset=dataset,
+        predictor="tests.predictors:nan_probabilities",
+        metrics=["neg_log_loss"],
+        max_trials=2,
+    )
     assert shown.count("eg_log_loss (the predictor returned numbers that are not finite)") == 1
     assert re.search(r"rows of the split are of \d+ groups \(<code>customer</code>\)", shown)
 
@@ -129,7 +147,11 @@ def test_conditional_parameters_are_shown_where_they_exist(page: Callable[..., s
 @pytest.mark.slow
 def test_lists_mappings_and_null_have_short_names_on_the_page(page: Callable[..., str]) -> None:
     choices = [None, [64, 64], {"name": "sgd"}, list(range(50))]
-    space = {"layers": {"categorical": choices}, "x": {"float": {"low": 0.0, "high": 1.0}}, "depth": {"constant": None}}
+    space = {
+        "layers": {"categorical": choices},
+        "x": {"float": {"low": 0.0, "high": 1.0}},
+        "depth": {"constant": None},
+    }
     starts = [{"layers": choice} for choice in choices]
     shown = page(space=space, start_from=starts, strategy={"random": {"budget": 2}}, max_trials=14)
     for name in ("null", "[64, 64]", "{&#34;name&#34;: &#34;sgd&#34;}"):
@@ -148,7 +170,10 @@ def test_a_single_trial_has_a_page(page: Callable[..., str]) -> None:
 @pytest.mark.slow
 def test_constants_alone_have_a_page(page: Callable[..., str]) -> None:
     shown = page(space={"depth": {"constant": 3}, "width": {"constant": 4}}, max_trials=3)
-    assert "No hyperparameter was searched in the trials that have a result, so there is nothing to show." in shown
+    assert (
+        "No hyperparameter was searched in the trials that have a result, so there is nothing to show."
+        in shown
+    )
 
 
 @pytest.mark.slow
@@ -160,7 +185,11 @@ def test_equal_results_have_a_page(page: Callable[..., str]) -> None:
 
 @pytest.mark.slow
 def test_failures_among_results_are_told(page: Callable[..., str]) -> None:
-    shown = page(lambda trial, params, epochs: None if trial % 2 else score(trial, params, epochs), max_trials=6, max_retries=0)
+    shown = page(
+        lambda trial, params, epochs: None if trial % 2 else score(trial, params, epochs),
+        max_trials=6,
+        max_retries=0,
+    )
     assert "Failed trials" in shown
     assert "RuntimeError: trial 1 cannot be trained" in shown
 
@@ -190,11 +219,16 @@ def test_only_failures_have_a_page_though_no_report(backend: Backend, small_spec
 def test_the_timeline_knows_what_belongs_to_the_audit(backend: Backend, small_spec: Spec) -> None:
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "audit": 0.5}}
     sweep = search(backend, small_spec(strategy=strategy, max_trials=8), score)
-    timeline, summary = timeline_of(backend.catalog, sweep), summarize(backend.catalog, sweep)
+    timeline = timeline_of(backend.catalog, sweep)
+    summary = summarize(backend.catalog, sweep)
     assert len({attempt.trial for attempt in timeline.attempts if attempt.audit}) == summary.audited > 0
-    assert sum(not milestone.audit for milestone in timeline.milestones) == sum(rung.reached for rung in summary.rungs)
+    assert sum(not milestone.audit for milestone in timeline.milestones) == sum(
+        rung.reached for rung in summary.rungs
+    )
     assert timeline.began is not None
-    assert all(timeline.began <= attempt.began <= (attempt.ended or attempt.began) for attempt in timeline.attempts)
+    assert all(
+        timeline.began <= attempt.began <= (attempt.ended or attempt.began) for attempt in timeline.attempts
+    )
 
 
 def test_what_matters_is_important_whichever_way_is_better(backend: Backend, small_spec: Spec) -> None:
@@ -202,8 +236,18 @@ def test_what_matters_is_important_whichever_way_is_better(backend: Backend, sma
     for direction, sign in (("maximize", 1), ("minimize", -1)):
         others = [{"metric": "size", "direction": "minimize"}]
         objective = {"metric": "score", "direction": direction}
-        spec = small_spec(space=space, objective=objective, other_objectives=others, strategy={"random": {"budget": 1}}, max_trials=60)
-        sweep = search(backend, spec, lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.8), "size": params["y"]})
+        spec = small_spec(
+            space=space,
+            objective=objective,
+            other_objectives=others,
+            strategy={"random": {"budget": 1}},
+            max_trials=60,
+        )
+        sweep = search(
+            backend,
+            spec,
+            lambda n, params, e, sign=sign: {"score": sign * (params["x"] > 0.8), "size": params["y"]},
+        )
         figures = ParamFigures(spec, summarize(backend.catalog, sweep), timeline_of(backend.catalog, sweep))
         of_score, of_size = figures.importances().plot.data
         assert dict(zip(of_score.y, of_score.x, strict=True))["x"] > 0.8
@@ -217,7 +261,10 @@ def milestone(number: int, epochs: int, value: float) -> Milestone:
 
 def test_results_are_compared_after_the_most_epochs_that_enough_trials_have(small_spec: Spec) -> None:
     def at(*counts: tuple[int, int]) -> int:
-        return comparable(small_spec(), Timeline([], [milestone(n, epochs, 0.5) for epochs, count in counts for n in range(count)]))
+        return comparable(
+            small_spec(),
+            Timeline([], [milestone(n, epochs, 0.5) for epochs, count in counts for n in range(count)]),
+        )
 
     assert at((1, 60), (3, 20), (9, 7)) == 3
     assert at((1, 9), (3, 3), (9, 1)) == 1
@@ -236,9 +283,13 @@ def test_pages_of_ten_thousand_results_draw_a_bounded_number(backend: Backend, s
 
 
 def test_trials_within_bounds_that_are_not_drawn_are_counted(backend: Backend, small_spec: Spec) -> None:
-    summary = summarize(backend.catalog, search(backend, small_spec(max_trials=2, strategy={"random": {"budget": 1}}), score))
+    summary = summarize(
+        backend.catalog, search(backend, small_spec(max_trials=2, strategy={"random": {"budget": 1}}), score)
+    )
     standing = replace(summary.standings[0], metrics={"latency": 1.0}, violation=0.0)
-    figure = bounds(replace(summary, standings=[standing] * 3000, bounds={"latency": {"max": 2.0}}), "latency")
+    figure = bounds(
+        replace(summary, standings=[standing] * 3000, bounds={"latency": {"max": 2.0}}), "latency"
+    )
     assert figure.left_out == "Not drawn: 1000 of 3000 trials."
 
 
@@ -265,7 +316,8 @@ def test_a_spread_keeps_the_first_and_the_even_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "unit", "shown"), [(50, "seconds", 50), (600, "minutes", 10), (9000, "hours", 2.5), (259200, "days", 3)]
+    ("seconds", "unit", "shown"),
+    [(50, "seconds", 50), (600, "minutes", 10), (9000, "hours", 2.5), (259200, "days", 3)],
 )
 def test_time_is_told_in_the_unit_that_fits(seconds: float, unit: str, shown: float) -> None:
     began = utcnow()

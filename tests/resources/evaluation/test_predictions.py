@@ -23,7 +23,8 @@ def labels(*values: Any) -> np.ndarray:
     [(("a", "b", "a"), ("a", "a", "c")), ((3, 1, 2), (3, 1, 1)), ((True, False, True), (False, False, True))],
 )
 def test_classes_come_back_in_their_own_type(tmp_path: Path, truth: Any, predicted: Any) -> None:
-    store, classes = Store(tmp_path), sorted_classes(truth, predicted)
+    store = Store(tmp_path)
+    classes = sorted_classes(truth, predicted)
     for probabilities in (None, np.full((3, len(classes)), 1 / len(classes))):
         given = Predictions(labels(*truth), labels(*predicted), probabilities, classes=classes)
         found = read(store, write(store, given))
@@ -40,7 +41,13 @@ def test_numbers_and_an_evaluators_scores_come_back(tmp_path: Path) -> None:
     found = read(store, write(store, Predictions(np.array([1.0, 2.0]), np.array([1.5, np.nan]))))
     assert found.classes is None
     np.testing.assert_array_equal(found.prediction, [1.5, np.nan])  # type: ignore[arg-type]
-    scored = read(store, write(store, Predictions(None, None, scores={"ndcg": np.array([0.5, 1.0]), "loss": np.array([2.0, 4.0])})))
+    scored = read(
+        store,
+        write(
+            store,
+            Predictions(None, None, scores={"ndcg": np.array([0.5, 1.0]), "loss": np.array([2.0, 4.0])}),
+        ),
+    )
     assert (scored.target, scored.rows) == (None, 2)
     assert metric_on(scored, "loss", np.array([1, 1, 0])) == pytest.approx(10 / 3)
 
@@ -48,7 +55,9 @@ def test_numbers_and_an_evaluators_scores_come_back(tmp_path: Path) -> None:
 def test_classes_that_are_read_are_objects_that_rows_share(tmp_path: Path) -> None:
     store = Store(tmp_path)
     truth = [f"class {number % 3}" for number in range(999)]
-    found = read(store, write(store, Predictions(labels(*truth), labels(*truth), classes=sorted_classes(truth))))
+    found = read(
+        store, write(store, Predictions(labels(*truth), labels(*truth), classes=sorted_classes(truth)))
+    )
     assert found.target is not None
     assert found.target.tolist() == truth
     assert len(set(map(id, found.target))) == 3
@@ -56,7 +65,12 @@ def test_classes_that_are_read_are_objects_that_rows_share(tmp_path: Path) -> No
 
 def test_the_file_has_the_columns_that_others_read(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    digest = write(store, Predictions(labels("a", "b"), labels("a", "a"), np.array([[0.9, 0.1], [0.6, 0.4]]), classes=("a", "b")))
+    digest = write(
+        store,
+        Predictions(
+            labels("a", "b"), labels("a", "a"), np.array([[0.9, 0.1], [0.6, 0.4]]), classes=("a", "b")
+        ),
+    )
     table = pq.read_table(pa.BufferReader(store.get_blob(digest)))
     assert table.schema.names == ["row", "target", "prediction", "probability_a", "probability_b"]
     assert table.schema.field("row").type == pa.int64()
@@ -64,9 +78,16 @@ def test_the_file_has_the_columns_that_others_read(tmp_path: Path) -> None:
 
 
 def test_groups_of_rows_come_back_whatever_was_predicted(tmp_path: Path) -> None:
-    store, clusters = Store(tmp_path), np.array([0, 0, 1])
+    store = Store(tmp_path)
+    clusters = np.array([0, 0, 1])
     for given in (
-        Predictions(labels("a", "b", "a"), labels("a", "a", "b"), np.full((3, 2), 0.5), classes=("a", "b"), clusters=clusters),
+        Predictions(
+            labels("a", "b", "a"),
+            labels("a", "a", "b"),
+            np.full((3, 2), 0.5),
+            classes=("a", "b"),
+            clusters=clusters,
+        ),
         Predictions(np.arange(3.0), np.ones(3), clusters=clusters),
         Predictions(None, None, scores={"ndcg": np.ones(3)}, clusters=clusters),
     ):

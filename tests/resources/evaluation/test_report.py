@@ -18,7 +18,14 @@ from resources.catalog import SplitLookRow
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation import predictions
 from resources.evaluation.page import number
-from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
+from resources.evaluation.report import (
+    EvaluationReport,
+    NoWinner,
+    evaluate_sweep,
+    explain_failures,
+    load_report,
+    report_path,
+)
 from resources.evaluation.scoring import PredictionFailed
 from resources.evaluation.spec_checks import check_evaluation
 from resources.execution.worker import TrialRunner, work
@@ -44,8 +51,12 @@ def worked(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     def run(**changes: Any) -> str:
         spec = small_spec(**changes)
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-        scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
-        runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+        scheduler = Scheduler(
+            backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+        )
+        runner = TrialRunner(
+            scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
+        )
         work(scheduler, runner, lambda changed: None)
         return scheduler.id
 
@@ -59,7 +70,9 @@ def promoted(backend: Backend, sweep: str) -> EvaluationReport:
 
 @pytest.mark.service
 @pytest.mark.skipif(not CHROMIUM.exists(), reason=MISSING)
-def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backend, worked: Callable[..., str]) -> None:
+def test_the_page_draws_its_charts_in_a_browser_without_a_network(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
     sweep = worked(trainable="tests.trainables:train_raising", max_retries=0)
     promoted(backend, sweep)
     with chromium("--host-resolver-rules=MAP * ~NOTFOUND") as browser:
@@ -70,7 +83,15 @@ def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backe
         text = page.locator("body").inner_text()
     assert errors == []
     assert charts >= 6
-    for said in (sweep, "Winner", "Confusion matrix", "Failed trials", "is too much for me", "There is no champion", "stopped here"):
+    for said in (
+        sweep,
+        "Winner",
+        "Confusion matrix",
+        "Failed trials",
+        "is too much for me",
+        "There is no champion",
+        "stopped here",
+    ):
         assert said in text
     for said in (
         "Optimisation history",
@@ -84,22 +105,30 @@ def test_the_page_draws_its_charts_in_a_browser_without_a_network(backend: Backe
 
 
 @pytest.mark.slow
-def test_a_report_is_found_again_and_names_what_was_stopped_where(backend: Backend, worked: Callable[..., str]) -> None:
+def test_a_report_is_found_again_and_names_what_was_stopped_where(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
     sweep = worked()
     made = promoted(backend, sweep)
     found = load_report(backend.store, backend.catalog, sweep)
     assert (found.digest, found.html_digest, found.path) == (made.digest, made.html_digest, made.path)
     rungs = found.data["summary"]["rungs"]
     for rung, following in itertools.pairwise(rungs):
-        assert rung["reached"] == sum(rung[became] for became in ("promoted", "paused", "stopped", "completed", "failed"))
+        assert rung["reached"] == sum(
+            rung[became] for became in ("promoted", "paused", "stopped", "completed", "failed")
+        )
         assert rung["promoted"] == following["reached"]
-    assert found.data["summary"]["epochs_trained"] == sum(s["epochs"] for s in found.data["summary"]["standings"])
+    assert found.data["summary"]["epochs_trained"] == sum(
+        s["epochs"] for s in found.data["summary"]["standings"]
+    )
     assert f"`{found.data['winner']['key']}`" in found.preview
     assert len(found.preview) < 3000
 
 
 @pytest.mark.slow
-def test_the_champions_own_sweep_judged_again_says_that_it_is_the_champion(backend: Backend, worked: Callable[..., str]) -> None:
+def test_the_champions_own_sweep_judged_again_says_that_it_is_the_champion(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
     sweep = worked()
     promoted(backend, sweep)
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
@@ -111,11 +140,19 @@ def test_the_champions_own_sweep_judged_again_says_that_it_is_the_champion(backe
 
 
 @pytest.mark.slow
-def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, worked: Callable[..., str]) -> None:
+def test_a_report_compares_with_the_champion_on_the_same_rows(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
     promoted(backend, worked())
-    report = evaluate_sweep(backend.store, backend.catalog, worked(seed=1, predictor="tests.trainables:predict_badly"))
+    report = evaluate_sweep(
+        backend.store, backend.catalog, worked(seed=1, predictor="tests.trainables:predict_badly")
+    )
     champion = report.data["champion"]
-    assert (champion["version"], champion["same_snapshot"], champion["metrics"]["accuracy"]) == ("1.0.0", True, 1.0)
+    assert (champion["version"], champion["same_snapshot"], champion["metrics"]["accuracy"]) == (
+        "1.0.0",
+        True,
+        1.0,
+    )
     assert report.data["metrics"]["accuracy"] < 1
     page = backend.store.get_blob(report.html_digest).decode()
     assert "champion 1.0.0" in page
@@ -128,7 +165,11 @@ def test_a_champion_of_another_snapshot_sees_the_rows_with_the_dataset_that_it_w
 ) -> None:
     promoted(backend, worked(predictor="tests.predictors:knowing_its_own_dataset"))
     champion = evaluate_sweep(backend.store, backend.catalog, worked(dataset=MANY)).data["champion"]
-    assert (champion["same_snapshot"], champion["error"], champion["metrics"]["accuracy"]) == (False, None, 1.0)
+    assert (champion["same_snapshot"], champion["error"], champion["metrics"]["accuracy"]) == (
+        False,
+        None,
+        1.0,
+    )
 
 
 @pytest.mark.slow
@@ -140,7 +181,11 @@ def test_a_champion_that_a_client_registered_is_compared_with_by_nobody_until_it
     report = evaluate_sweep(backend.store, backend.catalog, worked())
     assert "a client registered it" in backend.store.get_blob(report.html_digest).decode()
     with pytest.raises(
-        GateFailed, match=r"champion small 1\.0\.0 could not be evaluated .*: a client registered it, .*halving archive small 1"
+        GateFailed,
+        match=(
+            r"champion small 1\.0\.0 could not be evaluated .*: a client registered it, .*halving archive "
+            r"small 1"
+        ),
     ):
         promote_winner(backend, report)
     archive(backend.catalog, "small", "1.0.0", actor="ann")
@@ -149,7 +194,9 @@ def test_a_champion_that_a_client_registered_is_compared_with_by_nobody_until_it
 
 
 @pytest.mark.slow
-def test_a_champion_from_another_snapshot_is_said_to_be_so(backend: Backend, worked: Callable[..., str], small: Callable[..., Any]) -> None:
+def test_a_champion_from_another_snapshot_is_said_to_be_so(
+    backend: Backend, worked: Callable[..., str], small: Callable[..., Any]
+) -> None:
     promoted(backend, worked())
     report = evaluate_sweep(backend.store, backend.catalog, worked(dataset={**small()["dataset"], "seed": 5}))
     assert report.data["champion"]["same_snapshot"] is False
@@ -161,8 +208,12 @@ def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
     backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promoted(backend, worked(max_trials=1))
-    sweep, batches, splits = worked(max_trials=1, seed=1), Dataset.batches, []
-    monkeypatch.setattr(Dataset, "batches", lambda dataset, split: splits.append(split) or batches(dataset, split))
+    sweep = worked(max_trials=1, seed=1)
+    batches = Dataset.batches
+    splits = []
+    monkeypatch.setattr(
+        Dataset, "batches", lambda dataset, split: splits.append(split) or batches(dataset, split)
+    )
     monkeypatch.delattr(Dataset, "read")
     assert evaluate_sweep(backend.store, backend.catalog, sweep).data["champion"]["metrics"]
     assert splits == ["test"]
@@ -173,7 +224,8 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
     backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = make_report(backend, worked(max_trials=1))
-    read, names = Store.read, list[str]()
+    read = Store.read
+    names = list[str]()
     monkeypatch.setattr(Store, "read", lambda store, name: names.append(name) or read(store, name))
     assert all(verdict.passed for verdict in judged_again(backend.store, report.data))
     assert names
@@ -181,7 +233,9 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
 
 
 @pytest.mark.slow
-def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend, worked: Callable[..., str]) -> None:
+def test_complete_lineage_misses_nothing_and_each_loss_is_named(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
 
     def missing(data: dict[str, Any]) -> str:
@@ -191,9 +245,13 @@ def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend
     other = {**report.data, "snapshot": {**report.data["snapshot"], "digest": "sha256:other"}}
     assert missing(other).startswith("missing: snapshot: the run trained on sha256:")
     winner = report.data["winner"]
-    Path(backend.store.path(f"artifacts/sha256/{winner['checkpoint'][7:9]}/{winner['checkpoint'][7:]}")).unlink()
+    Path(
+        backend.store.path(f"artifacts/sha256/{winner['checkpoint'][7:9]}/{winner['checkpoint'][7:]}")
+    ).unlink()
     assert missing(report.data).startswith(f"missing: checkpoint: no blob {winner['checkpoint']}")
-    record = Path(backend.store.path(f"{RunRecords(backend.store, 'small', winner['key']).folder}/record.json"))
+    record = Path(
+        backend.store.path(f"{RunRecords(backend.store, 'small', winner['key']).folder}/record.json")
+    )
     changed = json.loads(record.read_text())
     changed["params"]["x"] = 2
     record.write_text(json.dumps(changed))
@@ -203,9 +261,13 @@ def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend
 
 
 @pytest.mark.slow
-def test_a_sweep_without_a_result_has_no_report_but_its_reasons(backend: Backend, worked: Callable[..., str]) -> None:
+def test_a_sweep_without_a_result_has_no_report_but_its_reasons(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
     sweep = worked(trainable="tests.trainables:train_raising_always", max_retries=0, max_trials=2)
-    with pytest.raises(NoWinner, match=r"2 trials failed: .*0000, .*0001: RuntimeError: no trial of this sweep can work"):
+    with pytest.raises(
+        NoWinner, match=r"2 trials failed: .*0000, .*0001: RuntimeError: no trial of this sweep can work"
+    ):
         evaluate_sweep(backend.store, backend.catalog, sweep)
     with pytest.raises(NoWinner, match="has no evaluation report yet"):
         load_report(backend.store, backend.catalog, sweep)
@@ -225,10 +287,19 @@ def test_the_same_reason_is_given_once() -> None:
 
 
 def test_a_failure_is_told_with_the_line_of_code_that_raised_and_a_hang_without_one() -> None:
-    raised = 'rank 1: Traceback (most recent call last):\n  File "/a/train.py", line 3, in train\nValueError: too much\na note'
-    hung = 'Where each rank was:\n  rank 0 (waited):\n    File "/a/c10d.py", line 9, in all_reduce\nrank 1 did not come'
+    raised = (
+        'rank 1: Traceback (most recent call last):\n  File "/a/train.py", line 3, in train\nValueError: '
+        "too much\na note"
+    )
+    hung = (
+        'Where each rank was:\n  rank 0 (waited):\n    File "/a/c10d.py", line 9, in all_reduce\nrank 1 '
+        "did not come"
+    )
     failed = [{"key": "s.0", "error": raised}, {"key": "s.1", "error": hung}]
-    assert explain_failures(failed) == "2 trials failed: s.0: rank 1: ValueError: too much (train.py:3); s.1: rank 1 did not come"
+    assert (
+        explain_failures(failed)
+        == "2 trials failed: s.0: rank 1: ValueError: too much (train.py:3); s.1: rank 1 did not come"
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,14 +326,23 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows
     metrics = ["roc_auc", "neg_log_loss", "accuracy"]
     slices = ["x > 0.25", "x"]
     predictor = "tests.predictors:probabilities"
-    sweep = worked(predictor=predictor, metrics=metrics, slices=slices, max_trials=1, dataset=MANY, serving={"seconds": 0.25})
+    sweep = worked(
+        predictor=predictor,
+        metrics=metrics,
+        slices=slices,
+        max_trials=1,
+        dataset=MANY,
+        serving={"seconds": 0.25},
+    )
     report = evaluate_sweep(backend.store, backend.catalog, sweep)
     data = report.data
     assert list(data["metrics"]) == list(data["intervals"]) == metrics
     assert data["main_metric"] == "roc_auc"
     known = predictions.read(backend.store, data["predictions"])
     assert known.rows == data["snapshot"]["splits"]["test"]
-    assert predictions.metric_on(known, "neg_log_loss", np.arange(known.rows)) == pytest.approx(data["metrics"]["neg_log_loss"])
+    assert predictions.metric_on(known, "neg_log_loss", np.arange(known.rows)) == pytest.approx(
+        data["metrics"]["neg_log_loss"]
+    )
     assert data["baseline"]["metrics"]["roc_auc"] == 0.5
     assert data["calibration"]["error"] == pytest.approx(0.2)
     assert (data["slices"][0]["groups"][1]["name"], data["slices"][0]["error"]) == ("x > 0.25", None)
@@ -290,7 +370,12 @@ def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows
 
 @pytest.mark.slow
 def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Callable[..., str]) -> None:
-    given = {"predictor": None, "evaluator": "tests.predictors:evaluate", "max_trials": 1, "slices": ["label"]}
+    given = {
+        "predictor": None,
+        "evaluator": "tests.predictors:evaluate",
+        "max_trials": 1,
+        "slices": ["label"],
+    }
     report, _ = evaluate(backend, worked(**given))
     data = report.data
     assert set(data["metrics"]) == {"margin", "loss", "rows_seen"}
@@ -303,7 +388,10 @@ def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Calla
     promote_winner(backend, report)
     rival = evaluate_sweep(backend.store, backend.catalog, worked(**given, seed=1))
     assert rival.data["champion"]["metrics"]["loss"] == rival.data["metrics"]["loss"]
-    assert predictions.read(backend.store, rival.data["champion"]["predictions"]).scores.keys() == {"margin", "loss"}
+    assert predictions.read(backend.store, rival.data["champion"]["predictions"]).scores.keys() == {
+        "margin",
+        "loss",
+    }
 
 
 @pytest.mark.slow
@@ -314,7 +402,9 @@ def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Calla
         ("evaluate_as_a_dict", r"evaluate_as_a_dict returned a dict; return halving\.Evaluation"),
     ],
 )
-def test_an_evaluator_that_returns_something_else_is_named(backend: Backend, worked: Callable[..., str], evaluator: str, said: str) -> None:
+def test_an_evaluator_that_returns_something_else_is_named(
+    backend: Backend, worked: Callable[..., str], evaluator: str, said: str
+) -> None:
     sweep = worked(predictor=None, evaluator=f"tests.predictors:{evaluator}", max_trials=1)
     for looks in (1, 2):
         with pytest.raises(PredictionFailed, match=said):
@@ -331,17 +421,27 @@ def test_an_evaluator_that_returns_something_else_is_named(backend: Backend, wor
         ("import a_package_that_is_gone", "there is no module 'a_package_that_is_gone'"),
         (
             "import time\ndef predict(run, table):\n    time.sleep(600)",
-            "predictor moved_since:predict was ended after 15 seconds without an answer, the limit evaluation_limits.seconds",
+            (
+                "predictor moved_since:predict was ended after 15 seconds without an answer, the limit "
+                "evaluation_limits.seconds"
+            ),
         ),
     ],
 )
 def test_a_champion_whose_predictor_fails_or_hangs_is_told_and_the_winner_is_still_judged(
-    backend: Backend, worked: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+    backend: Backend,
+    worked: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    said: str,
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     module = tmp_path / "moved_since.py"
     module.write_text("from tests.trainables import predict")
-    promoted(backend, worked(max_trials=1, predictor="moved_since:predict", evaluation_limits={"seconds": 15}))
+    promoted(
+        backend, worked(max_trials=1, predictor="moved_since:predict", evaluation_limits={"seconds": 15})
+    )
     module.write_text(code)
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1, seed=1))
     assert said in report.data["champion"]["error"]
@@ -353,7 +453,10 @@ def test_a_champion_whose_predictor_fails_or_hangs_is_told_and_the_winner_is_sti
     [
         ({"metrics": ["r2"]}, "metrics.0 = 'r2' is not accepted for a target of type string"),
         ({"slices": ["y < 3"]}, "slices.0 = 'y < 3' is not accepted: the snapshot has no column 'y'"),
-        ({"gates": [{"leakage": {"ignore": ["y"]}}]}, "gates.0.leakage.ignore = 'y' is not accepted: the snapshot has no such column"),
+        (
+            {"gates": [{"leakage": {"ignore": ["y"]}}]},
+            "gates.0.leakage.ignore = 'y' is not accepted: the snapshot has no such column",
+        ),
     ],
 )
 def test_metrics_and_slices_that_do_not_fit_the_snapshot_are_refused_before_the_sweep(

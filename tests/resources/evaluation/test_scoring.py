@@ -26,7 +26,11 @@ Judge = Callable[..., Judged]
 
 
 def classes(truth: str, predicted: str) -> Predictions:
-    return Predictions(np.array(list(truth), object), np.array(list(predicted), object), classes=sorted_classes(truth, predicted))
+    return Predictions(
+        np.array(list(truth), object),
+        np.array(list(predicted), object),
+        classes=sorted_classes(truth, predicted),
+    )
 
 
 def test_classes_are_scored_as_by_hand() -> None:
@@ -37,24 +41,38 @@ def test_classes_are_scored_as_by_hand() -> None:
     assert scores.labels == ["a", "b", "c"]
     assert scores.confusion == [[1, 1, 0], [0, 2, 0], [1, 0, 0]]
     assert scores.per_class is not None
-    assert scores.per_class[1] == {"label": "b", "precision": pytest.approx(2 / 3), "recall": 1.0, "f1": pytest.approx(0.8), "rows": 2}
+    assert scores.per_class[1] == {
+        "label": "b",
+        "precision": pytest.approx(2 / 3),
+        "recall": 1.0,
+        "f1": pytest.approx(0.8),
+        "rows": 2,
+    }
     assert scores.main_metric == "accuracy"
 
 
 def test_numbers_are_scored_as_by_hand() -> None:
     scores = score(Predictions(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 5.0])), ["r2", "mae", "rmse"])
-    assert scores.metrics == {"r2": pytest.approx(-1.0), "mae": pytest.approx(2 / 3), "rmse": pytest.approx(math.sqrt(4 / 3))}
+    assert scores.metrics == {
+        "r2": pytest.approx(-1.0),
+        "mae": pytest.approx(2 / 3),
+        "rmse": pytest.approx(math.sqrt(4 / 3)),
+    }
     assert (scores.confusion, scores.main_metric) == (None, "rmse")
     assert scores.higher_is_better == {"r2": True, "mae": False, "rmse": False}
 
 
 def test_every_metric_has_an_interval_that_says_how_few_rows_there_are() -> None:
-    few, many = (score(classes("ab" * rows, "ab" * rows), ["accuracy"]).intervals["accuracy"] for rows in (5, 500))
+    few, many = (
+        score(classes("ab" * rows, "ab" * rows), ["accuracy"]).intervals["accuracy"] for rows in (5, 500)
+    )
     assert few["low"] < 0.75 < 0.99 < many["low"]
     assert few["high"] == many["high"] == 1.0
 
 
-@pytest.mark.parametrize("metric", ["roc_auc_ovo", "top_k_accuracy", "average_precision", "d2_log_loss_score"])
+@pytest.mark.parametrize(
+    "metric", ["roc_auc_ovo", "top_k_accuracy", "average_precision", "d2_log_loss_score"]
+)
 def test_a_metric_without_a_value_on_the_split_is_nan_with_its_reason(metric: str) -> None:
     truth = np.array(["a", "b"] * 20, object)
     labels = ("a", "b", "c")  # no row is of the third
@@ -69,15 +87,30 @@ def test_a_metric_without_a_value_on_the_split_is_nan_with_its_reason(metric: st
     ("predictions", "metric", "said"),
     [
         (
-            Predictions(np.array(["a"] * 9, object), np.array(["a"] * 9, object), np.full((9, 2), 0.5), classes=("a", "b")),
+            Predictions(
+                np.array(["a"] * 9, object),
+                np.array(["a"] * 9, object),
+                np.full((9, 2), 0.5),
+                classes=("a", "b"),
+            ),
             "roc_auc",
             "no row of the split is of the class 'b'",
         ),
-        (Predictions(np.ones(9, int), np.ones(9, int), classes=(1,)), "f1", "all rows and predictions are of one class, 1"),
-        (Predictions(np.ones(9), np.r_[math.nan, np.ones(8)]), "rmse", "the predictor returned numbers that are not finite"),
+        (
+            Predictions(np.ones(9, int), np.ones(9, int), classes=(1,)),
+            "f1",
+            "all rows and predictions are of one class, 1",
+        ),
+        (
+            Predictions(np.ones(9), np.r_[math.nan, np.ones(8)]),
+            "rmse",
+            "the predictor returned numbers that are not finite",
+        ),
     ],
 )
-def test_every_metric_without_a_value_has_its_reason(predictions: Predictions, metric: str, said: str) -> None:
+def test_every_metric_without_a_value_has_its_reason(
+    predictions: Predictions, metric: str, said: str
+) -> None:
     scores = score(predictions, [metric])
     assert math.isnan(scores.metrics[metric])
     assert scores.without_value == {metric: said}
@@ -86,7 +119,11 @@ def test_every_metric_without_a_value_has_its_reason(predictions: Predictions, m
 def test_perfect_predictions_have_wilsons_interval_or_none_but_none_without_a_width() -> None:
     intervals = score(classes("ab" * 10, "ab" * 10), ["accuracy", "f1_macro", "balanced_accuracy"]).intervals
     assert intervals["accuracy"]["low"] < 0.9
-    assert all(math.isnan(intervals[metric][end]) for metric in ("f1_macro", "balanced_accuracy") for end in ("low", "high"))
+    assert all(
+        math.isnan(intervals[metric][end])
+        for metric in ("f1_macro", "balanced_accuracy")
+        for end in ("low", "high")
+    )
     hits = interval_of(measure(Predictions(None, None, scores={"hit": np.ones(20)}), "hit"))
     assert (hits.low, hits.high) == (pytest.approx(0.8389, abs=5e-5), 1.0)
 
@@ -103,7 +140,13 @@ def test_probabilities_of_half_precision_are_scored_by_every_scorer() -> None:
 
 @pytest.fixture
 def judged(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Judge:
-    def judge(predictor: str, *, module: str = "tests.predictors", dataset: dict[str, Any] | None = None, **changes: Any) -> Judged:
+    def judge(
+        predictor: str,
+        *,
+        module: str = "tests.predictors",
+        dataset: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> Judged:
         given = {"name": "points", "source": "tests.trainables:data", "target": "label", **(dataset or {})}
         spec = small_spec(predictor=f"{module}:{predictor}", dataset=given, **changes)
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
@@ -118,16 +161,21 @@ NUMBERS = {"name": "numbers", "source": "tests.trainables:numbers", "target": "y
 
 
 @pytest.mark.slow
-def test_a_predictor_restores_its_checkpoint_and_sees_the_test_rows_without_their_target(judged: Judge) -> None:
+def test_a_predictor_restores_its_checkpoint_and_sees_the_test_rows_without_their_target(
+    judged: Judge,
+) -> None:
     scores = judged("predict").scores
     assert scores.metrics["accuracy"] == 1.0
     assert sum(sum(row) for row in scores.confusion or []) == 20, "the rows of the test split"
 
 
 @pytest.mark.slow
-def test_rows_of_one_group_of_the_dataset_are_one_cluster_in_what_is_kept_and_in_the_intervals(judged: Judge) -> None:
+def test_rows_of_one_group_of_the_dataset_are_one_cluster_in_what_is_kept_and_in_the_intervals(
+    judged: Judge,
+) -> None:
     known = {"source": "tests.trainables:customers", "name": "customers"}
-    alone, grouped = judged("predict", dataset=known), judged("predict", dataset={**known, "group": "customer"})
+    alone = judged("predict", dataset=known)
+    grouped = judged("predict", dataset={**known, "group": "customer"})
     assert alone.predictions.clusters is None
     clusters = grouped.predictions.clusters
     assert clusters is not None
@@ -145,7 +193,11 @@ def test_a_target_of_real_numbers_is_regression(judged: Judge) -> None:
 @pytest.mark.parametrize("predictor", ["probabilities", "named_probabilities", "tensor_like_probabilities"])
 def test_probabilities_are_scored_in_whichever_form_they_come(judged: Judge, predictor: str) -> None:
     found = judged(predictor, metrics=["roc_auc", "neg_log_loss", "accuracy"])
-    assert found.scores.metrics == {"roc_auc": 1.0, "neg_log_loss": pytest.approx(math.log(0.8)), "accuracy": 1.0}
+    assert found.scores.metrics == {
+        "roc_auc": 1.0,
+        "neg_log_loss": pytest.approx(math.log(0.8)),
+        "accuracy": 1.0,
+    }
     assert found.predictions.classes == ("high", "low")
     assert found.predictions.probabilities is not None
     assert found.predictions.probabilities.shape == (20, 2)
@@ -164,8 +216,16 @@ def test_probabilities_are_scored_in_whichever_form_they_come(judged: Judge, pre
         ("exiting", {}, r"exiting ended its process with exit code 3 and without an answer"),
         ("killed", {}, r"killed was killed by SIGKILL"),
         ("nothing", {}, r"nothing raised TypeError"),
-        ("waiting", {"evaluation_limits": {"seconds": 0.2}}, r"ended after 0\.2 seconds .* the limit evaluation_limits\.seconds"),
-        ("filling", {"evaluation_limits": {"memory": "400Mi"}}, r"more than the limit of 400Mi \(evaluation_limits\.memory = 400Mi\)"),
+        (
+            "waiting",
+            {"evaluation_limits": {"seconds": 0.2}},
+            r"ended after 0\.2 seconds .* the limit evaluation_limits\.seconds",
+        ),
+        (
+            "filling",
+            {"evaluation_limits": {"memory": "400Mi"}},
+            r"more than the limit of 400Mi \(evaluation_limits\.memory = 400Mi\)",
+        ),
     ],
 )
 def test_a_predictor_that_does_not_do_what_it_should_is_named_with_what_it_did(
@@ -176,7 +236,9 @@ def test_a_predictor_that_does_not_do_what_it_should_is_named_with_what_it_did(
 
 
 @pytest.mark.slow
-def test_a_predictor_whose_code_no_longer_imports_is_named(judged: Judge, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_predictor_whose_code_no_longer_imports_is_named(
+    judged: Judge, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, code, said in (
         ("moved_away", "import a_package_that_is_gone", "there is no module 'a_package_that_is_gone'"),
@@ -189,7 +251,10 @@ def test_a_predictor_whose_code_no_longer_imports_is_named(judged: Judge, tmp_pa
 
 @pytest.mark.slow
 def test_a_metric_that_needs_probabilities_is_refused_where_there_are_none(judged: Judge) -> None:
-    with pytest.raises(InvalidInput, match="metric 'roc_auc' is not accepted: it needs probabilities, and the predictor returned classes"):
+    with pytest.raises(
+        InvalidInput,
+        match="metric 'roc_auc' is not accepted: it needs probabilities, and the predictor returned classes",
+    ):
         judged("predict", metrics=["roc_auc"])
 
 
@@ -214,14 +279,30 @@ def test_predictions_that_are_not_finite_give_nan_and_a_report(judged: Judge) ->
             "double",
             [],
             "accuracy",
-            "metric = 'accuracy' is not accepted for a target of type double, judged as a number: give one of",
+            (
+                "metric = 'accuracy' is not accepted for a target of type double, judged as a number: give "
+                "one "
+                "of"
+            ),
         ),
-        ("string", [], "rmse", "metric = 'rmse' is not accepted for a target of type string, judged as a class: give one of"),
+        (
+            "string",
+            [],
+            "rmse",
+            "metric = 'rmse' is not accepted for a target of type string, judged as a class: give one of",
+        ),
         ("int64", ["rmse", "accuracy"], None, "metrics.1 = 'accuracy' is not accepted"),
-        ("string", ["roc_auc"], "accuracy", "metric = 'accuracy' is not accepted: it is not among the metrics; give one of roc_auc"),
+        (
+            "string",
+            ["roc_auc"],
+            "accuracy",
+            "metric = 'accuracy' is not accepted: it is not among the metrics; give one of roc_auc",
+        ),
     ],
 )
-def test_the_task_follows_from_the_target_and_the_metrics(target: str, metrics: list[str], gate: str | None, expected: bool | str) -> None:
+def test_the_task_follows_from_the_target_and_the_metrics(
+    target: str, metrics: list[str], gate: str | None, expected: bool | str
+) -> None:
     named = {"gates.0.non_inferior.metric": gate} if gate else {}
     if isinstance(expected, bool):
         assert judged_as_number(target, metrics, named) is expected

@@ -12,7 +12,13 @@ from resources.evaluation import slices
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.slices import SMALL, check_slices, group_names, judge_slices
 
-SCHEMA = {"age": "int64", "city": "string", "pixels": "fixed_size_list<item: float>[64]", "odd name": "double", "label": "string"}
+SCHEMA = {
+    "age": "int64",
+    "city": "string",
+    "pixels": "fixed_size_list<item: float>[64]",
+    "odd name": "double",
+    "label": "string",
+}
 
 
 def right(*shares: tuple[int, int]) -> Predictions:
@@ -24,8 +30,13 @@ def right(*shares: tuple[int, int]) -> Predictions:
 
 def test_groups_have_the_values_the_worst_and_the_differences_of_their_rows() -> None:
     table = pa.table({"city": ["Bonn"] * 40 + ["Kiel"] * 50 + ["Ulm"] * 5})
-    (found,) = judge_slices(["city"], table, right((30, 40), (45, 50), (0, 5)), {"accuracy": True}, "accuracy")
-    values = {group["name"]: (group["rows"], group["small"], group["metrics"]["accuracy"]["value"]) for group in found["groups"]}
+    (found,) = judge_slices(
+        ["city"], table, right((30, 40), (45, 50), (0, 5)), {"accuracy": True}, "accuracy"
+    )
+    values = {
+        group["name"]: (group["rows"], group["small"], group["metrics"]["accuracy"]["value"])
+        for group in found["groups"]
+    }
     assert values == {"Bonn": (40, False, 0.75), "Kiel": (50, False, 0.9), "Ulm": (5, True, 0.0)}
     assert found["worst"] == "Bonn", "the small group is shown, and is not the worst"
     assert found["difference"]["accuracy"] == pytest.approx(0.15)
@@ -37,7 +48,10 @@ def test_groups_have_the_values_the_worst_and_the_differences_of_their_rows() ->
 def test_a_condition_divides_rows_and_one_without_a_value_does_not_meet_it() -> None:
     table = pa.table({"age": [70] * SMALL + [20] * SMALL + [None] * SMALL})
     (found,) = judge_slices(["age >= 65"], table, right((30, 30), (0, 60)), {"accuracy": True}, "accuracy")
-    assert {group["name"]: group["rows"] for group in found["groups"]} == {"age >= 65": SMALL, "not (age >= 65)": 2 * SMALL}
+    assert {group["name"]: group["rows"] for group in found["groups"]} == {
+        "age >= 65": SMALL,
+        "not (age >= 65)": 2 * SMALL,
+    }
     assert found["worst"] == "not (age >= 65)"
 
 
@@ -46,11 +60,15 @@ def test_a_condition_names_columns_in_quotes() -> None:
     condition = """columns["capital gain"] > 0 and columns['class'] == 'a'"""
     check_slices([condition], {"capital gain": "int64", "class": "string"})
     (found,) = judge_slices([condition], table, right((30, 30), (0, 30)), {"accuracy": True}, "accuracy")
-    assert {group["name"]: group["rows"] for group in found["groups"]} == {condition: SMALL, f"not ({condition})": SMALL}
+    assert {group["name"]: group["rows"] for group in found["groups"]} == {
+        condition: SMALL,
+        f"not ({condition})": SMALL,
+    }
 
 
 def test_of_an_error_the_largest_is_the_worst() -> None:
-    truth, predicted = np.zeros(80), np.r_[np.ones(40), np.full(40, 3.0)]
+    truth = np.zeros(80)
+    predicted = np.r_[np.ones(40), np.full(40, 3.0)]
     table = pa.table({"part": [1] * 40 + [2] * 40})
     (found,) = judge_slices(["part"], table, Predictions(truth, predicted), {"rmse": False}, "rmse")
     assert (found["worst"], found["difference"]["rmse"]) == ("2", pytest.approx(2.0))
@@ -110,7 +128,9 @@ def test_rows_have_the_same_groups_however_they_lie(
 
 def test_a_slice_that_cannot_be_judged_says_why_beside_the_others() -> None:
     table = pa.table({"age": list(range(80)), "city": ["Bonn"] * 80})
-    ages, texts, cities = judge_slices(["age", "city > 3", "city"], table, right((80, 80)), {"accuracy": True}, "accuracy")
+    ages, texts, cities = judge_slices(
+        ["age", "city > 3", "city"], table, right((80, 80)), {"accuracy": True}, "accuracy"
+    )
     assert "has 80 values in these rows, more than 50; give a condition" in ages["error"]
     assert "compare numbers with numbers" in texts["error"]
     assert cities["groups"][0]["rows"] == 80
@@ -119,7 +139,14 @@ def test_a_slice_that_cannot_be_judged_says_why_beside_the_others() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("agee", "slices.0 = 'agee' is not accepted: the snapshot has no column 'agee', did you mean 'age'?; it has age, city"),
+        (
+            "agee",
+            (
+                "slices.0 = 'agee' is not accepted: the snapshot has no column 'agee', did you mean "
+                "'age'?; it "
+                "has age, city"
+            ),
+        ),
         ("height > 3 and age > 2", "the snapshot has no column 'height'"),
         ("pixels", "the column 'pixels' is of type fixed_size_list"),
     ],

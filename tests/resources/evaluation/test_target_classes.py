@@ -1,4 +1,6 @@
-"""Classes and baselines are those of the column itself, whether they were counted with the snapshot or not."""
+"""Classes and baselines are those of the column itself, whether they were counted with the snapshot or
+not.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -33,7 +35,10 @@ def store(tmp_path: Path) -> Store:
 def dataset_of(store: Store, column: pa.Array, statistics: dict[str, Any]) -> Dataset:
     tables = {"train": [column.slice(0, 2), column.slice(2, 2)], "test": [column.slice(4)]}
     shards = {
-        split: [put_shard(store, arrow_file(pa.table({"x": [0.0] * len(part), "label": part})), len(part)) for part in parts]
+        split: [
+            put_shard(store, arrow_file(pa.table({"x": [0.0] * len(part), "label": part})), len(part))
+            for part in parts
+        ]
         for split, parts in tables.items()
     }
     dataset = snapshot(store, shards)
@@ -47,10 +52,20 @@ def typed(counts: Counter[Any]) -> set[tuple[type, Any, int]]:
 
 @pytest.mark.parametrize("counted", [True, False])
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
-def test_classes_are_counted_in_their_own_type(store: Store, column: pa.Array, counted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {"train": Counter(column[:4].drop_null().to_pylist()), "test": Counter(column[4:].drop_null().to_pylist())}
-    named = {split: {"label": {"classes": {str(value): rows for value, rows in part.items()}}} for split, part in parts.items()}
-    dataset = dataset_of(store, column, named if counted else {split: {"label": {"classes": None}} for split in parts})
+def test_classes_are_counted_in_their_own_type(
+    store: Store, column: pa.Array, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {
+        "train": Counter(column[:4].drop_null().to_pylist()),
+        "test": Counter(column[4:].drop_null().to_pylist()),
+    }
+    named = {
+        split: {"label": {"classes": {str(value): rows for value, rows in part.items()}}}
+        for split, part in parts.items()
+    }
+    dataset = dataset_of(
+        store, column, named if counted else {split: {"label": {"classes": None}} for split in parts}
+    )
     monkeypatch.delattr(Dataset, "read")
     if counted:
         monkeypatch.delattr(Dataset, "batches")
@@ -58,7 +73,9 @@ def test_classes_are_counted_in_their_own_type(store: Store, column: pa.Array, c
     assert sorted_classes(all_classes(dataset)) == sorted_classes(column.drop_null().to_pylist())
 
 
-def test_a_baseline_of_classes_is_the_most_frequent_with_the_shares_of_the_training_split(store: Store) -> None:
+def test_a_baseline_of_classes_is_the_most_frequent_with_the_shares_of_the_training_split(
+    store: Store,
+) -> None:
     dataset = dataset_of(store, COLUMNS[0], {})
     target = np.array(["a", "d"], object)
     _, known = baseline(dataset, Predictions(target, target, classes=("a", "d")))

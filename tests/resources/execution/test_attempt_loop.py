@@ -1,4 +1,6 @@
-"""An attempt that is to end before its rung: the sweep is paused or stopped, or the metrics that it streams say that it diverged."""
+"""An attempt that is to end before its rung: the sweep is paused or stopped, or the metrics that it streams
+say that it diverged.
+"""
 
 import re
 import threading
@@ -44,7 +46,11 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endless(small_spec: Spec) -> SweepSpec:
-    return small_spec(trainable="tests.search_trainables:train_until_stopped", max_trials=1, strategy={"random": {"budget": 100_000}})
+    return small_spec(
+        trainable="tests.search_trainables:train_until_stopped",
+        max_trials=1,
+        strategy={"random": {"budget": 100_000}},
+    )
 
 
 def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
@@ -66,10 +72,17 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
     def pause_and_resume(other: Backend) -> None:
         pause_sweep(other.catalog, ran.sweep)
         watching = Scheduler(other.catalog, ran.sweep)
-        wait_for(lambda: watching.state().trials[0].status is Status.QUEUED, 60, "the trial in the queue", every=0.05)
+        wait_for(
+            lambda: watching.state().trials[0].status is Status.QUEUED,
+            60,
+            "the trial in the queue",
+            every=0.05,
+        )
         seen.append(ran.records(0).checkpoints()[-1].epoch)
         resume_sweep(other.catalog, ran.sweep)
-        wait_for(lambda: ran.records(0).checkpoints()[-1].epoch > seen[0], 60, "an epoch of the second attempt")
+        wait_for(
+            lambda: ran.records(0).checkpoints()[-1].epoch > seen[0], 60, "an epoch of the second attempt"
+        )
         stop_sweep(other.catalog, ran.sweep)
 
     seen: list[int] = []
@@ -89,8 +102,13 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
 
 def logged(ran: Ran, key: str) -> list[float]:
     """Each value that a trial logged, over all of its attempts, by step."""
-    points = query.curves([f"{ran.sweep}.0000"], key, project="small", root=ran.backend.store, max_points=None, attempts="raw")
-    return [value for _, value in sorted(zip(points["step"].to_pylist(), points["value"].to_pylist(), strict=True))]
+    points = query.curves(
+        [f"{ran.sweep}.0000"], key, project="small", root=ran.backend.store, max_points=None, attempts="raw"
+    )
+    return [
+        value
+        for _, value in sorted(zip(points["step"].to_pylist(), points["value"].to_pylist(), strict=True))
+    ]
 
 
 @pytest.mark.slow
@@ -105,14 +123,19 @@ def test_a_trial_goes_on_with_the_gpus_and_processes_of_its_next_rung_and_with_t
     assert (row.status, row.attempt, row.failures, row.preemptions, row.error) == ("completed", 2, 0, 0, None)
     assert logged(ran, "ranks") == logged(ran, "gpus") == [1, 2, 2, 2], "and no epoch twice"
     run = read_run(backend.store, "small", f"{ran.sweep}.0000")
-    assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [1, 2]
+    assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [
+        1,
+        2,
+    ]
     with backend.catalog.read() as session:
         attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.attempt)))
     assert [(attempt.rung, attempt.outcome) for attempt in attempts] == [(0, "resized"), (1, "complete")]
     assert [result.decision for result in ran.results()] == 3 * ["continue"] + ["complete"]
     torch.manual_seed(run.record["seed"])
     model = Net()
-    alone = distribute(ALONE, CPU, model, torch.optim.AdamW(model.parameters(), lr=0.02), seed=run.record["seed"])
+    alone = distribute(
+        ALONE, CPU, model, torch.optim.AdamW(model.parameters(), lr=0.02), seed=run.record["seed"]
+    )
     losses = [alone.step(loss, *batch(step, ALONE)).item() for step in range(3, 15)]
     assert logged(ran, "loss") == pytest.approx(losses[2::3], rel=1e-6)
 
@@ -163,21 +186,36 @@ def test_a_trial_that_runs_out_of_memory_with_the_half_too_has_failed(
     (row,) = ran.rows()
     assert (row.status, row.failures) == ("failed", 0)
     assert [outcome for outcome, _ in ended(ran)] == outcomes
-    said = f"rank {processes - 1} ran out of memory in step 2, with 2 micro-batches of 4 rows: the process had taken"
+    said = (
+        f"rank {processes - 1} ran out of memory in step 2, with 2 micro-batches of 4 rows: the process "
+        "had taken"
+    )
     assert said in str(ended(ran)[-1][1])
 
 
 @pytest.mark.slow
-def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(short_of_memory: Callable[..., Ran]) -> None:
+def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(
+    short_of_memory: Callable[..., Ran],
+) -> None:
     ran = short_of_memory("train_as_it_is_or_not_at_all", 2)
     assert [outcome for outcome, _ in ended(ran)] == ["fail"]
-    assert "rank 1 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(ended(ran)[0][1])
+    assert "rank 1 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(
+        ended(ran)[0][1]
+    )
 
 
 @pytest.mark.slow
-def test_a_trial_with_nan_on_one_rank_ends_as_diverged_and_keeps_its_last_good_checkpoint(backend: Backend, small_spec: Spec) -> None:
-    given: dict[str, Any] = {"trainable": "tests.search_trainables:train_until_rank_1_has_nan", "max_trials": 1, "max_retries": 2}
-    ran = Ran(backend, small_spec(**given, strategy={"random": {"budget": 5}}, resources={"processes": 2})).work()
+def test_a_trial_with_nan_on_one_rank_ends_as_diverged_and_keeps_its_last_good_checkpoint(
+    backend: Backend, small_spec: Spec
+) -> None:
+    given: dict[str, Any] = {
+        "trainable": "tests.search_trainables:train_until_rank_1_has_nan",
+        "max_trials": 1,
+        "max_retries": 2,
+    }
+    ran = Ran(
+        backend, small_spec(**given, strategy={"random": {"budget": 5}}, resources={"processes": 2})
+    ).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures) == ("failed", 1, 0), "it would diverge again"
     assert "Diverged: the loss of rank 1 was NaN or infinite at step 2: 1 in a row" in str(ended(ran)[0][1])
@@ -214,7 +252,11 @@ def test_a_trial_whose_process_dies_or_hangs_before_it_goes_on_with_other_resour
 
 @pytest.mark.slow
 def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(trainable="tests.search_trainables:train_until_stopped", max_trials=50, strategy={"asha": {"sampler": "random"}})
+    spec = small_spec(
+        trainable="tests.search_trainables:train_until_stopped",
+        max_trials=50,
+        strategy={"asha": {"sampler": "random"}},
+    )
     ran = Ran(backend, spec)
     done: list[object] = []
 
@@ -230,8 +272,14 @@ def test_a_stopped_sweep_with_results_goes_on_to_its_evaluation(backend: Backend
 
 
 @pytest.mark.slow
-def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(trainable="tests.search_trainables:stream_nan", max_trials=1, divergence={"train/loss": {"max": 100.0}})
+def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(
+    backend: Backend, small_spec: Spec
+) -> None:
+    spec = small_spec(
+        trainable="tests.search_trainables:stream_nan",
+        max_trials=1,
+        divergence={"train/loss": {"max": 100.0}},
+    )
     began = time.monotonic()
     ran = Ran(backend, spec).work()
     (row,) = ran.rows()
@@ -245,7 +293,9 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "UNHEARD_SECONDS", 0.5)
-    spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}})
+    spec = small_spec(
+        trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 25}}
+    )
     ran = Ran(backend, spec)
 
     def unheard(given: Assignment) -> Control:
@@ -259,13 +309,20 @@ def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_ch
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1)
     with backend.catalog.read() as session:
         errors = list(session.scalars(select(AttemptRow.error).order_by(AttemptRow.attempt)))
-    assert re.fullmatch(r"its worker could not renew the lease for \d+ s: the database is unavailable", str(errors[0]))
+    assert re.fullmatch(
+        r"its worker could not renew the lease for \d+ s: the database is unavailable", str(errors[0])
+    )
     assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
 
 
 @pytest.mark.parametrize(("root", "seconds"), [("folder", 0.1), ("s3://bucket/prefix", 60.0)])
 def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
-    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, root: str, seconds: float
+    backend: Backend,
+    small_spec: Spec,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    root: str,
+    seconds: float,
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(DivergenceWatch, "check", lambda _: "diverged")
@@ -290,14 +347,18 @@ def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
         return len(asked) > 2
 
     monkeypatch.setattr(LocalProcess, "started", property(started))
-    spec = small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}})
+    spec = small_spec(
+        trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}}
+    )
     ran = Ran(backend, spec).work()
     (row,) = ran.rows()
     assert 0 < row.seconds < time.monotonic() - asked[2]
 
 
 @pytest.mark.slow
-def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(backend: Backend, small_spec: Spec) -> None:
+def test_a_trial_out_of_bounds_ranks_after_every_trial_within_them(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec(
         trainable="tests.search_trainables:exceed_bounds",
         strategy={"random": {"budget": 1}},

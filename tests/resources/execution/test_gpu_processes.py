@@ -1,4 +1,6 @@
-"""GPUs of one machine that a job's workers and the sensors' runs share: who waits for them and how; the devices are only names here."""
+"""GPUs of one machine that a job's workers and the sensors' runs share: who waits for them and how; the
+devices are only names here.
+"""
 
 import sqlite3
 import subprocess
@@ -53,7 +55,9 @@ def another(backend: Backend, snapshot: str, spec: SweepSpec) -> Assignment:
 
 def attempt_of(ran: Ran) -> AttemptRow | None:
     with ran.backend.catalog.read() as session:
-        return session.scalar(select(AttemptRow).where(AttemptRow.sweep == ran.sweep).order_by(AttemptRow.attempt.desc()))
+        return session.scalar(
+            select(AttemptRow).where(AttemptRow.sweep == ran.sweep).order_by(AttemptRow.attempt.desc())
+        )
 
 
 def held_since(ran: Ran) -> Any:
@@ -78,7 +82,8 @@ def test_a_trial_waits_for_as_many_gpus_as_its_rung_needs_says_so_holds_nothing_
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": {1: 2}}))
-    other, held = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 2})), HeldGpus(backend.catalog, DEVICES)
+    other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 2}))
+    held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 2) == DEVICES[:2]
     with at_work(ran.work):
         wait_for(lambda: [row.waiting for row in ran.rows() if row.waiting], 60, "the reason why it waits")
@@ -93,9 +98,12 @@ def test_a_trial_waits_for_as_many_gpus_as_its_rung_needs_says_so_holds_nothing_
     assert held.free() == 3
 
 
-def test_a_trial_that_waits_for_gpus_is_given_back_when_its_sweep_is_paused_and_was_no_failure(backend: Backend, small_spec: Spec) -> None:
+def test_a_trial_that_waits_for_gpus_is_given_back_when_its_sweep_is_paused_and_was_no_failure(
+    backend: Backend, small_spec: Spec
+) -> None:
     ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
-    other, held = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1})), HeldGpus(backend.catalog, DEVICES)
+    other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1}))
+    held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 1)
     with at_work(ran.work):
         wait_for(lambda: [row.waiting for row in ran.rows() if row.waiting], 60, "the reason why it waits")
@@ -106,9 +114,12 @@ def test_a_trial_that_waits_for_gpus_is_given_back_when_its_sweep_is_paused_and_
     assert (row.failures, row.preemptions, row.seconds, row.attempt) == (0, 0, 0.0, 1)
 
 
-def test_a_trial_that_waits_for_gpus_is_given_back_where_its_place_is_wanted(backend: Backend, small_spec: Spec) -> None:
+def test_a_trial_that_waits_for_gpus_is_given_back_where_its_place_is_wanted(
+    backend: Backend, small_spec: Spec
+) -> None:
     ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
-    other, held = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1})), HeldGpus(backend.catalog, DEVICES)
+    other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1}))
+    held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 1)
     with at_work(ran.work):
         wait_for(lambda: [row.waiting for row in ran.rows() if row.waiting], 60, "the reason why it waits")
@@ -121,7 +132,9 @@ def test_a_trial_that_waits_for_gpus_is_given_back_where_its_place_is_wanted(bac
 
 
 @pytest.mark.slow
-def test_a_trial_waits_on_while_the_database_is_unavailable(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_waits_on_while_the_database_is_unavailable(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed: list[str] = []
 
     def fails_once(owner: type, name: str) -> None:
@@ -135,10 +148,16 @@ def test_a_trial_waits_on_while_the_database_is_unavailable(backend: Backend, sm
 
         monkeypatch.setattr(owner, name, do)
 
-    for owner, name in ((HeldGpus, "take"), (HeldGpus, "free"), (Scheduler, "note_waiting"), (Scheduler, "begin_holding")):
+    for owner, name in (
+        (HeldGpus, "take"),
+        (HeldGpus, "free"),
+        (Scheduler, "note_waiting"),
+        (Scheduler, "begin_holding"),
+    ):
         fails_once(owner, name)
     ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
-    other, held = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1})), HeldGpus(backend.catalog, DEVICES)
+    other = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1}))
+    held = HeldGpus(backend.catalog, DEVICES)
     assert held.take(other, 1)
     with at_work(ran.work):
         wait_for(lambda: len(failed) == 4, 60, "each of them fails")
@@ -146,7 +165,9 @@ def test_a_trial_waits_on_while_the_database_is_unavailable(backend: Backend, sm
     assert (ran.rows()[0].status, ran.rows()[0].failures) == ("completed", 0)
 
 
-def test_a_worker_that_goes_from_trial_to_trial_is_not_there_before_those_who_wait(backend: Backend, small_spec: Spec) -> None:
+def test_a_worker_that_goes_from_trial_to_trial_is_not_there_before_those_who_wait(
+    backend: Backend, small_spec: Spec
+) -> None:
     ran = Ran(backend, small_spec(**SHORT, resources={"gpus": 3}))
     next_one = ran.scheduler.next_work(worker_name())
     assert isinstance(next_one, Assignment)
@@ -169,19 +190,28 @@ def test_a_worker_that_goes_from_trial_to_trial_is_not_there_before_those_who_wa
 
 
 @pytest.mark.slow
-def test_of_a_jobs_trials_and_those_of_sensors_no_two_have_a_gpu_at_a_time_and_that_of_a_killed_worker_is_used_once_it_is_lost(
+def test_no_two_trials_share_a_gpu_and_a_killed_workers_is_used_once_it_is_lost(
     backend: Backend, small_spec: Spec
 ) -> None:
-    own = {"trainable": "tests.search_trainables:train_with_gpus_of_its_own", "strategy": {"random": {"budget": 2}}, "max_retries": 0}
+    own = {
+        "trainable": "tests.search_trainables:train_with_gpus_of_its_own",
+        "strategy": {"random": {"budget": 2}},
+        "max_retries": 0,
+    }
     own |= {"resources": {"gpus": 1, "cpus": 0.1}, "max_trials": 6}
-    job, used = Ran(backend, small_spec(**own)), Path(backend.store.root, "used")
+    job = Ran(backend, small_spec(**own))
+    used = Path(backend.store.root, "used")
     killed = another(backend, job.snapshot.digest, small_spec(name="killed", resources={"gpus": 1}))
     with subprocess.Popen(["sleep", "600"]) as worker:
         theirs = HeldGpus(backend.catalog, DEVICES, process=process_id(worker.pid))
         assert theirs.take(killed, 1) == DEVICES[:1]
         worker.kill()
     sensors = open_sweep(
-        backend.catalog, small_spec(**own, name="sensors", concurrency=2), job.snapshot.digest, driver="sensors", commit=None
+        backend.catalog,
+        small_spec(**own, name="sensors", concurrency=2),
+        job.snapshot.digest,
+        driver="sensors",
+        commit=None,
     ).id
     turn = threading.Lock()
 

@@ -1,4 +1,6 @@
-"""GPUs of one machine: no two attempts have one at a time, whoever asks and whoever is killed; the devices are only names here."""
+"""GPUs of one machine: no two attempts have one at a time, whoever asks and whoever is killed; the devices
+are only names here.
+"""
 
 import subprocess
 import threading
@@ -55,7 +57,11 @@ def given_to(scheduler: Scheduler, worker: str) -> Assignment:
 def lease_ended(catalog: Catalog, of: Assignment, seconds_ago: float) -> None:
     with catalog.write() as session:
         ended = catalog.now() - seconds_ago
-        session.execute(update(TrialRow).where(TrialRow.sweep == of.sweep, TrialRow.number == of.trial).values(lease_until=ended))
+        session.execute(
+            update(TrialRow)
+            .where(TrialRow.sweep == of.sweep, TrialRow.number == of.trial)
+            .values(lease_until=ended)
+        )
 
 
 def holders(catalog: Catalog) -> dict[str, int]:
@@ -73,7 +79,9 @@ def test_of_two_that_ask_at_once_each_gets_as_many_as_it_needs_or_none_and_none_
             got: dict[int, list[str] | None] = {}
             both = threading.Barrier(2)
 
-            def ask(own: Assignment, got: dict[int, list[str] | None] = got, both: threading.Barrier = both) -> None:
+            def ask(
+                own: Assignment, got: dict[int, list[str] | None] = got, both: threading.Barrier = both
+            ) -> None:
                 with closing(Catalog(any_catalog)) as theirs:
                     both.wait(60)
                     got[own.trial] = HeldGpus(theirs, DEVICES).take(own, 3)
@@ -91,18 +99,22 @@ def test_of_two_that_ask_at_once_each_gets_as_many_as_it_needs_or_none_and_none_
 
 
 @pytest.mark.slow
-def test_what_a_killed_worker_held_is_free_when_its_lease_has_run_out_and_was_doubted_whoever_looks_at_its_sweep(
+def test_a_killed_workers_gpus_are_free_after_its_lease_whoever_looks_at_its_sweep(
     backend: Backend, small_spec: Spec, other: "subprocess.Popen[bytes]"
 ) -> None:
     scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4}))
-    killed, next_one = given_to(scheduler, "w"), given_to(scheduler, "another")
-    theirs, ours = HeldGpus(backend.catalog, DEVICES, process=process_id(other.pid)), HeldGpus(backend.catalog, DEVICES)
+    killed = given_to(scheduler, "w")
+    next_one = given_to(scheduler, "another")
+    theirs = HeldGpus(backend.catalog, DEVICES, process=process_id(other.pid))
+    ours = HeldGpus(backend.catalog, DEVICES)
     assert theirs.take(killed, 4) == DEVICES
     lease_ended(backend.catalog, killed, DOUBT_SECONDS + 1)
     assert ours.take(next_one, 4) is None, "its worker lives, and may only be away from the database"
     lease_ended(backend.catalog, killed, 0.0)
     other.kill()
-    wait_for(lambda: not is_alive(process_id(other.pid)), 60, "the end of a process that nobody has waited for")
+    wait_for(
+        lambda: not is_alive(process_id(other.pid)), 60, "the end of a process that nobody has waited for"
+    )
     assert ours.take(next_one, 4) is None, "its trial may still be ending"
     lease_ended(backend.catalog, killed, DOUBT_SECONDS + 1)
     assert ours.take(next_one, 4) == DEVICES
@@ -113,7 +125,8 @@ def test_what_an_attempt_held_that_a_sensor_ended_is_its_own_until_its_process_i
     backend: Backend, small_spec: Spec, other: "subprocess.Popen[bytes]"
 ) -> None:
     scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4}))
-    ended, next_one = handed_out(scheduler), handed_out(scheduler)
+    ended = handed_out(scheduler)
+    next_one = handed_out(scheduler)
     assert HeldGpus(backend.catalog, DEVICES, process=process_id(other.pid)).take(ended, 4)
     scheduler.failed(ended, "it diverged", None, None)
     ours = HeldGpus(backend.catalog, DEVICES)
@@ -130,9 +143,12 @@ def test_a_number_of_a_process_that_another_has_now_holds_nothing() -> None:
     assert not is_alive(f"{pid}/{int(began) + 1}")
 
 
-def test_a_gang_of_one_machine_gets_no_gpu_where_it_cannot_get_all(backend: Backend, small_spec: Spec) -> None:
+def test_a_gang_of_one_machine_gets_no_gpu_where_it_cannot_get_all(
+    backend: Backend, small_spec: Spec
+) -> None:
     scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4, "processes": 2}, concurrency=4))
-    small, gang = handed_out(scheduler), handed_out(scheduler)
+    small = handed_out(scheduler)
+    gang = handed_out(scheduler)
     held = HeldGpus(backend.catalog, [*DEVICES, DEVICES[0]])
     assert held.take(small, 1) == DEVICES[:1]
     assert held.take(gang, 4) is None, "a device that is named twice is one"
@@ -143,7 +159,8 @@ def test_devices_that_could_not_be_given_back_are_before_the_next_ones_are_taken
     catalog: Catalog, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = opened(catalog, small_spec(resources={"gpus": 4}, max_trials=4, concurrency=4))
-    first, second = handed_out(scheduler), handed_out(scheduler)
+    first = handed_out(scheduler)
+    second = handed_out(scheduler)
     held = HeldGpus(catalog, DEVICES)
     assert held.take(first, 4) == DEVICES
 

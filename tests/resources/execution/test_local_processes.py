@@ -44,7 +44,8 @@ from resources.sweep_spec.requirements import Resources
 from tests.sdk.trial_process.test_main import context
 if __name__ == "__main__":
     given = Assignment("s", 1, 1, {}, 0, 0, 9, (9,))
-    process = ForkServer(f"tests.deaths:{sys.argv[3]}", Resources(), None).prepare(given, context(Store(sys.argv[2])))
+    server = ForkServer(f"tests.deaths:{sys.argv[3]}", Resources(), None)
+    process = server.prepare(given, context(Store(sys.argv[2])))
     process.start()
     while process.alive:
         process.receive(1.0)
@@ -86,7 +87,8 @@ if __name__ == "__main__":
     ctypes.CDLL(None).prctl(36, 1)  # orphans become its children, as those of a pod's first process do
     trial = context(Store(sys.argv[1]), **json.loads(sys.argv[3]))
     resources = Resources(processes=int(sys.argv[4]))
-    process = ForkServer(f"tests.deaths:{sys.argv[2]}", resources, None).prepare(Assignment("s", 1, 1, {}, 0, 0, 9, (9,)), trial)
+    server = ForkServer(f"tests.deaths:{sys.argv[2]}", resources, None)
+    process = server.prepare(Assignment("s", 1, 1, {}, 0, 0, 9, (9,)), trial)
     process.start()
     while process.alive:
         if (said := process.receive(1.0)) is not None:
@@ -118,12 +120,16 @@ if __name__ == "__main__":
 """
 
 
-def python(tmp_path: Path, source: str, *arguments: str, before: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
+def python(
+    tmp_path: Path, source: str, *arguments: str, before: tuple[str, ...] = ()
+) -> "subprocess.CompletedProcess[str]":
     """Run Python source in an interpreter of its own, which may import the tests' modules."""
     (tmp_path / "worker.py").write_text(source)
     command = [*before, sys.executable, str(tmp_path / "worker.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'sdk'}"}
-    return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    return subprocess.run(
+        command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
 
 
 @pytest.fixture
@@ -140,7 +146,9 @@ def termination(group: Path, tmp_path: Path, trainable: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(group: Path, tmp_path: Path) -> None:
+def test_a_trial_that_the_kernel_kills_for_memory_is_said_to_be_with_the_limit(
+    group: Path, tmp_path: Path
+) -> None:
     reason = termination(group, tmp_path, "take_all_memory")
     assert reason == "the trial's process was killed by SIGKILL: out of memory (the limit is 512Mi)"
 
@@ -178,7 +186,9 @@ def test_a_worker_whose_machine_is_reclaimed_counts_as_preempted_and_one_whose_u
     preemptions: int,
     before: tuple[str, ...],
 ) -> None:
-    given = small(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}})
+    given = small(
+        trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
+    )
     ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)), before=before)
     raised = "SystemExit" if number is signal.SIGTERM else "KeyboardInterrupt"
     assert ended.stdout.splitlines()[-1:] == [f"{raised}, handler restored"], ended.stderr
@@ -194,7 +204,9 @@ def works(tmp_path: Path, trainable: str, processes: int = 1, **params: Any) -> 
     (tmp_path / "worker.py").write_text(WORKING)
     arguments = [str(tmp_path / "root"), trainable, json.dumps(params), str(processes)]
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'sdk'}"}
-    return subprocess.Popen([sys.executable, str(tmp_path / "worker.py"), *arguments], env=environment, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, str(tmp_path / "worker.py"), *arguments], env=environment, stdout=subprocess.PIPE
+    )
 
 
 @pytest.fixture
@@ -206,7 +218,9 @@ def hanging(tmp_path: Path) -> Iterator[Callable[..., tuple["subprocess.Popen[by
         worker = works(tmp_path, "hang", processes, how=how)
         workers.append(worker)
         hangs = tmp_path / "root" / "hangs"
-        wait_while_running(worker, hangs.exists, tmp_path / "worker.py", "the trial to be about to hang", every=0.1)
+        wait_while_running(
+            worker, hangs.exists, tmp_path / "worker.py", "the trial to be about to hang", every=0.1
+        )
         trial = psutil.Process(int(hangs.read_text()))
         state = psutil.STATUS_STOPPED if how == "stopped" else psutil.STATUS_SLEEPING
         wait_for(lambda: trial.status() == state, 60, "the trial to hang")
@@ -258,7 +272,9 @@ def test_no_rank_outlives_its_killed_worker_where_the_agent_hangs(hanging: Hangi
 
 
 @pytest.mark.slow
-def test_a_trainable_that_waits_for_all_of_its_children_meets_none_of_the_platforms_and_a_worker_keeps_no_zombie(tmp_path: Path) -> None:
+def test_a_trainable_waits_for_none_of_our_children_and_a_worker_keeps_no_zombie(
+    tmp_path: Path,
+) -> None:
     output, _ = works(tmp_path, "wait_for_all_children").communicate(timeout=120)
     assert b"RuntimeError: all children have ended" in output
     assert output.splitlines()[-1] == b"[]"
@@ -280,7 +296,13 @@ def test_the_gpus_of_a_trial_are_its_own_and_on_record_and_its_worker_still_sees
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))
-    sweep = open_sweep(backend.catalog, small_spec(name="another", resources={"gpus": 2}), ran.snapshot.digest, driver="job", commit=None)
+    sweep = open_sweep(
+        backend.catalog,
+        small_spec(name="another", resources={"gpus": 2}),
+        ran.snapshot.digest,
+        driver="job",
+        commit=None,
+    )
     another = Scheduler(backend.catalog, sweep.id).next_work("w")
     assert isinstance(another, Assignment)
     assert HeldGpus(backend.catalog, visible_gpus()).take(another, 2) == ["0", "1"]
@@ -303,11 +325,15 @@ def test_a_worker_that_sees_fewer_gpus_than_its_trials_need_takes_none_of_them(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    with pytest.raises(InvalidInput, match=r"resources.gpus = 2 is not accepted here: this machine has 1 for this process"):
+    with pytest.raises(
+        InvalidInput, match=r"resources.gpus = 2 is not accepted here: this machine has 1 for this process"
+    ):
         Ran(backend, small_spec(resources={"gpus": 2}))
 
 
-def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(backend: Backend, small_spec: Spec) -> None:
+def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec(image="registry.example/train:1")
     with pytest.raises(InvalidInput, match=r"image = 'registry\.example/train:1' is not accepted here"):
         local_concurrency(spec)

@@ -14,7 +14,8 @@ class Started(BaseProcess):
     """A process that seems to start when a test says so."""
 
     def __init__(self) -> None:
-        self.starts, self.goes_on = Event(), Event()
+        self.starts = Event()
+        self.goes_on = Event()
         self.hidden = False
 
     def start(self) -> None:
@@ -23,11 +24,14 @@ class Started(BaseProcess):
         self.hidden = sys.modules["__main__"].__file__ is None
 
 
-def test_the_main_module_is_as_before_after_starts_from_two_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_main_module_is_as_before_after_starts_from_two_threads_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "__file__", "main.py", raising=False)  # a worker of pytest-xdist has none
     before = main.__spec__, main.__file__
-    one, other = Started(), Started()
+    one = Started()
+    other = Started()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(start_without_main, one)
         assert one.starts.wait(60)

@@ -27,7 +27,9 @@ OPTIONS = Options(repository=CHECKOUT)
 
 @pytest.fixture
 def own_fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One that begins with the test's sweep, and ends with it: Python reads the seed of ``hash`` when a process begins."""
+    """One that begins with the test's sweep, and ends with it: Python reads the seed of ``hash`` when a
+    process begins.
+    """
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # as the sweep sets it, so that it is taken away again
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
     yield
@@ -36,18 +38,37 @@ def own_fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_fork_server")
-def test_a_trial_that_was_paused_twice_killed_once_and_resumed_elsewhere_has_the_weights_of_one_that_ran_through(backend: Backend) -> None:
+def test_a_paused_killed_and_moved_trial_has_the_weights_of_one_that_ran_through(
+    backend: Backend,
+) -> None:
     given: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
     del given["gates"]
-    first = {"lr": 0.01, "hidden": 32, "dropout": 0.3, "batch_size": 128, "optimizer": "adam", "preference": 1.0}
-    given |= {"trainable": "tests.digits_trial:train", "objective": {"metric": "preference", "direction": "maximize"}}
+    first = {
+        "lr": 0.01,
+        "hidden": 32,
+        "dropout": 0.3,
+        "batch_size": 128,
+        "optimizer": "adam",
+        "preference": 1.0,
+    }
+    given |= {
+        "trainable": "tests.digits_trial:train",
+        "objective": {"metric": "preference", "direction": "maximize"},
+    }
     given |= {"start_from": [first], "max_trials": 9, "max_retries": 1, "deterministic": True}
     given["space"]["preference"] = {"float": {"low": 0.0, "high": 1.0}}
     given["strategy"]["asha"] |= {"sampler": "random", "max_budget": 9}
     ran = Ran(backend, parse_spec(given))
     # Two workers, each with a runner of its own, take turns attempt by attempt.
-    other = TrialRunner(ran.scheduler, backend.store, dataset_name=ran.snapshot.name, dataset_digest=ran.snapshot.digest, labels={})
-    workers, trained_by = cycle([("worker-0", ran.runner), ("worker-1", other)]), []
+    other = TrialRunner(
+        ran.scheduler,
+        backend.store,
+        dataset_name=ran.snapshot.name,
+        dataset_digest=ran.snapshot.digest,
+        labels={},
+    )
+    workers = cycle([("worker-0", ran.runner), ("worker-1", other)])
+    trained_by = []
     for name, runner in workers:
         if isinstance(work := ran.scheduler.next_work(name), Finish):
             break
@@ -58,7 +79,11 @@ def test_a_trial_that_was_paused_twice_killed_once_and_resumed_elsewhere_has_the
     assert set(trained_by) == {"worker-0", "worker-1"}
     key = f"{ran.sweep}.0000"
     history = history_of(backend.catalog, key)
-    assert [(result.epochs, result.decision) for result in history.results] == [(1, "pause"), (3, "pause"), (9, "complete")]
+    assert [(result.epochs, result.decision) for result in history.results] == [
+        (1, "pause"),
+        (3, "pause"),
+        (9, "complete"),
+    ]
     assert (history.failures, len(history.attempts)) == (1, 4)
     verdict = rerun(backend.store, "digits", key, OPTIONS, tell=print)
     assert (verdict.verdict, verdict.status) == ("identical", ("finished", "finished"))
@@ -77,13 +102,23 @@ def test_of_a_snapshot_what_is_gone_is_fetched_before_a_rerun_or_named(
 ) -> None:
     ran = Ran(backend, small_spec(max_trials=1)).work()
     key = f"{ran.sweep}.0000"
-    manifest = Path(backend.store.root) / "datasets" / "points" / ran.snapshot.digest.removeprefix("sha256:")[:16] / "manifest.json"
+    manifest = (
+        Path(backend.store.root)
+        / "datasets"
+        / "points"
+        / ran.snapshot.digest.removeprefix("sha256:")[:16]
+        / "manifest.json"
+    )
     shard = next(iter(json.loads(manifest.read_text())["shards"].values()))[0][0]
     place = Path(backend.store.root) / "shards" / "sha256" / shard[:2] / shard
     content = place.read_bytes()
     place.unlink()
     with pytest.raises(
-        NotFound, match=f"the snapshot points {ran.snapshot.digest} of run small/{key} is incomplete: shards/sha256/.*{shard} is gone"
+        NotFound,
+        match=(
+            f"the snapshot points {ran.snapshot.digest} of run small/{key} is incomplete: "
+            f"shards/sha256/.*{shard} is gone"
+        ),
     ):
         rerun(backend.store, "small", key, OPTIONS)
     remote = Store(tmp_path / "remote")
@@ -100,8 +135,14 @@ def test_of_a_snapshot_what_is_gone_is_fetched_before_a_rerun_or_named(
 
 
 @pytest.mark.slow
-def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
-    given = {"trainable": "tests.search_trainables:train_on_all_ranks", "strategy": {"random": {"budget": 2}}, "max_trials": 1}
+def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    given = {
+        "trainable": "tests.search_trainables:train_on_all_ranks",
+        "strategy": {"random": {"budget": 2}},
+        "max_trials": 1,
+    }
     ran = Ran(backend, small_spec(**given, resources={"processes": 2})).work()
     verdict = rerun(backend.store, "small", f"{ran.sweep}.0000", OPTIONS, tell=print)
     assert (verdict.verdict, verdict.status, verdict.factors) == ("identical", ("finished", "finished"), [])
@@ -113,9 +154,16 @@ def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(backend: Backend
 def test_a_gang_that_ran_out_of_memory_is_trained_again_with_half_the_micro_batch_from_its_first_step(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    given = {"trainable": "tests.search_trainables:train_with_memory_for_four_rows", "strategy": {"random": {"budget": 3}}, "max_trials": 1}
+    given = {
+        "trainable": "tests.search_trainables:train_with_memory_for_four_rows",
+        "strategy": {"random": {"budget": 3}},
+        "max_trials": 1,
+    }
     ran = Ran(backend, small_spec(**given, max_retries=0, resources={"processes": 2})).work()
-    assert [attempt.outcome for attempt in history_of(backend.catalog, f"{ran.sweep}.0000").attempts] == ["halved", "complete"]
+    assert [attempt.outcome for attempt in history_of(backend.catalog, f"{ran.sweep}.0000").attempts] == [
+        "halved",
+        "complete",
+    ]
     verdict = rerun(backend.store, "small", f"{ran.sweep}.0000", OPTIONS, tell=print)
     assert verdict.status == ("finished", "finished")
     assert [(each.factor, each.name, each.recorded) for each in verdict.factors] == [

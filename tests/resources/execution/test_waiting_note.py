@@ -6,7 +6,9 @@ from resources.execution import waiting_note
 from resources.execution.waiting_note import WaitingNote
 
 
-def test_a_wait_that_is_over_is_recorded_although_the_database_did_not_answer_when_its_reason_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_is_over_is_recorded_although_the_database_did_not_answer_when_its_reason_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(waiting_note, "_AGAIN_SECONDS", 0.0)
     recorded: list[str | None] = []
 

@@ -44,7 +44,13 @@ class Ran:
         self.backend = backend
         self.sweep = open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
         self.scheduler = Scheduler(backend.catalog, self.sweep)
-        self.runner = TrialRunner(self.scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+        self.runner = TrialRunner(
+            self.scheduler,
+            backend.store,
+            dataset_name=snapshot.name,
+            dataset_digest=snapshot.digest,
+            labels={},
+        )
         self.changes: list[Assignment] = []
 
     def work(self) -> "Ran":
@@ -85,7 +91,14 @@ def taking_its_place(ran: Ran, small_spec: Spec) -> Callable[[], None]:
 
 def trained(ran: Ran, number: int) -> list[tuple[int, int]]:
     """Each epoch that was reported of a trial, and how often, over all of its attempts."""
-    points = query.curves([f"{ran.sweep}.{number:04d}"], "score", project="small", root=ran.backend.store, max_points=None, attempts="raw")
+    points = query.curves(
+        [f"{ran.sweep}.{number:04d}"],
+        "score",
+        project="small",
+        root=ran.backend.store,
+        max_points=None,
+        attempts="raw",
+    )
     return sorted(Counter(points["step"].to_pylist()).items())
 
 
@@ -115,13 +128,20 @@ def test_the_record_of_a_trial_says_where_it_comes_from(backend: Backend, small_
     assert record["provenance"]["lockfile"]["name"] == "constraints.txt"
     assert "dagster" in record["provenance"]["packages"]
     assert isinstance(record["seed"], int)
-    assert record["trial"]["resources"] == ran.scheduler.spec.resources.at(1).model_dump(mode="json"), "a rerun in a pod asks for the same"
+    assert record["trial"]["resources"] == ran.scheduler.spec.resources.at(1).model_dump(mode="json"), (
+        "a rerun in a pod asks for the same"
+    )
 
 
 @pytest.mark.slow
-def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(backend: Backend, small_spec: Spec) -> None:
+def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(
+    backend: Backend, small_spec: Spec
+) -> None:
     search = {"max_trials": 2, "strategy": {"random": {"budget": 4}}}
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_crashing", **search, final={"seeds": 1, "epochs": 5})).work()
+    ran = Ran(
+        backend,
+        small_spec(trainable="tests.trainables:train_crashing", **search, final={"seeds": 1, "epochs": 5}),
+    ).work()
     assert [row.final for row in ran.rows()] == [None, None, 0]
     for row in ran.rows():
         assert (row.status, row.failures, row.attempt) == ("completed", 1, 2)
@@ -129,8 +149,12 @@ def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(bac
 
 
 @pytest.mark.slow
-def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_says_by_what(backend: Backend, small_spec: Spec) -> None:
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_killed_always", max_trials=1, max_retries=2)).work()
+def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_says_by_what(
+    backend: Backend, small_spec: Spec
+) -> None:
+    ran = Ran(
+        backend, small_spec(trainable="tests.trainables:train_killed_always", max_trials=1, max_retries=2)
+    ).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt) == ("failed", 3)
     assert "killed by SIGKILL" in str(row.error)
@@ -138,7 +162,9 @@ def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_say
 
 
 @pytest.mark.slow
-def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(backend: Backend, small_spec: Spec) -> None:
+def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(
+    backend: Backend, small_spec: Spec
+) -> None:
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_raising", max_retries=0)).work()
     failed = [row for row in ran.rows() if row.status == "failed"]
     assert failed
@@ -151,7 +177,9 @@ def test_a_trainable_that_raises_fails_with_its_own_lines_and_the_sweep_goes_on(
 
 
 @pytest.mark.slow
-def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpoint(backend: Backend, small_spec: Spec) -> None:
+def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpoint(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec(trainable="tests.trainables:train_diverging", strategy={"random": {"budget": 4}})
     ran = Ran(backend, spec).work()
     diverged = [row for row in ran.rows() if row.params["x"] > 0.5]
@@ -183,17 +211,28 @@ def test_a_trainable_that_leaves_something_out_fails_with_what_is_missing_and_is
 
 
 @pytest.mark.slow
-def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(trainable="tests.trainables:train_giving_up", max_trials=2, strategy={"random": {"budget": 9}})
+def test_a_trainable_that_returns_early_ends_its_trial_with_its_last_result(
+    backend: Backend, small_spec: Spec
+) -> None:
+    spec = small_spec(
+        trainable="tests.trainables:train_giving_up", max_trials=2, strategy={"random": {"budget": 9}}
+    )
     ran = Ran(backend, spec).work()
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1)] * 2
     assert [result.epochs for result in ran.results()] == [2, 2]
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(backend: Backend, small_spec: Spec) -> None:
+def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(
+    backend: Backend, small_spec: Spec
+) -> None:
     epochs = Path(backend.store.root, "epochs")
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
+    ran = Ran(
+        backend,
+        small_spec(
+            trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
+        ),
+    )
     _when_begun(epochs, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         ran.work()
@@ -203,11 +242,16 @@ def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(back
 
 
 @pytest.mark.slow
-def test_a_trial_whose_place_a_more_important_sweep_takes_saves_gives_it_back_and_later_goes_on_with_nothing_trained_again(
+def test_a_trial_that_gives_its_place_back_later_goes_on_with_nothing_trained_again(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}}))
+    ran = Ran(
+        backend,
+        small_spec(
+            trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}}
+        ),
+    )
     _when_begun(Path(backend.store.root, "epochs"), 3, taking_its_place(ran, small_spec))
     ran.work()
     (row,) = ran.rows()
@@ -239,8 +283,13 @@ def test_a_trial_of_which_nobody_wants_the_place_any_more_has_saved_and_goes_on(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
-    spec = small_spec(trainable="tests.trainables:train_through_a_long_epoch", max_trials=1, strategy={"random": {"budget": 3}})
-    ran, renew = Ran(backend, spec), Scheduler.heartbeat
+    spec = small_spec(
+        trainable="tests.trainables:train_through_a_long_epoch",
+        max_trials=1,
+        strategy={"random": {"budget": 3}},
+    )
+    ran = Ran(backend, spec)
+    renew = Scheduler.heartbeat
     controls = [Control.YIELD]
 
     def renewed(scheduler: Scheduler, given: Assignment) -> Control:
@@ -258,7 +307,12 @@ def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
     """Act on another thread as soon as so many epochs have begun."""
 
     def watch() -> None:
-        wait_for(lambda: path.exists() and len(path.read_text().splitlines()) >= epochs, 60, f"{epochs} epochs", every=0.02)
+        wait_for(
+            lambda: path.exists() and len(path.read_text().splitlines()) >= epochs,
+            60,
+            f"{epochs} epochs",
+            every=0.02,
+        )
         act()
 
     threading.Thread(target=watch, daemon=True).start()
@@ -269,7 +323,12 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}))
+    ran = Ran(
+        backend,
+        small_spec(
+            trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
+        ),
+    )
     given = ran.scheduler.next_work(worker_name())
     assert isinstance(given, Assignment)
 
@@ -293,8 +352,13 @@ def test_a_trainable_may_have_processes_of_its_own(backend: Backend, small_spec:
 
 
 @pytest.mark.slow
-def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Backend, small_spec: Spec) -> None:
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0))
+def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(
+    backend: Backend, small_spec: Spec
+) -> None:
+    ran = Ran(
+        backend,
+        small_spec(trainable="tests.trainables:train_killed_beside_a_child", max_trials=1, max_retries=0),
+    )
     began = time.monotonic()
     ran.work()
     assert "killed by SIGKILL" in str(ran.rows()[0].error)
@@ -302,7 +366,9 @@ def test_a_trial_whose_child_outlives_it_is_noticed_by_its_own_death(backend: Ba
 
 
 @pytest.mark.slow
-def test_a_trainable_that_takes_long_to_import_keeps_its_lease(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainable_that_takes_long_to_import_keeps_its_lease(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     ran = Ran(backend, small_spec(trainable="tests.slow_to_import:train", max_trials=1)).work()
@@ -314,8 +380,14 @@ def test_a_catalog_that_is_unavailable_for_a_moment_costs_no_attempt(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.05)
-    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}))
-    failing, transaction = iter(range(6)), Catalog.transaction
+    ran = Ran(
+        backend,
+        small_spec(
+            trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 4}}
+        ),
+    )
+    failing = iter(range(6))
+    transaction = Catalog.transaction
 
     def begin(catalog: Catalog) -> Any:
         if ran.records(0).checkpoints() and next(failing, None) is not None:
@@ -348,7 +420,12 @@ def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, s
         (8, "0,1,2,3", {"resources": {"gpus": 2}}, 2),
         (2, "0,1,2,3", {"resources": {"gpus": 1}}, 2),
         (8, "0,1,2,3", {"resources": {"gpus": {1: 1, 3: 2}}}, 2),
-        (8, "0,1", {"resources": {"gpus": {1: 1, 9: 4}}}, r"resources.gpus = {1: 1, 9: 4} is not accepted here: this machine has 2"),
+        (
+            8,
+            "0,1",
+            {"resources": {"gpus": {1: 1, 9: 4}}},
+            r"resources.gpus = {1: 1, 9: 4} is not accepted here: this machine has 2",
+        ),
         (8, "", {"resources": {"gpus": 1}}, "resources.gpus = 1 is not accepted here: this machine has 0"),
         (2, "", {"resources": {"cpus": 4}}, "resources.cpus = 4 is not accepted here: this machine has 2"),
     ],

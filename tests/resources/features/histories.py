@@ -1,4 +1,6 @@
-"""Histories of features for the tests: rows by hand, materialised as a user's are, and what was known of them by the plainest code."""
+"""Histories of features for the tests: rows by hand, materialised as a user's are, and what was known of them
+by the plainest code.
+"""
 
 import math
 import struct
@@ -66,7 +68,9 @@ def view(**changes: Any) -> FeatureView:
     return parse_view({name: value for name, value in data.items() if value is not None})
 
 
-def materialize(store: Store, rows: Iterable[Row] | pa.Table, shape: FeatureView | None = None) -> FeatureView:
+def materialize(
+    store: Store, rows: Iterable[Row] | pa.Table, shape: FeatureView | None = None
+) -> FeatureView:
     """Materialise all rows."""
     GIVEN["rows"] = rows if isinstance(rows, pa.Table) else table(rows)
     shape = shape or view()
@@ -86,14 +90,20 @@ def labels(asked: Sequence[tuple[Any, float]], user: pa.DataType | None = None) 
     )
 
 
-def join(store: Store, given_labels: Any, features: Sequence[str], *views: FeatureView, **more: Any) -> pa.Table:
+def join(
+    store: Store, given_labels: Any, features: Sequence[str], *views: FeatureView, **more: Any
+) -> pa.Table:
     """All of a join."""
-    with join_features(store, given_labels, features, {one.key: one for one in views}, time="when", **more) as joined:
+    with join_features(
+        store, given_labels, features, {one.key: one for one in views}, time="when", **more
+    ) as joined:
         return joined.reader.read_all()
 
 
 def known(rows: Iterable[Row], user: Any, minutes: float, ttl: float = math.inf) -> Any:
-    """What was known of a user's value at a time, as the definition says it: the reference that the join is compared with."""
+    """What was known of a user's value at a time, as the definition says it: the reference that the join is
+    compared with.
+    """
     there = [row for row in rows if row.user == user and row.known <= minutes and user is not None]
     newest = max(there, key=lambda row: (row.event, row.known), default=None)
     return None if newest is None or minutes - newest.event > ttl else newest.value

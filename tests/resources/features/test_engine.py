@@ -14,28 +14,75 @@ WHAT = "dataset.source.sql = 'FROM x'"
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (duckdb.IOException('IO Error: No files found that match the pattern "/data/no.parquet"'), InvalidInput),
-        (duckdb.HTTPException("HTTP Error: HTTP GET error on 's3://lake/no.parquet' (HTTP 404 Not Found)"), InvalidInput),
-        (duckdb.HTTPException("HTTP Error: Unable to connect to URL https://lake/x.parquet: 404 (Not Found)"), InvalidInput),
+        (
+            duckdb.IOException('IO Error: No files found that match the pattern "/data/no.parquet"'),
+            InvalidInput,
+        ),
+        (
+            duckdb.HTTPException("HTTP Error: HTTP GET error on 's3://lake/no.parquet' (HTTP 404 Not Found)"),
+            InvalidInput,
+        ),
+        (
+            duckdb.HTTPException(
+                "HTTP Error: Unable to connect to URL https://lake/x.parquet: 404 (Not Found)"
+            ),
+            InvalidInput,
+        ),
         (duckdb.CatalogException("Catalog Error: Table with name nothing does not exist!"), InvalidInput),
         (duckdb.ConversionException("Conversion Error: CSV Error on Line: 503"), InvalidInput),
-        (duckdb.InvalidInputException("Invalid Input Error: File '/data/junk.parquet' too small to be a Parquet file"), InvalidInput),
+        (
+            duckdb.InvalidInputException(
+                "Invalid Input Error: File '/data/junk.parquet' too small to be a Parquet file"
+            ),
+            InvalidInput,
+        ),
         (duckdb.IOException('IO Error: Cannot open file "/data/x.parquet": Permission denied'), StoreError),
-        (duckdb.IOException('IO Error: Could not write file "/tmp/duckdb/x": No space left on device'), StoreError),
-        (duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 256.0 KiB"), StoreError),
-        (duckdb.HTTPException("HTTP Error: HTTP GET error on 's3://lake/x.parquet' (HTTP 403 Forbidden)"), StoreError),
+        (
+            duckdb.IOException('IO Error: Could not write file "/tmp/duckdb/x": No space left on device'),
+            StoreError,
+        ),
+        (
+            duckdb.OutOfMemoryException("Out of Memory Error: could not allocate block of size 256.0 KiB"),
+            StoreError,
+        ),
+        (
+            duckdb.HTTPException("HTTP Error: HTTP GET error on 's3://lake/x.parquet' (HTTP 403 Forbidden)"),
+            StoreError,
+        ),
         (duckdb.InvalidInputException("Invalid Input Error: IOError: Truncated file"), StoreError),
-        (duckdb.HTTPException("HTTP Error: HTTP GET error on 's3://lake/x.parquet' (HTTP 503 Slow Down)"), StoreUnavailable),
-        (duckdb.HTTPException("HTTP Error: Unable to connect to URL https://lake/x.parquet: 429 (Too Many Requests)"), StoreUnavailable),
-        (duckdb.IOException("IO Error: Could not establish connection error for HTTP HEAD to 'https://lake/x.parquet'"), StoreUnavailable),
-        (duckdb.InvalidInputException("Invalid Input Error: IOError: AWS Error NETWORK_CONNECTION during GetObject"), StoreUnavailable),
+        (
+            duckdb.HTTPException("HTTP Error: HTTP GET error on 's3://lake/x.parquet' (HTTP 503 Slow Down)"),
+            StoreUnavailable,
+        ),
+        (
+            duckdb.HTTPException(
+                "HTTP Error: Unable to connect to URL https://lake/x.parquet: 429 (Too Many Requests)"
+            ),
+            StoreUnavailable,
+        ),
+        (
+            duckdb.IOException(
+                "IO Error: Could not establish connection error for HTTP HEAD to 'https://lake/x.parquet'"
+            ),
+            StoreUnavailable,
+        ),
+        (
+            duckdb.InvalidInputException(
+                "Invalid Input Error: IOError: AWS Error NETWORK_CONNECTION during GetObject"
+            ),
+            StoreUnavailable,
+        ),
         (
             duckdb.Error(
-                "An error occurred while trying to install the extension 'httpfs': Failed to download extension \"httpfs\" at URL"
+                "An error occurred while trying to install the extension 'httpfs': Failed to download "
+                'extension "httpfs" at URL'
             ),
             ExtraMissing,
         ),
-        (duckdb.IOException('IO Error: Extension "/home/ada/.duckdb/httpfs.duckdb_extension" not found.'), ExtraMissing),
+        (
+            duckdb.IOException('IO Error: Extension "/home/ada/.duckdb/httpfs.duckdb_extension" not found.'),
+            ExtraMissing,
+        ),
     ],
 )
 def test_what_a_fault_means(error: duckdb.Error, meaning: type[HalvingError]) -> None:

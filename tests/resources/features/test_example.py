@@ -1,4 +1,6 @@
-"""The example's view in ``features/`` is materialised, joined and looked up, and what it is for can be learned from it."""
+"""The example's view in ``features/`` is materialised, joined and looked up, and what it is for can be
+learned from it.
+"""
 
 from pathlib import Path
 
@@ -18,12 +20,15 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 def test_the_examples_features_are_joined_as_of_then_and_looked_up_online(tmp_path: Path) -> None:
-    store, views = Store(tmp_path / "store"), load_views(CHECKOUT / "features")
+    store = Store(tmp_path / "store")
+    views = load_views(CHECKOUT / "features")
     view = views["clicks@1"]
     done = materialize_all(store, view)
     assert not done.failed
     assert len(done.days) == clicks.DAYS + 1  # the last hour ends at midnight
-    with join_features(store, clicks.labels(), ["clicks@1:ctr", "clicks@1:night"], views, time="visited_at") as joined:
+    with join_features(
+        store, clicks.labels(), ["clicks@1:ctr", "clicks@1:night"], views, time="visited_at"
+    ) as joined:
         found = joined.reader.read_all()
     assert found.select(["user_id", "visited_at", "ordered"]).equals(clicks.labels())
     known = found.filter(pa.compute.is_valid(found["ctr"]))
@@ -34,7 +39,10 @@ def test_the_examples_features_are_joined_as_of_then_and_looked_up_online(tmp_pa
         last = found.slice(found.num_rows - 1).to_pylist()[0]
         assert online.get(last, now=last["visited_at"]) == {"ctr": last["ctr"], "night": last["night"]}
     request = RequestTransform(partitions(store, "clicks", 1)[0].definition)
-    assert request({"shown": 4, "clicked": 1, "ts": last["visited_at"]}) == {"ctr": 0.25, "night": last["visited_at"].hour <= 6}
+    assert request({"shown": 4, "clicked": 1, "ts": last["visited_at"]}) == {
+        "ctr": 0.25,
+        "night": last["visited_at"].hour <= 6,
+    }
 
 
 def test_the_example_is_the_same_each_time() -> None:

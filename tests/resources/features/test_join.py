@@ -1,4 +1,6 @@
-"""The point-in-time join gives each label what was known at its time, once, in order: by hand-made cases and by a brute-force reference."""
+"""The point-in-time join gives each label what was known at its time, once, in order: by hand-made cases and
+by a brute-force reference.
+"""
 
 import math
 import tempfile
@@ -20,7 +22,8 @@ from resources.features.online import push
 from tests.properties import examples
 from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
 
-HOUR, DAY = 60.0, 1440.0
+HOUR = 60.0
+DAY = 1440.0
 TTL = 60.0  # minutes, in the cases that have one
 
 # rows, (user, minutes) of a label, what it gets without a ttl, and with one of an hour
@@ -29,20 +32,50 @@ CASES: dict[str, tuple[list[Row], tuple[Any, float], Any, Any]] = {
     "an event that happened but was not known yet": ([Row(1, 10, 12, 1.0)], (1, 11), None, None),
     "known at the very moment": ([Row(1, 10, 12, 1.0)], (1, 12), 1.0, 1.0),
     "one microsecond before it is known": ([Row(1, 10, 12, 1.0)], (1, 12 - 1 / 60e6), None, None),
-    "the older row while the newer is on its way": ([Row(1, 10, 11, 1.0), Row(1, 20, 40, 2.0)], (1, 30), 1.0, 1.0),
+    "the older row while the newer is on its way": (
+        [Row(1, 10, 11, 1.0), Row(1, 20, 40, 2.0)],
+        (1, 30),
+        1.0,
+        1.0,
+    ),
     "the newer row once it is known": ([Row(1, 10, 11, 1.0), Row(1, 20, 40, 2.0)], (1, 40), 2.0, 2.0),
     "a row that was overtaken never counts": ([Row(1, 10, 30, 1.0), Row(1, 20, 21, 2.0)], (1, 31), 2.0, 2.0),
     "a row counts until it is overtaken": ([Row(1, 10, 15, 1.0), Row(1, 20, 21, 2.0)], (1, 20), 1.0, 1.0),
-    "overtaken across days": ([Row(1, 10, 3 * DAY, 1.0), Row(1, DAY + 20, DAY + 21, 2.0)], (1, 3 * DAY + 1), 2.0, None),
+    "overtaken across days": (
+        [Row(1, 10, 3 * DAY, 1.0), Row(1, DAY + 20, DAY + 21, 2.0)],
+        (1, 3 * DAY + 1),
+        2.0,
+        None,
+    ),
     "of equal events the one created last": ([Row(1, 10, 11, 1.0), Row(1, 10, 14, 2.0)], (1, 20), 2.0, 2.0),
-    "of equal events the first one before its correction": ([Row(1, 10, 11, 1.0), Row(1, 10, 14, 2.0)], (1, 13), 1.0, 1.0),
-    "known at once, the later event": ([Row(1, 10, 30, 1.0), Row(1, 20, 30, 2.0), Row(1, 15, 30, 3.0)], (1, 30), 2.0, 2.0),
+    "of equal events the first one before its correction": (
+        [Row(1, 10, 11, 1.0), Row(1, 10, 14, 2.0)],
+        (1, 13),
+        1.0,
+        1.0,
+    ),
+    "known at once, the later event": (
+        [Row(1, 10, 30, 1.0), Row(1, 20, 30, 2.0), Row(1, 15, 30, 3.0)],
+        (1, 30),
+        2.0,
+        2.0,
+    ),
     "a time to live from the event, to the last moment": ([Row(1, 0, 30, 1.0)], (1, TTL), 1.0, 1.0),
     "a time to live that is over by a microsecond": ([Row(1, 0, 30, 1.0)], (1, TTL + 1 / 60e6), 1.0, None),
-    "nothing older steps in when the newest is too old": ([Row(1, 0, 1, 1.0), Row(1, 5, 6, 2.0)], (1, 70), 2.0, None),
+    "nothing older steps in when the newest is too old": (
+        [Row(1, 0, 1, 1.0), Row(1, 5, 6, 2.0)],
+        (1, 70),
+        2.0,
+        None,
+    ),
     "another entity's row": ([Row(2, 10, 12, 1.0)], (1, 20), None, None),
     "no entity": ([Row(1, 10, 12, 1.0)], (None, 20), None, None),
-    "a value that is null is what is known": ([Row(1, 10, 12, 1.0), Row(1, 20, 22, None)], (1, 30), None, None),
+    "a value that is null is what is known": (
+        [Row(1, 10, 12, 1.0), Row(1, 20, 22, None)],
+        (1, 30),
+        None,
+        None,
+    ),
     "midnight between event and label": ([Row(1, DAY - 1, DAY - 1, 1.0)], (1, DAY + 1), 1.0, 1.0),
     "NaN is a value": ([Row(1, 10, 12, math.nan)], (1, 20), math.nan, math.nan),
     "the sign of zero": ([Row(1, 10, 12, -0.0)], (1, 20), -0.0, -0.0),
@@ -56,7 +89,8 @@ def test_a_label_gets_what_was_known(case: str, tmp_path: Path) -> None:
     shapes = [materialize(store, rows), materialize(store, rows, view(name="short", ttl="1h"))]
     found = join(store, labels([label]), ["clicks@1:value", "short@1:value as short"], *shapes)
     assert bits(found["value"].to_pylist() + found["short"].to_pylist()) == bits([expected, within_ttl])
-    assert bits([known(rows, *label), known(rows, *label, TTL)]) == bits([expected, within_ttl])  # so that the reference is right, too
+    # so that the reference is right, too
+    assert bits([known(rows, *label), known(rows, *label, TTL)]) == bits([expected, within_ttl])
 
 
 moments = st.integers(0, 3 * 24 * 4).map(lambda quarter: quarter * 15.0)  # few, so that many are equal
@@ -68,12 +102,17 @@ def histories(draw: st.DrawFn) -> list[Row]:
     """Rows of few users within four days, some of them late by days; unique as a view must be."""
     drawn = draw(
         st.lists(
-            st.tuples(st.integers(1, 3), moments, st.sampled_from([0, 0, 15, 30, 60, 24 * 60, 3 * 24 * 60]), values),
+            st.tuples(
+                st.integers(1, 3), moments, st.sampled_from([0, 0, 15, 30, 60, 24 * 60, 3 * 24 * 60]), values
+            ),
             min_size=1,
             max_size=24,
         )
     )
-    rows = {(user, event, event + late): Row(user, event, event + late, value) for user, event, late, value in drawn}
+    rows = {
+        (user, event, event + late): Row(user, event, event + late, value)
+        for user, event, late, value in drawn
+    }
     return list(rows.values())
 
 
@@ -89,12 +128,22 @@ def test_the_join_is_the_brute_force_reference(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        late = [Row(row.user, row.event, row.event + 30, row.value) for row in {(row.user, row.event): row for row in second}.values()]
-        shapes = [materialize(store, first), materialize(store, late, view(name="late", created=None, delay="30m", ttl=f"{ttl}m"))]
+        late = [
+            Row(row.user, row.event, row.event + 30, row.value)
+            for row in {(row.user, row.event): row for row in second}.values()
+        ]
+        shapes = [
+            materialize(store, first),
+            materialize(store, late, view(name="late", created=None, delay="30m", ttl=f"{ttl}m")),
+        ]
         found = join(store, labels(asked), ["clicks@1:value", "late@1:value as late"], *shapes)
         short = join(store, labels(asked), ["clicks@1:value"], view(ttl=f"{ttl}m"))
     assert found["number"].to_pylist() == list(range(len(asked)))  # every label once, in order
-    for column, rows, live in ((found["value"], first, math.inf), (short["value"], first, ttl), (found["late"], late, ttl)):
+    for column, rows, live in (
+        (found["value"], first, math.inf),
+        (short["value"], first, ttl),
+        (found["late"], late, ttl),
+    ):
         assert bits(column.to_pylist()) == bits(known(rows, user, minutes, live) for user, minutes in asked)
 
 
@@ -103,17 +152,25 @@ def test_every_label_comes_back_once_in_order_with_its_columns_as_they_were(tmp_
     shape = materialize(store, [Row(user, 10, 12, float(user)) for user in range(50)])
     asked = labels([(user % 60, 20.0 - user % 3) for user in range(1000, 0, -1)])
     colour = pa.array(["red", "blue"] * 500).dictionary_encode()
-    asked = asked.append_column("colour", colour).append_column("pair", pa.array([[1.0, 2.0]] * 1000, pa.list_(pa.float16(), 2)))
+    asked = asked.append_column("colour", colour).append_column(
+        "pair", pa.array([[1.0, 2.0]] * 1000, pa.list_(pa.float16(), 2))
+    )
     given_labels = asked.replace_schema_metadata({"from": "tests"})
     found = join(store, given_labels, ["clicks@1:value"], shape)
     assert found.drop_columns(["value"]).equals(given_labels)
     assert found.column_names[-1] == "value"
-    again = join(store, pa.RecordBatchReader.from_batches(asked.schema, asked.to_batches(max_chunksize=7)), ["clicks@1:value"], shape)
+    again = join(
+        store,
+        pa.RecordBatchReader.from_batches(asked.schema, asked.to_batches(max_chunksize=7)),
+        ["clicks@1:value"],
+        shape,
+    )
     assert again["value"].equals(found["value"].cast(pa.float64()))
 
 
 def test_more_labels_than_a_batch_keep_their_order(tmp_path: Path) -> None:
-    store, count = Store(tmp_path), 150_000
+    store = Store(tmp_path)
+    count = 150_000
     shape = materialize(store, [Row(user, 10, 12, float(user)) for user in range(100)])
     users = pa.array([number * 7919 % 100 for number in range(count)], pa.int64())
     asked = pa.table({"user": users, "when": pa.array([at(20)] * count, MICROS)})
@@ -134,7 +191,9 @@ def test_views_of_several_entities_are_joined_by_their_own_columns(tmp_path: Pat
         }
     )
     both = materialize(store, pairs, view(name="pairs", entity=["user", "item"]))
-    asked = labels([(1, 5), (2, 5), (1, 5), (1, 5)]).append_column("item", pa.array(["b", "a", None, "a"], pa.large_string()))
+    asked = labels([(1, 5), (2, 5), (1, 5), (1, 5)]).append_column(
+        "item", pa.array(["b", "a", None, "a"], pa.large_string())
+    )
     found = join(store, asked, ["pairs@1:value as pair", "clicks@1:value as user_value"], users, both)
     assert found["pair"].to_pylist() == [0.25, None, None, 0.5]
     assert found["user_value"].to_pylist() == [1.0, 2.0, 1.0, 1.0]
@@ -177,7 +236,8 @@ def test_a_feature_that_came_later_is_null_in_days_made_before(tmp_path: Path) -
     store = Store(tmp_path)
     materialize(store, [Row(1, 10, 12, 1.0), Row(2, 2 * DAY, 2 * DAY, 2.0)])
     wider = view(schema={"value": "double", "more": "string", "most": "bool"})
-    asked, features = labels([(1, 20), (2, 3 * DAY)]), ["clicks@1:more", "clicks@1:value", "clicks@1:most"]
+    asked = labels([(1, 20), (2, 3 * DAY)])
+    features = ["clicks@1:more", "clicks@1:value", "clicks@1:most"]
     before = join(store, asked, features, wider)
     assert before["more"].to_pylist() == [None, None]
     assert before.schema.field("most").type == pa.bool_()
@@ -200,14 +260,40 @@ def test_a_feature_that_came_later_is_null_in_days_made_before(tmp_path: Path) -
 def test_columns_of_any_name_are_joined_and_pushed(tmp_path: Path) -> None:
     """Names that are words of SQL, or of our own queries."""
     store = Store(tmp_path / "store")
-    names = ["row", "time", "newest", "next_known", "filename", "generation", "day", "select", "feature_0", "key_0", "labels"]
+    names = [
+        "row",
+        "time",
+        "newest",
+        "next_known",
+        "filename",
+        "generation",
+        "day",
+        "select",
+        "feature_0",
+        "key_0",
+        "labels",
+    ]
     entity = ["rows", 'user\'s "id"', "latest"]
     times = pa.array([at(10), at(2000)], MICROS)
     features = {name: [1.5, 2.5] for name in names}
-    rows = pa.table({"rows": [1, 2], 'user\'s "id"': ["a", "b"], "latest": [3, 4], "ts": times, "loaded": times, **features})
+    rows = pa.table(
+        {
+            "rows": [1, 2],
+            'user\'s "id"': ["a", "b"],
+            "latest": [3, 4],
+            "ts": times,
+            "loaded": times,
+            **features,
+        }
+    )
     shape = materialize(store, rows, view(entity=entity, schema=dict.fromkeys(names, "double")))
     asked = rows.select(entity).append_column("when", pa.array([at(3000)] * 2, MICROS))
-    found = join(store, asked, [*(f"clicks@1:{name}" for name in names), "clicks@1:row as A", "clicks@1:time as a"], shape)
+    found = join(
+        store,
+        asked,
+        [*(f"clicks@1:{name}" for name in names), "clicks@1:row as A", "clicks@1:time as a"],
+        shape,
+    )
     assert [found[name].to_pylist() for name in [*names, "A", "a"]] == [[1.5, 2.5]] * 13
     push(store, shape, str(tmp_path / "online.db"))
     with OnlineFeatures(str(tmp_path / "online.db"), [f"clicks@1:{name}" for name in names]) as reader:
@@ -219,7 +305,9 @@ def test_columns_of_any_name_are_joined_and_pushed(tmp_path: Path) -> None:
 def test_labels_at_the_ends_of_time_are_joined_like_others(tmp_path: Path) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 10, 1.0)], view(ttl="36525d"))
-    asked = pa.table({"user": [1, 1, 1], "when": pa.array([-(2**62), 2**62, int(at(10).timestamp() * 1e6)]).cast(MICROS)})
+    asked = pa.table(
+        {"user": [1, 1, 1], "when": pa.array([-(2**62), 2**62, int(at(10).timestamp() * 1e6)]).cast(MICROS)}
+    )
     assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [None, None, 1.0]
 
 
@@ -227,13 +315,24 @@ def test_times_of_any_zone_and_unit_are_the_same_moments(tmp_path: Path) -> None
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 10, 1.0)])
     moment = at(10)
-    for kind in (pa.timestamp("s", "Asia/Tokyo"), pa.timestamp("ms", "UTC"), pa.timestamp("ns", "America/New_York")):
+    for kind in (
+        pa.timestamp("s", "Asia/Tokyo"),
+        pa.timestamp("ms", "UTC"),
+        pa.timestamp("ns", "America/New_York"),
+    ):
         asked = pa.table({"user": [1], "when": pa.array([moment], MICROS).cast(kind)})
         assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [1.0]
-    local = pa.table({"user": [1, 1], "when": pa.array([datetime(2026, 3, 1, 1, 10), datetime(2026, 3, 1, 1, 9)], pa.timestamp("us"))})
+    local = pa.table(
+        {
+            "user": [1, 1],
+            "when": pa.array([datetime(2026, 3, 1, 1, 10), datetime(2026, 3, 1, 1, 9)], pa.timestamp("us")),
+        }
+    )
     found = join(store, local, ["clicks@1:value"], shape, timezone="Europe/Berlin")
     assert found["value"].to_pylist() == [1.0, None]
-    just_before = pa.table({"user": [1], "when": pa.array([int(moment.timestamp()) * 10**9 - 1], pa.timestamp("ns", "UTC"))})
+    just_before = pa.table(
+        {"user": [1], "when": pa.array([int(moment.timestamp()) * 10**9 - 1], pa.timestamp("ns", "UTC"))}
+    )
     assert join(store, just_before, ["clicks@1:value"], shape)["value"].to_pylist() == [None]
 
 
@@ -248,17 +347,36 @@ def test_times_of_any_zone_and_unit_are_the_same_moments(tmp_path: Path) -> None
         ({"features": ["clicks@1:value", "clicks@1:value"]}, "give clicks@1:value as clicks_value"),
         ({"time": "user"}, "it is int64; give a column of timestamps"),
         ({"time": "date"}, "they have no column 'date'"),
-        ({"labels": labels([(1, 5)]).rename_columns(["number", "person", "when"])}, "no column 'user' (entity of clicks@1)"),
-        ({"labels": labels([("1", 5)], pa.string())}, "is string, which is not accepted: in clicks@1 it is int64"),
+        (
+            {"labels": labels([(1, 5)]).rename_columns(["number", "person", "when"])},
+            "no column 'user' (entity of clicks@1)",
+        ),
+        (
+            {"labels": labels([("1", 5)], pa.string())},
+            "is string, which is not accepted: in clicks@1 it is int64",
+        ),
         ({"labels": pa.table({"user": [1], "when": pa.array([datetime(2026, 1, 1)])})}, "has no time zone"),
-        ({"labels": pa.table({"user": [1, 1], "when": pa.array([at(1), None], MICROS)})}, "label 1 is not accepted: its when is null"),
+        (
+            {"labels": pa.table({"user": [1, 1], "when": pa.array([at(1), None], MICROS)})},
+            "label 1 is not accepted: its when is null",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_join_is_named_before_anything_is_read(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_join_is_named_before_anything_is_read(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     store = Store(tmp_path)
     shape = materialize(store, [Row(1, 0, 10, 1.0)])
-    given_arguments: dict[str, Any] = {"labels": labels([(1, 5)]), "features": ["clicks@1:value"], "time": "when", **change}
-    with pytest.raises(InvalidInput, match=r".") as refused, join_features(store, views={shape.key: shape}, **given_arguments):
+    given_arguments: dict[str, Any] = {
+        "labels": labels([(1, 5)]),
+        "features": ["clicks@1:value"],
+        "time": "when",
+        **change,
+    }
+    with (
+        pytest.raises(InvalidInput, match=r".") as refused,
+        join_features(store, views={shape.key: shape}, **given_arguments),
+    ):
         pass
     assert message in str(refused.value)
 
@@ -281,7 +399,10 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_a_join_reads_the_days_that_can_count_and_names_what_it_stood_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
     rows = [Row(1, day * DAY + 5, day * DAY + 6, float(day)) for day in range(6)]
-    shapes: Sequence[Any] = [materialize(store, rows, view(ttl="1d")), materialize(store, rows, view(name="ever"))]
+    shapes: Sequence[Any] = [
+        materialize(store, rows, view(ttl="1d")),
+        materialize(store, rows, view(name="ever")),
+    ]
     asked = labels([(1, 3 * DAY + 10), (1, 3 * DAY + 1)])
     with join_features(store, asked, ["clicks@1:value"], {"clicks@1": shapes[0]}, time="when") as joined:
         assert [(one.day - at(0).date()).days for one in joined.partitions] == [2, 3]
@@ -294,17 +415,34 @@ def test_a_join_reads_the_days_that_can_count_and_names_what_it_stood_on(tmp_pat
 
 @pytest.mark.slow
 def test_a_join_of_more_rows_than_the_memory_it_may_take_is_spilled(tmp_path: Path) -> None:
-    """Both sorts, of the rows by arrival and of the labels, go through the temporary disk; the answer is the same."""
-    count, store = 1_000_000, Store(tmp_path)
+    """Both sorts, of the rows by arrival and of the labels, go through the temporary disk; the answer is the
+    same.
+    """
+    count = 1_000_000
+    store = Store(tmp_path)
     source = np.random.default_rng(1)
     event = source.permutation(count * 4)[:count].astype("int64") * 20_000 + int(at(0).timestamp() * 1e6)
     late = source.integers(0, 600_000_000, count)
     times, loaded = (pa.array(one).cast(MICROS) for one in (event, event + late))
-    rows = pa.table({"user": source.integers(0, 1000, count), "ts": times, "loaded": loaded, "value": source.normal(size=count)})
+    rows = pa.table(
+        {
+            "user": source.integers(0, 1000, count),
+            "ts": times,
+            "loaded": loaded,
+            "value": source.normal(size=count),
+        }
+    )
     shape = materialize(store, rows)
     asked = pa.table(
-        {"user": rows["user"], "when": pa.array(event + 300_000_000).cast(MICROS), "text": [f"{n:0100}" for n in range(count)]}
+        {
+            "user": rows["user"],
+            "when": pa.array(event + 300_000_000).cast(MICROS),
+            "text": [f"{n:0100}" for n in range(count)],
+        }
     )
-    found = [join(store, asked, ["clicks@1:value"], shape, memory=memory, threads=2)["value"] for memory in ("2GB", "150MB")]
+    found = [
+        join(store, asked, ["clicks@1:value"], shape, memory=memory, threads=2)["value"]
+        for memory in ("2GB", "150MB")
+    ]
     assert found[0].equals(found[1])
     assert found[0].null_count < count / 10

@@ -1,4 +1,6 @@
-"""What is read online is bit by bit what was computed offline: the latest known row, never an older one, for its time to live."""
+"""What is read online is bit by bit what was computed offline: the latest known row, never an older one, for
+its time to live.
+"""
 
 import math
 import multiprocessing
@@ -30,7 +32,19 @@ from resources.features.online_rows import packed
 from resources.features.view import FeatureView
 from tests.properties import examples
 from tests.redis_server import Redis
-from tests.resources.features.histories import MICROS, START, Row, at, bits, join, known, labels, materialize, table, view
+from tests.resources.features.histories import (
+    MICROS,
+    START,
+    Row,
+    at,
+    bits,
+    join,
+    known,
+    labels,
+    materialize,
+    table,
+    view,
+)
 from tests.resources.features.test_join import histories
 
 DAY = 1440.0
@@ -53,13 +67,21 @@ VALUES: dict[str, list[Any]] = {
     "int32": [-(2**31), 2**31 - 1, None, 0],
     "int64": [-(2**63), 2**63 - 1, None, 0],
     "string": ["ä\x00b", "", None, "z" * 1000],
-    "timestamp": [datetime(1900, 1, 1, 0, 0, 0, 1, UTC), datetime(2200, 1, 1, tzinfo=UTC), None, datetime(1970, 1, 1, tzinfo=UTC)],
+    "timestamp": [
+        datetime(1900, 1, 1, 0, 0, 0, 1, UTC),
+        datetime(2200, 1, 1, tzinfo=UTC),
+        None,
+        datetime(1970, 1, 1, tzinfo=UTC),
+    ],
 }
 
 
 def wide(users: list[Any], minutes: list[float], start: int = 0) -> pa.Table:
     """Rows with features of all types."""
-    columns = {name: pa.array([VALUES[name][(start + n) % 4] for n in range(len(users))], TYPES[name]) for name in TYPES}
+    columns = {
+        name: pa.array([VALUES[name][(start + n) % 4] for n in range(len(users))], TYPES[name])
+        for name in TYPES
+    }
     times = pa.array([at(minute) for minute in minutes], MICROS)
     return pa.table({"user": users, "ts": times, "loaded": times, **columns})
 
@@ -69,22 +91,28 @@ def wide_view(**changes: Any) -> FeatureView:
 
 
 def test_each_type_is_read_online_bit_by_bit_as_it_was_computed(tmp_path: Path, online: str) -> None:
-    store, users = Store(tmp_path / "store"), [3, 1, 4, -(2**63)]
+    store = Store(tmp_path / "store")
+    users = [3, 1, 4, -(2**63)]
     shape = materialize(store, wide(users, [0, 1, 2, 3]), wide_view())
     assert push(store, shape, online).taken == 4
     features = [f"clicks@1:{name}" for name in TYPES]
-    offline = join(store, labels([(user, 10) for user in [*users, 99, None]]), features, shape).select(list(TYPES))
+    offline = join(store, labels([(user, 10) for user in [*users, 99, None]]), features, shape).select(
+        list(TYPES)
+    )
     with OnlineFeatures(online, features) as reader:
         found = reader.read(pa.table({"user": pa.array([*users, 99, None], pa.int64())}))
         assert found.schema == offline.schema
         for name in TYPES:
-            before, after = offline[name].combine_chunks(), found[name].combine_chunks()
+            before = offline[name].combine_chunks()
+            after = found[name].combine_chunks()
             assert before.is_valid().equals(after.is_valid())
             assert [exact(value) for value in before] == [exact(value) for value in after], name
         for user, row in zip(users, offline.slice(0, 4).to_pylist(), strict=True):
             assert bits(reader.get({"user": user, "more": 1}).values()) == bits(row.values())
         assert set(reader.get({"user": 99}).values()) == set(reader.get({"user": None}).values()) == {None}
-        assert bits(reader.read([{"user": user} for user in users]).to_pylist()[0].values()) == bits(found.to_pylist()[0].values())
+        assert bits(reader.read([{"user": user} for user in users]).to_pylist()[0].values()) == bits(
+            found.to_pylist()[0].values()
+        )
 
 
 def exact(value: pa.Scalar) -> Any:
@@ -92,19 +120,30 @@ def exact(value: pa.Scalar) -> Any:
     if not value.is_valid:
         return None
     array = pa.array([value], value.type)
-    return value.as_py() if pa.types.is_boolean(value.type) else [buffer and buffer.to_pybytes()[:1100] for buffer in array.buffers()[1:]]
+    return (
+        value.as_py()
+        if pa.types.is_boolean(value.type)
+        else [buffer and buffer.to_pybytes()[:1100] for buffer in array.buffers()[1:]]
+    )
 
 
-def test_no_sign_of_a_zero_and_no_bit_of_a_number_is_lost_among_many_rows(tmp_path: Path, online: str) -> None:
+def test_no_sign_of_a_zero_and_no_bit_of_a_number_is_lost_among_many_rows(
+    tmp_path: Path, online: str
+) -> None:
     """DuckDB, Parquet's dictionaries and numpy each have places where 0.0 and -0.0 are one value."""
-    store, source, count = Store(tmp_path / "store"), np.random.default_rng(3), 5_000
+    store = Store(tmp_path / "store")
+    source = np.random.default_rng(3)
+    count = 5_000
     double = np.where(source.random(count) < 0.5, -0.0, 0.0)
-    double[::7], double[::11] = source.normal(size=len(double[::7])), SIGNALLING
+    double[::7] = source.normal(size=len(double[::7]))
+    double[::11] = SIGNALLING
     numbers = {"double": double, "float": double.astype(np.float32)}
     times = pa.array([at(0)] * count, MICROS)
     users = np.arange(count)
     rows = pa.table({"user": users, "ts": times, "loaded": times, **numbers})
-    shape = materialize(store, rows.take(source.permutation(count)), view(schema={"double": "double", "float": "float"}))
+    shape = materialize(
+        store, rows.take(source.permutation(count)), view(schema={"double": "double", "float": "float"})
+    )
     push(store, shape, online)
     features = ["clicks@1:double", "clicks@1:float"]
     asked = pa.table({"user": users, "when": times})
@@ -138,18 +177,26 @@ def test_texts_and_pairs_are_entities(tmp_path: Path, online: str) -> None:
 
 
 @pytest.mark.parametrize("ttl", [None, "1h", "1d"])
-def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Path, online: str, ttl: str | None) -> None:
+def test_a_replayed_history_is_read_online_as_it_is_joined_offline(
+    tmp_path: Path, online: str, ttl: str | None
+) -> None:
     """At each label's time what is known until then is pushed, and read."""
-    store, source = Store(tmp_path / "store"), random.Random(7)
+    store = Store(tmp_path / "store")
+    source = random.Random(7)
     rows = {}
     for _ in range(150):
         event = source.randrange(0, 3 * 1440, 20)
         row = (source.randrange(6), event, event + source.choice([0, 5, 60, 1500]))
         rows[row] = row
     users, events, arrived = zip(*rows, strict=True)
-    table = wide(list(users), list(events)).set_column(2, "loaded", pa.array([at(minute) for minute in arrived], MICROS))
+    table = wide(list(users), list(events)).set_column(
+        2, "loaded", pa.array([at(minute) for minute in arrived], MICROS)
+    )
     shape = materialize(store, table, wide_view(ttl=ttl))
-    asked = sorted({(source.randrange(7), source.randrange(0, 5 * 1440, 10)) for _ in range(examples(100))}, key=lambda label: label[1])
+    asked = sorted(
+        {(source.randrange(7), source.randrange(0, 5 * 1440, 10)) for _ in range(examples(100))},
+        key=lambda label: label[1],
+    )
     features = [f"clicks@1:{name}" for name in TYPES]
     offline = join(store, labels(asked), features, shape).select(list(TYPES))
     push(store, shape, online, until=at(-1))
@@ -159,7 +206,9 @@ def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Pat
             found = reader.read([{"user": user}], now=at(minutes))
             for name in TYPES:
                 assert exact(found[name][0]) == exact(offline[name][number]), (user, minutes, name)
-            assert bits(reader.get({"user": user}, now=at(minutes)).values()) == bits(offline.slice(number, 1).to_pylist()[0].values())
+            assert bits(reader.get({"user": user}, now=at(minutes)).values()) == bits(
+                offline.slice(number, 1).to_pylist()[0].values()
+            )
     assert any(value is not None for value in offline["double"].to_pylist())
 
 
@@ -167,7 +216,8 @@ def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Pat
 @given(histories())
 def test_pushes_in_any_order_end_with_the_latest_known(rows: list[Row]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store, online = Store(f"{folder}/store"), f"{folder}/online.db"
+        store = Store(f"{folder}/store")
+        online = f"{folder}/online.db"
         shape = materialize(store, rows)
         days = sorted({at(row.event).date() for row in rows}, reverse=True)
         for day in [*days, *days]:
@@ -188,7 +238,13 @@ def write_rows(online: str, shape: FeatureView, order: list[int]) -> None:
             times = pa.array([at(minute)] * 10, MICROS)
             generations = pa.array([1] * 10, pa.uint32())
             rows = pa.table(
-                {"user": list(range(10)), "_event": times, "_known": times, "_generation": generations, "value": [float(minute)] * 10}
+                {
+                    "user": list(range(10)),
+                    "_event": times,
+                    "_known": times,
+                    "_generation": generations,
+                    "value": [float(minute)] * 10,
+                }
             )
             writer.put(shape.key, packed(definition, layout, rows), None)
 
@@ -207,7 +263,9 @@ def test_of_two_writers_at_once_the_newer_row_wins(online: str) -> None:
         assert reader.read(pa.table({"user": list(range(10))}))["value"].to_pylist() == [199.0] * 10
 
 
-def test_a_push_again_changes_nothing_and_a_day_made_again_replaces_its_values(tmp_path: Path, online: str) -> None:
+def test_a_push_again_changes_nothing_and_a_day_made_again_replaces_its_values(
+    tmp_path: Path, online: str
+) -> None:
     store = Store(tmp_path / "store")
     shape = materialize(store, [Row(1, 10, 12, 1.0), Row(2, 10, 12, 2.0)])
     assert [push(store, shape, online).taken for _ in range(2)] == [2, 0]
@@ -253,19 +311,27 @@ def test_a_feature_that_came_later_is_null_in_values_pushed_before(tmp_path: Pat
         materialize(store, rows, wider)
         push(store, wider, online)
         assert old.read([{"user": 1}, {"user": 2}])["value"].to_pylist() == [1.0, 3.0]  # a reader from before
-        with OnlineFeatures(online, ["clicks@1:value", "clicks@1:string", "clicks@1:int64 as number"]) as reader:
+        with OnlineFeatures(
+            online, ["clicks@1:value", "clicks@1:string", "clicks@1:int64 as number"]
+        ) as reader:
             assert reader.get({"user": 1}) == {"value": 1.0, "string": None, "number": None}
             assert reader.get({"user": 2}) == {"value": 3.0, "string": "ä\x00b", "number": -(2**63)}
             both = reader.read([{"user": 1}, {"user": 3}, {"user": 2}])
-            assert both.to_pydict() == {"value": [1.0, None, 3.0], "string": [None, None, "ä\x00b"], "number": [None, None, -(2**63)]}
+            assert both.to_pydict() == {
+                "value": [1.0, None, 3.0],
+                "string": [None, None, "ä\x00b"],
+                "number": [None, None, -(2**63)],
+            }
         assert push(store, shape, online).taken == 0  # a writer from before
     with pytest.raises(InvalidInput, match=r"online it has the entity .* give it another version"):
         push(store, view(schema={"value": "string"}), online)
 
 
 def test_a_deleted_entity_stays_away_until_something_new_happens(tmp_path: Path, online: str) -> None:
-    store, shape = Store(tmp_path / "store"), view(entity=["user"], schema={"value": "string"}, created=None, delay="0s")
-    kind, secret = pa.string(), "what nobody may find " * 100
+    store = Store(tmp_path / "store")
+    shape = view(entity=["user"], schema={"value": "string"}, created=None, delay="0s")
+    kind = pa.string()
+    secret = "what nobody may find " * 100
     materialize(store, table([Row(2, 0, 0, "another's")], kind), shape)
     push(store, shape, online)
     with OnlineFeatures(online, ["clicks@1:value"]) as reader:
@@ -282,7 +348,11 @@ def test_a_deleted_entity_stays_away_until_something_new_happens(tmp_path: Path,
         assert not delete("clicks@1", {"user": 1}, online), "it is gone already"
         assert not delete("clicks@1", {"user": 7}, online)
         assert push(store, shape, online).taken == 0
-        assert reader.read([{"user": user} for user in (2, 1, 7)])["value"].to_pylist() == ["another's", None, None]
+        assert reader.read([{"user": user} for user in (2, 1, 7)])["value"].to_pylist() == [
+            "another's",
+            None,
+            None,
+        ]
 
     later = (datetime.now(UTC) - START).total_seconds() / 60 + 1
     materialize(store, table([Row(1, 0, 0, secret), Row(1, later, later, "new")], kind), shape)
@@ -290,7 +360,11 @@ def test_a_deleted_entity_stays_away_until_something_new_happens(tmp_path: Path,
     with OnlineFeatures(online, ["clicks@1:value"]) as reader:
         assert reader.get({"user": 1}) == {"value": "new"}
     assert delete("clicks@1", {"user": 1}, online), "also what is yet to come"
-    for wrong, says in (({"user": "1"}, "the entity of clicks@1 is int64"), ({}, "clicks@1 needs user"), ({"user": None}, "is null")):
+    for wrong, says in (
+        ({"user": "1"}, "the entity of clicks@1 is int64"),
+        ({}, "clicks@1 needs user"),
+        ({"user": None}, "is null"),
+    ):
         with pytest.raises(InvalidInput, match=says):
             delete("clicks@1", wrong, online)
     with pytest.raises(NotFound, match="has no feature view clicks@2: it was never pushed there"):
@@ -298,18 +372,26 @@ def test_a_deleted_entity_stays_away_until_something_new_happens(tmp_path: Path,
 
 
 def test_views_that_differ_by_case_alone_have_each_its_own_values(tmp_path: Path, online: str) -> None:
-    store, names = (
-        Store(tmp_path / "store"),
-        ["Clicks", "clicks", "CLICKS", "cLicks", "clickS", "SQLite_x", "sqlite_x", "A", "a", "aA", "AA"],
-    )
+    store = Store(tmp_path / "store")
+    names = ["Clicks", "clicks", "CLICKS", "cLicks", "clickS", "SQLite_x", "sqlite_x", "A", "a", "aA", "AA"]
     for number, name in enumerate(names):
-        push(store, materialize(store, [Row(1, 10, 12, float(number)), Row(2, 10, 12, -float(number))], view(name=name)), online)
-    with OnlineFeatures(online, [f"{name}@1:value as v{number}" for number, name in enumerate(names)]) as reader:
+        push(
+            store,
+            materialize(
+                store, [Row(1, 10, 12, float(number)), Row(2, 10, 12, -float(number))], view(name=name)
+            ),
+            online,
+        )
+    with OnlineFeatures(
+        online, [f"{name}@1:value as v{number}" for number, name in enumerate(names)]
+    ) as reader:
         assert reader.get({"user": 1}) == {f"v{number}": float(number) for number in range(len(names))}
         assert delete("Clicks@1", {"user": 1}, online)
         materialize(store, [Row(1, 10, 12, 1.0)], view(name="clicks"))  # user 2 is in no day any more
         assert push(store, view(name="clicks"), online).withdrawn == 1
-        assert reader.get({"user": 1}) == {f"v{number}": float(number) if number else None for number in range(len(names))}
+        assert reader.get({"user": 1}) == {
+            f"v{number}": float(number) if number else None for number in range(len(names))
+        }
         expected = {f"v{number}": -float(number) if number != 1 else None for number in range(len(names))}
         assert reader.read([{"user": 2}, {"user": 1}]).to_pylist()[0] == expected
 
@@ -327,28 +409,50 @@ def test_no_two_views_have_one_table(one: str, other: str, by_chance: random.Ran
         assert not table_of(view_).lower().startswith("sqlite_")
 
 
-def test_tables_of_an_earlier_version_are_renamed_and_what_two_views_shared_is_pushed_again(tmp_path: Path) -> None:
-    store, online = Store(tmp_path / "store"), str(tmp_path / "online.db")
+def test_tables_of_an_earlier_version_are_renamed_and_what_two_views_shared_is_pushed_again(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "store")
+    online = str(tmp_path / "online.db")
     shapes = {name: view(name=name) for name in ("Clicks", "clicks", "Alone", "plain")}
     for number, shape in enumerate(shapes.values()):
         push(store, materialize(store, [Row(1, 10, 12, float(number)), Row(2, 10, 12, 5.0)], shape), online)
     assert delete("Clicks@1", {"user": 2}, online)
-    with closing(sqlite3.connect(online, isolation_level=None)) as earlier:  # both in one table, whose name is that of the first
+    with closing(sqlite3.connect(online, isolation_level=None)) as earlier:
+        # both in one table, whose name is that of the first
         earlier.execute('INSERT OR REPLACE INTO "^clicks@1" SELECT * FROM "clicks@1"')
         earlier.execute('DROP TABLE "clicks@1"')
         earlier.execute('ALTER TABLE "^clicks@1" RENAME TO "Clicks@1"')
         earlier.execute('ALTER TABLE "^alone@1" RENAME TO "Alone@1"')
 
     features = [f"{name}@1:value as {name}_value" for name in shapes]
-    with OnlineFeatures(online, features) as reader, pytest.raises(StoreError, match="from an earlier version: push it again"):
+    with (
+        OnlineFeatures(online, features) as reader,
+        pytest.raises(StoreError, match="from an earlier version: push it again"),
+    ):
         reader.get({"user": 1})
     push(store, shapes["plain"], online)
     with OnlineFeatures(online, features) as reader:
-        assert reader.get({"user": 1}) == {"Clicks_value": None, "clicks_value": None, "Alone_value": 2.0, "plain_value": 3.0}
+        assert reader.get({"user": 1}) == {
+            "Clicks_value": None,
+            "clicks_value": None,
+            "Alone_value": 2.0,
+            "plain_value": 3.0,
+        }
         for shape in shapes.values():
             push(store, shape, online)
-        assert reader.get({"user": 1}) == {"Clicks_value": 0.0, "clicks_value": 1.0, "Alone_value": 2.0, "plain_value": 3.0}
-        assert reader.get({"user": 2}) == {"Clicks_value": None, "clicks_value": 5.0, "Alone_value": 5.0, "plain_value": 5.0}, "deleted"
+        assert reader.get({"user": 1}) == {
+            "Clicks_value": 0.0,
+            "clicks_value": 1.0,
+            "Alone_value": 2.0,
+            "plain_value": 3.0,
+        }
+        assert reader.get({"user": 2}) == {
+            "Clicks_value": None,
+            "clicks_value": 5.0,
+            "Alone_value": 5.0,
+            "plain_value": 5.0,
+        }, "deleted"
 
 
 def test_threads_share_a_reader(tmp_path: Path, online: str) -> None:
@@ -393,23 +497,34 @@ def test_no_online_store_and_a_damaged_one_are_named(tmp_path: Path) -> None:
         OnlineFeatures("postgres://me:secret@host/db", ["clicks@1:value"])
 
 
-def test_a_missing_client_and_a_file_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_and_a_file_that_cannot_be_written_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store")
     shape = materialize(store, [Row(1, 10, 12, 1.0)])
     with pytest.raises(StoreError, match="cannot write the online store"):
         push(store, shape, str(tmp_path))  # a folder
     monkeypatch.setitem(sys.modules, "redis", None)
-    for use in (lambda: push(store, shape, "redis://127.0.0.1"), lambda: OnlineFeatures("redis://127.0.0.1", ["clicks@1:value"])):
+    for use in (
+        lambda: push(store, shape, "redis://127.0.0.1"),
+        lambda: OnlineFeatures("redis://127.0.0.1", ["clicks@1:value"]),
+    ):
         with pytest.raises(ExtraMissing, match=r"pip install 'halving\[online\]'"):
             use()
 
 
-def test_a_writer_waits_for_another_one_and_readers_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, address = Store(tmp_path / "store"), str(tmp_path / "online.db")
+def test_a_writer_waits_for_another_one_and_readers_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    address = str(tmp_path / "online.db")
     push(store, materialize(store, [Row(1, 10, 12, 1.0)]), address)
     newer = materialize(store, [Row(1, 20, 22, 2.0)])
     monkeypatch.setattr(sqlite_writer, "WAIT", 0.1)
-    with closing(sqlite3.connect(address, isolation_level=None)) as other, OnlineFeatures(address, ["clicks@1:value"]) as reader:
+    with (
+        closing(sqlite3.connect(address, isolation_level=None)) as other,
+        OnlineFeatures(address, ["clicks@1:value"]) as reader,
+    ):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="database is locked"):
             push(store, newer, address)
@@ -419,10 +534,13 @@ def test_a_writer_waits_for_another_one_and_readers_do_not(tmp_path: Path, monke
         assert reader.get({"user": 1}) == {"value": 2.0}
 
 
-def test_redis_that_is_away_is_unavailable_and_its_password_is_not_shown(tmp_path: Path, redis: Redis) -> None:
+def test_redis_that_is_away_is_unavailable_and_its_password_is_not_shown(
+    tmp_path: Path, redis: Redis
+) -> None:
     server = type(redis)(tmp_path)
     store = Store(tmp_path / "store")
-    shape, address = materialize(store, [Row(1, 10, 12, 1.0)]), server.address()
+    shape = materialize(store, [Row(1, 10, 12, 1.0)])
+    address = server.address()
     push(store, shape, address)
     reader = OnlineFeatures(address, ["clicks@1:value"], timeout=0.2)
     server.stop()

@@ -1,4 +1,6 @@
-"""The files of a view are one relation, with the columns of files and of their folders, of the types that a dataset has them in."""
+"""The files of a view are one relation, with the columns of files and of their folders, of the types that a
+dataset has them in.
+"""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -38,7 +40,9 @@ def select(pattern: str) -> duckdb.DuckDBPyRelation:
 
 def column(rows: duckdb.DuckDBPyRelation, name: str) -> tuple[str, list[Any]]:
     """A column's type and values."""
-    return str(rows.types[rows.columns.index(name)]), [row[0] for row in rows.select(duckdb.ColumnExpression(name)).fetchall()]
+    return str(rows.types[rows.columns.index(name)]), [
+        row[0] for row in rows.select(duckdb.ColumnExpression(name)).fetchall()
+    ]
 
 
 @pytest.mark.parametrize("pattern", ["", "/**/*.parquet", "/*/*.parquet"])
@@ -62,7 +66,9 @@ def column(rows: duckdb.DuckDBPyRelation, name: str) -> tuple[str, list[Any]]:
         (["p=it's a%20b", "p=[x]%2F*"], "VARCHAR", ["it's a b", "[x]/*"]),
     ],
 )
-def test_the_names_of_folders_are_columns(tmp_path: Path, folders: list[str], kind: str, values: list[Any], pattern: str) -> None:
+def test_the_names_of_folders_are_columns(
+    tmp_path: Path, folders: list[str], kind: str, values: list[Any], pattern: str
+) -> None:
     write(tmp_path, {f"{folder}/x.parquet": {} for folder in folders})
     assert column(select(f"{tmp_path}{pattern}"), "p") == (kind, values)
 
@@ -87,8 +93,18 @@ def test_a_column_of_the_file_comes_before_its_folders(
 
 
 def test_files_are_told_apart_whatever_their_paths_and_columns_are_called(tmp_path: Path) -> None:
-    names = ["p=1/x.parquet", "p=2/x.parquet", "p=3/it's [1] #é%41?.parquet", "p=4/[x].parquet", "p=5/x*.parquet", "p=5/x1.parquet"]
-    write(tmp_path / "raw", {name: {"path": ["own"], "Path_": [1], "filename": ["f"], "file_index": [9]} for name in names})
+    names = [
+        "p=1/x.parquet",
+        "p=2/x.parquet",
+        "p=3/it's [1] #é%41?.parquet",
+        "p=4/[x].parquet",
+        "p=5/x*.parquet",
+        "p=5/x1.parquet",
+    ]
+    write(
+        tmp_path / "raw",
+        {name: {"path": ["own"], "Path_": [1], "filename": ["f"], "file_index": [9]} for name in names},
+    )
     (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
     (tmp_path / "raw" / "p=1" / "link").symlink_to(tmp_path / "elsewhere" / "folder")
     (tmp_path / "elsewhere" / "raw").symlink_to(tmp_path / "raw")
@@ -101,19 +117,40 @@ def test_files_are_told_apart_whatever_their_paths_and_columns_are_called(tmp_pa
 @pytest.mark.parametrize(
     ("columns_of_paths", "message"),
     [
-        ({"p=de/x.parquet": {"p": [1]}, "p=fr/x.parquet": {}}, r"'p' is int64 in .*de/x.parquet and string in .*; write it with one type"),
-        ({"p=1.5/x.parquet": {}, "p=2/x.parquet": {"p": [2**53 + 1]}}, r"does not hold 9007199254740993; write it with one type"),
-        ({"p=1/x.parquet": {}, "q=1/x.parquet": {}}, r"p=1/x.parquet is in folders of p=.* in those of q=…; give files .* the same names$"),
+        (
+            {"p=de/x.parquet": {"p": [1]}, "p=fr/x.parquet": {}},
+            r"'p' is int64 in .*de/x.parquet and string in .*; write it with one type",
+        ),
+        (
+            {"p=1.5/x.parquet": {}, "p=2/x.parquet": {"p": [2**53 + 1]}},
+            r"does not hold 9007199254740993; write it with one type",
+        ),
+        (
+            {"p=1/x.parquet": {}, "q=1/x.parquet": {}},
+            r"p=1/x.parquet is in folders of p=.* in those of q=…; give files .* the same names$",
+        ),
         ({"p=1/p=1/x.parquet": {}}, r"is in 2 folders of p=…; give each its own name"),
-        ({"P=1/x.parquet": {"p": [1]}}, r"P=1/x.parquet has a column 'p' and .* a column 'P'; write the name in one way"),
-        ({"x.parquet": {"a": [1], "A": [2]}}, r"x.parquet has a column 'a' and .*x.parquet a column 'A'; write the name in one way"),
+        (
+            {"P=1/x.parquet": {"p": [1]}},
+            r"P=1/x.parquet has a column 'p' and .* a column 'P'; write the name in one way",
+        ),
+        (
+            {"x.parquet": {"a": [1], "A": [2]}},
+            r"x.parquet has a column 'a' and .*x.parquet a column 'A'; write the name in one way",
+        ),
         (
             {"x.parquet": {"d": pa.array([Decimal("0.123")], pa.decimal256(40, 3))}},
-            r"its column 'd' is decimal256\(40, 3\); write it as a decimal of at most 38 digits, a double or a text",
+            (
+                r"its column 'd' is decimal256\(40, 3\); write it as a decimal of at most 38 digits, a "
+                r"double "
+                r"or a text"
+            ),
         ),
     ],
 )
-def test_what_is_no_one_relation_is_refused_with_the_way(tmp_path: Path, columns_of_paths: dict[str, dict[str, Any]], message: str) -> None:
+def test_what_is_no_one_relation_is_refused_with_the_way(
+    tmp_path: Path, columns_of_paths: dict[str, dict[str, Any]], message: str
+) -> None:
     write(tmp_path, columns_of_paths)
     with pytest.raises((InvalidInput, duckdb.Error), match=message):
         select(str(tmp_path))
@@ -129,26 +166,37 @@ def test_what_is_no_one_relation_is_refused_with_the_way(tmp_path: Path, columns
         ([pa.decimal256(12, 2), pa.decimal64(12, 2)], "DECIMAL(12,2)", [Decimal("0.00"), Decimal("1.00")]),
     ],
 )
-def test_decimals_of_files_have_a_type_that_holds_both(tmp_path: Path, kinds: list[pa.DataType], kind: str, values: list[Any]) -> None:
+def test_decimals_of_files_have_a_type_that_holds_both(
+    tmp_path: Path, kinds: list[pa.DataType], kind: str, values: list[Any]
+) -> None:
     write(
         tmp_path,
         {
-            f"{number}.parquet": {"d": pa.array([Decimal(number) if pa.types.is_decimal(each) else number], each)}
+            f"{number}.parquet": {
+                "d": pa.array([Decimal(number) if pa.types.is_decimal(each) else number], each)
+            }
             for number, each in enumerate(kinds)
         },
     )
     assert column(select(str(tmp_path)), "d") == (kind, values)
 
 
-def test_a_view_takes_what_folders_and_decimals_say_wherever_files_are(any_store: Store, tmp_path: Path) -> None:
+def test_a_view_takes_what_folders_and_decimals_say_wherever_files_are(
+    any_store: Store, tmp_path: Path
+) -> None:
     """As features and as an entity."""
     countries = ("de", "fr", NULL)
     for number, country in enumerate(countries):
-        rows = table([Row(1, number * DAY + 10, number * DAY + 10, number)], pa.decimal128(12, 2)).drop_columns(["user"])
+        rows = table(
+            [Row(1, number * DAY + 10, number * DAY + 10, number)], pa.decimal128(12, 2)
+        ).drop_columns(["user"])
         pq.write_table(rows, tmp_path / "rows.parquet")
         any_store.create(f"raw/country={country}/user=7/{number}.parquet", tmp_path / "rows.parquet")
     root, mark, options = any_store.root.partition("?")
-    shape = view(source={"files": f"{root}/raw/**/*.parquet{mark}{options}"}, schema={"value": "double", "country": "string"})
+    shape = view(
+        source={"files": f"{root}/raw/**/*.parquet{mark}{options}"},
+        schema={"value": "double", "country": "string"},
+    )
     done = materialize_all(any_store, shape)
     assert not done.failed
     asked = labels([(7, number * DAY + 20) for number in range(len(countries))])
@@ -165,4 +213,7 @@ def test_a_folder_may_say_when_its_rows_happened(tmp_path: Path) -> None:
     shape = view(source={"files": str(tmp_path / "raw")}, created=None, delay="1h", timezone="UTC")
     done = materialize_all(Store(tmp_path / "store"), shape)
     first = int(datetime(2026, 3, 1, 6, tzinfo=UTC).timestamp() * 10**6)
-    assert [day.partition.first for day in done.days.values()] == [first, first + timedelta(days=1) // timedelta(microseconds=1)]
+    assert [day.partition.first for day in done.days.values()] == [
+        first,
+        first + timedelta(days=1) // timedelta(microseconds=1),
+    ]

@@ -47,14 +47,19 @@ def test_the_same_definition_again_changes_nothing(either_backend: Backend) -> N
     assert registered_views(either_backend.catalog) == {"clicks@1": first}
 
 
-def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_is_refused(either_backend: Backend) -> None:
+def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_is_refused(
+    either_backend: Backend,
+) -> None:
     catalog = either_backend.catalog
     first = register(catalog, view())
     grown = register(catalog, view(schema={"ctr": "double", "night": "bool"}))
     assert grown.created_at == first.created_at
     assert list(grown.view.features) == ["ctr", "night"]
     for changes, why in [
-        ({"schema": {"ctr": "double", "night": "bool", "shown": "int64 not null"}}, "schema.shown is new and must not be null"),
+        (
+            {"schema": {"ctr": "double", "night": "bool", "shown": "int64 not null"}},
+            "schema.shown is new and must not be null",
+        ),
         ({}, "schema.night is gone"),
         ({"schema": {"ctr": "float", "night": "bool"}}, "schema.ctr was double and is float"),
         ({"schema": {"ctr": "double", "night": "bool"}, "delay": "2h"}, "delay was 1h and is 2h"),
@@ -70,8 +75,12 @@ def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_i
 def test_other_code_is_refused_until_somebody_says_why_its_values_are_the_same_which_is_kept(
     either_backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, shape = either_backend.catalog, view(transform="rates_of_clicks:rate", source={"function": "rates_of_clicks:rows"})
-    module = "from factors_of_clicks import FACTOR\n\ndef rows():\n    return {}\n\ndef rate(rows):\n    return rows * FACTOR\n"
+    catalog = either_backend.catalog
+    shape = view(transform="rates_of_clicks:rate", source={"function": "rates_of_clicks:rows"})
+    module = (
+        "from factors_of_clicks import FACTOR\n\ndef rows():\n    return {}\n\ndef rate(rows):\n    return "
+        "rows * FACTOR\n"
+    )
     (tmp_path / "rates_of_clicks.py").write_text(module.format(1))
     (tmp_path / "factors_of_clicks.py").write_text("FACTOR = 2")
     monkeypatch.syspath_prepend(tmp_path)
@@ -80,27 +89,47 @@ def test_other_code_is_refused_until_somebody_says_why_its_values_are_the_same_w
     first = register(catalog, shape)
     (tmp_path / "factors_of_clicks.py").write_text("FACTOR = 1 + 1")
     for act in (check_registered, register):
-        with pytest.raises(InvalidInput, match=r"the code that transform stands on changed\. Give version: 2"):
+        with pytest.raises(
+            InvalidInput, match=r"the code that transform stands on changed\. Give version: 2"
+        ):
             act(catalog, shape)
         with pytest.raises(InvalidInput, match="accept_same_values is empty"):
             act(catalog, shape, " ")
     check_registered(catalog, shape, "a sum")
     assert registered_views(catalog) == {"clicks@1": first}  # until it is materialised
-    accepted = [register(catalog, shape, "a sum"), register(catalog, shape, "said again"), register(catalog, shape)]
-    assert [[(entry["reason"], entry["changed"]) for entry in one.accepted] for one in accepted] == [[("a sum", ["transform"])]] * 3
+    accepted = [
+        register(catalog, shape, "a sum"),
+        register(catalog, shape, "said again"),
+        register(catalog, shape),
+    ]
+    assert [[(entry["reason"], entry["changed"]) for entry in one.accepted] for one in accepted] == [
+        [("a sum", ["transform"])]
+    ] * 3
     (tmp_path / "rates_of_clicks.py").write_text(module.format(3))
-    with pytest.raises(InvalidInput, match=r"definition: the code that source\.function stands on changed\. Give"):
+    with pytest.raises(
+        InvalidInput, match=r"definition: the code that source\.function stands on changed\. Give"
+    ):
         register(catalog, shape)
-    assert [entry["reason"] for entry in register(catalog, shape, "other rows").accepted] == ["a sum", "other rows"]
+    assert [entry["reason"] for entry in register(catalog, shape, "other rows").accepted] == [
+        "a sum",
+        "other rows",
+    ]
 
 
 def test_the_consumers_of_a_version_are_its_sweeps_and_their_models(
     either_backend: Backend, small_spec: Callable[..., SweepSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALVING_FEATURES", str(CHECKOUT / "features"))
-    catalog, features = either_backend.catalog, ["clicks@1:ctr", "clicks@1:night as at_night"]
+    catalog = either_backend.catalog
+    features = ["clicks@1:ctr", "clicks@1:night as at_night"]
     materialize_all(either_backend.store, project_view("clicks@1"))
-    dataset = {"name": "ctr", "labels": "examples.clicks:labels", "features": features, "label_time": "visited_at", "target": "ordered"}
+    dataset = {
+        "name": "ctr",
+        "labels": "examples.clicks:labels",
+        "features": features,
+        "label_time": "visited_at",
+        "target": "ordered",
+    }
     row = promoted(either_backend, small_spec(name="ctr", dataset=dataset, max_trials=1))
     other = promoted(either_backend, small_spec(max_trials=1))
     assert consumers(catalog, "clicks", 1) == Consumers([str(row.sweep)], ["ctr 1.0.0"])

@@ -1,4 +1,6 @@
-"""After any days made again and any pushes, what is online is the latest that the days have: a row that is gone is gone online, too."""
+"""After any days made again and any pushes, what is online is the latest that the days have: a row that is
+gone is gone online, too.
+"""
 
 import math
 import random
@@ -28,7 +30,8 @@ from tests.resources.features.histories import GIVEN, START, Row, at, bits, know
 from tests.resources.features.test_join import histories
 
 DAY = 1440.0
-FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
+FIRST = date(2026, 3, 1)
+SECOND = date(2026, 3, 2)
 
 
 def value(online: str, user: int = 1) -> float | None:
@@ -52,7 +55,9 @@ def forget_older_files(store: Store) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """Some days are made again of these rows; then it may be that the files of before are lost, a user is deleted, and some days pushed."""
+    """Some days are made again of these rows; then it may be that the files of before are lost, a user is
+    deleted, and some days pushed.
+    """
 
     rows: list[Row]
     days: set[int]
@@ -73,7 +78,9 @@ steps = st.builds(
 
 def replay(store: Store, online: str, history: Sequence[Step]) -> None:
     """Carry the steps out, push all, and compare what is online with the plainest code."""
-    shape, rows_of, deleted = view(), dict[int, list[Row]](), set[int]()
+    shape = view()
+    rows_of = dict[int, list[Row]]()
+    deleted = set[int]()
     make(store, shape, FIRST, [])
     push(store, shape, online)
     for step in history:
@@ -97,7 +104,9 @@ def replay(store: Store, online: str, history: Sequence[Step]) -> None:
 
 @settings(max_examples=examples(40))
 @given(st.lists(steps, min_size=2, max_size=4), st.booleans())
-def test_what_is_online_after_any_days_and_pushes_is_the_latest_offline(history: list[Step], settles: bool) -> None:
+def test_what_is_online_after_any_days_and_pushes_is_the_latest_offline(
+    history: list[Step], settles: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if settles:
             patch.setattr(withdrawn, "UNDER_WAY", timedelta(0))
@@ -105,22 +114,31 @@ def test_what_is_online_after_any_days_and_pushes_is_the_latest_offline(history:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_either_online_store_has_the_latest_after_a_random_history(tmp_path: Path, online: str, seed: int) -> None:
+def test_either_online_store_has_the_latest_after_a_random_history(
+    tmp_path: Path, online: str, seed: int
+) -> None:
     source = random.Random(seed)
 
     def rows() -> list[Row]:
-        drawn = {(source.randint(1, 3), source.randrange(0, 4320, 90), source.choice([0, 30, 1500])) for _ in range(16)}
+        drawn = {
+            (source.randint(1, 3), source.randrange(0, 4320, 90), source.choice([0, 30, 1500]))
+            for _ in range(16)
+        }
         return [Row(user, event, event + late, source.random()) for user, event, late in sorted(drawn)]
 
     def days() -> set[int]:
         return set(source.sample(range(4), source.randint(1, 4)))
 
-    history = [Step(rows(), days(), source.random() < 0.3, 3 if seed == 2 and number == 3 else None, days()) for number in range(6)]
+    history = [
+        Step(rows(), days(), source.random() < 0.3, 3 if seed == 2 and number == 3 else None, days())
+        for number in range(6)
+    ]
     replay(Store(tmp_path / "store"), online, history)
 
 
 def test_a_row_that_a_mended_day_has_no_more_is_gone_online(tmp_path: Path, online: str) -> None:
-    store, users = Store(tmp_path / "store"), range(20)
+    store = Store(tmp_path / "store")
+    users = range(20)
     shape = materialize(store, [Row(user, 10, 12, float(user)) for user in users])
     assert push(store, shape, online).taken == 20
     materialize(store, [Row(user, 10, 12, float(user)) for user in users if user % 2])
@@ -164,7 +182,8 @@ def test_a_day_that_was_loaded_again_with_later_created_times_has_nothing_to_wit
 def test_what_was_known_before_takes_the_place_of_a_row_that_is_gone(
     tmp_path: Path, online: str, after: list[Row], expected: float | None, lost: bool
 ) -> None:
-    store, shape = Store(tmp_path / "store"), view()
+    store = Store(tmp_path / "store")
+    shape = view()
     for rows in ([Row(1, 30, 32, 3.0), Row(1, DAY + 60, DAY + 62, 2.0)], after):
         for day in (FIRST, SECOND):
             make(store, shape, day, rows)
@@ -174,8 +193,11 @@ def test_what_was_known_before_takes_the_place_of_a_row_that_is_gone(
     assert value(online) == expected
 
 
-def test_what_was_deleted_does_not_come_back_when_a_later_row_is_withdrawn(tmp_path: Path, online: str) -> None:
-    store, shape = Store(tmp_path / "store"), view()
+def test_what_was_deleted_does_not_come_back_when_a_later_row_is_withdrawn(
+    tmp_path: Path, online: str
+) -> None:
+    store = Store(tmp_path / "store")
+    shape = view()
     later = (datetime.now(UTC) - START).total_seconds() / 60 + 60
     day = at(later).date()
     make(store, shape, FIRST, [Row(1, 10, 12, 1.0)])
@@ -192,9 +214,14 @@ def test_what_was_deleted_does_not_come_back_when_a_later_row_is_withdrawn(tmp_p
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["", "without the older file"])
-def test_a_row_that_was_pushed_before_it_was_known_is_withdrawn_by_a_later_push(tmp_path: Path, online: str, lost: bool) -> None:
-    """The push was of a moment that is yet to come; the row's day is today, and made again before that moment."""
-    store, shape = Store(tmp_path / "store"), view()
+def test_a_row_that_was_pushed_before_it_was_known_is_withdrawn_by_a_later_push(
+    tmp_path: Path, online: str, lost: bool
+) -> None:
+    """The push was of a moment that is yet to come; the row's day is today, and made again before that
+    moment.
+    """
+    store = Store(tmp_path / "store")
+    shape = view()
     minute = (datetime.now(UTC) - START).total_seconds() / 60
     day = at(minute).date()
     make(store, shape, day, [Row(1, minute, minute + 60, 2.0)])
@@ -207,8 +234,11 @@ def test_a_row_that_was_pushed_before_it_was_known_is_withdrawn_by_a_later_push(
     assert value(online) is None
 
 
-def test_a_push_of_what_was_known_by_a_time_withdraws_nothing_that_was_known_later(tmp_path: Path, online: str) -> None:
-    store, shape = Store(tmp_path / "store"), view()
+def test_a_push_of_what_was_known_by_a_time_withdraws_nothing_that_was_known_later(
+    tmp_path: Path, online: str
+) -> None:
+    store = Store(tmp_path / "store")
+    shape = view()
     make(store, shape, FIRST, [Row(1, 10, 12, 1.0), Row(1, 20, 400, 2.0)])
     push(store, shape, online)
     make(store, shape, FIRST, [Row(1, 10, 12, 1.0)])
@@ -218,8 +248,11 @@ def test_a_push_of_what_was_known_by_a_time_withdraws_nothing_that_was_known_lat
     assert value(online) == 1.0
 
 
-def test_a_push_that_began_before_a_day_was_made_again_is_mended_by_the_next_one(tmp_path: Path, online: str) -> None:
-    store, shape = Store(tmp_path / "store"), view()
+def test_a_push_that_began_before_a_day_was_made_again_is_mended_by_the_next_one(
+    tmp_path: Path, online: str
+) -> None:
+    store = Store(tmp_path / "store")
+    shape = view()
     make(store, shape, FIRST, [])
     push(store, shape, online)
     make(store, shape, FIRST, [Row(1, 10, 12, 1.0)])
@@ -234,9 +267,12 @@ def test_a_push_that_began_before_a_day_was_made_again_is_mended_by_the_next_one
     assert value(online) is None
 
 
-def test_a_settled_day_is_not_looked_at_again(tmp_path: Path, online: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settled_day_is_not_looked_at_again(
+    tmp_path: Path, online: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(withdrawn, "UNDER_WAY", timedelta(0))
-    store, shape = Store(tmp_path / "store"), view()
+    store = Store(tmp_path / "store")
+    shape = view()
     for number in range(3):
         make(store, shape, FIRST, [Row(number, 10, 12, 1.0)])
         push(store, shape, online)
@@ -245,15 +281,23 @@ def test_a_settled_day_is_not_looked_at_again(tmp_path: Path, online: str, monke
         push(store, shape, online)
     first = withdrawn.older_generations
     looked: list[int] = []
-    monkeypatch.setattr(withdrawn, "older_generations", lambda store, day, number: looked.append(number) or first(store, day, number))
+    monkeypatch.setattr(
+        withdrawn,
+        "older_generations",
+        lambda store, day, number: looked.append(number) or first(store, day, number),
+    )
     make(store, shape, FIRST, [Row(4, 10, 12, 1.0)])
     assert push(store, shape, online).withdrawn == 1
     assert looked == [3]
 
 
-def test_a_push_that_is_killed_between_its_steps_is_finished_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_push_that_is_killed_between_its_steps_is_finished_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(withdrawn, "UNDER_WAY", timedelta(0))
-    store, online, shape = Store(tmp_path / "store"), str(tmp_path / "online.db"), view()
+    store = Store(tmp_path / "store")
+    online = str(tmp_path / "online.db")
+    shape = view()
     for rows in ([Row(1, 10, 12, 1.0), Row(2, 10, 12, 2.0)], [Row(2, 10, 12, 2.5)]):
         make(store, shape, FIRST, rows)
         for step in ("settle", "define", "put", "withdraw"):

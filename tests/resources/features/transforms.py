@@ -11,7 +11,10 @@ def rate(rows: pa.Table) -> pa.Table:
     seen = pc.cast(rows["seen"], pa.float64())
     hour = pc.hour(rows["ts"])
     return pa.table(
-        {"ctr": pc.divide(pc.cast(rows["clicks"], pa.float64()), seen), "night": pc.or_(pc.less(hour, 6), pc.greater(hour, 21))}
+        {
+            "ctr": pc.divide(pc.cast(rows["clicks"], pa.float64()), seen),
+            "night": pc.or_(pc.less(hour, 6), pc.greater(hour, 21)),
+        }
     )
 
 

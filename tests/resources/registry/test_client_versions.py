@@ -7,7 +7,13 @@ from resources.backend import Backend
 from resources.catalog import ModelVersionRow, RegisteredModelRow
 from resources.catalog.models import champion_of, versions_of
 from resources.registry import client_versions
-from resources.registry.client_versions import add_version, aliases_of, change_stage, delete_version, set_alias
+from resources.registry.client_versions import (
+    add_version,
+    aliases_of,
+    change_stage,
+    delete_version,
+    set_alias,
+)
 from resources.registry.registered_models import create_model, delete_model, rename_model
 from resources.registry.stages import archive, promote
 from resources.registry.versions import register
@@ -20,11 +26,15 @@ def backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def added(backend: Backend, model: str = "digits", project: str | None = None, run: str | None = None) -> ModelVersionRow:
+def added(
+    backend: Backend, model: str = "digits", project: str | None = None, run: str | None = None
+) -> ModelVersionRow:
     """A new version of a model, which is made where there is none."""
     with backend.catalog.write(exclusive=True) as session:
         row = session.get(RegisteredModelRow, model) or create_model(session, model, actor="ann")
-        new = ModelVersionRow(source="s3://bucket/net", storage="s3://bucket/net", project=project, run=run, tags={})
+        new = ModelVersionRow(
+            source="s3://bucket/net", storage="s3://bucket/net", project=project, run=run, tags={}
+        )
         return add_version(session, row, new, actor="ann")
 
 
@@ -68,7 +78,9 @@ def test_our_champion_is_the_alias_champion_which_leaves_stages_as_they_are(back
     with backend.catalog.write(exclusive=True) as session:
         model = session.get_one(RegisteredModelRow, "digits")
         assert aliases_of(session, model) == {"champion": 2}
-        set_alias(session, model, "champion", session.get_one(ModelVersionRow, ("digits", "1.0.2")), actor="ann")
+        set_alias(
+            session, model, "champion", session.get_one(ModelVersionRow, ("digits", "1.0.2")), actor="ann"
+        )
         set_alias(session, model, "first", session.get_one(ModelVersionRow, ("digits", "1.0.0")), actor="ann")
     assert listed(backend)[1:] == [("1.0.1", 2, "archived", "Production"), ("1.0.2", 3, "champion", "None")]
     with backend.catalog.write(exclusive=True) as session:
@@ -85,14 +97,18 @@ def test_several_versions_may_be_in_production_and_one_is_the_champion(backend: 
         added(backend)
     for version, archive_others in (("1.0.0", False), ("1.0.1", False), ("1.0.2", True)):
         with backend.catalog.write(exclusive=True) as session:
-            model, row = session.get_one(RegisteredModelRow, "digits"), session.get_one(ModelVersionRow, ("digits", version))
+            model = session.get_one(RegisteredModelRow, "digits")
+            row = session.get_one(ModelVersionRow, ("digits", version))
             change_stage(session, model, row, "Production", archive_others=archive_others, actor="ann")
         if not archive_others:
             assert {stage for _, _, _, stage in listed(backend)[: row.number]} == {"Production"}
             assert [number for _, number, stage, _ in listed(backend) if stage == "champion"] == [row.number]
-    assert [(stage, theirs) for _, _, stage, theirs in listed(backend)] == [("archived", "Archived")] * 2 + [("champion", "Production")]
+    assert [(stage, theirs) for _, _, stage, theirs in listed(backend)] == [("archived", "Archived")] * 2 + [
+        ("champion", "Production")
+    ]
     with backend.catalog.write(exclusive=True) as session:
-        model, row = session.get_one(RegisteredModelRow, "digits"), session.get_one(ModelVersionRow, ("digits", "1.0.2"))
+        model = session.get_one(RegisteredModelRow, "digits")
+        row = session.get_one(ModelVersionRow, ("digits", "1.0.2"))
         change_stage(session, model, row, "None", archive_others=False, actor="ann")
     assert listed(backend)[-1] == ("1.0.2", 3, "staging", "None")
 
@@ -100,10 +116,13 @@ def test_several_versions_may_be_in_production_and_one_is_the_champion(backend: 
 def test_the_winner_of_a_sweep_is_neither_deleted_nor_renamed(backend: Backend, sweeps: list[str]) -> None:
     register(backend.catalog, winner(sweeps[0]), judged_against=None, auto_promote=False)
     with backend.catalog.write(exclusive=True) as session:
-        model, row = session.get_one(RegisteredModelRow, "digits"), session.get_one(ModelVersionRow, ("digits", "1.0.0"))
+        model = session.get_one(RegisteredModelRow, "digits")
+        row = session.get_one(ModelVersionRow, ("digits", "1.0.0"))
         with pytest.raises(InvalidInput, match="is the winner of sweep digits-0: archive it instead"):
             delete_version(session, model, row, actor="ann")
-        with pytest.raises(InvalidInput, match=r"cannot be deleted: its version 1\.0\.0 is the winner of a sweep"):
+        with pytest.raises(
+            InvalidInput, match=r"cannot be deleted: its version 1\.0\.0 is the winner of a sweep"
+        ):
             delete_model(session, model, actor="ann")
         with pytest.raises(InvalidInput, match="cannot be renamed"):
             rename_model(session, model, "other", actor="ann")

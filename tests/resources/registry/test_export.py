@@ -1,4 +1,6 @@
-"""Models as folders that stand alone, and models that answer: whole or not at all, and never of bytes that are not theirs."""
+"""Models as folders that stand alone, and models that answer: whole or not at all, and never of bytes that
+are not theirs.
+"""
 
 import io
 import json
@@ -39,19 +41,33 @@ from tests import served_models
 from tests.waiting import wait_for
 
 HERE = "tests.served_models:"
-JUDGED: dict[str, Callable[[float], Any]] = {"predict": lambda x: "high" if x > 0.5 else "low", "predict_numbers": lambda x: 2 * x + 1}
+JUDGED: dict[str, Callable[[float], Any]] = {
+    "predict": lambda x: "high" if x > 0.5 else "low",
+    "predict_numbers": lambda x: 2 * x + 1,
+}
 
 
 @pytest.fixture
 def made(backend: Backend) -> Callable[..., Manifest]:
     """A manifest whose snapshot, checkpoint and report are in the store."""
 
-    def make(predictor: str = "predict", exporter: str | None = None, source: str = "data", **state: Any) -> Manifest:
+    def make(
+        predictor: str = "predict", exporter: str | None = None, source: str = "data", **state: Any
+    ) -> Manifest:
         target = "label" if source == "data" else "y"
-        dataset = DatasetSource.model_validate({"name": "points", "source": f"tests.trainables:{source}", "target": target})
-        snapshot, file = take_snapshot(backend.store, backend.catalog, dataset), io.BytesIO()
+        dataset = DatasetSource.model_validate(
+            {"name": "points", "source": f"tests.trainables:{source}", "target": target}
+        )
+        snapshot = take_snapshot(backend.store, backend.catalog, dataset)
+        file = io.BytesIO()
         pack(state or {"threshold": 0.5}, file)
-        report = {"sweep": "s-1", "created": "now", "split": "test", "snapshot": {"splits": {"test": 18}}, "metrics": {"accuracy": 1.0}}
+        report = {
+            "sweep": "s-1",
+            "created": "now",
+            "split": "test",
+            "snapshot": {"splits": {"test": 18}},
+            "metrics": {"accuracy": 1.0},
+        }
         if predictor in JUDGED:
             rows = Dataset(backend.store, "points", snapshot.digest).read("test")
             answers = np.array([JUDGED[predictor](x) for x in rows["x"].to_pylist()])
@@ -81,7 +97,9 @@ def made(backend: Backend) -> Callable[..., Manifest]:
 
 
 def model_of(backend: Backend, manifest: Manifest) -> Model:
-    return Model(manifest, trained_run(backend.store, manifest), import_function("predictor", manifest.answered_by))
+    return Model(
+        manifest, trained_run(backend.store, manifest), import_function("predictor", manifest.answered_by)
+    )
 
 
 @pytest.mark.slow
@@ -92,7 +110,16 @@ def test_an_exported_folder_answers_as_the_version_and_says_what_it_is(
     gates = [{"name": "finite_metrics", "passed": True, "reason": "all | finite"}]
     folder = export_model(backend.store, manifest, tmp_path / "out", name="points 1.0.0", gates=gates)
     assert {path.name for path in folder.iterdir()} == {
-        *("MLmodel", "README.md", "code", "input_example.json", "model.json", "predictions.json", "python_env.yaml", "requirements.txt"),
+        *(
+            "MLmodel",
+            "README.md",
+            "code",
+            "input_example.json",
+            "model.json",
+            "predictions.json",
+            "python_env.yaml",
+            "requirements.txt",
+        ),
         "state.json",
     }
     assert load_model(folder).predict({"x": [0.1, 0.9]}) == ["low", "high"]
@@ -113,7 +140,9 @@ def test_an_exported_folder_answers_as_the_version_and_says_what_it_is(
 
 
 @pytest.mark.slow
-def test_an_exported_folder_needs_nothing_but_its_own_code(backend: Backend, made: Callable[..., Manifest], tmp_path: Path) -> None:
+def test_an_exported_folder_needs_nothing_but_its_own_code(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
     folder = export_model(backend.store, made(), tmp_path / "out")
     shutil.rmtree(backend.store.root)
     told = (
@@ -124,7 +153,9 @@ def test_an_exported_folder_needs_nothing_but_its_own_code(backend: Backend, mad
         "print(json.dumps([model.predict(example), halving.__file__, tests.served_models.__file__]))\n"
     )
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HALVING_ROOT")}
-    done = subprocess.run([sys.executable, "-c", told], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", told], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     predicted, *files = json.loads(done.stdout.splitlines()[-1])
     assert predicted == json.loads((folder / "predictions.json").read_text())
@@ -151,7 +182,12 @@ def test_arrays_are_safetensors_and_a_graph_is_checked_against_the_predictor(
     ],
 )
 def test_a_graph_that_is_not_the_model_is_not_exported(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, exporter: str, error: type[Exception], said: str
+    backend: Backend,
+    made: Callable[..., Manifest],
+    tmp_path: Path,
+    exporter: str,
+    error: type[Exception],
+    said: str,
 ) -> None:
     manifest = made("predict_numbers", exporter, source="numbers", slope=np.array([2.0]))
     with pytest.raises(error, match=said):
@@ -179,7 +215,9 @@ def test_a_predictor_that_needs_its_data_is_told_that_an_export_has_none(
 
 @pytest.mark.folder
 @pytest.mark.parametrize("of", ["checkpoint", "report"])
-def test_what_has_a_wrong_digest_is_refused(backend: Backend, made: Callable[..., Manifest], tmp_path: Path, of: str) -> None:
+def test_what_has_a_wrong_digest_is_refused(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, of: str
+) -> None:
     manifest = made()
     assert backend.store.folder is not None
     file = backend.store.folder / blob_name(getattr(manifest, of))
@@ -210,10 +248,15 @@ from gone_elsewhere.scale import high
 
 
 def predict(run, table):
-    return ["high" if high(x, run.restore(threshold=None)["threshold"]) else "low" for x in table["x"].to_pylist()]
+    threshold = run.restore(threshold=None)["threshold"]
+    return ["high" if high(x, threshold) else "low" for x in table["x"].to_pylist()]
 """
 SCALE_TEXT = "def high(x, threshold):\n    return x > threshold\n"
-GONE_CODE = {"gone_elsewhere/__init__.py": "", "gone_elsewhere/model.py": GONE_TEXT, "gone_elsewhere/scale.py": SCALE_TEXT}
+GONE_CODE = {
+    "gone_elsewhere/__init__.py": "",
+    "gone_elsewhere/model.py": GONE_TEXT,
+    "gone_elsewhere/scale.py": SCALE_TEXT,
+}
 
 
 @pytest.mark.slow
@@ -222,7 +265,9 @@ def test_a_model_whose_code_is_gone_here_is_exported_with_the_code_of_its_manife
 ) -> None:
     folder = export_model(backend.store, replace(made(), predictor=GONE, code=GONE_CODE), tmp_path / "out")
     example = json.loads((folder / "input_example.json").read_text())
-    assert json.loads((folder / "predictions.json").read_text()) == [JUDGED["predict"](x) for x in example["x"]]
+    assert json.loads((folder / "predictions.json").read_text()) == [
+        JUDGED["predict"](x) for x in example["x"]
+    ]
     card = (folder / "README.md").read_text()
     assert re.search(r"it answers [1-9]\d* rows of the test split as it did when it was judged", card)
 
@@ -231,38 +276,86 @@ def test_a_model_whose_code_is_gone_here_is_exported_with_the_code_of_its_manife
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"scale.py": "def high(x, threshold):\n    return x < threshold\n"}, ExportDiffers, "of row 0 is '.*', where '.*' was judged"),
-        ({"scale.py": None}, InvalidInput, r"does not answer on its own: .* there is no module 'gone_elsewhere\.scale'"),
+        (
+            {"scale.py": "def high(x, threshold):\n    return x < threshold\n"},
+            ExportDiffers,
+            "of row 0 is '.*', where '.*' was judged",
+        ),
+        (
+            {"scale.py": None},
+            InvalidInput,
+            r"does not answer on its own: .* there is no module 'gone_elsewhere\.scale'",
+        ),
         ({"scale.py": "import tests.trainables\n" + SCALE_TEXT}, InvalidInput, "there is no module 'tests'"),
-        ({"scale.py": "raise RuntimeError('no license')\n"}, InvalidInput, r"cannot be imported: RuntimeError at scale\.py:1: no license"),
-        ({"model.py": "def predict(run, table):\n    raise KeyError('x')\n"}, InvalidInput, r"raised KeyError at model\.py:2: 'x'"),
+        (
+            {"scale.py": "raise RuntimeError('no license')\n"},
+            InvalidInput,
+            r"cannot be imported: RuntimeError at scale\.py:1: no license",
+        ),
+        (
+            {"model.py": "def predict(run, table):\n    raise KeyError('x')\n"},
+            InvalidInput,
+            r"raised KeyError at model\.py:2: 'x'",
+        ),
         ({"model.py": "import os\nos.abort()\n"}, InvalidInput, "ended without an answer, killed by SIGABRT"),
-        ({"model.py": "def predict(run, table):\n    return None\n"}, WrongPrediction, "returned a NoneType; return a list"),
+        (
+            {"model.py": "def predict(run, table):\n    return None\n"},
+            WrongPrediction,
+            "returned a NoneType; return a list",
+        ),
     ],
-    ids=["answers-differ", "module-missing", "only-in-the-checkout", "import-raises", "predict-raises", "dies", "none"],
+    ids=[
+        "answers-differ",
+        "module-missing",
+        "only-in-the-checkout",
+        "import-raises",
+        "predict-raises",
+        "dies",
+        "none",
+    ],
 )
 def test_a_folder_that_does_not_answer_on_its_own_as_it_was_judged_is_not_exported(
-    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, change: dict[str, str | None], error: type[Exception], said: str
+    backend: Backend,
+    made: Callable[..., Manifest],
+    tmp_path: Path,
+    change: dict[str, str | None],
+    error: type[Exception],
+    said: str,
 ) -> None:
     code = {**GONE_CODE, **{f"gone_elsewhere/{name}": text for name, text in change.items()}}
-    manifest = replace(made(), predictor=GONE, code={path: text for path, text in code.items() if text is not None})
+    manifest = replace(
+        made(), predictor=GONE, code={path: text for path, text in code.items() if text is not None}
+    )
     with pytest.raises(error, match=said):
         export_model(backend.store, manifest, tmp_path / "out")
     assert list(tmp_path.glob("*out*")) == []
 
 
 @pytest.mark.slow
-def test_what_was_not_compared_is_said(backend: Backend, made: Callable[..., Manifest], tmp_path: Path) -> None:
+def test_what_was_not_compared_is_said(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
     manifest = replace(made(), report=backend.store.put_blob(json.dumps({"metrics": {}}).encode()))
-    with pytest.warns(UserWarning, match="points.* were not compared with those that were judged: its report has no predictions by row"):
+    with pytest.warns(
+        UserWarning,
+        match="points.* were not compared with those that were judged: its report has no predictions by row",
+    ):
         folder = export_model(backend.store, manifest, tmp_path / "out")
-    assert "were not compared with those that were judged: its report has no predictions" in (folder / "README.md").read_text()
+    assert (
+        "were not compared with those that were judged: its report has no predictions"
+        in (folder / "README.md").read_text()
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "change"),
-    [("state.json", "0.5"), ("code/tests/served_models.py", "high"), ("code/halving/errors.py", "Every"), ("code/new.py", None)],
+    [
+        ("state.json", "0.5"),
+        ("code/tests/served_models.py", "high"),
+        ("code/halving/errors.py", "Every"),
+        ("code/new.py", None),
+    ],
 )
 def test_a_folder_that_was_changed_is_not_loaded(
     backend: Backend, made: Callable[..., Manifest], tmp_path: Path, file: str, change: str | None
@@ -305,7 +398,9 @@ def test_other_code_of_the_same_name_is_not_taken_for_that_of_a_folder(
     about = json.loads((folder / "model.json").read_text())
     about["code"]["tests/served_models.py"] += "# and more\n"
     (folder / "model.json").write_text(json.dumps(about))
-    with pytest.raises(InvalidInput, match=r"tests\.served_models was imported from .* before, which is other code"):
+    with pytest.raises(
+        InvalidInput, match=r"tests\.served_models was imported from .* before, which is other code"
+    ):
         load_exported(folder)
 
 
@@ -314,10 +409,12 @@ def test_other_code_of_the_same_name_is_not_taken_for_that_of_a_folder(
 def test_killed_at_any_step_an_export_is_whole_or_not_there(
     backend: Backend, made: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest, tried = made("predict_numbers", source="numbers", slope=np.array([2.0])), list[Any]()
+    manifest = made("predict_numbers", source="numbers", slope=np.array([2.0]))
+    tried = list[Any]()
     monkeypatch.setattr(export, "try_folder", lambda *given: tried.append(try_folder(*given)) or tried[0])
     export_model(backend.store, manifest, tmp_path / "out")
-    monkeypatch.setattr(export, "try_folder", lambda *given: tried[0])  # a new interpreter writes nothing but into what is not whole yet
+    # a new interpreter writes nothing but into what is not whole yet
+    monkeypatch.setattr(export, "try_folder", lambda *given: tried[0])
     expected = pa.table({"x": [0.5]})
     for step in range(60):
         target = tmp_path / f"out-{step}"
@@ -339,7 +436,10 @@ def test_an_export_that_is_killed_leaves_no_process_that_still_tries_the_folder(
 ) -> None:
     told = tmp_path / "told"
     hangs = "re.match('(a+)+$', 100 * 'a' + 'b')"  # and lets no other thread run
-    model = f"import os, re\ndef predict(run, table):\n    open({str(told)!r} + str(os.getpid()), 'w').close()\n    {hangs}\n"
+    model = (
+        f"import os, re\ndef predict(run, table):\n    open({str(told)!r} + str(os.getpid()), "
+        f"'w').close()\n    {hangs}\n"
+    )
     manifest = replace(made(), predictor=GONE, code={**GONE_CODE, "gone_elsewhere/model.py": model})
     if not (child := os.fork()):
         try:
@@ -350,7 +450,11 @@ def test_an_export_that_is_killed_leaves_no_process_that_still_tries_the_folder(
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     pid = int(tries.name.removeprefix("told"))
-    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 60, "its process ends")
+    wait_for(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
+        60,
+        "its process ends",
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -372,7 +476,13 @@ def exported_in_a_process_killed_at(step: int, backend: Backend, manifest: Manif
         return call
 
     try:
-        writes = ((Path, "write_text"), (Path, "write_bytes"), (shutil, "copytree"), (os, "replace"), (export, "try_folder"))
+        writes = (
+            (Path, "write_text"),
+            (Path, "write_bytes"),
+            (shutil, "copytree"),
+            (os, "replace"),
+            (export, "try_folder"),
+        )
         for owner, name in writes:
             setattr(owner, name, counted(getattr(owner, name)))
         export_model(backend.store, manifest, target)

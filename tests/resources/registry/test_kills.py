@@ -1,4 +1,6 @@
-"""Whoever changes the registry may be killed at any step: what the catalog, its events and the store say is then one and the same."""
+"""Whoever changes the registry may be killed at any step: what the catalog, its events and the store say is
+then one and the same.
+"""
 
 import io
 import json
@@ -35,7 +37,8 @@ from resources.registry.publishing import publish
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.backends import SMALL
 
-MODEL, RUN = "small", "small-0.0000"
+MODEL = "small"
+RUN = "small-0.0000"
 STAGES = {"staging", "champion", "archived"}
 PASS = {"name": "finite_metrics", "outcome": "pass", "reason": "every test metric is finite"}
 FAIL = {"name": "leakage", "outcome": "fail", "reason": "3 rows of the test split are in train"}
@@ -47,20 +50,27 @@ class World:
     """A backend with a trained run, of which any number of sweeps can be the winner's."""
 
     def __init__(self, backend: Backend, spec: SweepSpec) -> None:
-        self.backend, self._spec = backend, spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-        self._snapshot, file = take_snapshot(backend.store, backend.catalog, spec.dataset), io.BytesIO()
+        self.backend = backend
+        self._spec = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self._snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+        file = io.BytesIO()
         pack({"epochs_seen": [1]}, file)
         self._checkpoint = backend.store.put_blob(file.getvalue())
-        records, git = RunRecords(backend.store, MODEL, RUN), {"commit": "c", "dirty": False}
+        records = RunRecords(backend.store, MODEL, RUN)
+        git = {"commit": "c", "dirty": False}
         provenance = {"packages": {}, "python": {"version": "3.11.7"}, "git": git}
         records.start({"x": 0.5}, {"snapshot": self._snapshot.digest}, None, {"provenance": provenance})
         records.add_checkpoint(SavedCheckpoint(1, 1, self._checkpoint, {}))
-        self._code, self._sweeps = keep_code(backend.store, spec, code_here(spec)), 0
+        self._code = keep_code(backend.store, spec, code_here(spec))
+        self._sweeps = 0
 
     def report(self, *gates: dict[str, Any], **settings: Any) -> EvaluationReport:
         """The report of a new sweep, judged against the champion of now; with settings of its spec."""
-        backend, sweep, now = self.backend, f"small-{self._sweeps}", champion(self.backend)
-        self._sweeps, spec = self._sweeps + 1, {**self._spec, **settings}
+        backend = self.backend
+        sweep = f"small-{self._sweeps}"
+        now = champion(self.backend)
+        self._sweeps = self._sweeps + 1
+        spec = {**self._spec, **settings}
         data = {
             "sweep": sweep,
             "name": MODEL,
@@ -73,16 +83,32 @@ class World:
             "champion": {"version": now} if now else None,
             "gates": [*(gates or (PASS,)), {"name": "lineage", "outcome": "pass", "reason": "all there"}],
         }
-        made = EvaluationReport(data, backend.store.put_blob(json.dumps(data).encode()), "sha256:page", "reports/page.html")
+        made = EvaluationReport(
+            data, backend.store.put_blob(json.dumps(data).encode()), "sha256:page", "reports/page.html"
+        )
         with backend.catalog.write() as session:
-            about = {"name": MODEL, "spec": spec, "spec_digest": "d", "snapshot": self._snapshot.digest, "driver": "job"}
-            session.add(SweepRow(id=sweep, ordinal=self._sweeps, status="evaluating", created_at=utcnow(), **about))
+            about = {
+                "name": MODEL,
+                "spec": spec,
+                "spec_digest": "d",
+                "snapshot": self._snapshot.digest,
+                "driver": "job",
+            }
+            session.add(
+                SweepRow(id=sweep, ordinal=self._sweeps, status="evaluating", created_at=utcnow(), **about)
+            )
             session.flush()
-            session.add(ReportRow(sweep=sweep, digest=made.digest, html=made.html_digest, metrics={}, created_at=utcnow()))
+            session.add(
+                ReportRow(
+                    sweep=sweep, digest=made.digest, html=made.html_digest, metrics={}, created_at=utcnow()
+                )
+            )
         return made
 
     def version(self, **settings: Any) -> str:
-        """A new version that waits for somebody's decision, with settings of its sweep's spec: it asks for an approval."""
+        """A new version that waits for somebody's decision, with settings of its sweep's spec: it asks for an
+        approval.
+        """
         row, _ = promote_winner(self.backend, self.report(approval={"required": True}, **settings))
         assert row.stage == "staging"
         return row.version
@@ -141,7 +167,11 @@ def approved(world: World) -> str:
 
 CHANGES = {
     "winner-that-is-promoted": Change(
-        lambda world: world.report(auto_promote=True), promote_winner, [["registered", "replaced", "promoted"]], True, "finished"
+        lambda world: world.report(auto_promote=True),
+        promote_winner,
+        [["registered", "replaced", "promoted"]],
+        True,
+        "finished",
     ),
     "winner-that-is-rejected": Change(lambda world: world.report(FAIL), rejected, [], True, "rejected"),
     "promote": Change(approved, decide(by_hand.promote), [["replaced", "promoted"]], True),
@@ -152,7 +182,9 @@ CHANGES = {
         True,
     ),
     "approve": Change(
-        lambda world: world.version(auto_promote=True), decide(by_hand.approve, note="good"), [["approved", "replaced", "promoted"]]
+        lambda world: world.version(auto_promote=True),
+        decide(by_hand.approve, note="good"),
+        [["approved", "replaced", "promoted"]],
     ),
     "reject": Change(World.version, decide(by_hand.reject, note="misses night scenes"), [["rejected"]]),
     "rollback": Change(
@@ -172,15 +204,19 @@ CHANGES = {
 def test_a_change_that_is_killed_at_any_step_is_made_whole_or_not_at_all_and_the_next_start_tells_the_store(
     world: World, change: Change
 ) -> None:
-    backend, whole = world.backend, list(chain.from_iterable(change.events))
+    backend = world.backend
+    whole = list(chain.from_iterable(change.events))
     seen = list[list[str]]()
     for step in range(100):
         given = change.prepared(world)
-        before, since = champion(backend), newest(backend)
+        before = champion(backend)
+        since = newest(backend)
         status = in_a_process_killed_at(step, backend, lambda given=given: change.made(backend, given))
         seen.append(happened(backend, since))
         assert seen[-1] in accumulate(change.events, initial=[]), "no transaction is half made"
-        assert published_champion(backend) in (before, champion(backend)), "the store is behind at most, and names what is there"
+        assert published_champion(backend) in (before, champion(backend)), (
+            "the store is behind at most, and names what is there"
+        )
         assert publish(backend.store, backend.catalog) == []  # as a server does when it starts
         assert_one_truth(backend)
         if change.again:
@@ -200,7 +236,8 @@ def test_a_change_that_is_killed_at_any_step_is_made_whole_or_not_at_all_and_the
 
 
 def in_a_process_killed_at(step: int, backend: Backend, change: Callable[[], object]) -> int:
-    """Make a change in a forked process that is killed before its commit, or its write to the store, of this number.
+    """Make a change in a forked process that is killed before its commit, or its write to the store, of this
+    number.
 
     Within a transaction a kill is the same anywhere: the database takes it back.
     """
@@ -240,7 +277,8 @@ def in_a_process_killed_at(step: int, backend: Backend, change: Callable[[], obj
 def assert_one_truth(backend: Backend) -> None:
     """The versions, their events and the files of the store say the same."""
     with backend.catalog.read() as session:
-        versions, events = versions_of(session, MODEL), events_of(session, MODEL)
+        versions = versions_of(session, MODEL)
+        events = events_of(session, MODEL)
         revision = session.get_one(PublishedModelRow, MODEL).revision
         assert revision == newest_event(session, MODEL)
         sweeps = list(session.scalars(select(ModelVersionRow.sweep).where(ModelVersionRow.model == MODEL)))

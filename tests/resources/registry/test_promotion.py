@@ -1,4 +1,6 @@
-"""A winner is judged against the version that is the champion when it is registered, whatever was promoted since its report."""
+"""A winner is judged against the version that is the champion when it is registered, whatever was promoted
+since its report.
+"""
 
 import json
 from collections.abc import Callable
@@ -34,7 +36,8 @@ from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests import trainables
 
-GOOD, BAD = "tests.trainables:predict", "tests.trainables:predict_badly"
+GOOD = "tests.trainables:predict"
+BAD = "tests.trainables:predict_badly"
 
 
 @pytest.fixture
@@ -48,11 +51,21 @@ def evaluated(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callabl
 
     def run(predictor: str, *, passes: bool = True, **changes: Any) -> EvaluationReport:
         spec = small_spec(
-            **{"strategy": {"random": {"budget": 1}}, "max_trials": 1, "predictor": predictor, "auto_promote": True, **changes}
+            **{
+                "strategy": {"random": {"budget": 1}},
+                "max_trials": 1,
+                "predictor": predictor,
+                "auto_promote": True,
+                **changes,
+            }
         )
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
-        scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
-        runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
+        scheduler = Scheduler(
+            backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
+        )
+        runner = TrialRunner(
+            scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={}
+        )
         work(scheduler, runner, lambda changed: None)
         report, gates = evaluate(backend, scheduler.id)
         assert all(gate.passed for gate in gates) is passes
@@ -90,7 +103,8 @@ def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_it
 ) -> None:
     if known:
         promote_winner(backend, evaluated(BAD, seed=9))
-    worse, better = evaluated(BAD), evaluated(GOOD, seed=1)
+    worse = evaluated(BAD)
+    better = evaluated(GOOD, seed=1)
     promote_winner(backend, better)
     version = "1.0.1" if known else "1.0.0"
     reason = rf"non_inferior: accuracy 0\.\d+ against 1\.0000 of the champion small {version}"
@@ -100,7 +114,10 @@ def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_it
     with backend.catalog.read() as session:
         assert worse.data["sweep"] not in {row.sweep for row in versions_of(session, "small")}
         assert backend.catalog.sweep(session, worse.data["sweep"]).status == "rejected"
-    assert load_report(backend.store, backend.catalog, worse.data["sweep"]).data["champion"]["version"] == version
+    assert (
+        load_report(backend.store, backend.catalog, worse.data["sweep"]).data["champion"]["version"]
+        == version
+    )
 
 
 @pytest.mark.slow
@@ -108,7 +125,9 @@ def test_winners_promoted_at_the_same_moment_leave_the_better_one_as_champion(
     backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports = [evaluated(BAD), evaluated(GOOD, seed=1)]
-    both, register, entered = Barrier(2), promotion.register, set[str]()
+    both = Barrier(2)
+    register = promotion.register
+    entered = set[str]()
 
     def at_once(catalog: Any, new: Any, **options: Any) -> Any:
         if new.sweep not in entered:
@@ -159,7 +178,10 @@ def test_a_winner_of_which_too_little_is_known_is_held_back_and_its_report_says_
     report = evaluated(GOOD, passes=False, seed=1, gates=gates)
     with backend.catalog.read() as session:
         assert backend.catalog.sweep(session, report.data["sweep"]).status == "held"
-    with pytest.raises(TooLittleEvidence, match=r"is held back, because there is too little evidence: non_inferior: .* would settle it"):
+    with pytest.raises(
+        TooLittleEvidence,
+        match=r"is held back, because there is too little evidence: non_inferior: .* would settle it",
+    ):
         promote_winner(backend, report)
     page = backend.store.get_blob(report.html_digest).decode()
     assert "Promotion is held back: too little evidence for non inferior." in page
@@ -170,7 +192,7 @@ def test_a_winner_of_which_too_little_is_known_is_held_back_and_its_report_says_
 
 
 @pytest.mark.slow
-def test_a_report_from_before_reports_had_verdicts_or_code_is_made_again_and_its_spec_of_an_older_form_is_not_read(
+def test_an_old_report_without_verdicts_or_code_is_made_again_without_its_old_spec(
     backend: Backend, evaluated: Callable[..., EvaluationReport]
 ) -> None:
     """Its spec's gates were one object."""
@@ -186,15 +208,20 @@ def test_a_report_from_before_reports_had_verdicts_or_code_is_made_again_and_its
     with backend.catalog.write() as session:
         without_code = {**old, "sweep": held, "gates": known.data["gates"]}
         session.get_one(ReportRow, held).digest = backend.store.put_blob(json.dumps(without_code).encode())
-    forced = by_hand.promote(backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True).row
+    forced = by_hand.promote(
+        backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True
+    ).row
     assert (forced.stage, forced.sweep) == ("champion", held)
     assert not all(gate["passed"] for gate in forced.gates or [])
 
 
 def test_an_evaluators_report_from_before_reports_had_code_is_not_made_again(tmp_path: Path) -> None:
     backend = Backend(root=str(tmp_path / "store"), catalog_url=f"sqlite:///{tmp_path}/never-asked.db")
-    spec, sweep = {"evaluator": "tests.predictors:evaluate"}, "small-that-could-not-be-judged-again"
-    known = EvaluationReport({"spec": spec, "sweep": sweep, "gates": []}, "sha256:data", "sha256:page", "page.html")
+    spec = {"evaluator": "tests.predictors:evaluate"}
+    sweep = "small-that-could-not-be-judged-again"
+    known = EvaluationReport(
+        {"spec": spec, "sweep": sweep, "gates": []}, "sha256:data", "sha256:page", "page.html"
+    )
     assert promotion._judged(backend, known) is known
 
 
@@ -208,7 +235,9 @@ def test_metrics_that_are_not_finite_and_a_missing_lineage_are_gates_of_every_sp
 
 
 @pytest.mark.slow
-def test_a_report_that_was_altered_by_hand_promotes_nothing(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+def test_a_report_that_was_altered_by_hand_promotes_nothing(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
     promote_winner(backend, evaluated(GOOD))
     report = evaluated(BAD, passes=False, seed=1)
     path = Path(backend.store.path(blob_name(report.digest)))
@@ -221,17 +250,25 @@ def test_a_report_that_was_altered_by_hand_promotes_nothing(backend: Backend, ev
 
 
 @pytest.mark.slow
-def test_test_rows_that_were_trained_on_block_the_promotion(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+def test_test_rows_that_were_trained_on_block_the_promotion(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
     dataset = {"name": "leaky", "source": "tests.trainables:leaky", "target": "label", "split_column": "part"}
     dataset["checks"] = {"leaked_rows": "warn"}
     report = evaluated(GOOD, passes=False, dataset=dataset, gates=[{"leakage": {"accept": ["x"]}}])
-    with pytest.raises(GateFailed, match="leakage: 3 of the 30 rows of the test split have the features of a row of another split"):
+    with pytest.raises(
+        GateFailed,
+        match="leakage: 3 of the 30 rows of the test split have the features of a row of another split",
+    ):
         promote_winner(backend, report)
 
 
 @pytest.mark.slow
 def test_a_winner_is_not_promoted_over_a_champion_whose_code_no_longer_imports(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
+    evaluated: Callable[..., EvaluationReport],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     module = tmp_path / "gone_since.py"
@@ -250,7 +287,11 @@ def test_a_winner_whose_catalog_goes_away_after_its_manifest_was_stored_is_promo
 ) -> None:
     report = evaluated(GOOD)
     with monkeypatch.context() as away:
-        away.setattr(promotion, "register", lambda *_, **__: (_ for _ in ()).throw(OperationalError("INSERT", {}, Exception("gone"))))
+        away.setattr(
+            promotion,
+            "register",
+            lambda *_, **__: (_ for _ in ()).throw(OperationalError("INSERT", {}, Exception("gone"))),
+        )
         with pytest.raises(OperationalError):
             promote_winner(backend, report)
     with backend.catalog.read() as session:
@@ -265,7 +306,11 @@ def planted() -> pa.Table:
     table = trainables.data()
     parts = pa.array(["train"] * 45 + ["validation"] * 15 + ["test"] * 30)
     customers = pa.array([row % 30 for row in range(90)])
-    return table.append_column("paid", table.column("label")).append_column("customer", customers).append_column("part", parts)
+    return (
+        table.append_column("paid", table.column("label"))
+        .append_column("customer", customers)
+        .append_column("part", parts)
+    )
 
 
 @pytest.mark.slow
@@ -279,7 +324,12 @@ def planted() -> pa.Table:
 def test_a_leak_that_was_planted_blocks_the_promotion(
     backend: Backend, evaluated: Callable[..., EvaluationReport], settings: dict[str, Any], said: str
 ) -> None:
-    dataset = {"name": "planted", "source": "tests.resources.registry.test_promotion:planted", "target": "label", "split_column": "part"}
+    dataset = {
+        "name": "planted",
+        "source": "tests.resources.registry.test_promotion:planted",
+        "target": "label",
+        "split_column": "part",
+    }
     report = evaluated(GOOD, passes=False, dataset=dataset | settings, gates=["leakage"])
     with pytest.raises(GateFailed, match=said):
         promote_winner(backend, report)
@@ -291,12 +341,23 @@ def test_a_leak_that_was_planted_blocks_the_promotion(
     [
         ("passing", {}, None),
         ("looking_around", {}, None),
-        ("failing", {}, r"failing failed, exit code 1: AssertionError at candidate_tests\.py:\d+: it says 'low' of 1.0"),
-        ("hanging", {"seconds": 3}, r"hanging failed, ended after 3 seconds, the limit integration_tests\.seconds"),
+        (
+            "failing",
+            {},
+            r"failing failed, exit code 1: AssertionError at candidate_tests\.py:\d+: it says 'low' of 1.0",
+        ),
+        (
+            "hanging",
+            {"seconds": 3},
+            r"hanging failed, ended after 3 seconds, the limit integration_tests\.seconds",
+        ),
         (
             "filling",
             {"memory": "400Mi"},
-            r"filling failed, ended with \d+Mi of memory, more than the limit of 400Mi \(integration_tests\.memory = 400Mi\)",
+            (
+                r"filling failed, ended with \d+Mi of memory, more than the limit of 400Mi "
+                r"\(integration_tests\.memory = 400Mi\)"
+            ),
         ),
         ("dying", {}, "dying failed, killed by SIGKILL"),
     ],
@@ -321,12 +382,15 @@ def test_tests_of_the_exported_winner_run_in_a_process_of_their_own_and_block_it
 
 
 @pytest.mark.slow
-def test_a_promoted_version_is_loaded_from_the_store_and_knows_by_what_it_was_judged_whatever_the_checkout_was_when_it_was_promoted(
+def test_a_promoted_version_is_loaded_from_the_store_with_the_code_that_judged_it(
     backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = evaluated(GOOD)
     with monkeypatch.context() as changed:
-        changed.setattr("resources.evaluation.judged_code.code_of", lambda *functions: Code({"tests/trainables.py": "other"}, {}))
+        changed.setattr(
+            "resources.evaluation.judged_code.code_of",
+            lambda *functions: Code({"tests/trainables.py": "other"}, {}),
+        )
         row, report = promote_winner(backend, report)
     assert (row.judged_against, {gate["passed"] for gate in row.gates or []}) == (None, {True})
     monkeypatch.setattr(type(backend.catalog), "read", lambda self: pytest.fail("the catalog is away"))
@@ -334,17 +398,23 @@ def test_a_promoted_version_is_loaded_from_the_store_and_knows_by_what_it_was_ju
     assert list(model.predict({"x": [0.1, 0.9]})) == ["low", "high"]
     assert (model.manifest.report, model.manifest.predictor) == (report.digest, GOOD)
     assert model.manifest.code["tests/trainables.py"] == Path(trainables.__file__).read_text()
-    monkeypatch.setattr("halving.models.model.code_of", lambda *functions: Code({"tests/trainables.py": "other"}, {}))
+    monkeypatch.setattr(
+        "halving.models.model.code_of", lambda *functions: Code({"tests/trainables.py": "other"}, {})
+    )
     with pytest.warns(UserWarning, match="is not what it was when small@champion was judged"):
         load_model("small@champion", root=backend.store.root)
 
 
 @pytest.mark.slow
-def test_a_version_is_judged_again_against_the_champion_of_now(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+def test_a_version_is_judged_again_against_the_champion_of_now(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
     promote_winner(backend, evaluated(BAD))
     waiting, _ = promote_winner(backend, evaluated(BAD, seed=2, auto_promote=False))
     promote_winner(backend, evaluated(GOOD, seed=1))
-    with pytest.raises(PromotionRefused, match=r"judged against champion 1\.0\.0, and the champion is 1\.0\.2 now"):
+    with pytest.raises(
+        PromotionRefused, match=r"judged against champion 1\.0\.0, and the champion is 1\.0\.2 now"
+    ):
         promote(backend.catalog, "small", waiting.version, actor="ann")
     row, report = judge_again(backend, "small", waiting.version, actor="ann")
     assert (row.judged_against, row.report) == ("1.0.2", report.digest)
@@ -362,7 +432,12 @@ def test_a_champion_from_before_manifests_were_kept_gets_one_by_which_it_is_load
     with backend.catalog.write() as session:
         session.get_one(ModelVersionRow, ("small", "1.0.0")).manifest = None
     row, _ = judge_again(backend, "small", "1.0.0", actor="ann")
-    assert (row.manifest is not None, row.stage, row.report, row.gates) == (True, "champion", known.report, known.gates)
+    assert (row.manifest is not None, row.stage, row.report, row.gates) == (
+        True,
+        "champion",
+        known.report,
+        known.gates,
+    )
     assert publish(backend.store, backend.catalog) == []
     assert list(load_model("small@champion", root=backend.store.root).predict({"x": [0.1]})) == ["low"]
     with pytest.raises(InvalidInput, match="is not judged again: it is the champion"):
@@ -381,17 +456,25 @@ def test_a_winner_that_its_gates_hold_back_is_promoted_by_force_with_their_verdi
         by_hand.promote(backend, "small", held, pytest.fail, actor="ann")
     with pytest.raises(InvalidInput, match="would be a version of model 'small', not of 'large'"):
         by_hand.promote(backend, "large", held, pytest.fail, actor="ann", note="now", force=True)
-    row = by_hand.promote(backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True).row
+    row = by_hand.promote(
+        backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True
+    ).row
     assert (row.version, row.stage, row.judged_against) == ("1.0.1", "champion", "1.0.0")
     assert not all(gate["passed"] for gate in row.gates or [])
     with backend.catalog.read() as session:
         told = [(event.kind, event.note) for event in events_of(session, "small") if event.actor == "ann"]
-    assert told == [("registered", "the other leaks"), ("replaced", "by 1.0.1"), ("forced", "the other leaks")]
+    assert told == [
+        ("registered", "the other leaks"),
+        ("replaced", "by 1.0.1"),
+        ("forced", "the other leaks"),
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.folder
-def test_a_report_that_was_altered_by_hand_blocks_the_promotion(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+def test_a_report_that_was_altered_by_hand_blocks_the_promotion(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
     report = evaluated(GOOD)
     assert backend.store.folder is not None
     file = backend.store.folder / blob_name(report.digest)

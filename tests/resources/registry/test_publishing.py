@@ -33,13 +33,16 @@ def registered(backend: Backend, sweeps: list[str]) -> None:
         with backend.catalog.read() as session:
             champion = champion_of(session, "digits")
         new = winner(sweep, checkpoint=DIGEST, gates=[{"name": "finite", "passed": True, "reason": "finite"}])
-        register(backend.catalog, new, judged_against=champion.version if champion else None, auto_promote=True)
+        register(
+            backend.catalog, new, judged_against=champion.version if champion else None, auto_promote=True
+        )
     assert publish(backend.store, backend.catalog) == []
 
 
 def test_references_are_found_in_the_store_alone(two: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     with two.catalog.write(exclusive=True) as session:
-        model, row = session.get_one(RegisteredModelRow, "digits"), session.get_one(ModelVersionRow, ("digits", "1.0.0"))
+        model = session.get_one(RegisteredModelRow, "digits")
+        row = session.get_one(ModelVersionRow, ("digits", "1.0.0"))
         client_versions.set_alias(session, model, "fallback", row, actor="ann")
         annotations.set_tag(session, row, "team", "vision", actor="ann")
     assert publish(two.store, two.catalog) == []
@@ -80,12 +83,19 @@ def test_a_model_without_a_champion_says_so(two: Backend) -> None:
 def test_only_what_changed_is_written_again(two: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     replace = Store.replace
-    monkeypatch.setattr(Store, "replace", lambda self, name, data: (written.append(name), replace(self, name, data)))
+    monkeypatch.setattr(
+        Store, "replace", lambda self, name, data: (written.append(name), replace(self, name, data))
+    )
     assert publish(two.store, two.catalog) == []
     assert written == []
     stages.rollback(two.catalog, "digits", actor="ann")
     publish(two.store, two.catalog)
-    assert [name.rpartition("/")[2] for name in written] == ["1.0.0.json", "1.0.1.json", "champion.json", "aliases.json"]
+    assert [name.rpartition("/")[2] for name in written] == [
+        "1.0.0.json",
+        "1.0.1.json",
+        "champion.json",
+        "aliases.json",
+    ]
 
 
 def add_clients_version(backend: Backend, name: str) -> None:
@@ -96,7 +106,9 @@ def add_clients_version(backend: Backend, name: str) -> None:
         client_versions.add_version(session, model, new, actor="ann")
 
 
-def test_a_model_that_gets_the_name_of_an_earlier_one_has_its_own_versions_in_the_store_and_no_others(two: Backend) -> None:
+def test_a_model_that_gets_the_name_of_an_earlier_one_has_its_own_versions_in_the_store_and_no_others(
+    two: Backend,
+) -> None:
     for _ in range(2):
         add_clients_version(two, "net")
     publish(two.store, two.catalog)
@@ -142,18 +154,25 @@ def test_files_of_models_that_clients_delete_or_rename_go_away(two: Backend) -> 
     assert publish(two.store, two.catalog) == []
 
 
-def test_while_the_store_is_away_a_change_stands_and_is_published_later(two: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_store_is_away_a_change_stands_and_is_published_later(
+    two: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stages.rollback(two.catalog, "digits", actor="ann")
     with monkeypatch.context() as away:
         away.setattr(Store, "replace", lambda *_: (_ for _ in ()).throw(StoreError("the disk is full")))
         (problem,) = publish(two.store, two.catalog)
-    assert "may be behind the catalog: the disk is full; the next command of the registry, or a server, writes it again" in problem
+    assert (
+        "may be behind the catalog: the disk is full; the next command of the registry, or a server, "
+        "writes it again"
+    ) in problem
     assert halving.resolve("digits@champion", root=two.store.root).version == "1.0.1"
     assert publish(two.store, two.catalog) == []
     assert halving.resolve("digits@champion", root=two.store.root).version == "1.0.0"
 
 
-def test_a_store_that_is_away_is_waited_for_once_and_not_for_each_model(two: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_waited_for_once_and_not_for_each_model(
+    two: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def away(_store: Store, name: str, _data: bytes) -> None:
@@ -169,7 +188,9 @@ def test_a_store_that_is_away_is_waited_for_once_and_not_for_each_model(two: Bac
     assert len(asked) == 1
 
 
-def test_who_finds_another_process_writing_does_not_wait_for_as_long_as_it_may(two: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_another_process_writing_does_not_wait_for_as_long_as_it_may(
+    two: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("resources.catalog.catalog._PUBLISHING_SECONDS", 0.1)
     stages.rollback(two.catalog, "digits", actor="ann")
     with closing(Catalog(two.catalog.url)) as other, other.publishing():
@@ -213,6 +234,13 @@ def sweeps_of_backend(backend: Backend) -> list[str]:
         session.add(snapshot_row("sha256:s0"))
         session.flush()
         for number in range(3):
-            about = {"name": "digits", "spec": {}, "spec_digest": "d", "snapshot": "sha256:s0", "driver": "job", "status": "evaluating"}
+            about = {
+                "name": "digits",
+                "spec": {},
+                "spec_digest": "d",
+                "snapshot": "sha256:s0",
+                "driver": "job",
+                "status": "evaluating",
+            }
             session.add(SweepRow(id=f"digits-{number}", ordinal=number, created_at=utcnow(), **about))
     return [f"digits-{number}" for number in range(3)]

@@ -25,7 +25,9 @@ def registered(catalog: Catalog, new: ModelVersionRow, *, auto_promote: bool = F
         with catalog.read() as session:
             champion = champion_of(session, new.model)
         with suppress(ChampionChanged):
-            return register(catalog, new, judged_against=champion.version if champion else None, auto_promote=auto_promote)
+            return register(
+                catalog, new, judged_against=champion.version if champion else None, auto_promote=auto_promote
+            )
 
 
 def stages(backend: Backend) -> dict[str, str]:
@@ -33,13 +35,17 @@ def stages(backend: Backend) -> dict[str, str]:
         return {row.version: row.stage for row in versions_of(session, "digits")}
 
 
-def test_the_first_version_becomes_champion_and_later_ones_wait_as_staging(backend: Backend, sweeps: list[str]) -> None:
+def test_the_first_version_becomes_champion_and_later_ones_wait_as_staging(
+    backend: Backend, sweeps: list[str]
+) -> None:
     for sweep in sweeps[:3]:
         registered(backend.catalog, winner(sweep))
     assert stages(backend) == {"1.0.0": "champion", "1.0.1": "staging", "1.0.2": "staging"}
 
 
-def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(backend: Backend, sweeps: list[str]) -> None:
+def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(
+    backend: Backend, sweeps: list[str]
+) -> None:
     for sweep in sweeps[:2]:
         registered(backend.catalog, winner(sweep), auto_promote=True)
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
@@ -74,7 +80,9 @@ def test_a_winner_that_was_not_judged_against_the_champion_is_not_registered(
 ) -> None:
     for sweep in sweeps[:2]:
         registered(backend.catalog, winner(sweep), auto_promote=True)
-    with pytest.raises(ChampionChanged, match=rf"was judged against champion {judged_against}; the champion is 1\.0\.1"):
+    with pytest.raises(
+        ChampionChanged, match=rf"was judged against champion {judged_against}; the champion is 1\.0\.1"
+    ):
         register(backend.catalog, winner(sweeps[2]), judged_against=judged_against, auto_promote=True)
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
 
@@ -87,7 +95,9 @@ def test_versions_follow_what_changed(backend: Backend, sweeps: list[str]) -> No
     assert list(stages(backend)) == ["1.0.0", "1.1.0", "1.1.1", "2.0.0"]
 
 
-def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(backend: Backend, sweeps: list[str]) -> None:
+def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(
+    backend: Backend, sweeps: list[str]
+) -> None:
     def registers(sweep: str) -> None:
         with closing(Catalog(backend.catalog.url)) as catalog:
             registered(catalog, winner(sweep), auto_promote=True)
@@ -102,7 +112,9 @@ def test_an_unknown_version_is_answered_with_those_that_exist(backend: Backend, 
     with pytest.raises(NotFound, match="no versions yet: run a sweep first"):
         promote(backend.catalog, "digits", "9.9.9", actor="ann")
     registered(backend.catalog, winner(sweeps[0]))
-    with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are digits 1\.0\.0 \(champion\)"):
+    with pytest.raises(
+        NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are digits 1\.0\.0 \(champion\)"
+    ):
         promote(backend.catalog, "digits", "9.9.9", actor="ann")
 
 

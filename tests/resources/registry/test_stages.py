@@ -1,4 +1,6 @@
-"""Who may make which version the champion, and what is kept of it: gates, approval, force, rollback, events."""
+"""Who may make which version the champion, and what is kept of it: gates, approval, force, rollback,
+events.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +26,11 @@ from resources.registry.versions import register, register_held
 from tests.resources.registry.winners import winner
 
 PASSED = {"name": "finite_metrics", "passed": True, "reason": "every test metric is finite"}
-HELD = {"name": "improvement", "passed": False, "reason": "too little evidence: 310 more rows would settle it"}
+HELD = {
+    "name": "improvement",
+    "passed": False,
+    "reason": "too little evidence: 310 more rows would settle it",
+}
 
 
 @pytest.fixture
@@ -37,13 +43,23 @@ def registers(backend: Backend, sweeps: list[str]) -> Callable[..., ModelVersion
     """Register the next sweep's winner, judged against the champion of now."""
     left = iter(sweeps)
 
-    def add(*gates: dict[str, Any], auto_promote: bool = False, approval: dict[str, Any] | None = None) -> ModelVersionRow:
+    def add(
+        *gates: dict[str, Any], auto_promote: bool = False, approval: dict[str, Any] | None = None
+    ) -> ModelVersionRow:
         sweep = next(left)
         with backend.catalog.write() as session:
-            session.get_one(SweepRow, sweep).spec = {"auto_promote": auto_promote, **({"approval": approval} if approval else {})}
+            session.get_one(SweepRow, sweep).spec = {
+                "auto_promote": auto_promote,
+                **({"approval": approval} if approval else {}),
+            }
             champion = champion_of(session, "digits")
         new = winner(sweep, gates=list(gates or (PASSED,)))
-        return register(backend.catalog, new, judged_against=champion.version if champion else None, auto_promote=auto_promote)
+        return register(
+            backend.catalog,
+            new,
+            judged_against=champion.version if champion else None,
+            auto_promote=auto_promote,
+        )
 
     return add
 
@@ -68,12 +84,16 @@ def test_a_version_that_a_gate_holds_back_is_promoted_only_by_force_which_is_wri
 ) -> None:
     registers()
     held = registers(HELD)
-    with pytest.raises(PromotionRefused, match=r"gate improvement did not pass: too little evidence.*--force --note WHY"):
+    with pytest.raises(
+        PromotionRefused, match=r"gate improvement did not pass: too little evidence.*--force --note WHY"
+    ):
         stages.promote(backend.catalog, "digits", held.version, actor="ann")
     with pytest.raises(InvalidInput, match="not forced without a note"):
         stages.promote(backend.catalog, "digits", held.version, actor="ann", note=" ", force=True)
     assert champion(backend) == "1.0.0"
-    stages.promote(backend.catalog, "digits", held.version, actor="ann", note="the old one is on fire", force=True)
+    stages.promote(
+        backend.catalog, "digits", held.version, actor="ann", note="the old one is on fire", force=True
+    )
     assert champion(backend) == held.version
     assert story(backend)[-2:] == [
         ("ann", "1.0.0 replaced: champion → archived", "by 1.0.1"),
@@ -85,18 +105,26 @@ def test_a_version_that_was_judged_against_an_older_champion_is_not_promoted(
     backend: Backend, registers: Callable[..., ModelVersionRow]
 ) -> None:
     registers()
-    second, third = registers(), registers()
+    second = registers()
+    third = registers()
     stages.promote(backend.catalog, "digits", second.version, actor="ann")
-    with pytest.raises(PromotionRefused, match=r"judged against champion 1\.0\.0, and the champion is 1\.0\.1 now: judge it again"):
+    with pytest.raises(
+        PromotionRefused,
+        match=r"judged against champion 1\.0\.0, and the champion is 1\.0\.1 now: judge it again",
+    ):
         stages.promote(backend.catalog, "digits", third.version, actor="ann")
     stages.archive(backend.catalog, "digits", second.version, actor="ann")
-    stages.promote(backend.catalog, "digits", third.version, actor="ann")  # without a champion there is none to be worse than
+    # without a champion there is none to be worse than
+    stages.promote(backend.catalog, "digits", third.version, actor="ann")
     assert champion(backend) == third.version
 
 
-def test_of_two_promotions_at_once_one_is_refused(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_of_two_promotions_at_once_one_is_refused(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     registers()
-    rivals, both = [registers().version, registers().version], Barrier(2)
+    rivals = [registers().version, registers().version]
+    both = Barrier(2)
 
     def promote(version: str) -> bool:
         with closing(Catalog(backend.catalog.url)) as catalog:
@@ -114,11 +142,16 @@ def test_of_two_promotions_at_once_one_is_refused(backend: Backend, registers: C
     ]
 
 
-def test_a_version_waits_for_the_approval_of_those_who_are_named(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_a_version_waits_for_the_approval_of_those_who_are_named(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     rule = {"required": True, "by": ["ann", "bob", "eve"], "at_least": 2}
     version = registers(approval=rule).version
     assert champion(backend) is None, "green gates are not enough"
-    with pytest.raises(PromotionRefused, match=r"waits for the approval of 2 of ann, bob, eve: halving approve digits 1\.0\.0 --note"):
+    with pytest.raises(
+        PromotionRefused,
+        match=r"waits for the approval of 2 of ann, bob, eve: halving approve digits 1\.0\.0 --note",
+    ):
         stages.promote(backend.catalog, "digits", version, actor="ann")
     with pytest.raises(InvalidInput, match="mallory is not among those who decide about it, ann, bob, eve"):
         stages.approve(backend.catalog, "digits", version, actor="mallory", note="fine")
@@ -173,7 +206,9 @@ def test_a_clients_version_needs_the_approval_that_the_newest_sweep_of_its_model
     registers(approval=rule)
     stages.approve(backend.catalog, "digits", "1.0.0", actor="ann", note="fine")
     with backend.catalog.write(exclusive=True) as session:
-        session.scalars(select(SweepRow).order_by(SweepRow.created_at.desc())).first().spec = {"approval": rule}  # type: ignore[union-attr]
+        session.scalars(select(SweepRow).order_by(SweepRow.created_at.desc())).first().spec = {
+            "approval": rule
+        }  # type: ignore[union-attr]
         model = session.get_one(RegisteredModelRow, "digits")
         row = client_versions.add_version(session, model, client_version(), actor="mallory")
         with pytest.raises(PromotionRefused, match="waits for the approval of 1 of ann"):
@@ -181,7 +216,9 @@ def test_a_clients_version_needs_the_approval_that_the_newest_sweep_of_its_model
     with pytest.raises(InvalidInput, match="mallory is not among those who decide"):
         stages.approve(backend.catalog, "digits", row.version, actor="mallory", note="mine")
     stages.archive(backend.catalog, "digits", "1.0.0", actor="ann")
-    assert stages.approve(backend.catalog, "digits", row.version, actor="ann", note="fine").stage == "staging", "nobody promoted it yet"
+    assert (
+        stages.approve(backend.catalog, "digits", row.version, actor="ann", note="fine").stage == "staging"
+    ), "nobody promoted it yet"
     assert stages.promote(backend.catalog, "digits", row.version, actor="mallory").stage == "champion"
 
 
@@ -190,11 +227,17 @@ def test_beside_a_champion_an_approved_version_waits_to_be_promoted_unless_the_s
 ) -> None:
     registers()
     by_hand = registers(approval={"required": True})
-    assert stages.approve(backend.catalog, "digits", by_hand.version, actor="ann", note="good").stage == "staging"
+    assert (
+        stages.approve(backend.catalog, "digits", by_hand.version, actor="ann", note="good").stage
+        == "staging"
+    )
     assert stages.promote(backend.catalog, "digits", by_hand.version, actor="ann").stage == "champion"
     by_itself = registers(approval={"required": True}, auto_promote=True)
     assert by_itself.stage == "staging"
-    assert stages.approve(backend.catalog, "digits", by_itself.version, actor="ann", note="good").stage == "champion"
+    assert (
+        stages.approve(backend.catalog, "digits", by_itself.version, actor="ann", note="good").stage
+        == "champion"
+    )
 
 
 def test_a_rejected_version_is_not_promoted_until_the_same_person_approves_it(
@@ -210,18 +253,25 @@ def test_a_rejected_version_is_not_promoted_until_the_same_person_approves_it(
     assert stages.promote(backend.catalog, "digits", version, actor="bob").stage == "champion"
 
 
-def test_each_rollback_goes_back_to_the_champion_before(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_each_rollback_goes_back_to_the_champion_before(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     with pytest.raises(NotFound, match="no model 'digits'"):
         stages.rollback(backend.catalog, "digits", actor="ann")
     for _ in range(3):
         registers(auto_promote=True)
     assert champion(backend) == "1.0.2"
-    assert stages.rollback(backend.catalog, "digits", actor="ann", note="worse in the evening").version == "1.0.1"
+    assert (
+        stages.rollback(backend.catalog, "digits", actor="ann", note="worse in the evening").version
+        == "1.0.1"
+    )
     assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0"
     with pytest.raises(NotFound, match=r"had no champion before 1\.0\.0"):
         stages.rollback(backend.catalog, "digits", actor="ann")
     registers(auto_promote=True)
-    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0", "not to what was rolled back"
+    assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0", (
+        "not to what was rolled back"
+    )
     assert ("ann", "1.0.1 rolled back: archived → champion", "worse in the evening") in story(backend)
 
 
@@ -261,7 +311,9 @@ def test_an_archived_champion_does_not_come_back_when_another_one_took_over(
     assert stages.rollback(backend.catalog, "digits", actor="ann").version == "1.0.0"
 
 
-def test_a_rollback_reads_of_a_long_history_only_what_it_decides_by(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_a_rollback_reads_of_a_long_history_only_what_it_decides_by(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     for _ in range(2):
         registers(auto_promote=True)
     with backend.catalog.write(exclusive=True) as session:
@@ -296,10 +348,22 @@ def test_a_held_winner_that_passes_its_gates_later_is_the_same_version_with_the_
     backend: Backend, registers: Callable[..., ModelVersionRow], sweeps: list[str]
 ) -> None:
     registers()
-    register_held(backend.catalog, winner(sweeps[1], gates=[HELD]), judged_against="1.0.0", actor="ann", note="to look at it")
+    register_held(
+        backend.catalog,
+        winner(sweeps[1], gates=[HELD]),
+        judged_against="1.0.0",
+        actor="ann",
+        note="to look at it",
+    )
     new = winner(sweeps[1], gates=[PASSED], report="sha256:newer", manifest="sha256:m")
     row = register(backend.catalog, new, judged_against="1.0.0", auto_promote=True)
-    assert (row.version, row.report, row.manifest, row.gates, row.stage) == ("1.0.1", "sha256:newer", "sha256:m", [PASSED], "champion")
+    assert (row.version, row.report, row.manifest, row.gates, row.stage) == (
+        "1.0.1",
+        "sha256:newer",
+        "sha256:m",
+        [PASSED],
+        "champion",
+    )
     assert ("sweep digits-1", "1.0.1 judged", "against 1.0.0: all gates passed") in story(backend)
     with backend.catalog.read() as session:
         assert len(versions_of(session, "digits")) == 2
@@ -310,7 +374,10 @@ def test_events_are_only_ever_added(backend: Backend, registers: Callable[..., M
     before = story(backend)
     changes = ["UPDATE registry_events SET actor = 'someone else'", "DELETE FROM registry_events"]
     if backend.catalog.url.startswith("sqlite"):
-        changes.append("INSERT OR REPLACE INTO registry_events (id, model, kind, actor, at) VALUES (1, 'digits', 'x', 'x', '2026-01-01')")
+        changes.append(
+            "INSERT OR REPLACE INTO registry_events (id, model, kind, actor, at) VALUES (1, 'digits', 'x', "
+            "'x', '2026-01-01')"
+        )
     else:
         changes.append("TRUNCATE registry_events")
     for change in changes:
@@ -325,10 +392,13 @@ def test_what_clients_of_mlflow_change_is_an_event_and_gates_hold_for_them(
     registers()
     held = registers(HELD).version
     with backend.catalog.write(exclusive=True) as session:
-        model, row = session.get_one(RegisteredModelRow, "digits"), session.get_one(ModelVersionRow, ("digits", held))
+        model = session.get_one(RegisteredModelRow, "digits")
+        row = session.get_one(ModelVersionRow, ("digits", held))
         for change in (
             lambda: client_versions.set_alias(session, model, "champion", row, actor="client"),
-            lambda: client_versions.change_stage(session, model, row, "Production", archive_others=True, actor="client"),
+            lambda: client_versions.change_stage(
+                session, model, row, "Production", archive_others=True, actor="client"
+            ),
         ):
             with pytest.raises(PromotionRefused, match="gate improvement did not pass"):
                 change()
@@ -350,10 +420,15 @@ def test_what_clients_of_mlflow_change_is_an_event_and_gates_hold_for_them(
     ]
 
 
-def test_the_story_of_a_model_tells_its_versions_and_its_events(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_the_story_of_a_model_tells_its_versions_and_its_events(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     registers()
     told = model_story(backend.catalog, "digits")
-    assert (told["aliases"], [version["version"] for version in told["versions"]]) == ({"champion": "1.0.0"}, ["1.0.0"])
+    assert (told["aliases"], [version["version"] for version in told["versions"]]) == (
+        {"champion": "1.0.0"},
+        ["1.0.0"],
+    )
     assert [(event["actor"], event["told"], event["report"]) for event in told["events"]] == [
         ("sweep digits-0", "created", None),
         ("sweep digits-0", "1.0.0 registered: staging", "sha256:r"),
@@ -363,17 +438,26 @@ def test_the_story_of_a_model_tells_its_versions_and_its_events(backend: Backend
         model_story(backend.catalog, "letters")
 
 
-def test_versions_are_found_by_the_words_that_are_said_of_them(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_versions_are_found_by_the_words_that_are_said_of_them(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     registers()
     with backend.catalog.write(exclusive=True) as session:
-        annotations.set_tag(session, session.get_one(ModelVersionRow, ("digits", "1.0.0")), "team", "Vision", actor="ann")
-    assert [found["version"] for found in search_versions(backend.catalog, "CHAMPION team=vision")] == ["1.0.0"]
+        annotations.set_tag(
+            session, session.get_one(ModelVersionRow, ("digits", "1.0.0")), "team", "Vision", actor="ann"
+        )
+    assert [found["version"] for found in search_versions(backend.catalog, "CHAMPION team=vision")] == [
+        "1.0.0"
+    ]
     assert search_versions(backend.catalog, "champion team=audio") == []
 
 
 @pytest.mark.folder
-def test_an_altered_report_or_a_lost_checkpoint_blocks_the_promotion(backend: Backend, sweeps: list[str]) -> None:
-    report, checkpoint = backend.store.put_blob(b'{"metrics": {"accuracy": 0.4}}'), backend.store.put_blob(b"weights")
+def test_an_altered_report_or_a_lost_checkpoint_blocks_the_promotion(
+    backend: Backend, sweeps: list[str]
+) -> None:
+    report = backend.store.put_blob(b'{"metrics": {"accuracy": 0.4}}')
+    checkpoint = backend.store.put_blob(b"weights")
     new = winner(sweeps[0], report=report, checkpoint=checkpoint, gates=[PASSED])
     register(backend.catalog, new, judged_against=None, auto_promote=False)
     check_whole(backend.store, backend.catalog, "digits", "1.0.0")
@@ -401,7 +485,9 @@ def test_an_altered_report_or_a_lost_checkpoint_blocks_the_promotion(backend: Ba
     decide_all(r"its checkpoint sha256:.* is gone")
 
 
-def test_versions_keep_by_what_they_were_judged(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:
+def test_versions_keep_by_what_they_were_judged(
+    backend: Backend, registers: Callable[..., ModelVersionRow]
+) -> None:
     registers()
     registers(PASSED, HELD)
     with backend.catalog.read() as session:

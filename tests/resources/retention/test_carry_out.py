@@ -46,7 +46,10 @@ def content(run: str, epoch: int) -> bytes:
 def left(store: Store, sweep: str, numbers: range = range(5)) -> dict[int, list[int]]:
     """Which of the checkpoints of epochs 1 to 3 are there, by trial."""
     runs = {number: trial_key(sweep, number) for number in numbers}
-    return {number: [epoch for epoch in (1, 2, 3) if store.has_blob(digest_of(content(run, epoch)))] for number, run in runs.items()}
+    return {
+        number: [epoch for epoch in (1, 2, 3) if store.has_blob(digest_of(content(run, epoch)))]
+        for number, run in runs.items()
+    }
 
 
 def add_sweep(backend: Backend, spec: SweepSpec, *, ended: bool = True) -> str:
@@ -61,13 +64,32 @@ def add_sweep(backend: Backend, spec: SweepSpec, *, ended: bool = True) -> str:
             records = RunRecords(backend.store, spec.name, run)
             records.start({}, {}, 1, {})
             for epoch in (1, 2, 3):
-                records.add_checkpoint(SavedCheckpoint(epoch, 1, backend.store.put_blob(content(run, epoch)), {}))
+                records.add_checkpoint(
+                    SavedCheckpoint(epoch, 1, backend.store.put_blob(content(run, epoch)), {})
+                )
             digest = digest_of(content(run, 3))
-            row = TrialRow(sweep=sweep, number=number, params={"x": value}, status="completed", attempt=1, checkpoint=digest)
+            row = TrialRow(
+                sweep=sweep,
+                number=number,
+                params={"x": value},
+                status="completed",
+                attempt=1,
+                checkpoint=digest,
+            )
             session.add(row)
             session.flush()
-            result = RungResultRow(sweep=sweep, trial=number, rung=0, epochs=9, value=value, decision="finish", attempt=1, seconds=1.0)
-            result.checkpoint, result.reached_at = digest, utcnow()
+            result = RungResultRow(
+                sweep=sweep,
+                trial=number,
+                rung=0,
+                epochs=9,
+                value=value,
+                decision="finish",
+                attempt=1,
+                seconds=1.0,
+            )
+            result.checkpoint = digest
+            result.reached_at = utcnow()
             session.add(result)
     if ended:
         backend.catalog.end_sweep(sweep, "finished")
@@ -82,11 +104,16 @@ def spec(small_spec: Spec) -> SweepSpec:
 def carried_out(backend: Backend, days: float, policy: dict[str, Any] | None = None, **given: Any) -> Outcome:
     """So many days from now."""
     file = PolicyFile(parse_policy(POLICY if policy is None else policy, "retention.yaml"), "retention.yaml")
-    return carry_out(backend.store, backend.catalog, file, now=datetime.now(UTC) + timedelta(days=days), **given)
+    return carry_out(
+        backend.store, backend.catalog, file, now=datetime.now(UTC) + timedelta(days=days), **given
+    )
 
 
-def test_some_days_after_its_end_a_sweep_keeps_the_checkpoints_of_its_best_trials_alone(either_backend: Backend, spec: SweepSpec) -> None:
-    backend, sweep = either_backend, add_sweep(either_backend, spec)
+def test_some_days_after_its_end_a_sweep_keeps_the_checkpoints_of_its_best_trials_alone(
+    either_backend: Backend, spec: SweepSpec
+) -> None:
+    backend = either_backend
+    sweep = add_sweep(either_backend, spec)
     every = left(backend.store, sweep)
     assert carried_out(backend, 13.9).gone == []
     assert carried_out(backend, 99, {}).gone == []  # what a policy does not name stays for ever
@@ -97,15 +124,26 @@ def test_some_days_after_its_end_a_sweep_keeps_the_checkpoints_of_its_best_trial
     assert carried_out(backend, 15).gone == would.gone
     assert left(backend.store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: []}
     assert carried_out(backend, 15).gone == []
-    assert len(RunRecords(backend.store, "small", trial_key(sweep, 0)).checkpoints()) == 3  # its history still says what there was
+    # its history still says what there was
+    assert len(RunRecords(backend.store, "small", trial_key(sweep, 0)).checkpoints()) == 3
 
 
-def test_the_best_trials_have_days_of_their_own_and_what_a_report_tells_of_stays_after_these(backend: Backend, spec: SweepSpec) -> None:
+def test_the_best_trials_have_days_of_their_own_and_what_a_report_tells_of_stays_after_these(
+    backend: Backend, spec: SweepSpec
+) -> None:
     sweep = add_sweep(backend, spec)
     winner = {"key": trial_key(sweep, 3), "checkpoint": digest_of(content(trial_key(sweep, 3), 3))}
     report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
     with backend.catalog.write() as session:
-        session.add(ReportRow(sweep=sweep, digest=report, html=backend.store.put_blob(b"page"), metrics={}, created_at=utcnow()))
+        session.add(
+            ReportRow(
+                sweep=sweep,
+                digest=report,
+                html=backend.store.put_blob(b"page"),
+                metrics={},
+                created_at=utcnow(),
+            )
+        )
     policy = {"checkpoints": {"top_k": 3, "top_k_days": 30, "days": 14}}
     carried_out(backend, 29, policy)
     assert left(backend.store, sweep) == {0: [], 1: [3], 2: [3], 3: [3], 4: []}
@@ -114,7 +152,9 @@ def test_the_best_trials_have_days_of_their_own_and_what_a_report_tells_of_stays
     assert carried_out(backend, 31, policy).gone == []
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, sweep).finished_at = datetime.now(UTC) - timedelta(days=31)
-    explained = explain(backend.store, backend.catalog, parse_policy(policy, "retention.yaml"), "small", trial_key(sweep, 1))
+    explained = explain(
+        backend.store, backend.catalog, parse_policy(policy, "retention.yaml"), "small", trial_key(sweep, 1)
+    )
     assert explained["reason"] is None
 
 
@@ -122,13 +162,25 @@ def test_the_best_trials_have_days_of_their_own_and_what_a_report_tells_of_stays
 def test_of_a_sweep_of_which_nothing_more_goes_no_row_is_held(
     either_backend: Backend, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    backend, sweep = either_backend, add_sweep(either_backend, spec)
-    policy = parse_policy({"checkpoints": {"top_k": 1, "days": 14} | ({} if which == "the best" else {"top_k_days": 15})}, "retention.yaml")
+    backend = either_backend
+    sweep = add_sweep(either_backend, spec)
+    policy = parse_policy(
+        {"checkpoints": {"top_k": 1, "days": 14} | ({} if which == "the best" else {"top_k_days": 15})},
+        "retention.yaml",
+    )
     if which != "the best":
         winner = {"key": trial_key(sweep, 3), "checkpoint": digest_of(content(trial_key(sweep, 3), 3))}
         report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
         with backend.catalog.write() as session:
-            session.add(ReportRow(sweep=sweep, digest=report, html=backend.store.put_blob(b"page"), metrics={}, created_at=utcnow()))
+            session.add(
+                ReportRow(
+                    sweep=sweep,
+                    digest=report,
+                    html=backend.store.put_blob(b"page"),
+                    metrics={},
+                    created_at=utcnow(),
+                )
+            )
     write = backend.catalog.write
     written: list[dict[str, Any]] = []
 
@@ -140,7 +192,11 @@ def test_of_a_sweep_of_which_nothing_more_goes_no_row_is_held(
 
     def dropped() -> int:
         now = datetime.now(UTC) + timedelta(days=30)
-        return len(drop_checkpoints(backend.store, backend.catalog, "small", policy.of("small").checkpoints, rerun=(), now=now))
+        return len(
+            drop_checkpoints(
+                backend.store, backend.catalog, "small", policy.of("small").checkpoints, rerun=(), now=now
+            )
+        )
 
     assert (dropped(), len(written)) == (5, 1)
     assert (dropped(), len(written)) == (0, 1)
@@ -164,18 +220,26 @@ def test_a_machine_whose_clock_is_fast_deletes_nothing_too_early(
     assert left(backend.store, sweep) == {number: [1, 2, 3] for number in range(5)}
 
 
-def test_an_object_store_is_never_cleaned_by_the_default_that_is_for_a_laptop(any_store: Store, backend: Backend) -> None:
+def test_an_object_store_is_never_cleaned_by_the_default_that_is_for_a_laptop(
+    any_store: Store, backend: Backend
+) -> None:
     file = load_policy(any_store)
     assert carry_out(any_store, backend.catalog, file, dry_run=True).gone == []
     if any_store.folder is None:
-        with pytest.raises(InvalidInput, match=r"has no retention\.yaml, and the shipped default is for a laptop's disk; write one"):
+        with pytest.raises(
+            InvalidInput,
+            match=r"has no retention\.yaml, and the shipped default is for a laptop's disk; write one",
+        ):
             carry_out(any_store, backend.catalog, file)
         any_store.create("retention.yaml", b"{}")
     assert carry_out(any_store, backend.catalog, load_policy(any_store)).gone == []
 
 
-def test_a_project_has_its_own_days_and_another_is_left_alone(backend: Backend, spec: SweepSpec, small_spec: Spec) -> None:
-    sweep, other = add_sweep(backend, spec), add_sweep(backend, small_spec(name="other", strategy={"random": {"budget": 9}}, max_trials=5))
+def test_a_project_has_its_own_days_and_another_is_left_alone(
+    backend: Backend, spec: SweepSpec, small_spec: Spec
+) -> None:
+    sweep = add_sweep(backend, spec)
+    other = add_sweep(backend, small_spec(name="other", strategy={"random": {"budget": 9}}, max_trials=5))
     policy = {"checkpoints": {"top_k": 0, "days": 99}, "projects": {"other": {"checkpoints": {"days": 10}}}}
     done = carried_out(backend, 15, policy)
     assert [(gone.project, gone.count) for gone in done.gone] == [("other", 15)]
@@ -193,16 +257,22 @@ def test_of_a_renamed_project_each_name_means_it_in_the_policy_and_where_it_is_a
     policy = {"checkpoints": {"top_k": 1, "days": 99}, "projects": {named: {"checkpoints": {"days": 10}}}}
     rename_project(backend.catalog, "old", "new")
     since = add_sweep(backend, small_spec(name="new", **how))
-    assert [carried_out(backend, 15, policy, project=name, dry_run=True).gone for name in ("old", "other")] == [
+    assert [
+        carried_out(backend, 15, policy, project=name, dry_run=True).gone for name in ("old", "other")
+    ] == [
         carried_out(backend, 15, policy, project="new", dry_run=True).gone,
         [],
     ]
     done = carried_out(backend, 15, policy, project=named)
     assert [(gone.project, gone.count) for gone in done.gone] == [("new", 14), ("old", 14)]
-    assert [left(backend.store, sweep) for sweep in (before, since)] == [{0: [], 1: [3], 2: [], 3: [], 4: []}] * 2
+    assert [left(backend.store, sweep) for sweep in (before, since)] == [
+        {0: [], 1: [3], 2: [], 3: [], 4: []}
+    ] * 2
     assert left(backend.store, other) == {key: [1, 2, 3] for key in range(5)}
     run = trial_key(before, 1)
-    assert {find_run_of(backend.store, backend.catalog, name) for name in (f"old/{run}", f"new/{run}", run)} == {("old", run)}
+    assert {
+        find_run_of(backend.store, backend.catalog, name) for name in (f"old/{run}", f"new/{run}", run)
+    } == {("old", run)}
     for name in (f"other/{run}", f"none/{run}"):
         with pytest.raises(NotFound, match=r"no run|no project"):
             find_run_of(backend.store, backend.catalog, name)
@@ -214,32 +284,66 @@ def test_a_name_that_is_unknown_or_given_twice_is_said(backend: Backend, spec: S
     with pytest.raises(NotFound, match=r"no project 'smal' in "):
         carried_out(backend, 15, project="smal")
     own = {"checkpoints": {"days": 3}}
-    assert carried_out(backend, 1, {"projects": {"small": own, "smal": own, "set": own}}).unknown == {"smal": "small"}
+    assert carried_out(backend, 1, {"projects": {"small": own, "smal": own, "set": own}}).unknown == {
+        "smal": "small"
+    }
     rename_project(backend.catalog, "small", "new")
     assert carried_out(backend, 1, {"projects": {"small": own}}).unknown == {}
-    with pytest.raises(InvalidInput, match=r"projects.small of the retention policy is not accepted beside projects.new: both are the"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"projects.small of the retention policy is not accepted beside projects.new: both are the",
+    ):
         carried_out(backend, 1, {"projects": {"small": own, "new": own}})
 
 
 def test_what_an_unfinished_sweep_a_version_a_report_a_warm_start_or_a_restore_needs_stays(
     backend: Backend, spec: SweepSpec, small_spec: Spec
 ) -> None:
-    sweep, searched = add_sweep(backend, spec), add_sweep(backend, small_spec(name="searched", max_trials=5), ended=False)
+    sweep = add_sweep(backend, spec)
+    searched = add_sweep(backend, small_spec(name="searched", max_trials=5), ended=False)
     winner = {"key": trial_key(sweep, 0), "checkpoint": digest_of(content(trial_key(sweep, 0), 1))}
     report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
     with backend.catalog.write() as session:
-        session.add(ReportRow(sweep=sweep, digest=report, html=backend.store.put_blob(b"page"), metrics={}, created_at=utcnow()))
-        named = {"sweep": sweep, "trial": 2, "run": trial_key(sweep, 2), "snapshot": "sha256:s", "report": report}
-        add_version(
-            session, model="small", version="1.0.0", stage="archived", checkpoint=digest_of(content(trial_key(sweep, 2), 2)), **named
+        session.add(
+            ReportRow(
+                sweep=sweep,
+                digest=report,
+                html=backend.store.put_blob(b"page"),
+                metrics={},
+                created_at=utcnow(),
+            )
         )
-        source = {"project": "small", "run": trial_key(sweep, 4), "epoch": 2, "checkpoint": digest_of(content(trial_key(sweep, 4), 2))}
+        named = {
+            "sweep": sweep,
+            "trial": 2,
+            "run": trial_key(sweep, 2),
+            "snapshot": "sha256:s",
+            "report": report,
+        }
+        add_version(
+            session,
+            model="small",
+            version="1.0.0",
+            stage="archived",
+            checkpoint=digest_of(content(trial_key(sweep, 2), 2)),
+            **named,
+        )
+        source = {
+            "project": "small",
+            "run": trial_key(sweep, 4),
+            "epoch": 2,
+            "checkpoint": digest_of(content(trial_key(sweep, 4), 2)),
+        }
         restored = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
         intents.add(session, restored, kind="training-run", driver="sensors", actor="ada")
     done = carried_out(backend, 30)
     assert left(backend.store, sweep) == {0: [1, 3], 1: [3], 2: [2, 3], 3: [], 4: [1, 2, 3]}
     assert left(backend.store, searched) == {key: [1, 2, 3] for key in range(5)}
-    assert done.protected_by_reason() == {"its sweep is not over": 5, "a report": 1, "a training goes on from it": 1}
+    assert done.protected_by_reason() == {
+        "its sweep is not over": 5,
+        "a report": 1,
+        "a training goes on from it": 1,
+    }
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, searched).warm_start = [sweep]
     other = add_sweep(backend, small_spec(name="third", max_trials=5), ended=False)
@@ -253,7 +357,8 @@ def test_what_an_unfinished_sweep_a_version_a_report_a_warm_start_or_a_restore_n
 def test_a_sharded_checkpoint_of_a_rung_keeps_its_parts_though_its_trial_saved_another_one_after_it(
     backend: Backend, spec: SweepSpec
 ) -> None:
-    store, sweep = backend.store, add_sweep(backend, spec)
+    store = backend.store
+    sweep = add_sweep(backend, spec)
     part = store.put_blob(b"a part")
     manifest = store.put_blob(f'{{"halving_checkpoint": 1, "parts": ["{part}"]}}'.encode())
     records = RunRecords(store, "small", trial_key(sweep, 1))
@@ -270,12 +375,20 @@ def test_a_sharded_checkpoint_of_a_rung_keeps_its_parts_though_its_trial_saved_a
 def test_a_training_cannot_go_on_from_what_retention_has_taken_and_keeps_what_it_goes_on_from(
     either_backend: Backend, spec: SweepSpec, small_spec: Spec
 ) -> None:
-    """Whoever is first in the catalog: between what was decided and what is deleted nobody comes to a checkpoint that goes."""
-    backend, sweep = either_backend, add_sweep(either_backend, spec)
+    """Whoever is first in the catalog: between what was decided and what is deleted nobody comes to a
+    checkpoint that goes.
+    """
+    backend = either_backend
+    sweep = add_sweep(either_backend, spec)
 
     def restored(number: int, epoch: int) -> SweepSpec:
         run = trial_key(sweep, number)
-        source = {"project": "small", "run": run, "epoch": epoch, "checkpoint": digest_of(content(run, epoch))}
+        source = {
+            "project": "small",
+            "run": run,
+            "epoch": epoch,
+            "checkpoint": digest_of(content(run, epoch)),
+        }
         return small_spec(restored_from=source, strategy={"random": {"budget": 9}})
 
     def ask(number: int, epoch: int) -> None:
@@ -287,8 +400,14 @@ def test_a_training_cannot_go_on_from_what_retention_has_taken_and_keeps_what_it
     assert left(backend.store, sweep) == {0: [1, 2, 3], 1: [3], 2: [], 3: [], 4: []}
     ask(0, 2)
     ask(1, 3)
-    for number, epoch, said in ((2, 3, "none of its checkpoints is kept"), (1, 2, "only its newest and best checkpoint are kept")):
-        with pytest.raises(InvalidInput, match=rf"restored_from = '{sweep}.000{number}', epoch {epoch}, is not accepted: .*{said}"):
+    for number, epoch, said in (
+        (2, 3, "none of its checkpoints is kept"),
+        (1, 2, "only its newest and best checkpoint are kept"),
+    ):
+        with pytest.raises(
+            InvalidInput,
+            match=rf"restored_from = '{sweep}.000{number}', epoch {epoch}, is not accepted: .*{said}",
+        ):
             ask(number, epoch)
         with pytest.raises(InvalidInput, match="is not accepted"):
             open_sweep(backend.catalog, restored(number, epoch), "sha256:s", driver="job", commit=None)
@@ -297,7 +416,8 @@ def test_a_training_cannot_go_on_from_what_retention_has_taken_and_keeps_what_it
 def test_a_restore_that_begins_between_the_decision_and_the_deletion_is_refused_or_has_its_checkpoint(
     backend: Backend, spec: SweepSpec, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep, outcomes = add_sweep(backend, spec), []
+    sweep = add_sweep(backend, spec)
+    outcomes = []
 
     def ask(*given: Any) -> Any:
         for number in (1, 2):
@@ -322,8 +442,15 @@ def test_a_restore_that_begins_between_the_decision_and_the_deletion_is_refused_
 def test_a_restore_that_is_being_written_down_is_waited_for(
     either_backend: Backend, spec: SweepSpec, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend, sweep, deciding = either_backend, add_sweep(either_backend, spec), threading.Event()
-    source = {"project": "small", "run": trial_key(sweep, 2), "epoch": 2, "checkpoint": digest_of(content(trial_key(sweep, 2), 2))}
+    backend = either_backend
+    sweep = add_sweep(either_backend, spec)
+    deciding = threading.Event()
+    source = {
+        "project": "small",
+        "run": trial_key(sweep, 2),
+        "epoch": 2,
+        "checkpoint": digest_of(content(trial_key(sweep, 2), 2)),
+    }
     reported = ended_trials._reported
     monkeypatch.setattr(ended_trials, "_reported", lambda *given: (reported(*given), deciding.set())[0])
     with ThreadPoolExecutor(1) as pool:
@@ -336,7 +463,9 @@ def test_a_restore_that_is_being_written_down_is_waited_for(
     assert left(backend.store, sweep) == {0: [], 1: [3], 2: [1, 2, 3], 3: [], 4: []}
 
 
-def test_a_run_that_is_trained_again_keeps_its_checkpoints_until_the_rerun_has_ended(backend: Backend, spec: SweepSpec) -> None:
+def test_a_run_that_is_trained_again_keeps_its_checkpoints_until_the_rerun_has_ended(
+    backend: Backend, spec: SweepSpec
+) -> None:
     sweep = add_sweep(backend, spec)
     again = RunRecords(backend.store, "small", "again")
     again.start({}, {"rerun_of": f"small/{trial_key(sweep, 0)}"}, 1, {})
@@ -378,7 +507,13 @@ def test_a_promotion_that_ends_its_sweep_in_that_moment_has_its_checkpoint(
     def promote(*given: Any) -> Any:
         with backend.catalog.write(exclusive=True) as session:
             if backend.catalog.sweep(session, sweep).status == "searching":
-                about = {"sweep": sweep, "trial": 2, "run": winner, "snapshot": "sha256:s", "checkpoint": digest_of(content(winner, 3))}
+                about = {
+                    "sweep": sweep,
+                    "trial": 2,
+                    "run": winner,
+                    "snapshot": "sha256:s",
+                    "checkpoint": digest_of(content(winner, 3)),
+                }
                 add_version(session, model="small", version="1.0.0", stage="champion", **about)
         backend.catalog.end_sweep(sweep, "finished")
         return find(*given)
@@ -427,22 +562,30 @@ def test_a_run_is_explained(backend: Backend, spec: SweepSpec) -> None:
         ("checkpoints", state) for state in ("expired", "expired", "stays")
     ]
     backend.catalog.end_sweep(sweep, "evaluating")
-    assert explain(backend.store, backend.catalog, policy, "small", trial_key(sweep, 1))["reason"] == "its sweep is evaluating"
+    assert (
+        explain(backend.store, backend.catalog, policy, "small", trial_key(sweep, 1))["reason"]
+        == "its sweep is evaluating"
+    )
 
 
 def test_a_dataset_is_never_deleted(backend: Backend) -> None:
     shard = "a" * 64
     name = f"shards/sha256/aa/{shard}"
     backend.store.create(name, b"rows")
-    backend.store.create("datasets/points/0123/manifest.json", json.dumps({"shards": {"train": [shard]}}).encode())
+    backend.store.create(
+        "datasets/points/0123/manifest.json", json.dumps({"shards": {"train": [shard]}}).encode()
+    )
     everything = {kind: {"days": 0} for kind in ("media", "artifacts", "journals", "checkpoints")}
     carried_out(backend, 9999, {**everything, "points": {"full": {"days": 0}, "rollup": {"days": 0}}})
     assert backend.store.exists(name)
     assert backend.store.exists("datasets/points/0123/manifest.json")
 
 
-def test_a_damaged_record_is_named_its_run_keeps_its_blobs_and_the_rest_goes_on(backend: Backend, spec: SweepSpec) -> None:
-    store, sweep = backend.store, add_sweep(backend, spec)
+def test_a_damaged_record_is_named_its_run_keeps_its_blobs_and_the_rest_goes_on(
+    backend: Backend, spec: SweepSpec
+) -> None:
+    store = backend.store
+    sweep = add_sweep(backend, spec)
     name = f"runs/project=small/{trial_key(sweep, 4)}/checkpoints/00000001-0001-000000.json"
     assert store.exists(name)
     store.replace(name, store.read(name)[:-3])
@@ -465,29 +608,45 @@ def test_a_damaged_record_is_named_its_run_keeps_its_blobs_and_the_rest_goes_on(
 def test_where_nothing_says_what_a_damaged_record_named_no_blob_goes_and_all_else_does(
     backend: Backend, spec: SweepSpec, damage: bytes
 ) -> None:
-    store, sweep = backend.store, add_sweep(backend, spec)
+    store = backend.store
+    sweep = add_sweep(backend, spec)
     name = f"runs/project=small/{trial_key(sweep, 4)}/record.json"
     store.replace(name, damage)
-    write_segment(store, trial_key(sweep, 0), 1, 0, [("loss", step, step, 0.5) for step in range(10)], "small")
+    write_segment(
+        store, trial_key(sweep, 0), 1, 0, [("loss", step, step, 0.5) for step in range(10)], "small"
+    )
     done = carried_out(backend, 15, {**POLICY, "points": {"full": {"days": 10}}})
     assert [gone.kind for gone in done.gone] == ["points"]
     assert left(store, sweep) == {number: [1, 2, 3] for number in range(5)}
     assert done.problems[0].startswith(f"{store.address(name)} is damaged: ")
-    assert done.problems[1].startswith("no checkpoint, artifact, media or other blob is deleted until these files are mended")
+    assert done.problems[1].startswith(
+        "no checkpoint, artifact, media or other blob is deleted until these files are mended"
+    )
 
 
-def test_a_run_with_a_damaged_amendment_stays_in_the_trash_and_the_rest_goes_on(backend: Backend, spec: SweepSpec) -> None:
-    store, sweep = backend.store, add_sweep(backend, spec)
+def test_a_run_with_a_damaged_amendment_stays_in_the_trash_and_the_rest_goes_on(
+    backend: Backend, spec: SweepSpec
+) -> None:
+    store = backend.store
+    sweep = add_sweep(backend, spec)
     name = f"runs/project=small/{trial_key(sweep, 4)}/amend-000000.json"
     store.create(name, b'{"lifecycle": "del')
     script = RunRecords(store, "small", "script")
-    script.start({}, {}, 1, {"provenance": {}, "seed": None, "determinism": {}, "started": datetime.now(UTC).isoformat()})
+    script.start(
+        {},
+        {},
+        1,
+        {"provenance": {}, "seed": None, "determinism": {}, "started": datetime.now(UTC).isoformat()},
+    )
     script.end(1, {"status": "finished", "time": datetime.now(UTC).isoformat(), "summary": {}})
     amend(store, script.folder, lambda newest: staged(newest, "deleted", "ada"))
     done = carried_out(backend, 45, {**POLICY, "trash": {"days": 30}})
     assert left(store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: [1, 2, 3]}
     run = trial_key(sweep, 4)
-    assert any(f"if run {run} of project small is in the trash, it stays there" in problem for problem in done.problems)
+    assert any(
+        f"if run {run} of project small is in the trash, it stays there" in problem
+        for problem in done.problems
+    )
     assert ("small", "deleted runs", 1) in [(gone.project, gone.kind, gone.count) for gone in done.gone]
     assert store.names(script.folder) == []
     assert any(problem.startswith(f"{store.address(name)} is damaged") for problem in done.problems)
@@ -497,12 +656,20 @@ def test_a_run_with_a_damaged_amendment_stays_in_the_trash_and_the_rest_goes_on(
 def test_a_cold_tier_that_cannot_be_is_refused_before_anything_is_deleted(
     backend: Backend, spec: SweepSpec, dry_run: bool, tmp_path: Path
 ) -> None:
-    sweep, root = add_sweep(backend, spec), Path(backend.store.root)
+    sweep = add_sweep(backend, spec)
+    root = Path(backend.store.root)
     (tmp_path / "link").symlink_to(root)
     taken = tmp_path / "of-another"
     add_cold_root(Store(tmp_path / "another"), str(taken))
-    colds = ({"root": str(root / "cold")}, {"root": f"{tmp_path}/link/cold"}, {"root": str(taken)}, {"storage_class": "GLACIER_IR"})
+    colds = (
+        {"root": str(root / "cold")},
+        {"root": f"{tmp_path}/link/cold"},
+        {"root": str(taken)},
+        {"storage_class": "GLACIER_IR"},
+    )
     for cold in colds:
-        with pytest.raises((InvalidInput, StoreError), match=r"cold\.root = .* lie in one another|of the store|is not on S3"):
+        with pytest.raises(
+            (InvalidInput, StoreError), match=r"cold\.root = .* lie in one another|of the store|is not on S3"
+        ):
             carried_out(backend, 15, {**POLICY, "cold": {"days": 3, **cold}}, dry_run=dry_run)
     assert left(backend.store, sweep) == {number: [1, 2, 3] for number in range(5)}

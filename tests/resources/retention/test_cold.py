@@ -27,10 +27,15 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Policy:
-    return parse_policy({"cold": {"days": 30, "root": str(tmp_path / "cold")}, "projects": {"q": {"cold": {"days": None}}}}, "test")
+    return parse_policy(
+        {"cold": {"days": 30, "root": str(tmp_path / "cold")}, "projects": {"q": {"cold": {"days": None}}}},
+        "test",
+    )
 
 
-def add_run(store: Store, run: str, *contents: bytes, days: float, project: str = "p", sharded: bool = False) -> list[str]:
+def add_run(
+    store: Store, run: str, *contents: bytes, days: float, project: str = "p", sharded: bool = False
+) -> list[str]:
     """A run that recorded artifacts, and the last one as a checkpoint, so many days ago; their digests."""
     records = RunRecords(store, project, run)
     records.start({}, {}, 1, {"provenance": {}, "started": "2026-01-01T00:00:00+00:00"})
@@ -56,7 +61,8 @@ def is_here(store: Store, digest: str) -> bool:
 
 
 def test_what_only_old_runs_name_moves_and_is_read_as_before(backend: Backend, policy: Policy) -> None:
-    store, catalog = backend.store, backend.catalog
+    store = backend.store
+    catalog = backend.catalog
     old, shared = add_run(store, "old", b"old", b"shared", days=40)
     young, _ = add_run(store, "young", b"young", b"shared", days=10)
     elsewhere, other_project = add_run(store, "elsewhere", b"elsewhere", b"never", days=400, project="q")
@@ -77,8 +83,12 @@ def test_what_a_version_or_its_run_needs_stays_where_it_is_fast(backend: Backend
     weights, checkpoint = add_run(store, "s-1.0000", b"weights", b"checkpoint", days=40)
     (archived,) = add_run(store, "s-0.0000", b"before", days=40)
     with backend.catalog.write() as session:
-        add_version(session, model="p", version="1.0.0", stage="champion", run="s-1.0000", checkpoint=checkpoint)
-        add_version(session, model="p", version="0.9.0", stage="archived", run="s-0.0000", checkpoint=archived)
+        add_version(
+            session, model="p", version="1.0.0", stage="champion", run="s-1.0000", checkpoint=checkpoint
+        )
+        add_version(
+            session, model="p", version="0.9.0", stage="archived", run="s-0.0000", checkpoint=archived
+        )
     assert move_to_cold(store, backend.catalog, policy, now=NOW) == []
     assert all(is_here(store, digest) for digest in (weights, checkpoint, archived))
 
@@ -87,24 +97,33 @@ def test_the_parts_of_a_sharded_checkpoint_go_with_its_manifest_unless_another_t
     backend: Backend, policy: Policy
 ) -> None:
     store = backend.store
-    own, common = store.put_blob(b"own part"), store.put_blob(b"common part")
+    own = store.put_blob(b"own part")
+    common = store.put_blob(b"common part")
     manifests = [
-        f'{{"halving_checkpoint": {number}, "parts": ["{common}"{extra}]}}'.encode() for number, extra in ((1, f', "{own}"'), (2, ""))
+        f'{{"halving_checkpoint": {number}, "parts": ["{common}"{extra}]}}'.encode()
+        for number, extra in ((1, f', "{own}"'), (2, ""))
     ]
     (first,) = add_run(store, "old", manifests[0], days=40, sharded=True)
     (second,) = add_run(store, "young", manifests[1], days=3, sharded=True)
     for part in (own, common):
         age(store, f"artifacts/sha256/{part[7:9]}", 40)
     age(store, f"artifacts/sha256/{first[7:9]}", 40)
-    assert move_to_cold(store, backend.catalog, policy, now=NOW) == [Gone("p", KIND, 2, len(manifests[0]) + len(b"own part"))]
+    assert move_to_cold(store, backend.catalog, policy, now=NOW) == [
+        Gone("p", KIND, 2, len(manifests[0]) + len(b"own part"))
+    ]
     assert [is_here(store, digest) for digest in (own, first, common, second)] == [False, False, True, True]
     assert store.get_blob(own) == b"own part"
 
 
-def test_a_retention_deletes_nothing_where_a_colder_place_is_not_mounted(backend: Backend, tmp_path: Path) -> None:
-    store, place = backend.store, add_cold_root(backend.store, str(tmp_path / "cold"))
+def test_a_retention_deletes_nothing_where_a_colder_place_is_not_mounted(
+    backend: Backend, tmp_path: Path
+) -> None:
+    store = backend.store
+    place = add_cold_root(backend.store, str(tmp_path / "cold"))
     part = store.put_blob(b"part")
-    (manifest,) = add_run(store, "r", f'{{"halving_checkpoint": 1, "parts": ["{part}"]}}'.encode(), days=40, sharded=True)
+    (manifest,) = add_run(
+        store, "r", f'{{"halving_checkpoint": 1, "parts": ["{part}"]}}'.encode(), days=40, sharded=True
+    )
     assert move_blob(store, place, manifest, NOW.timestamp())  # killed before its parts moved
     (tmp_path / "cold").rename(tmp_path / "not-mounted")
     with pytest.raises(StoreError, match="cold is not there"):
@@ -115,7 +134,8 @@ def test_a_retention_deletes_nothing_where_a_colder_place_is_not_mounted(backend
 def test_a_copy_of_a_store_neither_deletes_nor_moves_in_the_colder_place_of_the_first(
     backend: Backend, policy: Policy, tmp_path: Path
 ) -> None:
-    store, place = backend.store, add_cold_root(backend.store, str(tmp_path / "cold"))
+    store = backend.store
+    place = add_cold_root(backend.store, str(tmp_path / "cold"))
     shutil.copytree(store.root, tmp_path / "copy")
     copy = Store(tmp_path / "copy")
     (digest,) = add_run(store, "later", b"of a run that the copy does not know", days=40)
@@ -129,15 +149,20 @@ def test_a_copy_of_a_store_neither_deletes_nor_moves_in_the_colder_place_of_the_
 
 
 def test_a_class_that_cannot_be_read_at_once_is_refused_and_so_is_one_of_a_folder(backend: Backend) -> None:
-    with pytest.raises(InvalidInput, match=r"'DEEP_ARCHIVE' is not accepted: give one of STANDARD_IA, .*restored first"):
+    with pytest.raises(
+        InvalidInput, match=r"'DEEP_ARCHIVE' is not accepted: give one of STANDARD_IA, .*restored first"
+    ):
         parse_policy({"cold": {"days": 30, "storage_class": "DEEP_ARCHIVE"}}, "test")
     policy = parse_policy({"cold": {"days": 30, "storage_class": "GLACIER_IR"}}, "test")
     with pytest.raises(InvalidInput, match=r"not on S3: give cold\.root"):
         move_to_cold(backend.store, backend.catalog, policy, now=NOW)
 
 
-def test_a_retention_removes_deleted_runs_then_their_blobs_in_both_places_and_moves_the_rest(backend: Backend, tmp_path: Path) -> None:
-    store, catalog = backend.store, backend.catalog
+def test_a_retention_removes_deleted_runs_then_their_blobs_in_both_places_and_moves_the_rest(
+    backend: Backend, tmp_path: Path
+) -> None:
+    store = backend.store
+    catalog = backend.catalog
     given = {"trash": {"days": 7}, "cold": {"days": 30, "root": str(tmp_path / "cold")}}
     file = PolicyFile(parse_policy(given, "test"), "test")
     (gone,) = add_run(store, "gone", b"only of a deleted run", days=40)

@@ -1,4 +1,6 @@
-"""A retention that is killed at each of its steps: what is protected is there in every moment, and the next retention ends the same."""
+"""A retention that is killed at each of its steps: what is protected is there in every moment, and the next
+retention ends the same.
+"""
 
 import itertools
 import json
@@ -62,7 +64,12 @@ class Place:
             "trash": {"days": 0},
             "cold": {"days": 30, "root": self.cold.root},
             "grace_days": 2,
-            "projects": {"other": {"points": {"full": {"days": None}, "system": {"days": 0}}, "artifacts": {"days": None}}},
+            "projects": {
+                "other": {
+                    "points": {"full": {"days": None}, "system": {"days": 0}},
+                    "artifacts": {"days": None},
+                }
+            },
         }
         file = PolicyFile(parse_policy(policy, "retention.yaml"), "retention.yaml")
         with closing(Catalog(self.catalog)) as catalog:
@@ -71,7 +78,9 @@ class Place:
 
 @dataclass
 class Filled:
-    """What is in a store: of each content whether it must stay, the manifests with their parts, and the sweep."""
+    """What is in a store: of each content whether it must stay, the manifests with their parts, and the
+    sweep.
+    """
 
     sweep: str
     stays: set[bytes]
@@ -80,7 +89,9 @@ class Filled:
 
 
 def fill(store: Store, catalog: Catalog, spec: SweepSpec) -> Filled:
-    """A sweep that has ended, of three trials with two checkpoints and points each; runs of scripts; one in the trash; a blob of nobody."""
+    """A sweep that has ended, of three trials with two checkpoints and points each; runs of scripts; one in
+    the trash; a blob of nobody.
+    """
     with catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     sweep = open_sweep(catalog, spec, "sha256:s", driver="job", commit=None).id
@@ -92,27 +103,51 @@ def fill(store: Store, catalog: Catalog, spec: SweepSpec) -> Filled:
 
     with catalog.write() as session:
         for number, value in enumerate(VALUES):
-            run, digest = trial_key(sweep, number), ""
+            run = trial_key(sweep, number)
+            digest = ""
             records = begin(store, "small", run)
             for epoch in (1, 2):
                 parts = tuple(f"{run} {epoch} {part}".encode() for part in range(2 if number == 1 else 0))
                 stays = number > 0 and epoch == 2
                 named = [put(part, stays=stays) for part in parts]
-                manifest = json.dumps({"halving_checkpoint": 1, "of": f"{run} {epoch}", "parts": named}, separators=(",", ":")).encode()
+                manifest = json.dumps(
+                    {"halving_checkpoint": 1, "of": f"{run} {epoch}", "parts": named}, separators=(",", ":")
+                ).encode()
                 content = manifest if parts else f"{run} {epoch}".encode()
                 filled.parts |= {manifest: parts} if parts else {}
                 digest = put(content, stays=stays)
                 records.add_checkpoint(SavedCheckpoint(epoch, 1, digest, {}, sharded=bool(parts)))
             records.add_artifact("log", put(f"log of {run}".encode(), stays=number == 2), 1)
             records.end(1, {"status": "finished", "time": this_moment(), "summary": {}})
-            session.add(TrialRow(sweep=sweep, number=number, params={"x": value}, status="completed", attempt=1, checkpoint=digest))
+            session.add(
+                TrialRow(
+                    sweep=sweep,
+                    number=number,
+                    params={"x": value},
+                    status="completed",
+                    attempt=1,
+                    checkpoint=digest,
+                )
+            )
             session.flush()
-            result = RungResultRow(sweep=sweep, trial=number, rung=0, epochs=9, value=value, decision="finish", attempt=1, seconds=1.0)
-            result.checkpoint, result.reached_at = digest, utcnow()
+            result = RungResultRow(
+                sweep=sweep,
+                trial=number,
+                rung=0,
+                epochs=9,
+                value=value,
+                decision="finish",
+                attempt=1,
+                seconds=1.0,
+            )
+            result.checkpoint = digest
+            result.reached_at = utcnow()
             session.add(result)
             compact(store, "small", run)
         champion = {"run": trial_key(sweep, 2), "sweep": sweep, "trial": 2, "checkpoint": digest}
-        add_version(session, model="small", version="1.0.0", stage="champion", snapshot="sha256:s", **champion)
+        add_version(
+            session, model="small", version="1.0.0", stage="champion", snapshot="sha256:s", **champion
+        )
     catalog.end_sweep(sweep, "finished")
     mixed = begin(store, "other", "mixed")
     mixed.add_checkpoint(SavedCheckpoint(1, 1, put(b"superseded", stays=False), {}))
@@ -131,13 +166,17 @@ def begin(store: Store, project: str, run: str) -> RunRecords:
     """A run that has logged three steps of two metrics."""
     records = RunRecords(store, project, run)
     records.start({}, {}, 1, {"provenance": {}, "started": this_moment()})
-    logged = [(key, step, 1_700_000_000_000, float(step)) for key in ("loss", "system/cpu") for step in range(3)]
+    logged = [
+        (key, step, 1_700_000_000_000, float(step)) for key in ("loss", "system/cpu") for step in range(3)
+    ]
     write_segment(store, run, 1, 0, logged, project)
     return records
 
 
 def save_again(store: Store, filled: Filled) -> set[bytes]:
-    """A run saves what has expired, a sharded checkpoint, and what moves to the colder place; these contents."""
+    """A run saves what has expired, a sharded checkpoint, and what moves to the colder place; these
+    contents.
+    """
     manifest = next(content for content in filled.parts if content in filled.goes)
     records = RunRecords(store, "other", "again")
     for part in filled.parts[manifest]:
@@ -154,7 +193,9 @@ def check_moment(place: Place, filled: Filled, saved: Collection[bytes] = ()) ->
         assert place.store.get_blob(digest_of(content)) == content
     for manifest, parts in filled.parts.items():
         if place.store.has_blob(digest_of(manifest)):
-            assert all(place.store.has_blob(digest_of(part)) for part in parts), "a manifest without its parts"
+            assert all(place.store.has_blob(digest_of(part)) for part in parts), (
+                "a manifest without its parts"
+            )
     assert len(read_points(place.store, trial_key(filled.sweep, 2), "small")) == 6
     assert [row[1] for row in read_points(place.store, "mixed", "other")][:3] == ["loss"] * 3
     for project, run in runs_with_points(filled):
@@ -167,14 +208,20 @@ def runs_with_points(filled: Filled) -> list[tuple[str, str]]:
 
 def end_of(place: Place, filled: Filled, saved: set[bytes]) -> dict[str, Any]:
     """All that a retention leaves; of what was saved again there may be a copy in the colder place."""
-    store, every = place.store, filled.stays | filled.goes
+    store = place.store
+    every = filled.stays | filled.goes
     with closing(Catalog(place.catalog)) as catalog, catalog.read() as session:
         left = {row.number: row.checkpoints_left for row in session.scalars(select(TrialRow))}
     return {
         "left": left,
-        "points": {run: [row[1:4] for row in read_points(store, run, project)] for project, run in runs_with_points(filled)},
+        "points": {
+            run: [row[1:4] for row in read_points(store, run, project)]
+            for project, run in runs_with_points(filled)
+        },
         "here": {content for content in every if Files.exists(store, blob_name(digest_of(content)))},
-        "cold": {content for content in every - saved if Files.exists(place.cold, blob_name(digest_of(content)))},
+        "cold": {
+            content for content in every - saved if Files.exists(place.cold, blob_name(digest_of(content)))
+        },
         "records": {name for name, _, _ in store.files("runs")},
         "runs": {(info.project, info.run) for info in list_runs(store)},
         "names": set(list_names(store)),
@@ -222,7 +269,12 @@ def spec(small_spec: Callable[..., SweepSpec]) -> SweepSpec:
 
 @pytest.fixture
 def copies(
-    any_store: Store, tmp_path: Path, catalog_file: Path, spec: SweepSpec, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    any_store: Store,
+    tmp_path: Path,
+    catalog_file: Path,
+    spec: SweepSpec,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[Copies, Filled]:
     """Nobody waits for the disk: what a process has written outlives its death."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
@@ -236,13 +288,17 @@ def copies(
                 os.utime(any_store.folder / name.lstrip("/"), (then.timestamp(), then.timestamp()))
             with catalog.write() as session:
                 catalog.sweep(session, filled.sweep).finished_at = then
-    return Copies(any_store, base, tmp_path, None if any_store.folder is not None else request.getfixturevalue("s3")), filled
+    return Copies(
+        any_store, base, tmp_path, None if any_store.folder is not None else request.getfixturevalue("s3")
+    ), filled
 
 
 def kill_at_steps(copies: Copies, filled: Filled, is_killed: IsKilled, steps: Iterable[int]) -> int:
-    """Have a retention killed at each of these steps, until one comes to its end, and another one after it; how many were killed.
+    """Have a retention killed at each of these steps, until one comes to its end, and another one after it;
+    how many were killed.
 
-    In a folder, where what is there can be old and what is saved young, a run saves some of the same bytes in between.
+    In a folder, where what is there can be old and what is saved young, a run saves some of the same bytes in
+    between.
     """
 
     def save(place: Place) -> set[bytes]:
@@ -269,14 +325,20 @@ def kill_at_steps(copies: Copies, filled: Filled, is_killed: IsKilled, steps: It
 
 
 @pytest.mark.folder
-def test_a_retention_killed_at_any_step_takes_nothing_that_stays_and_the_next_one_ends_the_same(copies: tuple[Copies, Filled]) -> None:
+def test_a_retention_killed_at_any_step_takes_nothing_that_stays_and_the_next_one_ends_the_same(
+    copies: tuple[Copies, Filled],
+) -> None:
     """Every fifth step, on a folder; the test below takes each of them."""
     assert kill_at_steps(*copies, is_killed, itertools.count(0, 5)) > 15
 
 
 @pytest.mark.slow
-def test_a_process_of_retention_killed_at_any_step_takes_nothing_that_stays(copies: tuple[Copies, Filled]) -> None:
-    """On S3 every seventh step, because each takes seconds, and threads take them in another order each time."""
+def test_a_process_of_retention_killed_at_any_step_takes_nothing_that_stays(
+    copies: tuple[Copies, Filled],
+) -> None:
+    """On S3 every seventh step, because each takes seconds, and threads take them in another order each
+    time.
+    """
     if copies[0].s3 is None:
         assert kill_at_steps(*copies, is_process_killed, itertools.count()) > 75
     else:

@@ -1,4 +1,6 @@
-"""A laptop that trains for years, by a clock of the test: what the shipped policy leaves does not grow with the days, but for records."""
+"""A laptop that trains for years, by a clock of the test: what the shipped policy leaves does not grow with
+the days, but for records.
+"""
 
 import json
 import os
@@ -23,7 +25,9 @@ from resources.sweep_spec import SweepSpec
 from tests.backends import add_version, snapshot_row
 from tests.sdk.metric_files import write_segment
 
-YEARS, PERIOD = 12, 180  # a sweep each half year
+# a sweep each half year
+YEARS = 12
+PERIOD = 180
 TRIALS = 4
 SIZES = {"checkpoint": 40_000, "media": 10_000, "artifact": 20_000}
 POINTS = 500
@@ -33,11 +37,14 @@ class Laptop:
     """A store and its catalog, with a clock of their own: whatever is written has its time."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.store, self.catalog = backend.store, backend.catalog
+        self.store = backend.store
+        self.catalog = backend.catalog
         self.day = datetime.now(UTC) - timedelta(days=366 * YEARS)
         self.runs: list[tuple[str, str]] = []
         self.written = 0  # bytes of blobs, each with a content of its own
-        monkeypatch.setattr("halving.maintenance.compaction.now", lambda: self.day.isoformat(timespec="milliseconds"))
+        monkeypatch.setattr(
+            "halving.maintenance.compaction.now", lambda: self.day.isoformat(timespec="milliseconds")
+        )
         with self.catalog.write() as session:
             session.add(snapshot_row("sha256:s"))
 
@@ -48,8 +55,12 @@ class Laptop:
         for epoch in (1, 2, 3):
             records.add_checkpoint(SavedCheckpoint(epoch, 1, digest := self._put("checkpoint"), {}))
         records.add_artifact("weights", self._put("artifact"), SIZES["artifact"])
-        self.store.create(f"{records.folder}/media/picture-0001.json", to_json({"digest": self._put("media")}))
-        logged = [(key, step, step, 1 / (step + 1)) for key in ("loss", "system/cpu") for step in range(POINTS)]
+        self.store.create(
+            f"{records.folder}/media/picture-0001.json", to_json({"digest": self._put("media")})
+        )
+        logged = [
+            (key, step, step, 1 / (step + 1)) for key in ("loss", "system/cpu") for step in range(POINTS)
+        ]
         write_segment(self.store, run, 1, 0, logged, project)
         records.end(1, {"status": "finished", "summary": {}})
         self.runs.append((project, run))
@@ -61,11 +72,25 @@ class Laptop:
         with self.catalog.write() as session:
             for number in range(TRIALS):
                 best = self.train(spec.name, trial_key(sweep, number))
-                about = {"params": {"x": number / TRIALS}, "status": "completed", "attempt": 1, "checkpoint": best}
+                about = {
+                    "params": {"x": number / TRIALS},
+                    "status": "completed",
+                    "attempt": 1,
+                    "checkpoint": best,
+                }
                 session.add(TrialRow(sweep=sweep, number=number, **about))
                 session.flush()
-                result = {"rung": 0, "epochs": 9, "value": float(number), "decision": "finish", "attempt": 1, "seconds": 1.0}
-                session.add(RungResultRow(sweep=sweep, trial=number, checkpoint=best, reached_at=self.day, **result))
+                result = {
+                    "rung": 0,
+                    "epochs": 9,
+                    "value": float(number),
+                    "decision": "finish",
+                    "attempt": 1,
+                    "seconds": 1.0,
+                }
+                session.add(
+                    RungResultRow(sweep=sweep, trial=number, checkpoint=best, reached_at=self.day, **result)
+                )
         self.catalog.end_sweep(sweep, "finished")
         with self.catalog.write() as session:
             ended = self.catalog.sweep(session, sweep)
@@ -74,19 +99,30 @@ class Laptop:
 
     def clear_away(self) -> bool:
         """What the process does that the end of a run begins; whether there was any."""
-        begun = claim(Path(self.store.root), self.day.date()) and why_not_due(self.store, load_policy(self.store), self.day) is None
+        begun = (
+            claim(Path(self.store.root), self.day.date())
+            and why_not_due(self.store, load_policy(self.store), self.day) is None
+        )
         self._date_files()
         if begun:
             for project, run in self.runs[-2 * TRIALS - 2 :]:  # what was replaced before goes now
                 compact(self.store, project, run)
-            note(self.store, carry_out(self.store, self.catalog, load_policy(self.store), now=self.day), self.day)
+            note(
+                self.store,
+                carry_out(self.store, self.catalog, load_policy(self.store), now=self.day),
+                self.day,
+            )
             self._date_files()
         return begun
 
     def bytes(self) -> tuple[int, int]:
         """Of contents and points, and of all else but the catalog."""
         sizes = {name.lstrip("/"): size for name, size, _ in self.store.files("") if "catalog." not in name}
-        large = sum(size for name, size in sizes.items() if name.startswith(("artifacts/", "metrics/")) and "manifest" not in name)
+        large = sum(
+            size
+            for name, size in sizes.items()
+            if name.startswith(("artifacts/", "metrics/")) and "manifest" not in name
+        )
         return large, sum(sizes.values()) - large
 
     def _put(self, kind: str) -> str:
@@ -108,10 +144,19 @@ def test_what_a_laptop_keeps_does_not_grow_with_the_years_and_results_stay(
     laptop = Laptop(backend, monkeypatch)
     store = backend.store
     by_hand = laptop.train("mine", "by-hand")
-    champion, best_of_first = laptop.search(small_spec(name="first", strategy={"random": {"budget": 9}}, max_trials=TRIALS))
+    champion, best_of_first = laptop.search(
+        small_spec(name="first", strategy={"random": {"budget": 9}}, max_trials=TRIALS)
+    )
     with backend.catalog.write() as session:
-        named = {"sweep": champion, "trial": TRIALS - 1, "run": trial_key(champion, TRIALS - 1), "snapshot": "sha256:s"}
-        add_version(session, model="first", version="1.0.0", stage="champion", checkpoint=best_of_first, **named)
+        named = {
+            "sweep": champion,
+            "trial": TRIALS - 1,
+            "run": trial_key(champion, TRIALS - 1),
+            "snapshot": "sha256:s",
+        }
+        add_version(
+            session, model="first", version="1.0.0", stage="champion", checkpoint=best_of_first, **named
+        )
     assert not laptop.clear_away()  # of the first day nothing is old
     large: list[int] = []
     records: list[int] = []

@@ -40,7 +40,9 @@ def add_run(store: Store, run: str, project: str = "p") -> str:
     records.start({"lr": 0.1}, {"tags": {"team": "vision"}}, 1, began)
     records.add_artifact("weights", store.put_blob(f"weights of {run}".encode()), 8)
     points = (np.zeros(1, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1))
-    store.create(f"{live_folder(project, run)}/{segment_name(1, 0)}", encode(points_table(run, 1, ["loss"], *points)))
+    store.create(
+        f"{live_folder(project, run)}/{segment_name(1, 0)}", encode(points_table(run, 1, ["loss"], *points))
+    )
     records.end(1, {"status": "finished", "time": "2026-01-01T00:00:01+00:00", "summary": {}})
     return run
 
@@ -54,21 +56,38 @@ def listed(backend: Backend, text: str = "") -> list[str]:
     """What the index and the records list alike."""
     with backend.catalog.read() as session:
         shown = [row["run"] for row in select_page(session, parse_filter(text)).runs]
-    assert [info.run for info in match_runs(backend.store, list_runs(backend.store), parse_filter(text))] == shown
+    assert [
+        info.run for info in match_runs(backend.store, list_runs(backend.store), parse_filter(text))
+    ] == shown
     return shown
 
 
 def files_of(store: Store, run: str) -> list[str]:
-    return [name for area in ("runs", "metrics") for name, _, _ in store.files(area) if f"/{run}/" in name or f"={run}/" in name]
+    return [
+        name
+        for area in ("runs", "metrics")
+        for name, _, _ in store.files(area)
+        if f"/{run}/" in name or f"={run}/" in name
+    ]
 
 
 def emptied(backend: Backend, *, days: float, after: float, dry_run: bool = False) -> list[Trashed]:
     """The trash is emptied ``after`` so many days by a policy of ``days``."""
     policy = parse_policy({"trash": {"days": days}}, "test")
-    return list(remove_deleted(backend.store, backend.catalog, policy, dry_run=dry_run, now=datetime.now(UTC) + timedelta(days=after)))
+    return list(
+        remove_deleted(
+            backend.store,
+            backend.catalog,
+            policy,
+            dry_run=dry_run,
+            now=datetime.now(UTC) + timedelta(days=after),
+        )
+    )
 
 
-def test_an_archived_or_deleted_run_is_listed_for_who_asks_for_it_alone_also_after_the_index_was_made_again(backend: Backend) -> None:
+def test_an_archived_or_deleted_run_is_listed_for_who_asks_for_it_alone_also_after_the_index_was_made_again(
+    backend: Backend,
+) -> None:
     for run in ("a", "b", "c"):
         add_run(backend.store, run)
     Refresher(backend.store, backend.catalog).refresh()
@@ -87,7 +106,9 @@ def test_an_archived_or_deleted_run_is_listed_for_who_asks_for_it_alone_also_aft
 
 def test_a_run_that_goes_on_is_neither_archived_nor_deleted_any_more(backend: Backend, run: str) -> None:
     change(backend, run, "deleted")
-    RunRecords(backend.store, "p", run).start({"lr": 0.1}, {}, 2, {"provenance": {}, "started": (datetime.now(UTC) + DAY).isoformat()})
+    RunRecords(backend.store, "p", run).start(
+        {"lr": 0.1}, {}, 2, {"provenance": {}, "started": (datetime.now(UTC) + DAY).isoformat()}
+    )
     assert read_run(backend.store, "p", run).lifecycle == "active"
     (kept,) = emptied(backend, days=1, after=9)
     assert (kept.became, kept.reason) == ("stays", "it has gone on since it was deleted")
@@ -124,28 +145,51 @@ def test_what_is_needed_is_not_deleted_and_the_message_says_why(backend: Backend
         session.add(snapshot_row("sha256:s"))
         session.flush()
         for sweep, status in (("s-1", "finished"), ("s-2", "searching")):
-            about = {"name": "p", "spec": {}, "spec_digest": sweep, "snapshot": "sha256:s", "driver": "job", "ordinal": 0}
+            about = {
+                "name": "p",
+                "spec": {},
+                "spec_digest": sweep,
+                "snapshot": "sha256:s",
+                "driver": "job",
+                "ordinal": 0,
+            }
             session.add(SweepRow(id=sweep, status=status, created_at=utcnow(), **about))
             session.flush()
             session.add(TrialRow(sweep=sweep, number=0, params={}, status="completed"))
         add_version(session, model="p", version="1.0.0", stage="champion", run="s-1.0000")
     add_run(backend.store, "s-1.0000")
     add_run(backend.store, "s-2.0000")
-    with pytest.raises(InvalidInput, match=r"s-1\.0000 is not deleted: it is what model p 1\.0\.0 was made of, which is champion"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"s-1\.0000 is not deleted: it is what model p 1\.0\.0 was made of, which is champion",
+    ):
         change(backend, "s-1.0000", "deleted")
-    with pytest.raises(InvalidInput, match=r"s-2\.0000 is not deleted: it is a trial of the sweep s-2, which is searching"):
+    with pytest.raises(
+        InvalidInput, match=r"s-2\.0000 is not deleted: it is a trial of the sweep s-2, which is searching"
+    ):
         change(backend, "s-2.0000", "deleted")
     assert change(backend, "s-2.0000", "archived")
     with pytest.raises(NotFound, match="no run 'none'"):
         change(backend, "none", "deleted")
 
 
-def test_an_archived_version_whose_files_are_its_runs_keeps_the_run_and_one_with_a_checkpoint_does_not(backend: Backend, run: str) -> None:
+def test_an_archived_version_whose_files_are_its_runs_keeps_the_run_and_one_with_a_checkpoint_does_not(
+    backend: Backend, run: str
+) -> None:
     add_run(backend.store, "b")
     with backend.catalog.write() as session:
         add_version(session, model="p", version="1", stage="archived", run=run)  # a client's
-        add_version(session, model="p", version="1.0.0", stage="archived", run="b", checkpoint=backend.store.put_blob(b"winner"))
-    with pytest.raises(InvalidInput, match=r"model p 1 was made of, which is archived: .*delete the version first"):
+        add_version(
+            session,
+            model="p",
+            version="1.0.0",
+            stage="archived",
+            run="b",
+            checkpoint=backend.store.put_blob(b"winner"),
+        )
+    with pytest.raises(
+        InvalidInput, match=r"model p 1 was made of, which is archived: .*delete the version first"
+    ):
         change(backend, run, "deleted")
     assert change(backend, "b", "deleted")
     with backend.catalog.read() as session:
@@ -162,8 +206,11 @@ def test_a_run_that_is_needed_again_stays_in_the_trash(backend: Backend, run: st
     assert change(backend, run, "active")
 
 
-def test_a_deleted_run_is_removed_with_all_that_is_its_own_when_its_days_are_over_and_no_other(backend: Backend, run: str) -> None:
-    store, catalog = backend.store, backend.catalog
+def test_a_deleted_run_is_removed_with_all_that_is_its_own_when_its_days_are_over_and_no_other(
+    backend: Backend, run: str
+) -> None:
+    store = backend.store
+    catalog = backend.catalog
     add_run(store, "b")
     others = files_of(store, "b")
     Refresher(store, catalog).refresh()
@@ -188,7 +235,9 @@ def test_nothing_is_left_of_a_removed_run_also_on_s3(backend: Backend, any_store
     with backend.catalog.write() as session:
         set_lifecycle(session, any_store, "p", "a", "deleted", actor="ada")
     policy = parse_policy({"trash": {"days": 1}}, "test")
-    (gone,) = count_removed(remove_deleted(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY))
+    (gone,) = count_removed(
+        remove_deleted(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
+    )
     assert gone.count == 1
     assert (any_store.names("runs/project=p"), any_store.names("metrics/project=p")) == (["b"], ["run=b"])
 
@@ -222,7 +271,7 @@ def test_whoever_is_killed_while_a_run_is_removed_leaves_the_rest_to_the_next_on
         assert files_of(backend.store, run) == []
 
 
-def test_the_folder_of_a_removal_that_was_killed_at_its_very_end_goes_later_and_one_that_a_run_has_just_made_stays(
+def test_the_folder_of_a_killed_removal_goes_later_and_that_of_a_new_run_stays(
     backend: Backend, any_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_run(any_store, "a")
@@ -246,23 +295,36 @@ def test_the_folder_of_a_removal_that_was_killed_at_its_very_end_goes_later_and_
     assert any_store.names("runs/project=p") == []
 
 
-def test_a_restore_in_the_moment_of_the_removal_is_first_or_refused(backend: Backend, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_in_the_moment_of_the_removal_is_first_or_refused(
+    backend: Backend, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change(backend, run, "deleted")
     monkeypatch.setattr(
-        trash, "_needed", lambda *_: amend(backend.store, f"runs/project=p/{run}", lambda now: staged(now, "active", "b")) and None
+        trash,
+        "_needed",
+        lambda *_: (
+            amend(backend.store, f"runs/project=p/{run}", lambda now: staged(now, "active", "b")) and None
+        ),
     )
     (kept,) = emptied(backend, days=1, after=2)
     assert kept == Trashed("p", run, kept.deleted_at, kept.bytes, "stays", "it has just been restored")
     assert read_run(backend.store, "p", run).lifecycle == "active"
 
 
-def test_what_the_trash_loses_is_counted_by_project_and_a_project_may_keep_it_for_longer(backend: Backend) -> None:
+def test_what_the_trash_loses_is_counted_by_project_and_a_project_may_keep_it_for_longer(
+    backend: Backend,
+) -> None:
     for project in ("p", "q", "r"):
         add_run(backend.store, "a", project)
         change(backend, "a", "deleted", project)
     policy = parse_policy({"trash": {"days": 3}, "projects": {"q": {"trash": {"days": 30}}}}, "test")
-    gone = count_removed(remove_deleted(backend.store, backend.catalog, policy, now=datetime.now(UTC) + 9 * DAY))
-    assert [(one.project, one.kind, one.count) for one in gone] == [("p", "deleted runs", 1), ("r", "deleted runs", 1)]
+    gone = count_removed(
+        remove_deleted(backend.store, backend.catalog, policy, now=datetime.now(UTC) + 9 * DAY)
+    )
+    assert [(one.project, one.kind, one.count) for one in gone] == [
+        ("p", "deleted runs", 1),
+        ("r", "deleted runs", 1),
+    ]
     assert [info.project for info in list_runs(backend.store)] == ["q"]
 
 
@@ -279,7 +341,9 @@ def test_a_run_of_the_same_id_begins_only_when_the_removed_one_has_gone_and_then
     add_run(any_store, "a")
     with backend.catalog.write() as session:
         set_lifecycle(session, any_store, "p", "a", "deleted", actor="ada")
-    policy, deletion, began = parse_policy({"trash": {"days": 1}}, "test"), Store.delete, list[int]()
+    policy = parse_policy({"trash": {"days": 1}}, "test")
+    deletion = Store.delete
+    began = list[int]()
 
     def begin() -> int:
         return RunRecords(any_store, "p", "a").start({"lr": 0.2}, {}, None, {"started": now()})

@@ -1,4 +1,6 @@
-"""The policy file: what it says holds, a project's own over the common; what it does not name is kept for ever; the rest is refused."""
+"""The policy file: what it says holds, a project's own over the common; what it does not name is kept for
+ever; the rest is refused.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,26 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
         "points": {"full": {"days": 90}, "system": {"days": 7}},
         "checkpoints": {"top_k": 5, "days": 14},
         "cold": {"days": 30, "root": "s3://cold/halving"},
-        "projects": {"digits": {"checkpoints": {"days": 1}, "points": {"rollup": {"days": 400}}, "cold": {"days": 3}}},
+        "projects": {
+            "digits": {"checkpoints": {"days": 1}, "points": {"rollup": {"days": 400}}, "cold": {"days": 3}}
+        },
     }
     policy = parse_policy(data, "retention.yaml")
-    own, other = policy.of("digits"), policy.of("faces")
+    own = policy.of("digits")
+    other = policy.of("faces")
     assert (own.checkpoints.top_k, own.checkpoints.days) == (5, 1)
-    assert (own.points.full.days, own.points.system.days, own.points.rollup.days, own.cold.days) == (90, 7, 400, 3)
-    assert (other.checkpoints.top_k, other.checkpoints.days, other.points.rollup.days, other.cold.days) == (5, 14, None, 30)
+    assert (own.points.full.days, own.points.system.days, own.points.rollup.days, own.cold.days) == (
+        90,
+        7,
+        400,
+        3,
+    )
+    assert (other.checkpoints.top_k, other.checkpoints.days, other.points.rollup.days, other.cold.days) == (
+        5,
+        14,
+        None,
+        30,
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,9 +53,15 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
     [
         (
             {"checkpoint": {"days": 3}},
-            "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean 'checkpoints'?; accepted are",
+            (
+                "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean "
+                "'checkpoints'?; accepted are"
+            ),
         ),
-        ({"checkpoints": {"daysss": 3}}, "no such field, did you mean 'days'?; accepted are days, top_k, top_k_days"),
+        (
+            {"checkpoints": {"daysss": 3}},
+            "no such field, did you mean 'days'?; accepted are days, top_k, top_k_days",
+        ),
         (
             {"projects": {"digits": {"trsh": {}}}},
             "projects.digits.trsh = {} is not accepted: there is no such field, did you mean 'trash'?",
@@ -51,12 +72,25 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
         ),
         (
             {"media": {"days": -1}},
-            "media.days = -1 is not accepted: give a number of days from 0 to 36,500, or leave it out to keep it for",
+            (
+                "media.days = -1 is not accepted: give a number of days from 0 to 36,500, or leave it out to "
+                "keep it for"
+            ),
         ),
-        ({"trash": {"days": 1e7}}, "trash.days = 10000000.0 is not accepted: give a number of days from 0 to 36,500, or leave it out"),
+        (
+            {"trash": {"days": 1e7}},
+            (
+                "trash.days = 10000000.0 is not accepted: give a number of days from 0 to 36,500, or leave "
+                "it "
+                "out"
+            ),
+        ),
         ({"checkpoints": {"days": 36_501}}, "checkpoints.days = 36501 is not accepted"),
         ({"grace_days": 1e9}, "grace_days = 1000000000.0 is not accepted"),
-        ({"cold": {"days": 3, "root": "our/archive"}}, "cold.root = 'our/archive' is not accepted: give a folder's absolute path, or an"),
+        (
+            {"cold": {"days": 3, "root": "our/archive"}},
+            "cold.root = 'our/archive' is not accepted: give a folder's absolute path, or an",
+        ),
         ({"media": {"days": "x"}}, "media.days = 'x' is not accepted"),
         ({"media": 3}, "media = 3 is not accepted: give fields and values; the fields are days"),
         (
@@ -69,10 +103,19 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
         ),
         ({"points": {"rollup": {"days": 6}}}, "points.full.days at least, which is for ever"),
         ({"projects": {"a": {"points": {"rollup": {"days": 6}}}}}, "projects.a.points.rollup.days = 6"),
-        ({"checkpoints": {"top_k_days": 6}}, "checkpoints.top_k_days = 6 is not accepted: they stay as long as checkpoints.days at least"),
+        (
+            {"checkpoints": {"top_k_days": 6}},
+            "checkpoints.top_k_days = 6 is not accepted: they stay as long as checkpoints.days at least",
+        ),
         ({"checkpoints": {"top_k_days": 6, "days": 7}}, "checkpoints.days at least, which is 7"),
-        ({"artifacts": {"days": 6, "trials": {"days": 7}}}, "artifacts.trials.days = 7 is not accepted: give at most artifacts.days"),
-        ({"cold": {"days": 3}}, "cold.days = 3 is not accepted without a place: give cold.root or cold.storage_class"),
+        (
+            {"artifacts": {"days": 6, "trials": {"days": 7}}},
+            "artifacts.trials.days = 7 is not accepted: give at most artifacts.days",
+        ),
+        (
+            {"cold": {"days": 3}},
+            "cold.days = 3 is not accepted without a place: give cold.root or cold.storage_class",
+        ),
         ({"cold": {"root": "/cold", "storage_class": "GLACIER_IR"}}, "give one of them"),
         ({"grace_days": 1}, "grace_days = 1 is not accepted"),
         (["media"], "(top) = ['media'] is not accepted"),
@@ -96,13 +139,18 @@ def test_the_policy_is_the_named_file_else_the_stores_else_the_shipped_one(
     own = load_policy(any_store)
     assert (own.policy.media.days, own.shipped, own.source) == (3, False, any_store.address("retention.yaml"))
     monkeypatch.setenv("HALVING_RETENTION", str(tmp_path / "mine.yaml"))
-    with pytest.raises(InvalidInput, match=r"HALVING_RETENTION = '.*mine.yaml' is not accepted: No such file or directory; give the path"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"HALVING_RETENTION = '.*mine.yaml' is not accepted: No such file or directory; give the path",
+    ):
         load_policy(any_store)
     (tmp_path / "mine.yaml").write_text("media: {days: 4")
     with pytest.raises(InvalidInput, match=r"mine.yaml is not YAML"):
         load_policy(any_store)
     (tmp_path / "mine.yaml").write_text("media: {days: 3}\ntrash: {days: 30}\nmedia: {days: 5}\n")
-    with pytest.raises(InvalidInput, match=r"(?s)mine.yaml is not YAML: media is given twice; give it once.*line 3"):
+    with pytest.raises(
+        InvalidInput, match=r"(?s)mine.yaml is not YAML: media is given twice; give it once.*line 3"
+    ):
         load_policy(any_store)
     (tmp_path / "mine.yaml").write_text("media: {days: 4}")
     assert load_policy(any_store).policy.media.days == 4

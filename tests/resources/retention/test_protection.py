@@ -25,14 +25,27 @@ def backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def add_sweep(backend: Backend, sweep: str, status: str, stage: str | None = None, *, reported: bool = False) -> None:
+def add_sweep(
+    backend: Backend, sweep: str, status: str, stage: str | None = None, *, reported: bool = False
+) -> None:
     """A sweep of three trials whose winner is number 1; trial 2 reached two rungs."""
-    digest = backend.store.put_blob(json.dumps({"name": "digits", "winner": {"key": f"{sweep}.0001"}}).encode())
+    digest = backend.store.put_blob(
+        json.dumps({"name": "digits", "winner": {"key": f"{sweep}.0001"}}).encode()
+    )
     with backend.catalog.write() as session:
         if not session.get(type(snapshot_row("sha256:s")), "sha256:s"):
             session.add(snapshot_row("sha256:s"))
             session.flush()
-        row = SweepRow(id=sweep, name="digits", spec={}, spec_digest=sweep, snapshot="sha256:s", driver="job", ordinal=0, status=status)
+        row = SweepRow(
+            id=sweep,
+            name="digits",
+            spec={},
+            spec_digest=sweep,
+            snapshot="sha256:s",
+            driver="job",
+            ordinal=0,
+            status=status,
+        )
         row.created_at = utcnow()
         session.add(row)
         session.flush()
@@ -40,24 +53,46 @@ def add_sweep(backend: Backend, sweep: str, status: str, stage: str | None = Non
             session.add(TrialRow(sweep=sweep, number=number, params={}, status="paused"))
         session.flush()
         for rung in range(2):
-            result = RungResultRow(sweep=sweep, trial=2, rung=rung, epochs=1, value=0.5, decision="pause", attempt=1, seconds=1.0)
-            result.checkpoint, result.reached_at = f"sha256:{sweep}-rung{rung}", utcnow()
+            result = RungResultRow(
+                sweep=sweep, trial=2, rung=rung, epochs=1, value=0.5, decision="pause", attempt=1, seconds=1.0
+            )
+            result.checkpoint = f"sha256:{sweep}-rung{rung}"
+            result.reached_at = utcnow()
             session.add(result)
         if reported:
-            session.add(ReportRow(sweep=sweep, digest=digest, html="sha256:h", metrics={}, created_at=utcnow()))
+            session.add(
+                ReportRow(sweep=sweep, digest=digest, html="sha256:h", metrics={}, created_at=utcnow())
+            )
         if stage:
-            given = {"sweep": sweep, "trial": 1, "run": f"{sweep}.0001", "snapshot": "sha256:s", "report": digest}
+            given = {
+                "sweep": sweep,
+                "trial": 1,
+                "run": f"{sweep}.0001",
+                "snapshot": "sha256:s",
+                "report": digest,
+            }
             checkpoint = f"sha256:{sweep}-winner"
-            add_version(session, model="digits", version=f"1.0.{sweep[-1]}", stage=stage, checkpoint=checkpoint, **given)
+            add_version(
+                session,
+                model="digits",
+                version=f"1.0.{sweep[-1]}",
+                stage=stage,
+                checkpoint=checkpoint,
+                **given,
+            )
 
 
-def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(backend: Backend) -> None:
+def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(
+    backend: Backend,
+) -> None:
     add_sweep(backend, "s-1", "finished", "archived")
     add_sweep(backend, "s-2", "finished", "champion")
     add_sweep(backend, "s-3", "finished", "staging")
     add_sweep(backend, "s-4", "rejected", reported=True)
     add_sweep(backend, "s-5", "failed")
-    assert set(protected(backend.store, backend.catalog).runs) == {("digits", f"s-{number}.0001") for number in (2, 3, 4)}
+    assert set(protected(backend.store, backend.catalog).runs) == {
+        ("digits", f"s-{number}.0001") for number in (2, 3, 4)
+    }
     add_sweep(backend, "s-6", "searching")
     assert set(protected(backend.store, backend.catalog).runs) == {
         *(("digits", f"s-{number}.0001") for number in (2, 3, 4)),
@@ -65,7 +100,9 @@ def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_
     }
 
 
-def test_what_is_protected_of_a_sweep_is_in_its_project_which_may_have_another_name_than_its_model(backend: Backend) -> None:
+def test_what_is_protected_of_a_sweep_is_in_its_project_which_may_have_another_name_than_its_model(
+    backend: Backend,
+) -> None:
     for sweep, status in (("s-1", "finished"), ("s-2", "searching")):
         add_sweep(backend, sweep, status, reported=True)
     with backend.catalog.write() as session:
@@ -77,13 +114,21 @@ def test_what_is_protected_of_a_sweep_is_in_its_project_which_may_have_another_n
     }
 
 
-def test_reports_and_the_checkpoints_of_every_version_stay_and_of_each_trials_highest_rung_unless_none_is_left(backend: Backend) -> None:
+def test_reports_and_checkpoints_of_versions_and_of_highest_rungs_stay(
+    backend: Backend,
+) -> None:
     add_sweep(backend, "s-1", "finished", "archived", reported=True)
     with backend.catalog.write() as session:
         version = session.get(ModelVersionRow, ("digits", "1.0.1")) or pytest.fail("no version")
-        predicted = {"predictions": "sha256:ours", "champion": {"predictions": "sha256:theirs"}, "figures": [{"digest": "sha256:drawn"}]}
+        predicted = {
+            "predictions": "sha256:ours",
+            "champion": {"predictions": "sha256:theirs"},
+            "figures": [{"digest": "sha256:drawn"}],
+        }
         earlier = backend.store.put_blob(json.dumps({**predicted, "code": "sha256:code"}).encode())
-        report, version.report, version.manifest = version.report, earlier, "sha256:manifest"
+        report = version.report
+        version.report = earlier
+        version.manifest = "sha256:manifest"
     named = {"sha256:s-1-winner", report, "sha256:h", earlier, "sha256:manifest"}
     named |= {"sha256:ours", "sha256:theirs", "sha256:drawn", "sha256:code"}
     assert protected(backend.store, backend.catalog).blobs == named
@@ -97,10 +142,12 @@ def test_reports_and_the_checkpoints_of_every_version_stay_and_of_each_trials_hi
 
 def test_the_report_by_which_somebody_decided_stays_when_the_version_has_another(backend: Backend) -> None:
     add_sweep(backend, "s-1", "finished", "staging", reported=True)
-    gone, read = "sha256:" + "ab" * 32, backend.store.put_blob(b'{"predictions": "sha256:rows"}')
+    gone = "sha256:" + "ab" * 32
+    read = backend.store.put_blob(b'{"predictions": "sha256:rows"}')
     with backend.catalog.write(exclusive=True) as session:
         row = session.get_one(ModelVersionRow, ("digits", "1.0.1"))
-        now, row.report = row.report, read
+        now = row.report
+        row.report = read
         add_event(session, "digits", APPROVED, "ann", version=row, note="fine")
         row.report = gone
         add_event(session, "digits", REJECTED, "bob", version=row, note="no")
@@ -121,7 +168,9 @@ def test_a_report_of_a_sweep_that_the_catalog_does_not_know_stops_retention(back
     backend.store.replace("reports/s-1.html", b"known")
     assert protected(backend.store, backend.catalog).blobs
     backend.store.replace("reports/theirs-1.html", b"of another catalog")
-    with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"):
+    with pytest.raises(
+        InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"
+    ):
         protected(backend.store, backend.catalog)
 
 
@@ -131,7 +180,9 @@ def begin_trial(backend: Backend, run: str, parent: dict[str, Any]) -> RunRecord
     return records
 
 
-def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_somebody_says_that_it_is_lost(backend: Backend) -> None:
+def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_somebody_says_that_it_is_lost(
+    backend: Backend,
+) -> None:
     """An open sweep has no report yet, and one without a predictor never gets one."""
     add_sweep(backend, "s-1", "finished")
     for number in range(2):
@@ -140,14 +191,21 @@ def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_som
     begin_trial(backend, "again", {"rerun_of": "digits/theirs-1.0000"})
     assert protected(backend.store, backend.catalog).runs == {}
     begin_trial(backend, "theirs-1.0000", {"sweep": "theirs-1", "trial": 0})
-    with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has runs; what .* Set HALVING_CATALOG to"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"it has no sweep theirs-1, of which the store .* has runs; what .* Set HALVING_CATALOG to",
+    ):
         protected(backend.store, backend.catalog)
     backend.store.replace("retention/lost-sweeps.txt", b"s-0\ntheirs-1\n")
     assert protected(backend.store, backend.catalog).runs == {}
 
 
-@pytest.mark.parametrize("record", [b'{\n "parent": {\n  "sweep": "theirs-1",\n  "tri', b"\0" * 200], ids=["cut", "zeros"])
-def test_a_damaged_record_of_a_sweeps_trial_says_whose_it_is_as_well_or_another_one_does(backend: Backend, record: bytes) -> None:
+@pytest.mark.parametrize(
+    "record", [b'{\n "parent": {\n  "sweep": "theirs-1",\n  "tri', b"\0" * 200], ids=["cut", "zeros"]
+)
+def test_a_damaged_record_of_a_sweeps_trial_says_whose_it_is_as_well_or_another_one_does(
+    backend: Backend, record: bytes
+) -> None:
     backend.store.create("runs/project=digits/theirs-1.0000/record.json", record)
     begin_trial(backend, "theirs-1.0001", {"sweep": "theirs-1", "trial": 1})
     with pytest.raises(InvalidInput, match="it has no sweep theirs-1, of which"):
@@ -158,7 +216,13 @@ def test_versions_that_the_catalog_does_not_know_stop_retention(backend: Backend
     """What a client registered is named by the catalog alone."""
     with backend.catalog.write(exclusive=True) as session:
         for number in (1, 2):
-            row = add_version(session, model="a model/of ours", version=f"{number}.0.0", stage="staging", manifest="sha256:m")
+            row = add_version(
+                session,
+                model="a model/of ours",
+                version=f"{number}.0.0",
+                stage="staging",
+                manifest="sha256:m",
+            )
         add_event(session, row.model, REGISTERED, "ann", version=row)
     assert publish(backend.store, backend.catalog) == []
     assert protected(backend.store, backend.catalog).blobs == {"sha256:m"}
@@ -167,11 +231,16 @@ def test_versions_that_the_catalog_does_not_know_stop_retention(backend: Backend
     assert protected(backend.store, backend.catalog).blobs == {"sha256:m"}
     backend.store.replace(published_name("theirs", "1.0.0"), b"{}")
     name = "models/theirs/1.0.0.json"
-    with pytest.raises(InvalidInput, match=rf"it has no version of a model for {name} of the store .* If such a version is gone for good"):
+    with pytest.raises(
+        InvalidInput,
+        match=rf"it has no version of a model for {name} of the store .* If such a version is gone for good",
+    ):
         protected(backend.store, backend.catalog)
 
 
-def test_the_run_that_an_unfinished_training_run_goes_on_from_is_protected(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_the_run_that_an_unfinished_training_run_goes_on_from_is_protected(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
     add_sweep(backend, "s-1", "finished")
     source = {"project": "digits", "run": "s-1.0000", "epoch": 3, "checkpoint": "sha256:" + "a" * 64}
     spec = small_spec(restored_from=source, strategy={"random": {"budget": 9}})

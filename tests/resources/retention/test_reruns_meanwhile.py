@@ -1,4 +1,6 @@
-"""A rerun that begins when retention has marked what stays: what it compares is there, or its verdict says what is not."""
+"""A rerun that begins when retention has marked what stays: what it compares is there, or its verdict says
+what is not.
+"""
 
 import shutil
 from datetime import UTC, datetime, timedelta
@@ -24,7 +26,9 @@ from tests.backends import snapshot_row
 from tests.sdk.run.test_run import start
 
 _LOSSES = [0.5, 0.25, 0.125]
-_POLICY = PolicyFile(parse_policy({"checkpoints": {"top_k": 0, "days": 1}}, "retention.yaml"), "retention.yaml")
+_POLICY = PolicyFile(
+    parse_policy({"checkpoints": {"top_k": 0, "days": 1}}, "retention.yaml"), "retention.yaml"
+)
 
 
 @pytest.fixture
@@ -36,10 +40,15 @@ def backend(any_store: Store, tmp_path: Path, catalog_file: Path) -> Any:
 
 
 def save(store: Store, run: str, *, weights: str | None) -> str:
-    """A checkpoint after the third epoch; without a digest of its weights it is a sharded one. Gives its blob."""
+    """A checkpoint after the third epoch; without a digest of its weights it is a sharded one.
+
+    Gives its blob.
+    """
     content = f'{{"halving_checkpoint": 1, "of": "{run}"}}' if weights is None else run
     blob = store.put_blob(content.encode())
-    RunRecords(store, "small", run).add_checkpoint(SavedCheckpoint(3, 1, blob, {}, None, weights, sharded=weights is None))
+    RunRecords(store, "small", run).add_checkpoint(
+        SavedCheckpoint(3, 1, blob, {}, None, weights, sharded=weights is None)
+    )
     return blob
 
 
@@ -59,10 +68,15 @@ def add_ended_trial(backend: Backend, spec: SweepSpec, *, weights: str | None) -
     train(backend.store, run, {"sweep": sweep, "trial": 0}).finish()
     blob = save(backend.store, run, weights=weights)
     with backend.catalog.write() as session:
-        session.add(TrialRow(sweep=sweep, number=0, params={"x": 0.5}, status="completed", attempt=1, checkpoint=blob))
+        session.add(
+            TrialRow(sweep=sweep, number=0, params={"x": 0.5}, status="completed", attempt=1, checkpoint=blob)
+        )
         session.flush()
-        result = RungResultRow(sweep=sweep, trial=0, rung=0, epochs=3, value=0.5, decision="finish", attempt=1, seconds=1.0)
-        result.checkpoint, result.reached_at = blob, utcnow()
+        result = RungResultRow(
+            sweep=sweep, trial=0, rung=0, epochs=3, value=0.5, decision="finish", attempt=1, seconds=1.0
+        )
+        result.checkpoint = blob
+        result.reached_at = utcnow()
         session.add(result)
     backend.catalog.end_sweep(sweep, "finished")
     return run, blob
@@ -76,11 +90,19 @@ def add_ended_trial(backend: Backend, spec: SweepSpec, *, weights: str | None) -
     ],
     ids=["digest in the record", "sharded"],
 )
-def test_a_rerun_that_begins_between_the_marks_and_the_deletion_has_all_records_and_says_which_weights_are_gone(
-    backend: Backend, small_spec: Any, monkeypatch: pytest.MonkeyPatch, weights: str | None, equal: bool | None, said: list[str]
+def test_a_rerun_between_marks_and_deletion_has_all_records_and_names_lost_weights(
+    backend: Backend,
+    small_spec: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    weights: str | None,
+    equal: bool | None,
+    said: list[str],
 ) -> None:
-    store, begun = backend.store, []
-    run, blob = add_ended_trial(backend, small_spec(strategy={"random": {"budget": 3}}, max_trials=1), weights=weights)
+    store = backend.store
+    begun = []
+    run, blob = add_ended_trial(
+        backend, small_spec(strategy={"random": {"budget": 3}}, max_trials=1), weights=weights
+    )
     before = RunRecords(store, "small", run).checkpoints()
 
     def begin(*given: Any) -> Any:
@@ -102,8 +124,12 @@ def test_a_rerun_that_begins_between_the_marks_and_the_deletion_has_all_records_
     assert verdict.not_compared == [line.format(run=run) for line in said]
 
 
-def test_a_rerun_that_began_before_keeps_the_checkpoint_until_it_has_ended(backend: Backend, small_spec: Any) -> None:
-    run, blob = add_ended_trial(backend, small_spec(strategy={"random": {"budget": 3}}, max_trials=1), weights=None)
+def test_a_rerun_that_began_before_keeps_the_checkpoint_until_it_has_ended(
+    backend: Backend, small_spec: Any
+) -> None:
+    run, blob = add_ended_trial(
+        backend, small_spec(strategy={"random": {"budget": 3}}, max_trials=1), weights=None
+    )
     begun = train(backend.store, "again", {"rerun_of": f"small/{run}", "trial": 0})
     later = datetime.now(UTC) + timedelta(days=15)
     assert carry_out(backend.store, backend.catalog, _POLICY, now=later).gone == []

@@ -12,7 +12,9 @@ NOW = 1000 * DAY
 CHECKPOINTS = tuple(f"checkpoints/{epoch}.json" for epoch in (1, 2, 3))
 NAMES = ("artifacts/weights.json", *CHECKPOINTS, "end-0001.json", "media/1.json", "record.json")
 SUPERSEDED = {"checkpoints/1.json", "checkpoints/2.json"}
-POLICY = parse_policy({"checkpoints": {"days": 10}, "media": {"days": 10}, "artifacts": {"days": 10}}, "").of("p")
+POLICY = parse_policy({"checkpoints": {"days": 10}, "media": {"days": 10}, "artifacts": {"days": 10}}, "").of(
+    "p"
+)
 
 
 def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: ProjectPolicy = POLICY) -> set[str]:
@@ -24,7 +26,8 @@ def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: Project
     ("fate", "age", "names"),
     [
         (Fate(), 9, set()),
-        (Fate(), 11, {*SUPERSEDED, "media/1.json", "artifacts/weights.json"}),  # a script's newest stays: it may be continued
+        # a script's newest stays: it may be continued
+        (Fate(), 11, {*SUPERSEDED, "media/1.json", "artifacts/weights.json"}),
         (Fate(protected=True), 11, SUPERSEDED),
         (Fate(protected=True, whole=True), 11, set()),
         (Fate(registered=True), 11, {*SUPERSEDED, "media/1.json"}),
@@ -41,7 +44,13 @@ def test_what_expires_is_what_should(fate: Fate, age: float, names: set[str]) ->
 
 @pytest.mark.parametrize(
     ("attempts", "trains"),
-    [((), True), (("end-0001",), False), (("end-0001", "start-0002"), True), (("end-0002", "start-0002"), False), (("end-0003",), False)],
+    [
+        ((), True),
+        (("end-0001",), False),
+        (("end-0001", "start-0002"), True),
+        (("end-0002", "start-0002"), False),
+        (("end-0003",), False),
+    ],
 )
 def test_a_script_that_trains_keeps_all_its_checkpoints(attempts: tuple[str, ...], trains: bool) -> None:
     names = (*CHECKPOINTS, *(f"{name}.json" for name in attempts), "record.json")
@@ -55,7 +64,12 @@ def test_files_of_a_logged_model_that_are_no_runs_stay() -> None:
 
 @pytest.mark.parametrize(
     ("fate", "goes"),
-    [(Fate(), False), (Fate("all", NOW - 9 * DAY), False), (Fate("all", NOW - 11 * DAY), True), (Fate("all", NOW, registered=True), False)],
+    [
+        (Fate(), False),
+        (Fate("all", NOW - 9 * DAY), False),
+        (Fate("all", NOW - 11 * DAY), True),
+        (Fate("all", NOW, registered=True), False),
+    ],
 )
 def test_artifacts_of_trials_have_days_of_their_own(fate: Fate, goes: bool) -> None:
     policy = parse_policy({"artifacts": {"trials": {"days": 10}}}, "").of("p")

@@ -34,16 +34,24 @@ def opened_catalog(url: str) -> Catalog:
     """Without waiting for the disk: what a process has written outlives its death, if not the machine's."""
     catalog = Catalog(url)
     if catalog.engine.dialect.name == "sqlite":
-        event.listen(catalog.engine, "connect", lambda connection, _record: connection.execute("PRAGMA synchronous=OFF"))
+        event.listen(
+            catalog.engine,
+            "connect",
+            lambda connection, _record: connection.execute("PRAGMA synchronous=OFF"),
+        )
         catalog.engine.dispose()
     return catalog
 
 
 class Trainer:
-    """Trains trials epoch by epoch, with a log of the epochs and a checkpoint file for each trial, which outlive it."""
+    """Trains trials epoch by epoch, with a log of the epochs and a checkpoint file for each trial, which
+    outlive it.
+    """
 
     def __init__(self, folder: Path, scheduler: Scheduler, tick: Callable[..., None]) -> None:
-        self._folder, self._scheduler, self._tick = folder, scheduler, tick
+        self._folder = folder
+        self._scheduler = scheduler
+        self._tick = tick
 
     def train(self, given: Assignment) -> None:
         """Go on from the checkpoint to the next rung, and in place as long as the trial may."""
@@ -95,9 +103,11 @@ def serve(orders: Connection, url: str, folder: Path) -> None:
             yield connection
         tick()
 
-    sweep_transaction.together, Catalog.transaction = writing, committed  # type: ignore[assignment, method-assign]
+    sweep_transaction.together = writing
+    Catalog.transaction = committed
     with closing(opened_catalog(url)) as catalog:
-        clock, scheduler = [0.0], None
+        clock = [0.0]
+        scheduler = None
         while True:
             order, sweep, clock[0], kill_at = orders.recv()
             left = kill_at or left
@@ -140,6 +150,7 @@ def look(scheduler: Scheduler, trainer: Trainer) -> str:
 ORDERS = {"pull": pull, "launch": launch, "claim": claim, "look": look}
 
 
-# What is the same in all of them, a fork need neither make anew nor look through for garbage, which would copy every page of it.
+# What is the same in all of them, a fork need neither make anew nor look through for garbage, which would
+# copy every page of it.
 configure_mappers()
 gc.freeze()

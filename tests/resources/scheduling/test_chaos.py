@@ -1,4 +1,6 @@
-"""A search survives the death of its processes: killed after any event, it decides and finds the same as if nothing had happened."""
+"""A search survives the death of its processes: killed after any event, it decides and finds the same as if
+nothing had happened.
+"""
 
 import multiprocessing
 import random
@@ -38,7 +40,9 @@ from tests.resources.scheduling.killed_processes import NEVER, opened_catalog, s
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "asha": {"asha": {"sampler": "random", "max_budget": 4, "reduction_factor": 2}},
-    "tpe": {"asha": {"sampler": "tpe", "options": {"n_startup_trials": 3}, "max_budget": 4, "reduction_factor": 2}},
+    "tpe": {
+        "asha": {"sampler": "tpe", "options": {"n_startup_trials": 3}, "max_budget": 4, "reduction_factor": 2}
+    },
     "hyperband": {"hyperband": {"sampler": "random", "max_budget": 4, "reduction_factor": 2}},
     "median": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}},
     "audit": {"asha": {"sampler": "random", "max_budget": 4, "reduction_factor": 2, "audit": 0.5}},
@@ -60,10 +64,13 @@ _processes = multiprocessing.get_context("forkserver")
 
 
 class Player:
-    """A process of a sweep as the test sees it: it is started when it is needed, and again after it was killed."""
+    """A process of a sweep as the test sees it: it is started when it is needed, and again after it was
+    killed.
+    """
 
     def __init__(self, url: str, folder: Path) -> None:
-        self._url, self._folder = url, folder
+        self._url = url
+        self._folder = folder
         self._process: Any = None
 
     def order(self, order: str, sweep: str, now: float, kill_at: int = 0) -> str | None:
@@ -74,7 +81,9 @@ class Player:
     def send(self, order: str, sweep: str, now: float, kill_at: int = 0) -> None:
         if self._process is None:
             self._orders, other = _processes.Pipe()
-            self._process = _processes.Process(target=serve, args=(other, self._url, self._folder), daemon=True)
+            self._process = _processes.Process(
+                target=serve, args=(other, self._url, self._folder), daemon=True
+            )
             self._process.start()
             other.close()
         self._orders.send((order, sweep, now, kill_at))
@@ -100,7 +109,9 @@ Players = Callable[[str], Player]
 
 @pytest.fixture(scope="module", autouse=True)
 def _preloaded() -> Iterator[None]:
-    """A process has one fork server: that of the tests before knows none of this, and holds what would only make each fork slower."""
+    """A process has one fork server: that of the tests before knows none of this, and holds what would only
+    make each fork slower.
+    """
     server = forkserver._forkserver
     server._stop()
     before = server._preload_modules
@@ -138,24 +149,33 @@ def lost(player: Player, sweep: str, now: float) -> float:
 
 
 def played_by_a_worker(worker: Player, sweep: str, kill_at: int) -> bool:
-    """Drive a sweep to its end, with the worker killed at an event of its own; whether it came to that event."""
-    now, killed = 1000.0, False
+    """Drive a sweep to its end, with the worker killed at an event of its own; whether it came to that
+    event.
+    """
+    now = 1000.0
+    killed = False
     answer = worker.order("pull", sweep, now, kill_at)
     while answer != "Finish":
         if answer is None:
-            now, killed = lost(worker, sweep, now), True
+            now = lost(worker, sweep, now)
+            killed = True
         answer = worker.order("pull", sweep, now, NEVER if killed else 0)
     return killed
 
 
-def played_by_a_sensor_and_runs(killable: str, sensor: Player, runs: Player, sweep: str, kill_at: int) -> bool:
+def played_by_a_sensor_and_runs(
+    killable: str, sensor: Player, runs: Player, sweep: str, kill_at: int
+) -> bool:
     """The same with a sensor that launches and a process that runs, of which one is killed."""
-    now, killed, armed = 1000.0, False, {"launch": NEVER, "claim": NEVER, killable: kill_at}
+    now = 1000.0
+    killed = False
+    armed = {"launch": NEVER, "claim": NEVER, killable: kill_at}
     while True:
         for order, player in (("launch", sensor), ("claim", runs)):
             answer = player.order(order, sweep, now, armed.pop(order, 0))
             if answer is None:
-                now, killed = lost(player, sweep, now), True
+                now = lost(player, sweep, now)
+                killed = True
                 break  # the sensor's next tick finds out
             if answer == "Finish":
                 return killed
@@ -167,29 +187,49 @@ def found(catalog: Catalog, sweep: str) -> dict[str, Any]:
     with catalog.read() as session:
         row = catalog.sweep(session, sweep)
         results = session.scalars(
-            select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.trial, RungResultRow.rung)
+            select(RungResultRow)
+            .where(RungResultRow.sweep == sweep)
+            .order_by(RungResultRow.trial, RungResultRow.rung)
         )
         trials = catalog.trials(session, sweep)
         return {
             "sweep": (row.status, row.control),
-            "trials": [(trial.params, trial.status, trial.failures, trial.audited, trial.checkpoint) for trial in trials],
-            "rungs": [(r.trial, r.rung, r.epochs, r.value, r.metrics, r.violation, r.checkpoint, r.decision) for r in results],
+            "trials": [
+                (trial.params, trial.status, trial.failures, trial.audited, trial.checkpoint)
+                for trial in trials
+            ],
+            "rungs": [
+                (r.trial, r.rung, r.epochs, r.value, r.metrics, r.violation, r.checkpoint, r.decision)
+                for r in results
+            ],
             "ranking": [(trial.number, rung) for trial, rung in ranking(scheduler.state())],
         }
 
 
 def check_work(catalog: Catalog, folder: Path, sweep: str, kills: int) -> None:
-    """Nothing that was kept was trained again: a kill costs the one epoch that was under way, and every attempt has its end."""
-    lines = [line for line in (folder / "epochs.log").read_text().splitlines() if line.startswith(f"{sweep}.")]
+    """Nothing that was kept was trained again: a kill costs the one epoch that was under way, and every
+    attempt has its end.
+    """
+    lines = [
+        line for line in (folder / "epochs.log").read_text().splitlines() if line.startswith(f"{sweep}.")
+    ]
     again = {line: count for line, count in Counter(lines).items() if count > 1}
     assert sum(again.values()) - len(again) <= kills
     with catalog.read() as session:
-        attempts = list(session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep).order_by(AttemptRow.trial, AttemptRow.attempt)))
+        attempts = list(
+            session.scalars(
+                select(AttemptRow)
+                .where(AttemptRow.sweep == sweep)
+                .order_by(AttemptRow.trial, AttemptRow.attempt)
+            )
+        )
         trials = catalog.trials(session, sweep)
     assert all(attempt.outcome and attempt.ended_at for attempt in attempts)
     assert sum(trial.preemptions for trial in trials) <= kills
     for trial in trials:
-        assert [attempt.attempt for attempt in attempts if attempt.trial == trial.number] == list(range(1, trial.attempt + 1))
+        assert [attempt.attempt for attempt in attempts if attempt.trial == trial.number] == list(
+            range(1, trial.attempt + 1)
+        )
 
 
 @dataclass
@@ -222,7 +262,9 @@ def launch_and_claim(table: Table, one: Scheduler, amount: float) -> None:
 def reach(table: Table, one: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
         table.running.remove(taken)
-        if isinstance(one.reached(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0), Continue):
+        if isinstance(
+            one.reached(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0), Continue
+        ):
             table.running.append(replace(taken, rung=taken.rung + 1, granted=taken.ladder[taken.rung + 1]))
 
 
@@ -281,7 +323,8 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 def seen(one: Scheduler) -> dict[str, Any]:
     """All that a scheduler has in memory of its sweep, brought up to date."""
     with one._transactions.reading():
-        cache, state = one._transactions.cache, one._transactions.state
+        cache = one._transactions.cache
+        state = one._transactions.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},
             "known": list(cache.known),
@@ -291,14 +334,17 @@ def seen(one: Scheduler) -> dict[str, Any]:
         }
 
 
-def same_wherever_killed(catalog: Catalog, spec: SweepSpec, folder: Path, play: Callable[[str, int], bool]) -> int:
+def same_wherever_killed(
+    catalog: Catalog, spec: SweepSpec, folder: Path, play: Callable[[str, int], bool]
+) -> int:
     """Play the sweep whole, and once more for each of its events with a kill there; how many there are."""
     whole = opened(catalog, spec)
     assert not play(whole, NEVER)
     expected = found(catalog, whole)
     assert expected["sweep"] == ("evaluating", "run")
     assert len(expected["trials"]) == spec.max_trials
-    kill_at, killed = 0, True
+    kill_at = 0
+    killed = True
     while killed:
         kill_at += 1
         sweep = opened(catalog, spec)
@@ -310,7 +356,9 @@ def same_wherever_killed(catalog: Catalog, spec: SweepSpec, folder: Path, play: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["tpe", "hyperband", "median", "audit"])
-def test_a_search_whose_worker_is_killed_at_any_event_decides_and_finds_the_same(strategy: str, tmp_path: Path, players: Players) -> None:
+def test_a_search_whose_worker_is_killed_at_any_event_decides_and_finds_the_same(
+    strategy: str, tmp_path: Path, players: Players
+) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
     worker = players(url)
     with closing(catalog_at(url)) as catalog:
@@ -333,7 +381,8 @@ def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_t
     killable: str, tmp_path: Path, players: Players
 ) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
-    sensor, runs = players(url), players(url)
+    sensor = players(url)
+    runs = players(url)
     with closing(catalog_at(url)) as catalog:
         play = partial(played_by_a_sensor_and_runs, killable, sensor, runs)
         assert same_wherever_killed(catalog, spec_of("tpe"), tmp_path, play) > 20
@@ -343,8 +392,12 @@ def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_t
 def test_workers_that_decide_at_once_and_are_killed_at_random_lose_and_repeat_nothing(
     any_catalog: str, tmp_path: Path, players: Players
 ) -> None:
-    """Which trials are promoted depends on who was faster; that the best half is, and that no rung is trained twice, does not."""
-    events, now, kills = random.Random(7), 1000.0, 0
+    """Which trials are promoted depends on who was faster; that the best half is, and that no rung is trained
+    twice, does not.
+    """
+    events = random.Random(7)
+    now = 1000.0
+    kills = 0
     workers = [players(any_catalog) for _ in range(3)]
     spec = spec_of("tpe", max_trials=15)
     with closing(catalog_at(any_catalog)) as catalog:
@@ -355,7 +408,8 @@ def test_workers_that_decide_at_once_and_are_killed_at_random_lose_and_repeat_no
                 worker.send("pull", sweep, now, events.randrange(2, 10) if kills < 20 else NEVER)
             answers = [worker.answer() for worker in workers]
             if died := sum(answer is None for answer in answers):
-                kills, now = kills + died, lost(workers[0], sweep, now)
+                kills = kills + died
+                now = lost(workers[0], sweep, now)
         assert kills > 5
         state = Scheduler(catalog, sweep).state()
         assert [trial.number for trial in state.trials] == list(range(15))
@@ -371,7 +425,9 @@ def _is_in_top(rung: Rung) -> bool:
 
 # Schedulers side by side: the cache of each equals the catalog, whatever the others do in between.
 
-STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(sorted(ACTIONS)), st.floats(0, 1)), min_size=5, max_size=30)
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(sorted(ACTIONS)), st.floats(0, 1)), min_size=5, max_size=30
+)
 
 
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -389,14 +445,17 @@ def test_a_long_lived_scheduler_sees_what_a_new_one_sees_after_any_step_of_any_o
     assert [seen(one) for one in table.schedulers] == [seen(Scheduler(interleaved, sweep, clock))] * 3
 
 
-def test_a_look_that_fails_halfway_is_begun_anew(interleaved: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_fails_halfway_is_begun_anew(
+    interleaved: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sweep = opened(interleaved, spec_of("asha"))
     one, other = (Scheduler(interleaved, sweep) for _ in range(2))
     table = Table([one, other], Clock())
     for _ in range(3):
         work(table, other, 0.5)
         reach(table, other, 0.5)
-    put, calls = StateCache.put, []
+    put = StateCache.put
+    calls = []
 
     def failing(cache: StateCache, *changed: Any) -> None:
         calls.append(changed)

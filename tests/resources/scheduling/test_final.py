@@ -1,4 +1,6 @@
-"""The final training in the catalog: its seeds and params, faults and controls on the way, and that nothing takes it for the search."""
+"""The final training in the catalog: its seeds and params, faults and controls on the way, and that nothing
+takes it for the search.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +18,14 @@ from resources.backend import Backend
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.scheduling.sweeps import (
+    SweepEnded,
+    extend_sweep,
+    open_sweep,
+    pause_sweep,
+    resume_sweep,
+    stop_sweep,
+)
 from resources.scheduling.warm_start import earlier_trials
 from resources.search.decide import Complete, Fail, Finish, Requeue, Retry, Wait
 from resources.search.state import Status
@@ -51,15 +60,22 @@ def scheduler(backend: Backend, small_spec: Spec, clock: Clock) -> Scheduler:
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
     spec = small_spec(**TWO, strategy={"random": {"budget": 9}})
-    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id, clock)
+    scheduler = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id, clock
+    )
     for value in (0.1, 0.9, 0.2):
         reach(scheduler, work(scheduler), value)
     return scheduler
 
 
-def test_each_seed_has_the_winners_params_a_seed_of_its_own_and_one_rung_at_its_end(scheduler: Scheduler, backend: Backend) -> None:
-    first, second = work(scheduler), work(scheduler)
-    assert [(given.trial, given.final, given.rung, given.granted, given.ladder) for given in (first, second)] == [
+def test_each_seed_has_the_winners_params_a_seed_of_its_own_and_one_rung_at_its_end(
+    scheduler: Scheduler, backend: Backend
+) -> None:
+    first = work(scheduler)
+    second = work(scheduler)
+    assert [
+        (given.trial, given.final, given.rung, given.granted, given.ladder) for given in (first, second)
+    ] == [
         (3, 0, 0, 20, (20,)),
         (4, 1, 0, 20, (20,)),
     ]
@@ -67,21 +83,36 @@ def test_each_seed_has_the_winners_params_a_seed_of_its_own_and_one_rung_at_its_
         rows = backend.catalog.trials(session, scheduler.id)
     assert first.params == second.params == rows[1].params
     assert [row.final for row in rows] == [None, None, None, 0, 1]
-    assert len({first.seed, second.seed, *(scheduler._transactions.assignment(number).seed for number in range(3))}) == 5
+    assert (
+        len(
+            {
+                first.seed,
+                second.seed,
+                *(scheduler._transactions.assignment(number).seed for number in range(3)),
+            }
+        )
+        == 5
+    )
     assert isinstance(scheduler.next_work("w"), Wait)
     assert isinstance(reach(scheduler, first, 0.99), Complete)
     assert isinstance(reach(scheduler, second, 0.98), Complete)
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
-def test_the_seeds_depend_on_the_spec_alone(backend: Backend, small_spec: Spec, scheduler: Scheduler, clock: Clock) -> None:
+def test_the_seeds_depend_on_the_spec_alone(
+    backend: Backend, small_spec: Spec, scheduler: Scheduler, clock: Clock
+) -> None:
     spec = small_spec(**{**TWO, "max_trials": 1}, strategy={"random": {"budget": 9}})
-    other = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id, clock)
+    other = Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id, clock
+    )
     reach(other, work(other), 0.5)
     assert [work(other).seed, work(other).seed] == [work(scheduler).seed, work(scheduler).seed]
 
 
-def test_a_lost_worker_costs_nothing_but_its_attempt_and_the_training_goes_on_elsewhere(scheduler: Scheduler, clock: Clock) -> None:
+def test_a_lost_worker_costs_nothing_but_its_attempt_and_the_training_goes_on_elsewhere(
+    scheduler: Scheduler, clock: Clock
+) -> None:
     lost = work(scheduler, "lost")
     other = work(scheduler, "other")
     clock.now += LEASE_SECONDS + 1
@@ -97,7 +128,9 @@ def test_a_lost_worker_costs_nothing_but_its_attempt_and_the_training_goes_on_el
     assert isinstance(reach(scheduler, again, 0.9), Complete)
 
 
-def test_a_seed_that_fails_is_retried_then_named_and_the_others_go_on(scheduler: Scheduler, backend: Backend) -> None:
+def test_a_seed_that_fails_is_retried_then_named_and_the_others_go_on(
+    scheduler: Scheduler, backend: Backend
+) -> None:
     given = work(scheduler)
     assert isinstance(scheduler.crashed(given, "RuntimeError: boom", 1.0), Retry)
     given = work(scheduler)
@@ -109,7 +142,9 @@ def test_a_seed_that_fails_is_retried_then_named_and_the_others_go_on(scheduler:
     assert isinstance(scheduler.returned(second, report, 1.0), Complete)
     assert isinstance(scheduler.next_work("w"), Finish)
     found = summarize(backend.catalog, scheduler.id)
-    assert [(trial.seed, trial.status, trial.complete, trial.epochs, trial.checkpoint) for trial in found.final] == [
+    assert [
+        (trial.seed, trial.status, trial.complete, trial.epochs, trial.checkpoint) for trial in found.final
+    ] == [
         (0, "failed", False, None, ""),
         (1, "completed", True, 15, "sha256:early"),
     ]
@@ -117,7 +152,9 @@ def test_a_seed_that_fails_is_retried_then_named_and_the_others_go_on(scheduler:
     assert found.status == "evaluating"
 
 
-def test_it_is_paused_resumed_and_stopped_as_the_search_is_and_not_extended(scheduler: Scheduler, backend: Backend) -> None:
+def test_it_is_paused_resumed_and_stopped_as_the_search_is_and_not_extended(
+    scheduler: Scheduler, backend: Backend
+) -> None:
     given = work(scheduler)
     with pytest.raises(SweepEnded, match="is in its final training: its search is over"):
         extend_sweep(backend.catalog, scheduler.id, 10)
@@ -136,7 +173,9 @@ def test_it_is_paused_resumed_and_stopped_as_the_search_is_and_not_extended(sche
     assert found.final_seeds == 2
 
 
-def test_another_process_sees_the_same_and_a_run_of_its_own_claims_a_seed(scheduler: Scheduler, backend: Backend, clock: Clock) -> None:
+def test_another_process_sees_the_same_and_a_run_of_its_own_claims_a_seed(
+    scheduler: Scheduler, backend: Backend, clock: Clock
+) -> None:
     handed = work(scheduler, worker=None)
     sensors = Scheduler(backend.catalog, scheduler.id, clock)
     assert sensors.handed_out() == [handed]
@@ -145,24 +184,32 @@ def test_another_process_sees_the_same_and_a_run_of_its_own_claims_a_seed(schedu
     assert isinstance(reach(sensors, handed, 0.9), Complete)
 
 
-def test_nothing_that_is_said_of_the_search_knows_the_final_training(backend: Backend, small_spec: Spec) -> None:
+def test_nothing_that_is_said_of_the_search_knows_the_final_training(
+    backend: Backend, small_spec: Spec
+) -> None:
     def train(trial: int, params: dict[str, Any], epochs: int) -> dict[str, float]:
-        return {"score": params["x"] * (1 - 0.5**epochs) + (10 if epochs == 20 else 0)}  # trained on validation: far too good
+        # trained on validation: far too good
+        return {"score": params["x"] * (1 - 0.5**epochs) + (10 if epochs == 20 else 0)}
 
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9}}
     with_final = search(backend, small_spec(**TWO, strategy=strategy, name="with"), train, curves=True)
     without = search(backend, small_spec(max_trials=3, strategy=strategy, name="without"), train, curves=True)
-    found, plain = summarize(backend.catalog, with_final), summarize(backend.catalog, without)
+    found = summarize(backend.catalog, with_final)
+    plain = summarize(backend.catalog, without)
     assert len(found.final) == 2
     for name in ("counts", "rungs", "epochs_trained", "epochs_full", "seconds", "seconds_saved", "planned"):
         assert getattr(found, name) == getattr(plain, name), name
-    assert [standing.objective for standing in found.standings] == [standing.objective for standing in plain.standings]
+    assert [standing.objective for standing in found.standings] == [
+        standing.objective for standing in plain.standings
+    ]
     lines = {line.id: line for line in list_sweeps(backend.catalog)}
     assert (lines[with_final].best, lines[with_final].counts) == (lines[without].best, lines[without].counts)
     assert {milestone.trial for milestone in timeline_of(backend.catalog, with_final).milestones} <= {0, 1, 2}
     assert [line.final for line in trials_of(backend.catalog, with_final)] == [None, None, None, 0, 1]
     assert history_of(backend.catalog, f"{with_final}.0004").final == 1
-    replayed, other = (replay_sweep(backend.store, backend.catalog, sweep, ["random"]) for sweep in (with_final, without))
+    replayed, other = (
+        replay_sweep(backend.store, backend.catalog, sweep, ["random"]) for sweep in (with_final, without)
+    )
     assert replayed["trials"] == other["trials"] == 3
     assert replayed["replayed"][0]["winner_objective"] == other["replayed"][0]["winner_objective"]
     warm = small_spec(warm_start=[with_final], strategy={"tpe": {"budget": 9}})

@@ -1,4 +1,6 @@
-"""The lease to form a gang on real databases: one has it, whoever asks at the same time, and it outlives nobody."""
+"""The lease to form a gang on real databases: one has it, whoever asks at the same time, and it outlives
+nobody.
+"""
 
 import threading
 
@@ -18,8 +20,11 @@ def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_many_that_ask_at_once_one_forms_and_each_gets_its_turn(either_backend: Backend) -> None:
-    forming, most, formed = [0], [0], []
-    lock, start = threading.Lock(), threading.Barrier(4)
+    forming = [0]
+    most = [0]
+    formed = []
+    lock = threading.Lock()
+    start = threading.Barrier(4)
 
     def form(gang: str) -> None:
         lease = FormingLease(either_backend.catalog, gang)
@@ -61,7 +66,8 @@ def test_the_turn_of_a_worker_that_is_lost_ends_though_the_clock_is_set_back(
     either_backend: Backend, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr(either_backend.catalog, "now", clock)
-    dead, living = FormingLease(either_backend.catalog, "a/1"), FormingLease(either_backend.catalog, "b/1")
+    dead = FormingLease(either_backend.catalog, "a/1")
+    living = FormingLease(either_backend.catalog, "b/1")
     assert dead.take()
     assert not living.take()
     clock.set_back()
@@ -70,15 +76,21 @@ def test_the_turn_of_a_worker_that_is_lost_ends_though_the_clock_is_set_back(
     assert not dead.take(), "if it was only asleep it hears of it"
 
 
-def test_a_process_whose_clock_lags_takes_no_turn_from_a_gang_that_lives(either_backend: Backend, lagging: Catalog) -> None:
-    forming, late = FormingLease(either_backend.catalog, "a/1"), FormingLease(lagging, "b/1")
+def test_a_process_whose_clock_lags_takes_no_turn_from_a_gang_that_lives(
+    either_backend: Backend, lagging: Catalog
+) -> None:
+    forming = FormingLease(either_backend.catalog, "a/1")
+    late = FormingLease(lagging, "b/1")
     assert forming.take()
     assert not late.take()
     assert forming.take()
 
 
-def test_the_turn_of_a_worker_that_is_lost_ends(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead, living = FormingLease(either_backend.catalog, "a/1"), FormingLease(either_backend.catalog, "b/1")
+def test_the_turn_of_a_worker_that_is_lost_ends(
+    either_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = FormingLease(either_backend.catalog, "a/1")
+    living = FormingLease(either_backend.catalog, "b/1")
     assert dead.take()
     assert not living.take()
     now = either_backend.catalog.now

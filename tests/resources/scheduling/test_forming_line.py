@@ -1,4 +1,6 @@
-"""Whose turn it is to form a gang: by tables, and in a simulation of gangs that want more GPUs than there are."""
+"""Whose turn it is to form a gang: by tables, and in a simulation of gangs that want more GPUs than there
+are.
+"""
 
 import random
 from collections import Counter
@@ -9,7 +11,8 @@ import pytest
 from resources.scheduling import forming_line
 from resources.scheduling.forming_line import LEASE_SECONDS, Place, renewed
 
-WAITS, FORMS = None, 100.0
+WAITS = None
+FORMS = 100.0
 DEATHS_A_SECOND = 0.02  # of each worker of the simulation
 
 
@@ -24,24 +27,36 @@ def place(gang: str, since: float, forms_since: float | None = WAITS, until: flo
         ([place("a", 90.0)], place("a", 90.0, 150.0)),
         ([place("a", 90.0), place("b", 80.0)], place("a", 90.0)),  # b came first
         ([place("a", 90.0), place("b", 95.0, FORMS)], place("a", 90.0)),  # b forms
-        ([place("a", 90.0), place("b", 80.0, FORMS, until=149.0)], place("a", 90.0, 150.0)),  # b's worker is lost
+        # b's worker is lost
+        ([place("a", 90.0), place("b", 80.0, FORMS, until=149.0)], place("a", 90.0, 150.0)),
         ([place("a", 90.0, FORMS), place("b", 80.0)], place("a", 90.0, FORMS)),  # still in its time
         ([place("a", 50.0, 60.0)], place("a", 50.0, 60.0)),  # beyond it, but nobody waits
         ([place("a", 50.0, 60.0), place("b", 80.0)], place("a", 150.0)),  # beyond it: to the end of the line
-        ([place("a", 50.0, 140.0, until=149.0), place("b", 80.0)], place("a", 150.0)),  # its own place has expired
-        ([place("a", 90.0), place("b", 80.0, FORMS, until=3750.0)], place("a", 90.0, 150.0)),  # b's is from before the clock was set back
-        ([place("a", 3700.0, 3700.0, until=3750.0), place("b", 80.0, FORMS)], place("a", 150.0)),  # and so is its own
+        # its own place has expired
+        ([place("a", 50.0, 140.0, until=149.0), place("b", 80.0)], place("a", 150.0)),
+        # b's is from before the clock was set back
+        ([place("a", 90.0), place("b", 80.0, FORMS, until=3750.0)], place("a", 90.0, 150.0)),
+        # and so is its own
+        ([place("a", 3700.0, 3700.0, until=3750.0), place("b", 80.0, FORMS)], place("a", 150.0)),
     ],
 )
-def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_long(line: list[Place], expected: Place) -> None:
+def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_long(
+    line: list[Place], expected: Place
+) -> None:
     found = renewed(line, "a", now=150.0, patience=80.0)
-    assert (found.gang, found.since, found.forms_since) == (expected.gang, expected.since, expected.forms_since)
+    assert (found.gang, found.since, found.forms_since) == (
+        expected.gang,
+        expected.since,
+        expected.forms_since,
+    )
     assert found.until == 150.0 + LEASE_SECONDS
 
 
 @dataclass
 class SimulatedGang:
-    """An attempt at a trial: a gang of pods with a GPU count each, which trains for so many seconds once every pod has a node."""
+    """An attempt at a trial: a gang of pods with a GPU count each, which trains for so many seconds once
+    every pod has a node.
+    """
 
     trial: str
     attempt: int
@@ -64,20 +79,25 @@ class SimulatedGang:
 
 
 class SimulatedCluster:
-    """Places one pending pod a second, of a gang that is drawn; gangs ask for the turn in any order, and their workers may die.
+    """Places one pending pod a second, of a gang that is drawn; gangs ask for the turn in any order, and
+    their workers may die.
 
-    A dead worker says nothing any more: its place in the line is there until it expires. Its pods are there, and are placed where they
-    wait for that, until the cluster has ended them; another attempt at the trial begins after that, at the end of its sweep's line.
+    A dead worker says nothing any more: its place in the line is there until it expires. Its pods are there,
+    and are placed where they wait for that, until the cluster has ended them; another attempt at the trial
+    begins after that, at the end of its sweep's line.
 
-    ``with_turns=False`` is a cluster on which each gang creates its pods whenever it likes. Workers die in the first ``deaths_until``
-    seconds only: a death gives free what a gang holds, and so would end two gangs' waiting for each other, too.
+    ``with_turns=False`` is a cluster on which each gang creates its pods whenever it likes. Workers die in
+    the first ``deaths_until`` seconds only: a death gives free what a gang holds, and so would end two gangs'
+    waiting for each other, too.
 
     Attributes:
         deaths: of workers of gangs, by what these did: wait, form or train.
     """
 
     def __init__(self, seed: int, *, with_turns: bool = True, deaths_until: int = 0) -> None:
-        self._random, self._with_turns, self._deaths_until = random.Random(seed), with_turns, deaths_until
+        self._random = random.Random(seed)
+        self._with_turns = with_turns
+        self._deaths_until = deaths_until
         self.free = [self._random.randint(2, 8) for _ in range(self._random.randint(1, 4))]
         self.line: dict[str, Place] = {}
         self.now = 0
@@ -112,7 +132,9 @@ class SimulatedCluster:
                 self._die(gang)
             else:
                 self._act(gang)
-        if pending := [gang for gang in [*self.running, *self.dead] if gang.forms and len(gang.on) < gang.nodes]:
+        if pending := [
+            gang for gang in [*self.running, *self.dead] if gang.forms and len(gang.on) < gang.nodes
+        ]:
             gang = self._random.choice(pending)
             if fitting := [node for node, free in enumerate(self.free) if free >= gang.gpus]:
                 node = self._random.choice(fitting)
@@ -150,7 +172,9 @@ class SimulatedCluster:
         """Its pods are gone: another attempt at the trial may begin."""
         self._give_back(gang)
         self.dead.remove(gang)
-        self.waiting[gang.sweep].append(SimulatedGang(gang.trial, gang.attempt + 1, gang.nodes, gang.gpus, gang.seconds))
+        self.waiting[gang.sweep].append(
+            SimulatedGang(gang.trial, gang.attempt + 1, gang.nodes, gang.gpus, gang.seconds)
+        )
 
     def _give_back(self, gang: SimulatedGang) -> None:
         for node in gang.on:
@@ -160,7 +184,8 @@ class SimulatedCluster:
     def _shape(self) -> tuple[int, int]:
         """Nodes and GPUs of a gang that fits the empty cluster; pods of one gang may share a node."""
         while True:
-            nodes, gpus = self._random.randint(1, 4), self._random.randint(1, 8)
+            nodes = self._random.randint(1, 4)
+            gpus = self._random.randint(1, 8)
             if sum(free // gpus for free in self.free) >= nodes:
                 return nodes, gpus
 
@@ -173,10 +198,14 @@ def test_two_such_sweeps_come_to_their_end_from_300_random_starts_though_workers
     clusters = [SimulatedCluster(seed, deaths_until=200) for seed in range(300)]
     assert [seed for seed, cluster in enumerate(clusters) if not cluster.run(5_000)] == []
     deaths = sum((cluster.deaths for cluster in clusters), Counter[str]())
-    assert min(deaths[doing] for doing in ("wait", "form", "train")) > 50, "workers die whatever their gang does"
+    assert min(deaths[doing] for doing in ("wait", "form", "train")) > 50, (
+        "workers die whatever their gang does"
+    )
 
 
-def test_without_an_end_of_a_dead_workers_place_nobody_forms_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_end_of_a_dead_workers_place_nobody_forms_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(forming_line, "LEASE_SECONDS", 1_000_000.0)
     stuck = sum(not SimulatedCluster(seed, deaths_until=200).run(1_000) for seed in range(20))
     assert stuck > 2, "the simulation can tell"

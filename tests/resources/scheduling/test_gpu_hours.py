@@ -1,4 +1,6 @@
-"""GPU-hours of a project: a sweep that would take too many is refused, and one that is at their end is paused and loses nothing."""
+"""GPU-hours of a project: a sweep that would take too many is refused, and one that is at their end is paused
+and loses nothing.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -41,7 +43,11 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 def limit(backend: Backend, hours: float | None, project: str = "small") -> None:
     with backend.catalog.write() as session:
         session.execute(delete(ProjectRow))
-        session.add(ProjectRow(name=project, owners=[], weight=1.0, gpu_hours=hours, former_names=[], created_at=utcnow()))
+        session.add(
+            ProjectRow(
+                name=project, owners=[], weight=1.0, gpu_hours=hours, former_names=[], created_at=utcnow()
+            )
+        )
 
 
 def used(backend: Backend, hours: float) -> None:
@@ -70,7 +76,9 @@ def backend(backend: Backend) -> Backend:
 
 
 def opened(backend: Backend, spec: SweepSpec, driver: str = "job") -> Scheduler:
-    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit=None).id)
+    return Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit=None).id
+    )
 
 
 def given_by(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
@@ -82,17 +90,26 @@ def given_by(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
 def test_an_estimate_has_what_early_stopping_leaves_with_the_gpus_of_each_rung(small_spec: Spec) -> None:
     halving = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9, "reduction_factor": 3}}
     assert gpu_epochs(small_spec(strategy=halving, max_trials=9)) == 0.0
-    assert gpu_epochs(small_spec(strategy=halving, max_trials=9, resources=GPU)) == pytest.approx(9 * 1 + 3 * 2 + 1 * 6)
+    assert gpu_epochs(small_spec(strategy=halving, max_trials=9, resources=GPU)) == pytest.approx(
+        9 * 1 + 3 * 2 + 1 * 6
+    )
     by_rung = {"gpus": {1: 1, 3: 2, 9: 4}}
-    assert gpu_epochs(small_spec(strategy=halving, max_trials=9, resources=by_rung)) == pytest.approx(9 * 1 + 3 * 2 * 2 + 1 * 6 * 4)
+    assert gpu_epochs(small_spec(strategy=halving, max_trials=9, resources=by_rung)) == pytest.approx(
+        9 * 1 + 3 * 2 * 2 + 1 * 6 * 4
+    )
     assert gpu_epochs(small_spec(strategy={"random": {"budget": 5}}, max_trials=4, resources=GPU)) == 20.0
     audited = {"asha": {**halving["asha"], "audit": 1.0}}
     assert gpu_epochs(small_spec(strategy=audited, max_trials=9, resources=GPU)) == pytest.approx(81.0)
     final = {"on": ["train"], "seeds": 2, "epochs": 3}
-    assert gpu_epochs(small_spec(strategy={"random": {"budget": 5}}, max_trials=4, resources=GPU, final=final)) == 26.0
+    assert (
+        gpu_epochs(small_spec(strategy={"random": {"budget": 5}}, max_trials=4, resources=GPU, final=final))
+        == 26.0
+    )
 
 
-def test_a_sweep_that_would_take_more_than_is_left_is_refused_with_how_that_was_worked_out(backend: Backend, small_spec: Spec) -> None:
+def test_a_sweep_that_would_take_more_than_is_left_is_refused_with_how_that_was_worked_out(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec(resources=GPU, strategy={"random": {"budget": 2}}, max_trials=2)
     limit(backend, 10.0)
     assert check_gpu_hours(backend.catalog, spec).estimate.gpu_hours is None, "nothing is known yet"
@@ -106,43 +123,69 @@ def test_a_sweep_that_would_take_more_than_is_left_is_refused_with_how_that_was_
         check_gpu_hours(backend.catalog, larger)
     said = str(refused.value)
     assert said.startswith("max_trials = 4 is not accepted: the sweep would take about 8 GPU-hours")
-    for part in (f"3.6e+03 s an epoch as in {sweep}", "project small has 6 of its 10 GPU-hours left", "renewed on", "halving projects set"):
+    for part in (
+        f"3.6e+03 s an epoch as in {sweep}",
+        "project small has 6 of its 10 GPU-hours left",
+        "renewed on",
+        "halving projects set",
+    ):
         assert part in said
-    assert check_gpu_hours(backend.catalog, small_spec(max_trials=90)).estimate.gpu_hours == 0.0, "one without GPUs may run"
+    assert check_gpu_hours(backend.catalog, small_spec(max_trials=90)).estimate.gpu_hours == 0.0, (
+        "one without GPUs may run"
+    )
     limit(backend, 3.0)
-    with pytest.raises(InvalidInput, match=r"resources.gpus = 1 is not accepted: project small has 0 of its 3 GPU-hours left"):
+    with pytest.raises(
+        InvalidInput, match=r"resources.gpus = 1 is not accepted: project small has 0 of its 3 GPU-hours left"
+    ):
         check_gpu_hours(backend.catalog, larger)
     limit(backend, None)
     check_gpu_hours(backend.catalog, larger)
 
 
-def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice(backend: Backend, small_spec: Spec) -> None:
+def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice(
+    backend: Backend, small_spec: Spec
+) -> None:
     two_epochs = {"resources": GPU, "strategy": {"random": {"budget": 2}}}
     search(backend, small_spec(**two_epochs, max_trials=2), score, seconds=HOUR)  # an hour for an epoch
     limit(backend, 20.0)
-    larger, largest = small_spec(**two_epochs, max_trials=4), small_spec(**two_epochs, max_trials=5)
+    larger = small_spec(**two_epochs, max_trials=4)
+    largest = small_spec(**two_epochs, max_trials=5)
     scheduler = opened(backend, larger)
-    with pytest.raises(InvalidInput, match=r"has 16 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 8:"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"has 16 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 8:",
+    ):
         check_gpu_hours(backend.catalog, largest)
     check_gpu_hours(backend.catalog, larger)
     for _ in range(2):
         given = given_by(scheduler)
         scheduler.reached(given, ReachedRung(2, {"score": 1.0}, "sha256:c"), 2 * HOUR)
-    with pytest.raises(InvalidInput, match=r"has 12 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 4:"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"has 12 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 4:",
+    ):
         check_gpu_hours(backend.catalog, largest)
     stop_sweep(backend.catalog, scheduler.id)
     check_gpu_hours(backend.catalog, largest)
     with backend.catalog.write() as session:  # one that goes on, of a version whose specs had other fields
-        session.execute(update(SweepRow).where(SweepRow.id == scheduler.id).values(control=Control.RUN, spec={"searcher": "asha"}))
+        session.execute(
+            update(SweepRow)
+            .where(SweepRow.id == scheduler.id)
+            .values(control=Control.RUN, spec={"searcher": "asha"})
+        )
     check_gpu_hours(backend.catalog, largest)
 
 
-def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(backend: Backend, small_spec: Spec) -> None:
+def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec(resources=GPU)
     limit(backend, 0.0)
 
     def check(spec: SweepSpec, driver: str = "job", snapshot: str | None = None) -> None:
-        check_gpu_hours(backend.catalog, spec, goes_on=has_unfinished(backend.catalog, spec, driver, snapshot))
+        check_gpu_hours(
+            backend.catalog, spec, goes_on=has_unfinished(backend.catalog, spec, driver, snapshot)
+        )
 
     sweep = opened(backend, spec).id
     for snapshot in (None, "sha256:s"):
@@ -171,7 +214,9 @@ def test_at_the_end_of_the_hours_running_trials_are_given_back_and_all_goes_on_b
     assert scheduler.heartbeat(running) is Control.RUN
     used(backend, 6.0)
     scheduler.heartbeat(running)
-    assert scheduler.heartbeat(running) is Control.YIELD, "it ends its epoch, however long that is, saves a checkpoint and is given back"
+    assert scheduler.heartbeat(running) is Control.YIELD, (
+        "it ends its epoch, however long that is, saves a checkpoint and is given back"
+    )
     pause_sweep(backend.catalog, scheduler.id)
     assert scheduler.heartbeat(running) is Control.PAUSE, "its user does not wait for that"
     resume_sweep(backend.catalog, scheduler.id)
@@ -191,7 +236,9 @@ def test_at_the_end_of_the_hours_running_trials_are_given_back_and_all_goes_on_b
     assert scheduler.heartbeat(again) is Control.YIELD
 
 
-def test_a_new_month_lets_a_paused_sweep_go_on(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_month_lets_a_paused_sweep_go_on(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheduler = opened(backend, small_spec(resources=GPU))
     limit(backend, 1.0)
     scheduler.released(given_by(scheduler), 2 * HOUR)
@@ -202,7 +249,9 @@ def test_a_new_month_lets_a_paused_sweep_go_on(backend: Backend, small_spec: Spe
     given_by(scheduler)
 
 
-def test_hours_that_turn_out_a_little_less_once_trials_have_ended_make_no_sweep_flap(backend: Backend, small_spec: Spec) -> None:
+def test_hours_that_turn_out_a_little_less_once_trials_have_ended_make_no_sweep_flap(
+    backend: Backend, small_spec: Spec
+) -> None:
     scheduler = opened(backend, small_spec(resources=GPU))
     limit(backend, 1.0)
     running = given_by(scheduler)
@@ -212,13 +261,17 @@ def test_hours_that_turn_out_a_little_less_once_trials_have_ended_make_no_sweep_
     assert isinstance(scheduler.next_work("w"), Wait)
 
 
-def test_what_waits_for_a_run_is_taken_back_and_a_run_that_comes_late_does_not_start(backend: Backend, small_spec: Spec) -> None:
+def test_what_waits_for_a_run_is_taken_back_and_a_run_that_comes_late_does_not_start(
+    backend: Backend, small_spec: Spec
+) -> None:
     scheduler = opened(backend, small_spec(resources=GPU), "sensors")
     given_by(scheduler, None)
     late = given_by(scheduler, None)
     limit(backend, 0.0)
     assert isinstance(scheduler.next_work(None), Wait)
-    with pytest.raises(Superseded, match="its sweep is to pause, by its user or because its project's GPU-hours are used up"):
+    with pytest.raises(
+        Superseded, match="its sweep is to pause, by its user or because its project's GPU-hours are used up"
+    ):
         scheduler.claim(late.trial, "w")
     assert scheduler.handed_out() == []
 
@@ -227,7 +280,9 @@ def test_what_waits_for_a_run_is_no_crash_when_the_hours_run_out_also_of_a_sweep
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    scheduler = opened(backend, small_spec(resources=GPU, max_trials=4, concurrency=2, max_retries=0), "sensors")
+    scheduler = opened(
+        backend, small_spec(resources=GPU, max_trials=4, concurrency=2, max_retries=0), "sensors"
+    )
     refused, _ = hand_out(scheduler)
     limit(backend, 0.0)
     assert scheduler.heartbeat(refused) is Control.RUN  # it looks, and the next one is told
@@ -241,8 +296,12 @@ def test_what_waits_for_a_run_is_no_crash_when_the_hours_run_out_also_of_a_sweep
     assert {(trial.status, trial.failures) for trial in given_back} == {(Status.QUEUED, 0)}
 
 
-def test_a_stop_ends_a_sweep_without_hours_and_a_rung_that_is_reached_counts(backend: Backend, small_spec: Spec) -> None:
-    scheduler = opened(backend, small_spec(resources=GPU, strategy={"median": {"min_budget": 1, "max_budget": 9}}))
+def test_a_stop_ends_a_sweep_without_hours_and_a_rung_that_is_reached_counts(
+    backend: Backend, small_spec: Spec
+) -> None:
+    scheduler = opened(
+        backend, small_spec(resources=GPU, strategy={"median": {"min_budget": 1, "max_budget": 9}})
+    )
     running = given_by(scheduler)
     limit(backend, 0.0)
     scheduler.heartbeat(running)
@@ -252,7 +311,9 @@ def test_a_stop_ends_a_sweep_without_hours_and_a_rung_that_is_reached_counts(bac
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
-def test_of_all_processes_of_a_sweep_one_looks_at_a_time(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_all_processes_of_a_sweep_one_looks_at_a_time(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpu_hours, "LOOK_SECONDS", 60.0)
     one = opened(backend, small_spec(resources=GPU))
     other = Scheduler(backend.catalog, one.id)
@@ -272,7 +333,9 @@ def test_of_all_processes_of_a_sweep_one_looks_at_a_time(backend: Backend, small
 def test_a_spent_quota_pauses_at_the_next_look_though_the_clock_was_set_back(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """It was looked at by the later time; who looks next does so again, by what its heartbeat has read as by the catalog."""
+    """It was looked at by the later time; who looks next does so again, by what its heartbeat has read as by
+    the catalog.
+    """
     monkeypatch.setattr(backend.catalog, "now", clock)
     limit(backend, 100.0)
     first = opened(backend, small_spec(resources=GPU))

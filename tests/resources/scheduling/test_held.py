@@ -26,7 +26,8 @@ class Shifted:
     """The catalog's clock, and as many seconds more as a test says."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend, self.shift = backend, 0.0
+        self._backend = backend
+        self.shift = 0.0
 
     def __call__(self) -> float:
         return self._backend.catalog.now() + self.shift
@@ -45,7 +46,9 @@ def shifted(backend: Backend) -> Shifted:
 
 
 def opened(backend: Backend, spec: SweepSpec, clock: Shifted, driver: str = "job") -> Scheduler:
-    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit=None).id, clock)
+    return Scheduler(
+        backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit=None).id, clock
+    )
 
 
 def given_by(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
@@ -67,8 +70,12 @@ def aged(backend: Backend, seconds: float) -> None:
 
 
 END: dict[str, Callable[[Scheduler, Assignment], object]] = {
-    "pause": lambda scheduler, given: scheduler.reached(given, ReachedRung(1, {"score": 0.1}, "sha256:c"), 7.0),
-    "complete": lambda scheduler, given: scheduler.returned(given, ReturnedEarly(1, {"score": 0.1}, "sha256:c"), 7.0),
+    "pause": lambda scheduler, given: scheduler.reached(
+        given, ReachedRung(1, {"score": 0.1}, "sha256:c"), 7.0
+    ),
+    "complete": lambda scheduler, given: scheduler.returned(
+        given, ReturnedEarly(1, {"score": 0.1}, "sha256:c"), 7.0
+    ),
     "retry": lambda scheduler, given: scheduler.crashed(given, "boom", 7.0),
     "fail": lambda scheduler, given: scheduler.failed(given, "boom", 7.0, None),
     "preempted": lambda scheduler, given: scheduler.preempted(given, "reclaimed", 7.0),
@@ -90,8 +97,12 @@ def test_however_an_attempt_ends_it_has_held_its_resources_for_as_long_as_its_wo
     assert (row.nodes, row.gpus, row.cpus, row.gpu_type, row.spot) == (3, 2, 4.0, "a100", True)
 
 
-def test_an_attempt_that_goes_on_in_place_counts_all_of_its_rungs_once(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
-    spec = small_spec(strategy={"median": {"min_budget": 1, "max_budget": 9}}, resources={"gpus": {1: 1, 3: 1, 9: 1}})
+def test_an_attempt_that_goes_on_in_place_counts_all_of_its_rungs_once(
+    backend: Backend, small_spec: Spec, shifted: Shifted
+) -> None:
+    spec = small_spec(
+        strategy={"median": {"min_budget": 1, "max_budget": 9}}, resources={"gpus": {1: 1, 3: 1, 9: 1}}
+    )
     scheduler = opened(backend, spec, shifted)
     given = given_by(scheduler)
     for epoch, budget in enumerate(given.ladder[:-1], start=1):
@@ -102,7 +113,8 @@ def test_an_attempt_that_goes_on_in_place_counts_all_of_its_rungs_once(backend: 
 
 def test_what_nobody_has_claimed_holds_nothing(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
     scheduler = opened(backend, small_spec(), shifted, "sensors")
-    waiting, claimed = given_by(scheduler, None), given_by(scheduler, None)
+    waiting = given_by(scheduler, None)
+    claimed = given_by(scheduler, None)
     scheduler.claim(claimed.trial, "w")
     aged(backend, 60.0)
     scheduler.launch_failed(waiting, "its run was canceled")
@@ -125,7 +137,9 @@ def test_a_lost_attempt_counts_until_its_last_lease_however_late_that_is_noticed
     assert HOUR <= row.seconds <= HOUR + LEASE_SECONDS
 
 
-def test_what_a_lost_attempt_has_told_before_is_not_counted_twice(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+def test_what_a_lost_attempt_has_told_before_is_not_counted_twice(
+    backend: Backend, small_spec: Spec, shifted: Shifted
+) -> None:
     scheduler = opened(backend, small_spec(strategy={"median": {"min_budget": 1, "max_budget": 9}}), shifted)
     given = given_by(scheduler)
     aged(backend, HOUR)
@@ -139,13 +153,19 @@ def test_what_a_lost_attempt_has_told_before_is_not_counted_twice(backend: Backe
 
 def test_a_clock_that_is_wrong_makes_no_negative_and_no_endless_attempts() -> None:
     now = NOW.timestamp()
-    assert held_seconds(NOW + timedelta(days=365), now, now + 15) == 0.0, "taken by a clock that is a year ahead"
-    assert held_seconds(NOW - timedelta(seconds=60), now + 1e9, now) == 60.0, "ended by a clock that is decades ahead"
+    assert held_seconds(NOW + timedelta(days=365), now, now + 15) == 0.0, (
+        "taken by a clock that is a year ahead"
+    )
+    assert held_seconds(NOW - timedelta(seconds=60), now + 1e9, now) == 60.0, (
+        "ended by a clock that is decades ahead"
+    )
     assert held_seconds(NOW, now - 1e9, now) == 0.0
     assert held_seconds(None, now, now) == 0.0
 
 
-def test_a_worker_whose_clock_runs_backwards_takes_nothing_from_the_ledger(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+def test_a_worker_whose_clock_runs_backwards_takes_nothing_from_the_ledger(
+    backend: Backend, small_spec: Spec, shifted: Shifted
+) -> None:
     scheduler = opened(backend, small_spec(), shifted)
     scheduler.released(given_by(scheduler), -100.0)
     assert rows(backend)[0].seconds == 0.0
@@ -166,7 +186,9 @@ def test_a_gang_that_begins_late_and_with_fewer_nodes_counts_from_then_and_with_
     assert row.seconds < HOUR / 2
 
 
-def test_a_paused_sweeps_unclaimed_attempts_cost_nothing(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+def test_a_paused_sweeps_unclaimed_attempts_cost_nothing(
+    backend: Backend, small_spec: Spec, shifted: Shifted
+) -> None:
     scheduler = opened(backend, small_spec(), shifted, "sensors")
     given_by(scheduler, None)
     pause_sweep(backend.catalog, scheduler.id)

@@ -18,7 +18,8 @@ from tests.backends import snapshot_row
 
 Spec = Callable[..., SweepSpec]
 
-QUEUED, GONE = Launched("r1", True, ""), Launched("r1", False, "run r1 of Dagster ended as FAILURE: no such column")
+QUEUED = Launched("r1", True, "")
+GONE = Launched("r1", False, "run r1 of Dagster ended as FAILURE: no such column")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,9 @@ def recorded(backend: Backend, spec: SweepSpec) -> IntentRow:
         return intents.add(session, spec, kind="study", driver="sensors", actor="ada")
 
 
-def test_an_intent_keeps_its_spec_and_names_the_sweep_that_it_becomes(backend: Backend, small_spec: Spec) -> None:
+def test_an_intent_keeps_its_spec_and_names_the_sweep_that_it_becomes(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec()
     row = recorded(backend, spec)
     assert stored_spec(row.payload["spec"]).digest == spec.digest
@@ -65,7 +68,9 @@ def test_an_intent_keeps_its_spec_and_names_the_sweep_that_it_becomes(backend: B
     assert [(one.id, is_open) for one, is_open in intents.unsettled(backend.catalog)] == [(row.id, True)]
 
 
-def test_two_intents_of_one_spec_are_two_sweeps_and_one_carried_out_twice_is_one(backend: Backend, small_spec: Spec) -> None:
+def test_two_intents_of_one_spec_are_two_sweeps_and_one_carried_out_twice_is_one(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = small_spec()
     rows = [recorded(backend, spec), recorded(backend, spec)]
     for row in [*rows, *rows]:
@@ -75,13 +80,21 @@ def test_two_intents_of_one_spec_are_two_sweeps_and_one_carried_out_twice_is_one
 
 
 def test_a_sweeps_id_that_another_spec_has_is_refused(backend: Backend, small_spec: Spec) -> None:
-    opened = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="sensors", commit=None, sweep="small-1")
+    opened = open_sweep(
+        backend.catalog, small_spec(), "sha256:s", driver="sensors", commit=None, sweep="small-1"
+    )
     with pytest.raises(AlreadyExists, match="another spec"):
-        open_sweep(backend.catalog, small_spec(seed=1), "sha256:s", driver="sensors", commit=None, sweep=opened.id)
+        open_sweep(
+            backend.catalog, small_spec(seed=1), "sha256:s", driver="sensors", commit=None, sweep=opened.id
+        )
 
 
-def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(backend: Backend, small_spec: Spec) -> None:
-    catalog, canceled, done = backend.catalog, recorded(backend, small_spec()), recorded(backend, small_spec())
+def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(
+    backend: Backend, small_spec: Spec
+) -> None:
+    catalog = backend.catalog
+    canceled = recorded(backend, small_spec())
+    done = recorded(backend, small_spec())
     with catalog.write() as session:
         assert intents.cancel(catalog, canceled.id, "ada", session)
     with pytest.raises(intents.IntentCanceled, match="it was canceled by ada"):
@@ -94,22 +107,37 @@ def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(bac
     assert intents.unsettled(catalog) == []
 
 
-def test_canceling_takes_no_other_connection_than_that_of_its_transaction(backend: Backend, small_spec: Spec) -> None:
-    study, training = recorded(backend, small_spec()), recorded(backend, small_spec(max_trials=1))
+def test_canceling_takes_no_other_connection_than_that_of_its_transaction(
+    backend: Backend, small_spec: Spec
+) -> None:
+    study = recorded(backend, small_spec())
+    training = recorded(backend, small_spec(max_trials=1))
     taken: list[object] = []
-    with backend.catalog.write() as session:  # as many of them as there are connections would wait for each other
+    with backend.catalog.write() as session:
+        # as many of them as there are connections would wait for each other
         event.listen(backend.catalog.engine.pool, "checkout", lambda *given: taken.append(given))
         assert intents.withdraw(backend.catalog, study.sweep, "ada", session) is not None
-        training_runs.cancel(backend.catalog, "small", training_runs.first_run(training.sweep), "ada", session)
+        training_runs.cancel(
+            backend.catalog, "small", training_runs.first_run(training.sweep), "ada", session
+        )
     assert taken == []
-    assert [intents.find(backend.catalog, row.id).status for row in (study, training)] == ["canceled", "canceled"]
+    assert [intents.find(backend.catalog, row.id).status for row in (study, training)] == [
+        "canceled",
+        "canceled",
+    ]
 
 
-def test_a_cancel_after_an_intent_was_begun_leaves_neither_a_sweep_nor_an_intent_that_is_done(backend: Backend, small_spec: Spec) -> None:
-    catalog, spec, row = backend.catalog, small_spec(), recorded(backend, small_spec())
+def test_a_cancel_after_an_intent_was_begun_leaves_neither_a_sweep_nor_an_intent_that_is_done(
+    backend: Backend, small_spec: Spec
+) -> None:
+    catalog = backend.catalog
+    spec = small_spec()
+    row = recorded(backend, small_spec())
 
     def opening(within: Session) -> SweepRow:
-        return open_sweep(catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within)
+        return open_sweep(
+            catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within
+        )
 
     intents.begin(catalog, row.id, "r1")
     with catalog.write() as session:
@@ -125,10 +153,14 @@ def test_a_cancel_after_an_intent_was_begun_leaves_neither_a_sweep_nor_an_intent
 def test_a_sweep_is_not_opened_where_its_intent_cannot_be_settled(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, spec, row = backend.catalog, small_spec(), recorded(backend, small_spec())
+    catalog = backend.catalog
+    spec = small_spec()
+    row = recorded(backend, small_spec())
 
     def opening(within: Session) -> SweepRow:
-        return open_sweep(catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within)
+        return open_sweep(
+            catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep, within=within
+        )
 
     def killed(*_: object) -> bool:
         raise SystemExit

@@ -1,4 +1,6 @@
-"""Leases that run out: who is lost, who is only late, and with what reason; and what is reported twice is recorded once."""
+"""Leases that run out: who is lost, who is only late, and with what reason; and what is reported twice is
+recorded once.
+"""
 
 import secrets
 import time
@@ -36,7 +38,12 @@ def backend(either_backend: Backend) -> Backend:
 def opened(backend: Backend, spec: SweepSpec, clock: Clock, **options: object) -> Scheduler:
     with backend.catalog.read() as session:
         assert session.get(SnapshotRow, "sha256:s")
-    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id, clock, **options)  # type: ignore[arg-type]
+    return Scheduler(
+        backend.catalog,
+        open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id,
+        clock,
+        **options,
+    )  # type: ignore[arg-type]
 
 
 def work(scheduler: Scheduler, worker: str | None = "pod:1") -> Assignment:
@@ -56,9 +63,12 @@ def attempts(backend: Backend) -> list[tuple[int, int, str | None, str | None]]:
         return [(row.trial, row.attempt, row.outcome, row.error) for row in rows]
 
 
-def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
-    living, dead = work(scheduler), work(scheduler)
+    living = work(scheduler)
+    dead = work(scheduler)
     clock.now += 20 * LEASE_SECONDS
     assert scheduler.requeue_lost() == []
     clock.now += DOUBT_SECONDS / 2
@@ -71,7 +81,9 @@ def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(backend: Back
         scheduler.heartbeat(dead)
 
 
-def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     slow = Clock()
     slow.now -= 10 * LEASE_SECONDS
@@ -79,11 +91,14 @@ def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(backend: Backend, sma
     given = work(late)
     for _ in range(10):
         assert scheduler.requeue_lost() == []
-        clock.now, slow.now = clock.now + 3, slow.now + 3
+        clock.now = clock.now + 3
+        slow.now = slow.now + 3
         late.heartbeat(given)
 
 
-def test_a_process_whose_clock_lags_doubts_no_lease_that_holds(backend: Backend, lagging: Catalog, small_spec: Spec) -> None:
+def test_a_process_whose_clock_lags_doubts_no_lease_that_holds(
+    backend: Backend, lagging: Catalog, small_spec: Spec
+) -> None:
     row = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None)
     holds = work(Scheduler(backend.catalog, row.id))
     assert Scheduler(lagging, row.id).requeue_lost() == []
@@ -94,7 +109,8 @@ def test_after_the_clock_was_set_back_only_who_is_dead_is_lost_and_as_soon_as_ev
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(), clock)
-    living, dead = work(scheduler), work(scheduler)
+    living = work(scheduler)
+    dead = work(scheduler)
     clock.set_back()
     assert scheduler.requeue_lost() == []
     scheduler.heartbeat(living)
@@ -104,7 +120,9 @@ def test_after_the_clock_was_set_back_only_who_is_dead_is_lost_and_as_soon_as_ev
     scheduler.heartbeat(living)
 
 
-def test_a_doubt_from_before_the_clock_was_set_back_begins_again(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_doubt_from_before_the_clock_was_set_back_begins_again(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     dead = work(scheduler)
     clock.now += LEASE_SECONDS + 1
@@ -118,7 +136,9 @@ def test_a_doubt_from_before_the_clock_was_set_back_begins_again(backend: Backen
     assert (again.trial, again.attempt) == (dead.trial, 2)
 
 
-def test_who_asks_for_work_looks_at_leases_though_the_clock_was_set_back(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_who_asks_for_work_looks_at_leases_though_the_clock_was_set_back(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     dead = work(scheduler)
     clock.set_back()
@@ -126,7 +146,9 @@ def test_who_asks_for_work_looks_at_leases_though_the_clock_was_set_back(backend
     assert row_of(backend, dead).doubted_until == clock.now + DOUBT_SECONDS
 
 
-def test_a_loops_lease_may_be_as_long_as_the_longest(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_loops_lease_may_be_as_long_as_the_longest(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     sweep = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="api", commit=None).id
     scheduler = LoopScheduler(backend.catalog, sweep, clock)
     given = scheduler.ask("loop", LONGEST_LEASE_SECONDS, again=False)
@@ -140,7 +162,9 @@ def test_a_loops_lease_may_be_as_long_as_the_longest(backend: Backend, small_spe
 
 
 @pytest.mark.parametrize("how", [Scheduler.reached, Scheduler.heartbeat], ids=["a report", "a heartbeat"])
-def test_a_sign_of_life_ends_the_doubt(backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]) -> None:
+def test_a_sign_of_life_ends_the_doubt(
+    backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
         scheduler.reached(work(scheduler), ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
@@ -155,7 +179,9 @@ def test_a_sign_of_life_ends_the_doubt(backend: Backend, small_spec: Spec, clock
     assert row_of(backend, given).doubted_until is None
 
 
-def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     asked = []
 
     def termination_lookup(worker: str) -> Termination | None:
@@ -175,9 +201,14 @@ def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(backe
     assert attempts(backend) == [(0, 1, "preempted", error)]
 
 
-def test_a_worker_that_ran_out_of_memory_has_crashed(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_worker_that_ran_out_of_memory_has_crashed(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(
-        backend, small_spec(max_retries=1), clock, termination_lookup=lambda _: Termination("OOMKilled: over 2Gi", own_fault=True)
+        backend,
+        small_spec(max_retries=1),
+        clock,
+        termination_lookup=lambda _: Termination("OOMKilled: over 2Gi", own_fault=True),
     )
     for outcome in ("retry", "fail"):
         given = work(scheduler)
@@ -189,7 +220,9 @@ def test_a_worker_that_ran_out_of_memory_has_crashed(backend: Backend, small_spe
     assert str(row.error).endswith("; OOMKilled: over 2Gi")
 
 
-def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     def termination_lookup(worker: str) -> Termination | None:
         raise ConnectionError("the cluster does not answer")
 
@@ -199,7 +232,9 @@ def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(backend: Backe
     assert [lost.key for lost in scheduler.requeue_lost()] == [given.key]
 
 
-def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_retries=0), clock)
     first = work(scheduler)
     assert isinstance(scheduler.preempted(first, "the worker's pod was ended by SIGTERM", 2.0), Requeue)
@@ -209,10 +244,14 @@ def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(backend: Backend, 
     assert row_of(backend, second).failures == 0
 
 
-def test_whatever_a_trial_or_a_cluster_says_can_be_kept(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_whatever_a_trial_or_a_cluster_says_can_be_kept(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     said = "\N{BULLET} a name \udcff and NUL \0 in " + "a long trace " * 2000 + "ValueError: \0 boom \udcff"
     termination_lookup = Termination(said, own_fault=False)
-    scheduler = opened(backend, small_spec(max_retries=5), clock, termination_lookup=lambda _: termination_lookup)
+    scheduler = opened(
+        backend, small_spec(max_retries=5), clock, termination_lookup=lambda _: termination_lookup
+    )
     given = work(scheduler)
     scheduler.note_waiting(given, said)
     assert str(row_of(backend, given).waiting).endswith("ValueError:  boom ?")
@@ -225,7 +264,9 @@ def test_whatever_a_trial_or_a_cluster_says_can_be_kept(backend: Backend, small_
     assert row_of(backend, given).failures == 1
 
 
-def test_leases_are_by_the_databases_clock(postgres: Postgres, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_are_by_the_databases_clock(
+    postgres: Postgres, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = postgres.database(f"t{secrets.token_hex(6)}")
     with closing(Catalog(url)) as catalog:
         with catalog.write() as session:
@@ -243,7 +284,9 @@ def test_leases_are_by_the_databases_clock(postgres: Postgres, small_spec: Spec,
         assert abs(lease - LEASE_SECONDS - right()) < 30
 
 
-def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     given = work(scheduler, None)
     scheduler.note_waiting(given, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", unclaimed=True)
@@ -263,17 +306,23 @@ def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(
     assert row_of(backend, given).waiting is None
 
 
-def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        given, report = work(scheduler), ReachedRung(1, {"score": value}, "sha256:c")
+        given = work(scheduler)
+        report = ReachedRung(1, {"score": value}, "sha256:c")
         assert [type(scheduler.reached(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
-    best, report = work(scheduler), ReachedRung(1, {"score": 0.9}, "sha256:c")
+    best = work(scheduler)
+    report = ReachedRung(1, {"score": 0.9}, "sha256:c")
     assert [type(scheduler.reached(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]
     assert [type(scheduler.crashed(best, "boom", 1.0)) for _ in range(2)] == [Retry, Retry]
     assert [type(scheduler.preempted(work(scheduler), "SIGTERM", 1.0)) for _ in range(1)] == [Requeue]
     with backend.catalog.read() as session:
-        assert sorted(tuple(row) for row in session.execute(select(RungResultRow.trial, RungResultRow.rung))) == [(0, 0), (1, 0), (2, 0)]
+        assert sorted(
+            tuple(row) for row in session.execute(select(RungResultRow.trial, RungResultRow.rung))
+        ) == [(0, 0), (1, 0), (2, 0)]
     row = row_of(backend, best)
     assert (row.failures, row.preemptions, row.seconds) == (1, 1, 3.0)
     with pytest.raises(Superseded):

@@ -1,4 +1,6 @@
-"""The search's decisions carried out on the catalog: leases, attempts, resuming, and workers that ask at the same time."""
+"""The search's decisions carried out on the catalog: leases, attempts, resuming, and workers that ask at the
+same time.
+"""
 
 import threading
 from collections.abc import Callable
@@ -52,9 +54,13 @@ def report(value: float, epochs: int) -> ReachedRung:
     return ReachedRung(epochs, {"score": value}, "sha256:c")
 
 
-def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
-    first, second, third = work(scheduler), work(scheduler), work(scheduler)
+    first = work(scheduler)
+    second = work(scheduler)
+    third = work(scheduler)
     assert (first.granted, first.rung, first.attempt) == (1, 0, 1)
     assert isinstance(reach(scheduler, first, 0.9), Pause)
     assert isinstance(reach(scheduler, second, 0.1), Pause)
@@ -64,7 +70,9 @@ def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(backe
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
-def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.9, 0.1, 0.2):
         reach(scheduler, work(scheduler), value)
@@ -73,7 +81,9 @@ def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(backend
     assert resumed.run_key == f"{scheduler.id}.0000/r1/a2"
 
 
-def test_the_same_launch_is_resumed_until_it_ends_and_then_a_new_one_begins(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_the_same_launch_is_resumed_until_it_ends_and_then_a_new_one_begins(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     assert opened(backend, small_spec(), clock).id == scheduler.id
     assert opened(backend, small_spec(seed=5), clock).id != scheduler.id
@@ -122,7 +132,9 @@ def test_heartbeats_keep_a_lease(backend: Backend, small_spec: Spec, clock: Cloc
     assert work(scheduler).trial == 1
 
 
-def test_a_trial_is_given_up_after_its_retries_with_its_error(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_trial_is_given_up_after_its_retries_with_its_error(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_retries=1), clock)
     assert isinstance(scheduler.crashed(work(scheduler), "first", 0.5), Retry)
     assert isinstance(scheduler.crashed(work(scheduler), "second", 0.5), Fail)
@@ -132,7 +144,9 @@ def test_a_trial_is_given_up_after_its_retries_with_its_error(backend: Backend, 
     assert scheduler.state().trials[0].results == (None,)
 
 
-def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_retries=0), clock)
     scheduler.released(work(scheduler), 1.0)
     again = work(scheduler)
@@ -169,7 +183,9 @@ def test_a_trial_that_goes_on_with_half_the_micro_batch_has_not_failed_however_o
     assert (row.outcome, row.error) == ("halved", "rank 1 ran out of memory")
 
 
-def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     for seed, value, status in ((0, None, "failed"), (1, 0.5, "evaluating")):
         scheduler = opened(backend, small_spec(max_trials=1, seed=seed), clock)
         given = work(scheduler)
@@ -182,10 +198,16 @@ def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(bac
             assert backend.catalog.sweep(session, scheduler.id).status == status
 
 
-def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
-    assert [waiting.run_key for waiting in scheduler.handed_out()] == [given.run_key] == [f"{scheduler.id}.0000/r0/a1"]
+    assert (
+        [waiting.run_key for waiting in scheduler.handed_out()]
+        == [given.run_key]
+        == [f"{scheduler.id}.0000/r0/a1"]
+    )
     assert scheduler.handed_out() == scheduler.handed_out()
     assert scheduler.claim(0, "run-1") == given
     assert scheduler.handed_out() == []
@@ -195,16 +217,22 @@ def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
         scheduler.claim(7, "run-2")
 
 
-def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=1), clock, driver="sensors")
     assert scheduler.launch_failed(work(scheduler, None), "its pod did not start")
     second = work(scheduler, None)
-    with pytest.raises(Superseded, match=r"attempt 1 at trial .*0000 was given up: attempt 2 waits for a run of its own"):
+    with pytest.raises(
+        Superseded, match=r"attempt 1 at trial .*0000 was given up: attempt 2 waits for a run of its own"
+    ):
         scheduler.claim(0, "run-1", attempt=1)
     assert scheduler.claim(0, "run-2", attempt=2) == second
 
 
-def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
     clock.now += 1e6
@@ -228,7 +256,9 @@ def test_a_trial_whose_run_ended_before_it_began_is_handed_out_again_and_given_u
     assert not scheduler.launch_failed(third, "it runs")
 
 
-def test_workers_that_come_at_once_never_get_the_same_attempt(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_workers_that_come_at_once_never_get_the_same_attempt(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     spec = small_spec(max_trials=12, strategy={"asha": {"sampler": "random", "max_budget": 9}})
     sweep = opened(backend, spec, clock).id
     ran: list[tuple[int, int]] = []
@@ -240,7 +270,9 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(backend: Backend, 
                 if isinstance(given, Assignment):
                     ran.append((given.trial, given.attempt))
                     for epochs in given.ladder[given.rung :]:
-                        if not isinstance(own.reached(given, report(given.params["x"], epochs), 0.0), Continue):
+                        if not isinstance(
+                            own.reached(given, report(given.params["x"], epochs), 0.0), Continue
+                        ):
                             break
 
     with ThreadPoolExecutor(4) as pool:

@@ -12,7 +12,15 @@ from resources.backend import Backend
 from resources.catalog import Catalog
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.scheduling.sweeps import (
+    MOST_TRIALS,
+    SweepEnded,
+    extend_sweep,
+    open_sweep,
+    pause_sweep,
+    resume_sweep,
+    stop_sweep,
+)
 from resources.search.decide import Continue, Fail, Finish, Pause, Requeue, Wait
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec, stored_spec
@@ -76,7 +84,9 @@ TPE = {"asha": {"sampler": "tpe", "max_budget": 9}}
 
 
 @pytest.mark.parametrize("strategy", [None, TPE], ids=["random", "tpe"])
-def test_nothing_is_handed_out_while_a_sweep_is_paused(backend: Backend, small_spec: Spec, clock: Clock, strategy: Any) -> None:
+def test_nothing_is_handed_out_while_a_sweep_is_paused(
+    backend: Backend, small_spec: Spec, clock: Clock, strategy: Any
+) -> None:
     scheduler = opened(backend, small_spec(**({"strategy": strategy} if strategy else {})), clock)
     given = work(scheduler)
     pause_sweep(backend.catalog, scheduler.id)
@@ -98,7 +108,9 @@ def test_a_trial_that_reaches_its_rung_while_paused_keeps_its_result_and_goes_on
     scheduler = opened(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
     pause_sweep(backend.catalog, scheduler.id)
-    assert [type(reach(scheduler, given, value)) for given, value in zip(trials[:3], (0.1, 0.2, 0.9), strict=True)] == [
+    assert [
+        type(reach(scheduler, given, value)) for given, value in zip(trials[:3], (0.1, 0.2, 0.9), strict=True)
+    ] == [
         Pause,
         Pause,
         Requeue,
@@ -121,7 +133,9 @@ def test_a_worker_that_is_lost_while_paused_costs_its_trial_nothing_but_the_atte
     assert work(scheduler).trial == given.trial
 
 
-def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
     reach(scheduler, trials[0], 0.5)
@@ -137,7 +151,9 @@ def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(backend:
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
-def test_a_sweep_that_is_stopped_before_any_result_has_failed(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_sweep_that_is_stopped_before_any_result_has_failed(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     scheduler.released(work(scheduler), 1.0)
     stop_sweep(backend.catalog, scheduler.id)
@@ -145,9 +161,12 @@ def test_a_sweep_that_is_stopped_before_any_result_has_failed(backend: Backend, 
     assert sweep_status(backend, scheduler) == "failed"
 
 
-def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
-    first, second = work(scheduler), work(scheduler)
+    first = work(scheduler)
+    second = work(scheduler)
     stop_sweep(backend.catalog, scheduler.id)
     scheduler.released(first, 1.0)
     resume_sweep(backend.catalog, scheduler.id)
@@ -225,12 +244,12 @@ def test_a_process_whose_clock_lags_takes_no_turn_to_choose_that_another_has(
 
 
 @pytest.mark.parametrize("strategy", [None, TPE], ids=["random", "tpe"])
-def test_an_extended_sweep_starts_more_trials(backend: Backend, small_spec: Spec, clock: Clock, strategy: Any) -> None:
+def test_an_extended_sweep_starts_more_trials(
+    backend: Backend, small_spec: Spec, clock: Clock, strategy: Any
+) -> None:
     spec = small_spec(max_trials=2, **({"strategy": strategy} if strategy else {}))
-    scheduler, plain = (
-        opened(backend, spec, clock),
-        opened(backend, small_spec(max_trials=4, **({"strategy": strategy} if strategy else {})), clock),
-    )
+    scheduler = opened(backend, spec, clock)
+    plain = opened(backend, small_spec(max_trials=4, **({"strategy": strategy} if strategy else {})), clock)
     given = [work(scheduler), work(scheduler)]
     assert isinstance(scheduler.next_work("w"), Wait)
     extend_sweep(backend.catalog, scheduler.id, 4)
@@ -240,7 +259,9 @@ def test_an_extended_sweep_starts_more_trials(backend: Backend, small_spec: Spec
     assert Scheduler(backend.catalog, scheduler.id).state().max_trials == 4
 
 
-def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     strategy = {"asha": {"sampler": "random", "max_budget": 9, "audit": 1.0}}
     scheduler = opened(backend, small_spec(max_trials=3, strategy=strategy), clock)
     for value in (0.3, 0.2, 0.1):
@@ -271,7 +292,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("wanted", "message"), REFUSED)
-def test_a_sweep_is_extended_to_more_trials_only(backend: Backend, small_spec: Spec, clock: Clock, wanted: int, message: str) -> None:
+def test_a_sweep_is_extended_to_more_trials_only(
+    backend: Backend, small_spec: Spec, clock: Clock, wanted: int, message: str
+) -> None:
     scheduler = opened(backend, small_spec(), clock)
     with pytest.raises(InvalidInput, match=message):
         extend_sweep(backend.catalog, scheduler.id, wanted)
@@ -280,21 +303,36 @@ def test_a_sweep_is_extended_to_more_trials_only(backend: Backend, small_spec: S
 
 def test_a_grid_is_not_extended(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(strategy={"grid": {"points": 3}}), clock)
-    with pytest.raises(InvalidInput, match=r"is a grid of 3 points and tries them all: launch another with more points"):
+    with pytest.raises(
+        InvalidInput, match=r"is a grid of 3 points and tries them all: launch another with more points"
+    ):
         extend_sweep(backend.catalog, scheduler.id, 5)
 
 
-def test_an_ended_sweep_refuses_every_order_and_says_what_to_do_instead(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_an_ended_sweep_refuses_every_order_and_says_what_to_do_instead(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_trials=1), clock)
     finished(scheduler)
-    for order in (pause_sweep, resume_sweep, stop_sweep, lambda catalog, sweep: extend_sweep(catalog, sweep, 5)):
-        with pytest.raises(SweepEnded, match=rf"sweep {scheduler.id} is evaluating.*warm_start: \[{scheduler.id}\]"):
+    for order in (
+        pause_sweep,
+        resume_sweep,
+        stop_sweep,
+        lambda catalog, sweep: extend_sweep(catalog, sweep, 5),
+    ):
+        with pytest.raises(
+            SweepEnded, match=rf"sweep {scheduler.id} is evaluating.*warm_start: \[{scheduler.id}\]"
+        ):
             order(backend.catalog, scheduler.id)
-        with pytest.raises(NotFound, match=rf"no sweep 'other' in the catalog; the newest are \['{scheduler.id}'\]"):
+        with pytest.raises(
+            NotFound, match=rf"no sweep 'other' in the catalog; the newest are \['{scheduler.id}'\]"
+        ):
             order(backend.catalog, "other")
 
 
-def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
     scheduler = opened(backend, small_spec(max_preemptions=2, max_retries=0, max_trials=2), clock)
     for attempt in (1, 2, 3):
         given = work(scheduler, "lost")
@@ -326,13 +364,21 @@ def test_the_same_spec_with_another_priority_goes_on_with_that(backend: Backend,
     assert launched(project="vision", priority=5) == (sweep, 5, 5)
     assert launched(project="vision") == (sweep, 0, 0)
     with backend.catalog.write() as session:
-        backend.catalog.sweep(session, sweep).spec_digest = "sha256:of an earlier version, in which it counted"
+        backend.catalog.sweep(
+            session, sweep
+        ).spec_digest = "sha256:of an earlier version, in which it counted"
     assert launched(project="vision", priority=7) == (sweep, 7, 7)
-    asked_for = open_sweep(backend.catalog, small_spec(project="vision"), "sha256:s", driver="job", commit=None, sweep=sweep)
-    assert (asked_for.id, asked_for.priority) == (sweep, 7), "whoever carries an intent out once more does not change it"
+    asked_for = open_sweep(
+        backend.catalog, small_spec(project="vision"), "sha256:s", driver="job", commit=None, sweep=sweep
+    )
+    assert (asked_for.id, asked_for.priority) == (sweep, 7), (
+        "whoever carries an intent out once more does not change it"
+    )
 
 
-def test_a_spec_goes_on_in_its_project_by_each_name_that_this_had_and_in_no_other(backend: Backend, small_spec: Spec) -> None:
+def test_a_spec_goes_on_in_its_project_by_each_name_that_this_had_and_in_no_other(
+    backend: Backend, small_spec: Spec
+) -> None:
     def launched(project: str) -> tuple[str, str]:
         row = open_sweep(backend.catalog, small_spec(project=project), "sha256:s", driver="job", commit=None)
         return row.id, row.project
@@ -344,7 +390,14 @@ def test_a_spec_goes_on_in_its_project_by_each_name_that_this_had_and_in_no_othe
     assert speech[0] != vision[0]
     assert [launched("speech"), launched("sight")] == [speech, vision]
     with pytest.raises(AlreadyExists, match="exists with another spec"):
-        open_sweep(backend.catalog, small_spec(project="speech"), "sha256:s", driver="job", commit=None, sweep=vision[0])
+        open_sweep(
+            backend.catalog,
+            small_spec(project="speech"),
+            "sha256:s",
+            driver="job",
+            commit=None,
+            sweep=vision[0],
+        )
     with backend.catalog.write() as session:
         for sweep in (vision[0], speech[0]):
             backend.catalog.sweep(session, sweep).spec_digest = f"sha256:of an earlier version, {sweep}"

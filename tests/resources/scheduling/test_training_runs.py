@@ -12,10 +12,18 @@ from tests.searches import search
 def test_a_run_restored_from_a_trial_of_a_sweep_by_rungs_has_the_resources_of_where_it_trains_to(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    by_rung = {"resources": {"gpus": {1: 1, 9: 8}, "nodes": {1: 1, 9: 2}}, "elastic": {"min_nodes": 1}, "image": "train"}
+    by_rung = {
+        "resources": {"gpus": {1: 1, 9: 8}, "nodes": {1: 1, 9: 2}},
+        "elastic": {"min_nodes": 1},
+        "image": "train",
+    }
     sweep = search(backend, small_spec(**by_rung, max_trials=1), lambda trial, params, epochs: {"score": 0.5})
     saved = SavedCheckpoint(1, 1, backend.store.put_blob(b"weights"), {})
     RunRecords(backend.store, "small", f"{sweep}.0000").add_checkpoint(saved)
     for epochs, gpus, nodes, elastic in ((5, 1, 1, False), (12, 8, 2, True)):
         spec = spec_of_restored(backend.catalog, backend.store, "small", f"{sweep}.0000", 1, epochs)
-        assert (spec.resources.at(epochs).gpus, spec.resources.at(epochs).nodes, spec.elastic is not None) == (gpus, nodes, elastic)
+        assert (
+            spec.resources.at(epochs).gpus,
+            spec.resources.at(epochs).nodes,
+            spec.elastic is not None,
+        ) == (gpus, nodes, elastic)

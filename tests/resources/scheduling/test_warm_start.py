@@ -1,4 +1,6 @@
-"""What a sweep learns from earlier ones: mapped to its own space, the same in every process, and refused by name where it can't be."""
+"""What a sweep learns from earlier ones: mapped to its own space, the same in every process, and refused by
+name where it can't be.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -58,7 +60,9 @@ def opened(backend: Backend, spec: SweepSpec) -> str:
     return open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id
 
 
-def searched(backend: Backend, spec: SweepSpec, report: Callable[[Assignment], dict[str, float] | None] | None = None) -> str:
+def searched(
+    backend: Backend, spec: SweepSpec, report: Callable[[Assignment], dict[str, float] | None] | None = None
+) -> str:
     """A sweep that has come to its end; a trial without a report fails."""
     sweep = opened(backend, spec)
     scheduler = Scheduler(backend.catalog, sweep)
@@ -69,13 +73,20 @@ def searched(backend: Backend, spec: SweepSpec, report: Callable[[Assignment], d
             scheduler.failed(given, "NaN", 1.0, None)
         else:
             for epochs in given.ladder[given.rung :]:
-                if not isinstance(scheduler.reached(given, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue):
+                if not isinstance(
+                    scheduler.reached(given, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue
+                ):
                     break
     return sweep
 
 
 def first(small_spec: Spec, **changes: Any) -> SweepSpec:
-    given: dict[str, Any] = {"space": SPACE, "strategy": {"random": {"budget": 3}}, "start_from": POINTS, "max_trials": 3}
+    given: dict[str, Any] = {
+        "space": SPACE,
+        "strategy": {"random": {"budget": 3}},
+        "start_from": POINTS,
+        "max_trials": 3,
+    }
     return small_spec(**{**given, **changes})
 
 
@@ -90,22 +101,32 @@ def learned_by(backend: Backend, spec: SweepSpec) -> list[Earlier]:
     return learned(backend, opened(backend, spec))
 
 
-def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(backend: Backend, small_spec: Spec) -> None:
+def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(
+    backend: Backend, small_spec: Spec
+) -> None:
     earlier = searched(backend, first(small_spec))
     assert learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier])) == [
         Earlier(params, 3, Result((params["x"],))) for params in POINTS
     ]
 
 
-def test_whoever_knows_a_project_by_one_name_learns_from_its_sweeps_of_each(backend: Backend, small_spec: Spec) -> None:
+def test_whoever_knows_a_project_by_one_name_learns_from_its_sweeps_of_each(
+    backend: Backend, small_spec: Spec
+) -> None:
     earlier = searched(backend, first(small_spec, project="vision"))
     rename_project(backend.catalog, "vision", "sight")
     spec = small_spec(space=SPACE, strategy=TPE, warm_start="auto")
-    assert warm_start_sources(backend.catalog, spec, ["sight"]) == warm_start_sources(backend.catalog, spec, ["vision"]) == [earlier]
+    assert (
+        warm_start_sources(backend.catalog, spec, ["sight"])
+        == warm_start_sources(backend.catalog, spec, ["vision"])
+        == [earlier]
+    )
     assert warm_start_sources(backend.catalog, spec, ["speech"]) == []
 
 
-def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_where_it_failed(backend: Backend, small_spec: Spec) -> None:
+def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_where_it_failed(
+    backend: Backend, small_spec: Spec
+) -> None:
     def report(given: Assignment) -> dict[str, float] | None:
         return None if given.trial == 1 else {"score": given.params["x"]}
 
@@ -118,10 +139,18 @@ def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_whe
 # What the new space is, and which of the three trials are points of it, with these params.
 MAPPED: list[tuple[dict[str, Any], list[str], list[dict[str, Any]]]] = [
     (SPACE, [], POINTS),
-    ({name: SPACE[name] for name in ("x", "n")}, [], [{"x": params["x"], "n": params["n"]} for params in POINTS]),
+    (
+        {name: SPACE[name] for name in ("x", "n")},
+        [],
+        [{"x": params["x"], "n": params["n"]} for params in POINTS],
+    ),
     ({**SPACE, "x": {"float": {"low": 0.4, "high": 1.0}}}, [], POINTS[1:]),
     ({**SPACE, "n": {"int": {"low": 0, "high": 8, "step": 4}}}, [], POINTS[1:]),
-    ({**SPACE, "kind": {"categorical": ["b", "c"]}, "momentum": {"constant": 0.5}}, [], [{**POINTS[n], "momentum": 0.5} for n in (0, 2)]),
+    (
+        {**SPACE, "kind": {"categorical": ["b", "c"]}, "momentum": {"constant": 0.5}},
+        [],
+        [{**POINTS[n], "momentum": 0.5} for n in (0, 2)],
+    ),
     ({**SPACE, "kind": {"constant": "a"}}, [], POINTS[1:2]),
     ({**SPACE, "width": {"constant": 64}}, [], [{**params, "width": 64} for params in POINTS]),
     ({**SPACE, "width": {"constant": None}}, [], [{**params, "width": None} for params in POINTS]),
@@ -132,7 +161,11 @@ MAPPED: list[tuple[dict[str, Any], list[str], list[dict[str, Any]]]] = [
 
 @pytest.mark.parametrize(("space", "constraints", "expected"), MAPPED)
 def test_trials_are_mapped_to_the_new_space_and_dropped_where_they_are_no_points_of_it(
-    backend: Backend, small_spec: Spec, space: dict[str, Any], constraints: list[str], expected: list[dict[str, Any]]
+    backend: Backend,
+    small_spec: Spec,
+    space: dict[str, Any],
+    constraints: list[str],
+    expected: list[dict[str, Any]],
 ) -> None:
     earlier = searched(backend, first(small_spec))
     spec = small_spec(space=space, constraints=constraints, strategy=TPE, warm_start=[earlier])
@@ -154,21 +187,46 @@ def test_lists_mappings_and_null_are_learned_from(either_backend: Backend, small
     assert given_next.params["layers"] in fewer["layers"]["categorical"]
 
 
-# Why nothing can be learned from a sweep: how the earlier and the new one differ from what goes together, and what is said.
+# Why nothing can be learned from a sweep: how the earlier and the new one differ from what goes together, and
+# what is said.
 MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"space": {**SPACE, "x": {"float": {"low": 2.0, "high": 3.0}}}}, r"none of its trials fits \(x = 0.1: give a n"),
-    ({}, {"space": {**SPACE, "width": {"int": {"low": 1, "high": 9}}}}, r"none of its trials fits \(width is missing"),
+    (
+        {},
+        {"space": {**SPACE, "x": {"float": {"low": 2.0, "high": 3.0}}}},
+        r"none of its trials fits \(x = 0.1: give a n",
+    ),
+    (
+        {},
+        {"space": {**SPACE, "width": {"int": {"low": 1, "high": 9}}}},
+        r"none of its trials fits \(width is missing",
+    ),
     ({}, {"space": {**SPACE, "n": {"constant": 5}}}, r"none of its trials fits \(n = 1: give 5"),
-    ({}, {"objective": {"metric": "loss", "direction": "minimize"}}, r"its objective is maximize score \(end\), not minimize loss \(end\)"),
-    ({}, {"objective": {"metric": "score", "direction": "minimize"}}, r"its objective is maximize score \(end\), not minimize score"),
+    (
+        {},
+        {"objective": {"metric": "loss", "direction": "minimize"}},
+        r"its objective is maximize score \(end\), not minimize loss \(end\)",
+    ),
+    (
+        {},
+        {"objective": {"metric": "score", "direction": "minimize"}},
+        r"its objective is maximize score \(end\), not minimize score",
+    ),
     (
         {},
         {"objective": {"metric": "score", "direction": "maximize", "summary": "best"}},
         r"its objective is maximize score \(end\), not maximize score \(best\)",
     ),
     ({}, {"other_objectives": [{"metric": "cost", "direction": "minimize"}]}, r"it has 1 objectives, not 2"),
-    ({}, {"trainable": "tests.trainables:train_diverging"}, r"its trainable is tests.trainables:train, not tests.trainables:train_div"),
-    ({}, {"bounds": {"latency": {"max": 1.0}}}, r"none of its trials fits \(latency was not recorded at its rungs\)"),
+    (
+        {},
+        {"trainable": "tests.trainables:train_diverging"},
+        r"its trainable is tests.trainables:train, not tests.trainables:train_div",
+    ),
+    (
+        {},
+        {"bounds": {"latency": {"max": 1.0}}},
+        r"none of its trials fits \(latency was not recorded at its rungs\)",
+    ),
 ]
 
 
@@ -203,23 +261,38 @@ def test_a_sweep_without_any_result_is_refused(backend: Backend, small_spec: Spe
         warm_start_sources(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[failed]))
 
 
-def test_bounds_of_the_new_sweep_are_held_against_the_metrics_of_the_earlier_one(backend: Backend, small_spec: Spec) -> None:
+def test_bounds_of_the_new_sweep_are_held_against_the_metrics_of_the_earlier_one(
+    backend: Backend, small_spec: Spec
+) -> None:
     spec = first(small_spec, bounds={"latency": {"max": 100.0}})
-    earlier = searched(backend, spec, lambda given: {"score": given.params["x"], "latency": 10.0 * given.params["n"]})
-    found = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier], bounds={"latency": {"max": 40.0}}))
+    earlier = searched(
+        backend, spec, lambda given: {"score": given.params["x"], "latency": 10.0 * given.params["n"]}
+    )
+    found = learned_by(
+        backend,
+        small_spec(space=SPACE, strategy=TPE, warm_start=[earlier], bounds={"latency": {"max": 40.0}}),
+    )
     assert [trial.result.violation for trial in found] == [0.0, 0.0, 1.0]
 
 
 def test_of_several_objectives_the_first_ones_may_be_learned_from(backend: Backend, small_spec: Spec) -> None:
     cost = [{"metric": "cost", "direction": "minimize"}]
-    earlier = searched(backend, first(small_spec, other_objectives=cost), lambda given: {"score": given.params["x"], "cost": 2.0})
-    both = learned_by(backend, small_spec(space=SPACE, strategy=TPE, other_objectives=cost, warm_start=[earlier]))
+    earlier = searched(
+        backend,
+        first(small_spec, other_objectives=cost),
+        lambda given: {"score": given.params["x"], "cost": 2.0},
+    )
+    both = learned_by(
+        backend, small_spec(space=SPACE, strategy=TPE, other_objectives=cost, warm_start=[earlier])
+    )
     assert [trial.result.values for trial in both] == [(0.1, 2.0), (0.5, 2.0), (0.9, 2.0)]
     one = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
     assert [trial.result.values for trial in one] == [(0.1,), (0.5,), (0.9,)]
 
 
-def test_auto_takes_the_newest_sweeps_that_fit_and_stays_with_them(backend: Backend, small_spec: Spec) -> None:
+def test_auto_takes_the_newest_sweeps_that_fit_and_stays_with_them(
+    backend: Backend, small_spec: Spec
+) -> None:
     sweeps = [searched(backend, first(small_spec, seed=seed)) for seed in range(7)]
     searched(backend, first(small_spec, objective={"metric": "score", "direction": "minimize"}))
     with backend.catalog.write() as session:
@@ -234,9 +307,14 @@ def test_auto_takes_the_newest_sweeps_that_fit_and_stays_with_them(backend: Back
     assert learned(backend, new) == before
 
 
-def test_every_process_learns_from_the_same_trials_and_suggests_the_same(either_backend: Backend, small_spec: Spec) -> None:
+def test_every_process_learns_from_the_same_trials_and_suggests_the_same(
+    either_backend: Backend, small_spec: Spec
+) -> None:
     earlier = searched(either_backend, first(small_spec, max_trials=20))
-    warm, cold = (opened(either_backend, small_spec(space=SPACE, strategy=TPE, warm_start=given)) for given in ([earlier], None))
+    warm, cold = (
+        opened(either_backend, small_spec(space=SPACE, strategy=TPE, warm_start=given))
+        for given in ([earlier], None)
+    )
     assert learned(either_backend, warm) == learned(either_backend, warm)
     assert len(learned(either_backend, warm)) == 20
     suggested = []
@@ -247,7 +325,9 @@ def test_every_process_learns_from_the_same_trials_and_suggests_the_same(either_
     assert suggested[0] == suggested[1] != suggested[2]
 
 
-def test_what_a_sweep_learns_from_never_depends_on_what_happens_to_the_spec_later(backend: Backend, small_spec: Spec) -> None:
+def test_what_a_sweep_learns_from_never_depends_on_what_happens_to_the_spec_later(
+    backend: Backend, small_spec: Spec
+) -> None:
     earlier = searched(backend, first(small_spec))
     with backend.catalog.write() as session:
         session.get_one(SweepRow, earlier).spec = {"name": "of an older version"}

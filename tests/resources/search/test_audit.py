@@ -31,20 +31,35 @@ def audit(trials: Sequence[Callable[[int], TrialState]], rules: Rules = ASHA) ->
 
 def same_order(count: int) -> list[Callable[[int], TrialState]]:
     """Kept trials, best first at every rung."""
-    return [lambda n, worse=worse: kept(n, 0.90 - worse / 100, 0.92 - worse / 100, 0.95 - worse / 100) for worse in range(count)]
+    return [
+        lambda n, worse=worse: kept(n, 0.90 - worse / 100, 0.92 - worse / 100, 0.95 - worse / 100)
+        for worse in range(count)
+    ]
 
 
 def test_where_early_results_tell_the_late_ones_pruning_is_never_wrong_and_min_budget_stays() -> None:
-    pruned = [lambda n, worse=worse: audited(n, 1, 0.5 - worse / 100, 0.6 - worse / 100, 0.7 - worse / 100) for worse in range(8)]
+    pruned = [
+        lambda n, worse=worse: audited(n, 1, 0.5 - worse / 100, 0.6 - worse / 100, 0.7 - worse / 100)
+        for worse in range(8)
+    ]
     found = audit([*same_order(4), *pruned])
-    assert (found.kept, found.audited, found.wrong, found.false_prune_rate, found.raise_to) == (4, 8, 0, 0.0, None)
+    assert (found.kept, found.audited, found.wrong, found.false_prune_rate, found.raise_to) == (
+        4,
+        8,
+        0,
+        0.0,
+        None,
+    )
     assert [rung.correlation for rung in found.rungs] == pytest.approx([1.0, 1.0])
     assert "Leave min_budget where it is" in found.verdict
 
 
 def test_where_early_results_mislead_min_budget_rises_to_the_first_rung_that_predicts_the_last() -> None:
     # Pruned after 1 epoch, where they looked worst; after 3 epochs they are what they are in the end.
-    late = [lambda n, better=better: audited(n, 1, 0.5 - better / 100, 0.93 + better / 100, 0.96 + better / 100) for better in range(6)]
+    late = [
+        lambda n, better=better: audited(n, 1, 0.5 - better / 100, 0.93 + better / 100, 0.96 + better / 100)
+        for better in range(6)
+    ]
     found = audit([*same_order(4), *late])
     assert (found.wrong, found.missed_winners, found.false_prune_rate, found.raise_to) == (6, 6, 1.0, 3)
     assert found.rungs[0].correlation is not None
@@ -54,7 +69,10 @@ def test_where_early_results_mislead_min_budget_rises_to_the_first_rung_that_pre
 
 
 def test_where_no_rung_predicts_the_last_early_stopping_is_advised_against() -> None:
-    late = [lambda n, better=better: audited(n, 1, 0.5 - better / 100, 0.6 - better / 100, 0.96 + better / 100) for better in range(6)]
+    late = [
+        lambda n, better=better: audited(n, 1, 0.5 - better / 100, 0.6 - better / 100, 0.96 + better / 100)
+        for better in range(6)
+    ]
     found = audit([*same_order(4), *late])
     assert found.raise_to == 9
     assert "Train every trial to the end" in found.verdict
@@ -70,7 +88,10 @@ def test_too_few_audited_or_kept_trials_give_no_rate_but_say_so() -> None:
 
 
 def test_without_an_audit_the_verdict_says_how_to_have_one() -> None:
-    found = audit([*same_order(4), lambda n: paused(n, 0.1)], Rules(ladders=((1, 3, 9),), maximize=(True,), early_stopping=Halving(3)))
+    found = audit(
+        [*same_order(4), lambda n: paused(n, 0.1)],
+        Rules(ladders=((1, 3, 9),), maximize=(True,), early_stopping=Halving(3)),
+    )
     assert "Give the strategy audit: 0.1" in found.verdict
     assert found.rungs[0].pruned == 1
 
@@ -83,7 +104,12 @@ def test_a_trial_that_failed_in_its_audit_was_rightly_pruned() -> None:
 
 def test_a_trial_out_of_bounds_never_beats_the_kept_ones() -> None:
     def out(number: int) -> TrialState:
-        return TrialState(number, Status.COMPLETED, (Result((0.5,)), Result((0.9,)), Result((0.99,), violation=1.0)), audited=1)
+        return TrialState(
+            number,
+            Status.COMPLETED,
+            (Result((0.5,)), Result((0.9,)), Result((0.99,), violation=1.0)),
+            audited=1,
+        )
 
     assert audit([*same_order(4), *[out] * 5]).wrong == 0
 
@@ -97,7 +123,9 @@ def test_smaller_is_better_where_the_objective_is_minimised() -> None:
 
 
 def test_rungs_of_several_brackets_with_the_same_epochs_are_taken_together() -> None:
-    rules = Rules(ladders=((1, 3, 9), (3, 9)), weights=(1, 1), maximize=(True,), early_stopping=Halving(3), audit=0.5)
+    rules = Rules(
+        ladders=((1, 3, 9), (3, 9)), weights=(1, 1), maximize=(True,), early_stopping=Halving(3), audit=0.5
+    )
     trials = [lambda n: kept(n, *[0.1 * n] * len(rules.ladder(n)))] * 10
     assert [(rung.epochs, rung.pairs) for rung in audit(trials, rules).rungs] == [(1, 5), (3, 10)]
 

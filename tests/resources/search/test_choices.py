@@ -1,4 +1,6 @@
-"""A trial gets a choice as it was written: null, a list or a mapping as well as a text, whatever suggests it."""
+"""A trial gets a choice as it was written: null, a list or a mapping as well as a text, whatever suggests
+it.
+"""
 
 import json
 from collections.abc import Callable
@@ -39,7 +41,10 @@ CHOICES: list[list[Any]] = [
     [[64, 64]],
     [True, False, None],
     ["", None, "null"],
-    [{f"option {number}": number for number in range(60)}, {f"option {number}": number for number in range(1, 61)}],
+    [
+        {f"option {number}": number for number in range(60)},
+        {f"option {number}": number for number in range(1, 61)},
+    ],
     [9007199254740993, 9007199254740992],
     [2**63 - 1, -(2**63)],
     [[1, 2.5, "three", None, [True]], "four", 5, 6.5, False],
@@ -51,8 +56,12 @@ def wanted(spec: SweepSpec) -> list[str]:
 
 
 def played(spec: SweepSpec, count: int = 12) -> list[Params]:
-    """The params of so many trials, each finished before the next is asked for, as a catalog gives them back."""
-    suggester, tried, attrs = Suggester(spec), [], {}  # type: ignore[var-annotated]
+    """The params of so many trials, each finished before the next is asked for, as a catalog gives them
+    back.
+    """
+    suggester = Suggester(spec)
+    tried = []
+    attrs = {}
     for number in range(count):
         suggester.learn(tried, attrs)
         suggestion = suggester.suggest(number)
@@ -67,7 +76,9 @@ def played(spec: SweepSpec, count: int = 12) -> list[Params]:
 
 @pytest.mark.parametrize("choices", CHOICES, ids=lambda choices: repr(choices)[:40])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: next(iter(strategy)))
-def test_a_trial_gets_one_of_the_values_as_it_is(small_spec: Spec, strategy: dict[str, Any], choices: list[Any]) -> None:
+def test_a_trial_gets_one_of_the_values_as_it_is(
+    small_spec: Spec, strategy: dict[str, Any], choices: list[Any]
+) -> None:
     space = {"a": {"categorical": choices}, "x": {"float": {"low": 0.0, "high": 1.0, "step": 0.25}}}
     spec = small_spec(space=space, strategy=strategy, max_trials=90)
     seen = [repr(params["a"]) for params in played(spec, 5 * len(choices) if "grid" in strategy else 12)]
@@ -78,14 +89,22 @@ def test_a_trial_gets_one_of_the_values_as_it_is(small_spec: Spec, strategy: dic
 @pytest.mark.slow
 @pytest.mark.parametrize("choices", CHOICES[:4], ids=lambda choices: repr(choices)[:40])
 def test_a_gaussian_process_suggests_the_values_as_they_are(small_spec: Spec, choices: list[Any]) -> None:
-    spec = small_spec(space={"a": {"categorical": choices}, "x": {"float": {"low": 0.0, "high": 1.0}}}, strategy=GP, max_trials=90)
+    spec = small_spec(
+        space={"a": {"categorical": choices}, "x": {"float": {"low": 0.0, "high": 1.0}}},
+        strategy=GP,
+        max_trials=90,
+    )
     assert {repr(params["a"]) for params in played(spec)} <= set(wanted(spec))
 
 
 @pytest.mark.parametrize("constant", [None, [], {}, [None], {"a": [1, {"b": None}]}, [64, 64], False, 0, ""])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: next(iter(strategy)))
-def test_a_constant_is_in_every_trial_as_it_is(small_spec: Spec, strategy: dict[str, Any], constant: Any) -> None:
-    spec = small_spec(space={"a": {"constant": constant}, "n": {"int": {"low": 1, "high": 4}}}, strategy=strategy)
+def test_a_constant_is_in_every_trial_as_it_is(
+    small_spec: Spec, strategy: dict[str, Any], constant: Any
+) -> None:
+    spec = small_spec(
+        space={"a": {"constant": constant}, "n": {"int": {"low": 1, "high": 4}}}, strategy=strategy
+    )
     assert [repr(params["a"]) for params in played(spec, 4)] == [repr(constant)] * 4
     assert stored_spec(json.loads(spec.canonical_json())) == spec
 
@@ -97,8 +116,12 @@ def test_a_constant_null_is_a_kind_of_its_own() -> None:
     assert Parameter.model_validate({"constant": None, "float": None}).choices == [None]
 
 
-@pytest.mark.parametrize("strategy", [*STRATEGIES[:1], *STRATEGIES[2:]], ids=lambda strategy: next(iter(strategy)))
-def test_points_to_start_from_and_conditions_know_such_values(small_spec: Spec, strategy: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "strategy", [*STRATEGIES[:1], *STRATEGIES[2:]], ids=lambda strategy: next(iter(strategy))
+)
+def test_points_to_start_from_and_conditions_know_such_values(
+    small_spec: Spec, strategy: dict[str, Any]
+) -> None:
     spec = small_spec(
         space={
             "layers": {"categorical": [[64, 64], [128], None]},
@@ -111,8 +134,17 @@ def test_points_to_start_from_and_conditions_know_such_values(small_spec: Spec, 
         strategy=strategy,
     )
     first, second, *others = played(spec, 8)
-    assert (first["layers"], first["opt"], {"momentum", "dropout"} - set(first)) == ([64, 64], {"name": "sgd"}, set())
-    assert (second["layers"], second["opt"], "momentum" in second, "dropout" in second) == (None, {"name": "adam"}, False, True)
+    assert (first["layers"], first["opt"], {"momentum", "dropout"} - set(first)) == (
+        [64, 64],
+        {"name": "sgd"},
+        set(),
+    )
+    assert (second["layers"], second["opt"], "momentum" in second, "dropout" in second) == (
+        None,
+        {"name": "adam"},
+        False,
+        True,
+    )
     for params in others:
         assert ("momentum" in params) == (params["opt"] == {"name": "sgd"})
         assert ("dropout" in params) == (params["layers"] != [128])
@@ -120,13 +152,16 @@ def test_points_to_start_from_and_conditions_know_such_values(small_spec: Spec, 
 
 def test_constraints_compare_null_by_name(small_spec: Spec) -> None:
     space = {"max_depth": {"categorical": [None, 3, 5, 7]}}
-    spec = small_spec(space=space, constraints=["max_depth == None or max_depth < 5"], strategy={"grid": {"budget": 1}})
+    spec = small_spec(
+        space=space, constraints=["max_depth == None or max_depth < 5"], strategy={"grid": {"budget": 1}}
+    )
     assert [params["max_depth"] for params in played(spec, 2)] == [None, 3]
 
 
 def test_earlier_trials_are_known_by_the_specs_own_choices(small_spec: Spec) -> None:
     spec = small_spec(
-        space={"a": {"categorical": [[1], [2, None]]}, "x": {"float": {"low": 0, "high": 1}}}, strategy={"tpe": {"budget": 1}}
+        space={"a": {"categorical": [[1], [2, None]]}, "x": {"float": {"low": 0, "high": 1}}},
+        strategy={"tpe": {"budget": 1}},
     )
     earlier = [Earlier({"a": value, "x": 0.5}, 1, Result((0.5,), 0.0)) for value in ([1.0], [2, None])]
     assert [searched(spec.space, trial.params)["a"] for trial in earlier] == ["[1]", "[2, null]"]
@@ -147,12 +182,21 @@ plain = holding(holding(holding(st.none() | st.booleans() | numbers | st.text(ma
 @given(st.lists(plain, min_size=1, max_size=6))
 def test_every_choice_has_a_short_name_of_its_own_and_comes_back_from_its_spec(choices: list[Any]) -> None:
     names = [choice_name(choice) for choice in choices]
-    assume(all(choice not in choices[:place] and names[place] not in names[:place] for place, choice in enumerate(choices)))
+    assume(
+        all(
+            choice not in choices[:place] and names[place] not in names[:place]
+            for place, choice in enumerate(choices)
+        )
+    )
     parameter = Parameter.model_validate({"categorical": choices})
-    assert all(isinstance(choice, str) or len(str(name)) <= 40 for name, choice in zip(names, choices, strict=True))
+    assert all(
+        isinstance(choice, str) or len(str(name)) <= 40 for name, choice in zip(names, choices, strict=True)
+    )
     assert distribution_of(parameter).choices == tuple(names)  # type: ignore[attr-defined]
     if not parameter.is_fixed:
-        assert [searched({"a": parameter}, {"a": choice}) for choice in choices] == [{"a": name} for name in names]
+        assert [searched({"a": parameter}, {"a": choice}) for choice in choices] == [
+            {"a": name} for name in names
+        ]
     again = Parameter.model_validate(json.loads(parameter.model_dump_json(by_alias=True, exclude_none=True)))
     assert repr(again.categorical) == repr(choices)
 
@@ -166,6 +210,8 @@ def test_long_values_have_short_names() -> None:
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**62 + 1, 0])
 @pytest.mark.parametrize("strategy", [{"tpe": {"budget": 1}}, {"random": {"budget": 1}}])
-def test_a_whole_number_to_start_from_is_exact(small_spec: Spec, strategy: dict[str, Any], value: int) -> None:
+def test_a_whole_number_to_start_from_is_exact(
+    small_spec: Spec, strategy: dict[str, Any], value: int
+) -> None:
     space = {"a": {"int": {"low": -(2**62), "high": 2**62 + 2}}, "x": {"float": {"low": 0.0, "high": 1.0}}}
     assert played(small_spec(space=space, strategy=strategy, start_from=[{"a": value}]), 1)[0]["a"] == value

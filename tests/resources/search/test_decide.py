@@ -1,4 +1,6 @@
-"""Decisions by tables: a metric goes in, decisions come out; both directions, with faults, brackets, audits and a user's orders."""
+"""Decisions by tables: a metric goes in, decisions come out; both directions, with faults, brackets, audits
+and a user's orders.
+"""
 
 from typing import Any
 
@@ -32,12 +34,23 @@ from resources.search.decide import (
     pruned,
     ranking,
 )
-from resources.search.state import Control, Halving, MedianStop, Result, Rules, SearchState, Status, TrialState
+from resources.search.state import (
+    Control,
+    Halving,
+    MedianStop,
+    Result,
+    Rules,
+    SearchState,
+    Status,
+    TrialState,
+)
 
 HALF = MedianStop(min_trials=2, quantile=0.5)
 
 
-def searching(*trials: TrialState, max_trials: int = 4, control: Control = Control.RUN, **changes: Any) -> SearchState:
+def searching(
+    *trials: TrialState, max_trials: int = 4, control: Control = Control.RUN, **changes: Any
+) -> SearchState:
     given = {"ladders": ((1, 3, 9),), "early_stopping": Halving(3), "maximize": (True,), "max_retries": 1}
     return SearchState(Rules(**{**given, **changes}), max_trials, trials, control)
 
@@ -110,11 +123,9 @@ def test_a_trial_that_goes_on_in_place_stays_running_and_a_paused_one_holds_no_w
 def test_the_highest_rung_with_a_promotable_trial_comes_first() -> None:
     trials = [trial(number, Status.PAUSED, 0.5 - number / 100) for number in range(12)]
     # Rung 1 has three results; trial 0 is its best and waits there, as trial 8 does at rung 0.
-    trials[0], trials[6], trials[7] = (
-        trial(0, Status.PAUSED, 0.9, 0.9),
-        trial(6, Status.PAUSED, 0.95, 0.5),
-        trial(7, Status.PAUSED, 0.96, 0.4),
-    )
+    trials[0] = trial(0, Status.PAUSED, 0.9, 0.9)
+    trials[6] = trial(6, Status.PAUSED, 0.95, 0.5)
+    trials[7] = trial(7, Status.PAUSED, 0.96, 0.4)
     trials[8] = trial(8, Status.PAUSED, 0.91)
     assert run(searching(*trials, max_trials=50), Idle(), Idle()) == [Resume(0), Resume(8)]
 
@@ -150,7 +161,8 @@ def test_a_rung_of_failures_promotes_none_and_does_not_stall_the_search() -> Non
     assert ranking(state) == []
 
 
-# How an attempt ends, and what it costs the trial: at most max_retries crashes, max_preemptions lost workers, any releases.
+# How an attempt ends, and what it costs the trial: at most max_retries crashes, max_preemptions lost workers,
+# any releases.
 ENDS: list[tuple[type[Event], dict[str, Any], list[Any]]] = [
     (Crashed, {"max_retries": 2}, [Retry, Retry, Fail]),
     (Crashed, {"max_retries": 0}, [Fail]),
@@ -164,7 +176,9 @@ ENDS: list[tuple[type[Event], dict[str, Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("event", "bounds", "expected"), ENDS)
-def test_a_trial_is_tried_again_as_often_as_its_bounds_say(event: Any, bounds: dict[str, Any], expected: list[Any]) -> None:
+def test_a_trial_is_tried_again_as_often_as_its_bounds_say(
+    event: Any, bounds: dict[str, Any], expected: list[Any]
+) -> None:
     state = searching(**bounds)
     for attempt, kind in enumerate(expected):
         assert run(state, Idle()) == [Resume(0) if attempt else Start(0)]
@@ -189,8 +203,13 @@ def test_a_trial_that_is_tried_again_keeps_the_rungs_that_it_finished() -> None:
 def test_a_trainable_that_returns_early_ends_its_trial_and_counts_at_its_rung() -> None:
     state = searching(max_trials=3)
     run(state, Idle(), Idle(), Idle())
-    assert run(state, Returned(0, Result((0.9,))), reached(1, 0.1), reached(2, 0.2)) == [Complete(0), Pause(1), Pause(2)]
-    # The only place in the top third is taken by a trial that cannot go on: the search ends rather than promote another.
+    assert run(state, Returned(0, Result((0.9,))), reached(1, 0.1), reached(2, 0.2)) == [
+        Complete(0),
+        Pause(1),
+        Pause(2),
+    ]
+    # The only place in the top third is taken by a trial that cannot go on: the search ends rather than
+    # promote another.
     assert run(state, Idle()) == [Finish()]
 
 
@@ -204,16 +223,24 @@ def test_a_single_rung_is_random_search() -> None:
 
 
 def test_an_idle_worker_waits_while_a_running_trial_may_still_bring_work() -> None:
-    assert run(searching(max_trials=1), Idle(), Idle(), reached(0, 0.5), Idle()) == [Start(0), Wait(), Pause(0), Finish()]
+    assert run(searching(max_trials=1), Idle(), Idle(), reached(0, 0.5), Idle()) == [
+        Start(0),
+        Wait(),
+        Pause(0),
+        Finish(),
+    ]
 
 
-@pytest.mark.parametrize("event", [reached(0, 1.0), Returned(0, Result((1.0,))), Released(0), Preempted(0), Crashed(0), Failed(0)])
+@pytest.mark.parametrize(
+    "event", [reached(0, 1.0), Returned(0, Result((1.0,))), Released(0), Preempted(0), Crashed(0), Failed(0)]
+)
 def test_an_event_of_a_trial_that_is_not_running_is_refused(event: Event) -> None:
     with pytest.raises(ValueError, match="trial 0 is paused, not"):
         decide(searching(trial(0, Status.PAUSED, 0.5)), event)
 
 
-# Bounded metrics: an infeasible result ranks after every feasible one, by how far it is out, and before a failed one.
+# Bounded metrics: an infeasible result ranks after every feasible one, by how far it is out, and before a
+# failed one.
 VIOLATIONS = [
     # (value, violation) of three trials at rung 0, who is promoted
     (((0.9, 0.5), (0.1, 0.0), (0.2, 0.0)), 2),
@@ -223,11 +250,15 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize(("reports", "best"), VIOLATIONS)
-def test_an_infeasible_result_ranks_after_every_feasible_one(reports: tuple[tuple[float, float], ...], best: int) -> None:
+def test_an_infeasible_result_ranks_after_every_feasible_one(
+    reports: tuple[tuple[float, float], ...], best: int
+) -> None:
     state = searching(max_trials=3)
     run(state, Idle(), Idle(), Idle())
     run(state, *(reached(number, *given) for number, given in enumerate(reports)))
-    promoted = [known.number for known in state.trials if known.status is Status.RUNNING] or [run(state, Idle())[0].trial]  # type: ignore[union-attr]
+    promoted = [known.number for known in state.trials if known.status is Status.RUNNING] or [
+        run(state, Idle())[0].trial
+    ]  # type: ignore[union-attr]
     assert promoted == [best]
     assert ranking(state)[0][0].number == best
 
@@ -238,7 +269,8 @@ def test_an_infeasible_result_ranks_before_a_failure() -> None:
     assert run(state, Failed(0), reached(1, 0.1, 9.0), Failed(2), Idle())[-1] == Resume(1)
 
 
-# Results of others at the epoch, the trial's own, and whether it stops: only if more than that share of them is better.
+# Results of others at the epoch, the trial's own, and whether it stops: only if more than that share of them
+# is better.
 QUANTILES = [
     # quantile, min_trials, others (maximized), own, stops
     (0.5, 5, (0.1, 0.2, 0.3, 0.4), 0.0, False),  # too few
@@ -256,7 +288,12 @@ QUANTILES = [
 @pytest.mark.parametrize("maximize", [True, False])
 @pytest.mark.parametrize(("quantile", "min_trials", "others", "own", "stops"), QUANTILES)
 def test_a_trial_worse_than_the_quantile_of_the_others_stops_for_good(
-    maximize: bool, quantile: float, min_trials: int, others: tuple[float | None, ...], own: float, stops: bool
+    maximize: bool,
+    quantile: float,
+    min_trials: int,
+    others: tuple[float | None, ...],
+    own: float,
+    stops: bool,
 ) -> None:
     sign = 1.0 if maximize else -1.0
     known = [
@@ -264,14 +301,20 @@ def test_a_trial_worse_than_the_quantile_of_the_others_stops_for_good(
         for number, value in enumerate(others)
     ]
     rule = MedianStop(min_trials, quantile)
-    state = searching(*known, trial(len(others), Status.RUNNING), max_trials=9, early_stopping=rule, maximize=(maximize,))
-    assert run(state, reached(len(others), sign * own)) == [Stop(len(others)) if stops else Continue(len(others))]
+    state = searching(
+        *known, trial(len(others), Status.RUNNING), max_trials=9, early_stopping=rule, maximize=(maximize,)
+    )
+    assert run(state, reached(len(others), sign * own)) == [
+        Stop(len(others)) if stops else Continue(len(others))
+    ]
 
 
 def test_a_trial_that_the_median_rule_stopped_is_not_taken_up_again() -> None:
     state = searching(max_trials=3, early_stopping=HALF)
     run(state, Idle(), Idle(), Idle(), reached(0, 0.5), reached(1, 0.6))
-    assert run(state, reached(2, 0.1), reached(0, 0.5), reached(0, 0.5), reached(1, 0.6), reached(1, 0.6), Idle()) == [
+    assert run(
+        state, reached(2, 0.1), reached(0, 0.5), reached(0, 0.5), reached(1, 0.6), reached(1, 0.6), Idle()
+    ) == [
         Stop(2),
         Continue(0),
         Complete(0),
@@ -286,32 +329,49 @@ BRACKETS: dict[str, Any] = {"ladders": ((1, 3, 9), (3, 9), (9,)), "weights": (9,
 
 def test_brackets_take_their_share_of_every_stretch_of_trials() -> None:
     rules = searching(**BRACKETS).rules
-    assert [[rules.bracket(number) for number in range(17)].count(bracket) for bracket in range(3)] == [9, 5, 3]
+    assert [[rules.bracket(number) for number in range(17)].count(bracket) for bracket in range(3)] == [
+        9,
+        5,
+        3,
+    ]
     assert {rules.bracket(number) for number in range(6)} == {0, 1, 2}
-    assert [rules.bracket(number) for number in range(17)] == [rules.bracket(number + 17) for number in range(17)]
+    assert [rules.bracket(number) for number in range(17)] == [
+        rules.bracket(number + 17) for number in range(17)
+    ]
 
 
 def test_a_trial_competes_within_its_bracket_alone() -> None:
     state = searching(max_trials=17, **BRACKETS)
     run(state, *[Idle()] * 17)
-    first, second, third = ([number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(3))
+    first, second, third = (
+        [number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(3)
+    )
     for number in first[:3]:
-        assert run(state, reached(number, 0.1 + number / 100)) == [Continue(number) if number == first[2] else Pause(number)]
+        assert run(state, reached(number, 0.1 + number / 100)) == [
+            Continue(number) if number == first[2] else Pause(number)
+        ]
     # Better than all of those, but the first two at their own rung.
-    assert run(state, reached(second[0], 0.9), reached(second[1], 0.8)) == [Pause(second[0]), Pause(second[1])]
+    assert run(state, reached(second[0], 0.9), reached(second[1], 0.8)) == [
+        Pause(second[0]),
+        Pause(second[1]),
+    ]
     assert run(state, reached(third[0], 0.0)) == [Complete(third[0])]
 
 
 def test_of_two_brackets_the_rung_with_more_epochs_is_promoted_from_first() -> None:
     state = searching(max_trials=17, **BRACKETS)
-    first, second = ([number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(2))
+    first, second = (
+        [number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(2)
+    )
     run(state, *[Idle()] * 17)
     run(state, *(reached(number, -float(number)) for number in (*first[:3], *second[:3])))
     assert run(state, Idle(), Idle(), Idle()) == [Resume(second[0]), Resume(first[0]), Wait()]
 
 
 def audited(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
-    """Nine trials at rung 0; the best three of them at rung 1, the best one completed: the search itself is over."""
+    """Nine trials at rung 0; the best three of them at rung 1, the best one completed: the search itself is
+    over.
+    """
     trials = [trial(number, Status.PAUSED, -float(number)) for number in range(9)]
     trials[0] = trial(0, Status.COMPLETED, 0.0, 0.0, 0.0)
     trials[1], trials[2] = (trial(number, Status.PAUSED, -float(number), -float(number)) for number in (1, 2))
@@ -319,7 +379,9 @@ def audited(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
 
 
 @pytest.mark.parametrize(("audit", "count"), [(0.0, 0), (0.01, 1), (0.25, 2), (0.5, 4), (1.0, 8)])
-def test_the_audit_trains_its_share_of_the_pruned_trials_to_the_end_once_all_else_is_done(audit: float, count: int) -> None:
+def test_the_audit_trains_its_share_of_the_pruned_trials_to_the_end_once_all_else_is_done(
+    audit: float, count: int
+) -> None:
     state = audited(audit)
     audits = set()
     while not isinstance(decision := run(state, Idle())[0], Finish):
@@ -376,7 +438,9 @@ ORDERS: list[tuple[Control, Event, Decision, Status]] = [
 
 
 @pytest.mark.parametrize(("control", "event", "expected", "status"), ORDERS)
-def test_a_paused_or_stopped_sweep_lets_its_trials_go(control: Control, event: Event, expected: Decision, status: Status) -> None:
+def test_a_paused_or_stopped_sweep_lets_its_trials_go(
+    control: Control, event: Event, expected: Decision, status: Status
+) -> None:
     others = [trial(number, Status.STOPPED, float(-number)) for number in (1, 2)]
     state = searching(trial(0, Status.RUNNING), *others, control=control)
     assert run(state, event) == [expected]
@@ -386,7 +450,9 @@ def test_a_paused_or_stopped_sweep_lets_its_trials_go(control: Control, event: E
 
 @pytest.mark.parametrize("control", [Control.PAUSE, Control.STOP])
 def test_nothing_is_handed_out_while_a_sweep_is_paused_or_stopped(control: Control) -> None:
-    state = searching(trial(0, Status.QUEUED), trial(1, Status.SUGGESTED), trial(2, Status.RUNNING), control=control)
+    state = searching(
+        trial(0, Status.QUEUED), trial(1, Status.SUGGESTED), trial(2, Status.RUNNING), control=control
+    )
     assert run(state, Idle()) == [Wait()]
     state.control = Control.RUN
     assert run(state, Idle(), Idle()) == [Resume(0), Start(1)]
@@ -414,7 +480,9 @@ def test_the_ranking_puts_the_rung_before_the_objective(maximize: bool, best_fir
 def test_the_ranking_of_brackets_counts_epochs_and_not_rungs() -> None:
     state = searching(max_trials=17, **BRACKETS)
     run(state, *[Idle()] * 17)
-    first, second = (next(number for number in range(17) if state.rules.bracket(number) == bracket) for bracket in range(2))
+    first, second = (
+        next(number for number in range(17) if state.rules.bracket(number) == bracket) for bracket in range(2)
+    )
     run(state, reached(first, 0.9), reached(second, 0.1))
     assert [known.number for known, _ in ranking(state)] == [second, first]
 

@@ -24,14 +24,18 @@ Step = tuple[tuple[TrialState, ...], Event, Decision]
 
 @dataclass
 class Search:
-    """One search that was simulated: how it ended, and every event with the trials before it and the decision on it."""
+    """One search that was simulated: how it ended, and every event with the trials before it and the decision
+    on it.
+    """
 
     spec: SweepSpec
     end: Simulation
     steps: list[Step] = field(default_factory=list)
 
 
-def searched(spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Callable[..., None] | None = None) -> Search:
+def searched(
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Callable[..., None] | None = None
+) -> Search:
     noise = random.Random(seed)
     values: dict[tuple[int, int], Result] = {}
 
@@ -56,17 +60,28 @@ def searched(spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Calla
 
 @st.composite
 def specs(
-    draw: st.DrawFn, kinds: tuple[str, ...] = ("random", "asha", "hyperband", "median"), audits: tuple[float, ...] = (0.0, 0.4)
+    draw: st.DrawFn,
+    kinds: tuple[str, ...] = ("random", "asha", "hyperband", "median"),
+    audits: tuple[float, ...] = (0.0, 0.4),
 ) -> SweepSpec:
     kind = draw(st.sampled_from(kinds))
     factor = draw(st.integers(2, 4))
     rungs = draw(st.integers(2, 4))
-    settings_of: dict[str, Any] = {"sampler": "random", "max_budget": factor ** (rungs - 1), "audit": draw(st.sampled_from(audits))}
+    settings_of: dict[str, Any] = {
+        "sampler": "random",
+        "max_budget": factor ** (rungs - 1),
+        "audit": draw(st.sampled_from(audits)),
+    }
     strategies: dict[str, dict[str, Any]] = {
         "random": {"budget": 4},
         "asha": {**settings_of, "reduction_factor": factor},
         "hyperband": {**settings_of, "reduction_factor": factor},
-        "median": {**settings_of, "max_budget": rungs, "min_trials": 3, "quantile": draw(st.sampled_from([0.25, 0.5, 0.8]))},
+        "median": {
+            **settings_of,
+            "max_budget": rungs,
+            "min_trials": 3,
+            "quantile": draw(st.sampled_from([0.25, 0.5, 0.8])),
+        },
     }
     changes = {
         "objective": {"metric": "score", "direction": draw(st.sampled_from(["maximize", "minimize"]))},
@@ -109,13 +124,22 @@ def score(search_rules: Any, result: Result | None) -> tuple[float, float]:
 def rung_mates(search_rules: Any, trials: tuple[TrialState, ...], number: int, rung: int) -> list[TrialState]:
     """The trials of the same bracket whose result at the rung counts, by a plain look at all of them."""
     bracket = search_rules.bracket(number)
-    return [trial for trial in trials if search_rules.bracket(trial.number) == bracket and len(trial.counted) > rung]
+    return [
+        trial
+        for trial in trials
+        if search_rules.bracket(trial.number) == bracket and len(trial.counted) > rung
+    ]
 
 
 def better(search_rules: Any, trials: tuple[TrialState, ...], number: int, rung: int) -> int:
-    """How many results at the rung are better than the trial's, by a plain count; of equal ones the lower number's."""
+    """How many results at the rung are better than the trial's, by a plain count; of equal ones the lower
+    number's.
+    """
     mine = (score(search_rules, trials[number].results[rung]), number)
-    return sum((score(search_rules, mate.results[rung]), mate.number) < mine for mate in rung_mates(search_rules, trials, number, rung))
+    return sum(
+        (score(search_rules, mate.results[rung]), mate.number) < mine
+        for mate in rung_mates(search_rules, trials, number, rung)
+    )
 
 
 def after(trials: tuple[TrialState, ...], event: Event) -> tuple[TrialState, ...]:
@@ -123,17 +147,25 @@ def after(trials: tuple[TrialState, ...], event: Event) -> tuple[TrialState, ...
     if not isinstance(event, Reached):
         return trials
     changed = list(trials)
-    changed[event.trial] = replace(changed[event.trial], results=(*changed[event.trial].results, event.result))
+    changed[event.trial] = replace(
+        changed[event.trial], results=(*changed[event.trial].results, event.result)
+    )
     return tuple(changed)
 
 
 def promotions(search: Search) -> list[tuple[tuple[TrialState, ...], int]]:
-    """Every promotion by halving, in place or from a pause: the trials at that moment, and who was promoted."""
+    """Every promotion by halving, in place or from a pause: the trials at that moment, and who was
+    promoted.
+    """
     found = []
     for trials, event, decision in search.steps:
-        if isinstance(decision, Continue) or (isinstance(decision, Resume) and trials[decision.trial].status is Status.PAUSED):
+        if isinstance(decision, Continue) or (
+            isinstance(decision, Resume) and trials[decision.trial].status is Status.PAUSED
+        ):
             trial = trials[decision.trial]
-            for_audit = search.end.state.trials[trial.number].audited == len(trial.results) and isinstance(decision, Resume)
+            for_audit = search.end.state.trials[trial.number].audited == len(trial.results) and isinstance(
+                decision, Resume
+            )
             if trial.audited is None and not for_audit:
                 found.append((after(trials, event), trial.number))
     return found
@@ -148,20 +180,27 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
         if trial.status is Status.PAUSED:
             rung = len(trial.results) - 1
             mates = len(rung_mates(search_rules, trials, trial.number, rung))
-            if better(search_rules, trials, trial.number, rung) < mates // search_rules.early_stopping.reduction_factor:
+            if (
+                better(search_rules, trials, trial.number, rung)
+                < mates // search_rules.early_stopping.reduction_factor
+            ):
                 found.append(trial.number)
     return found
 
 
 @settings(max_examples=examples(80))
 @given(specs(kinds=("asha", "hyperband")), crews(), seeds)
-def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
+def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
+) -> None:
     search = searched(spec, workers, seed)
     search_rules = search.end.state.rules
     for trials, number in promotions(search):
         rung = len(trials[number].results) - 1
         mates = len(rung_mates(search_rules, trials, number, rung))
-        assert better(search_rules, trials, number, rung) < mates // search_rules.early_stopping.reduction_factor  # type: ignore[union-attr]
+        assert (
+            better(search_rules, trials, number, rung) < mates // search_rules.early_stopping.reduction_factor
+        )  # type: ignore[union-attr]
 
 
 @settings(max_examples=examples(60))
@@ -188,7 +227,10 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
         if isinstance(decision, Stop | Continue) and trials[decision.trial].audited is None:
             rung = len(trials[decision.trial].results)
             assert isinstance(event, Reached)
-            others = [score(search_rules, mate.results[rung]) for mate in rung_mates(search_rules, trials, decision.trial, rung)]
+            others = [
+                score(search_rules, mate.results[rung])
+                for mate in rung_mates(search_rules, trials, decision.trial, rung)
+            ]
             better = sum(other < score(search_rules, event.result) for other in others)
             worse = len(others) >= rule.min_trials and better > rule.quantile * len(others)
             assert isinstance(decision, Stop) == worse
@@ -204,7 +246,12 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
     assert isinstance(search.steps[-1][2], Finish)
     assert state.running == 0
     assert [trial.number for trial in state.trials] == list(range(max_trials(spec)))
-    assert {trial.status for trial in state.trials} <= {Status.PAUSED, Status.COMPLETED, Status.FAILED, Status.STOPPED}
+    assert {trial.status for trial in state.trials} <= {
+        Status.PAUSED,
+        Status.COMPLETED,
+        Status.FAILED,
+        Status.STOPPED,
+    }
     assert set(search.end.rungs.values()) <= {1}
     for trial in state.trials:
         assert trial.failures <= spec.max_retries + 1
@@ -227,47 +274,78 @@ def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, workers: Simulated
 
 @settings(max_examples=examples(60))
 @given(specs(), crews(), seeds)
-def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
+def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
+) -> None:
     def recount(state: SearchState, _event: Event, _decision: Decision) -> None:
-        trials, rules = state.trials, state.rules
+        trials = state.trials
+        rules = state.rules
         assert state.running == sum(trial.status is Status.RUNNING for trial in trials)
         assert state.suggested == [trial.number for trial in trials if trial.status is Status.SUGGESTED]
-        assert state.queued == sorted((-len(trial.results), trial.number) for trial in trials if trial.status is Status.QUEUED)
+        assert state.queued == sorted(
+            (-len(trial.results), trial.number) for trial in trials if trial.status is Status.QUEUED
+        )
         for bracket, ladder in enumerate(rules.ladders):
             mates = [trial for trial in trials if rules.bracket(trial.number) == bracket]
             for rung in range(len(ladder)):
                 at_rung = state.rungs[bracket][rung]
                 counted = [(trial, trial.counted[rung]) for trial in mates if len(trial.counted) > rung]
-                assert at_rung.results == sorted(state.place(trial.number, result) for trial, result in counted)
-                waiting = [trial for trial in mates if trial.status is Status.PAUSED and len(trial.results) == rung + 1]
-                assert at_rung.paused == sorted(state.place(trial.number, trial.results[rung]) for trial in waiting)
+                assert at_rung.results == sorted(
+                    state.place(trial.number, result) for trial, result in counted
+                )
+                waiting = [
+                    trial
+                    for trial in mates
+                    if trial.status is Status.PAUSED and len(trial.results) == rung + 1
+                ]
+                assert at_rung.paused == sorted(
+                    state.place(trial.number, trial.results[rung]) for trial in waiting
+                )
                 assert _sorted_as_scored(rules, counted, at_rung.results)
 
     searched(spec, workers, seed, recount)
 
 
-def _sorted_as_scored(rules: Any, counted: list[tuple[TrialState, Result | None]], places: list[Place]) -> bool:
+def _sorted_as_scored(
+    rules: Any, counted: list[tuple[TrialState, Result | None]], places: list[Place]
+) -> bool:
     plain = sorted(counted, key=lambda known: (score(rules, known[1]), known[0].number))
     return [trial.number for trial, _ in plain] == [place[2] for place in places]
 
 
 @settings(max_examples=examples(40))
 @given(specs(), crews(), seeds)
-def test_a_state_rebuilt_before_any_event_decides_the_same(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
-    """Decisions depend on the trials alone: on no path that led there, and no order in which they were put."""
-    search, limit = searched(spec, workers, seed), max_trials(spec)
+def test_a_state_rebuilt_before_any_event_decides_the_same(
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
+) -> None:
+    """Decisions depend on the trials alone: on no path that led there, and no order in which they were
+    put.
+    """
+    search = searched(spec, workers, seed)
+    limit = max_trials(spec)
     for trials, event, decision in search.steps[:: 1 + len(search.steps) // 40]:
         assert decide(SearchState(rules_of(spec), limit, trials), event)[0] == decision
 
 
 @settings(max_examples=examples(40))
 @given(specs(kinds=("asha", "hyperband", "median"), audits=(0.5,)), crews(), seeds)
-def test_whatever_an_audit_finds_the_search_before_it_is_the_same(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
-    strategy = {key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()}
-    plain = parse_spec({**spec.model_dump(mode="json", by_alias=True, exclude_none=True), "strategy": strategy})
-    audited, without = searched(spec, workers, seed), searched(plain, workers, seed)
-    assert [step[1:] for step in audited.steps[: len(without.steps) - 1]] == [step[1:] for step in without.steps[:-1]]
-    assert [trial.counted for trial in audited.end.state.trials] == [trial.results for trial in without.end.state.trials]
+def test_whatever_an_audit_finds_the_search_before_it_is_the_same(
+    spec: SweepSpec, workers: SimulatedWorkers, seed: int
+) -> None:
+    strategy = {
+        key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()
+    }
+    plain = parse_spec(
+        {**spec.model_dump(mode="json", by_alias=True, exclude_none=True), "strategy": strategy}
+    )
+    audited = searched(spec, workers, seed)
+    without = searched(plain, workers, seed)
+    assert [step[1:] for step in audited.steps[: len(without.steps) - 1]] == [
+        step[1:] for step in without.steps[:-1]
+    ]
+    assert [trial.counted for trial in audited.end.state.trials] == [
+        trial.results for trial in without.end.state.trials
+    ]
 
 
 @settings(max_examples=examples(60))
@@ -281,28 +359,48 @@ def test_failures_never_block_a_rung(spec: SweepSpec, seed: int, workers: int) -
 def test_large_searches_spend_a_fraction_of_the_full_budget_and_nearly_all_find_a_leading_trial() -> None:
     leading = 0
     for seed in range(8):
-        spec = parse_spec({**SMALL, "max_trials": 243, "seed": seed, "strategy": {"asha": {"sampler": "random", "max_budget": 27}}})
+        spec = parse_spec(
+            {
+                **SMALL,
+                "max_trials": 243,
+                "seed": seed,
+                "strategy": {"asha": {"sampler": "random", "max_budget": 27}},
+            }
+        )
         search = searched(spec, SimulatedWorkers(16), seed)
         assert search.end.epochs < 0.25 * 243 * 27
-        first = sorted((trial.results[0].value for trial in search.end.state.trials if trial.results[0]), reverse=True)
-        completed = [trial.results[0].value for trial in search.end.state.trials if trial.status is Status.COMPLETED and trial.results[0]]
+        first = sorted(
+            (trial.results[0].value for trial in search.end.state.trials if trial.results[0]), reverse=True
+        )
+        completed = [
+            trial.results[0].value
+            for trial in search.end.state.trials
+            if trial.status is Status.COMPLETED and trial.results[0]
+        ]
         leading += max(completed) >= first[5]
     assert leading >= 7  # what is noise alone at the first rung is found out later
 
 
 vectors = st.integers(1, 3).flatmap(
-    lambda size: st.tuples(st.lists(st.tuples(*[st.integers(0, 4).map(float)] * size), max_size=25), st.tuples(*[st.booleans()] * size))
+    lambda size: st.tuples(
+        st.lists(st.tuples(*[st.integers(0, 4).map(float)] * size), max_size=25),
+        st.tuples(*[st.booleans()] * size),
+    )
 )
 
 
 @settings(max_examples=examples(300))
 @given(vectors)
-def test_the_pareto_front_is_what_a_comparison_of_all_pairs_leaves(given_points: tuple[list[tuple[float, ...]], tuple[bool, ...]]) -> None:
+def test_the_pareto_front_is_what_a_comparison_of_all_pairs_leaves(
+    given_points: tuple[list[tuple[float, ...]], tuple[bool, ...]],
+) -> None:
     points, maximize = given_points
 
     def dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
         gains = [(a - b) if larger else (b - a) for a, b, larger in zip(one, other, maximize, strict=True)]
         return min(gains) >= 0 and max(gains) > 0
 
-    brute = [index for index, point in enumerate(points) if not any(dominates(other, point) for other in points)]
+    brute = [
+        index for index, point in enumerate(points) if not any(dominates(other, point) for other in points)
+    ]
     assert front(points, maximize) == brute

@@ -1,4 +1,6 @@
-"""The final training begins when the search is over, and the search never sees it: by tables, and in virtual time with workers lost."""
+"""The final training begins when the search is over, and the search never sees it: by tables, and in virtual
+time with workers lost.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +33,16 @@ from resources.search.decide import (
 )
 from resources.search.replay import spec_with
 from resources.search.simulation import SimulatedWorkers, simulate
-from resources.search.state import Control, FinalTraining, Halving, Result, Rules, SearchState, Status, TrialState
+from resources.search.state import (
+    Control,
+    FinalTraining,
+    Halving,
+    Result,
+    Rules,
+    SearchState,
+    Status,
+    TrialState,
+)
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.final import Final
 from tests.properties import examples
@@ -41,12 +52,21 @@ from tests.resources.search.test_decide_properties import crews, searched, seeds
 Spec = Callable[..., SweepSpec]
 
 ASHA = {"asha": {"sampler": "tpe", "min_budget": 1, "max_budget": 9}}
-FAULTS = SimulatedWorkers(8, speeds=(0.25, 4.0), mean_life=30.0, replaced_after=5.0, crash=0.05, fail=0.02, early=0.02)
+FAULTS = SimulatedWorkers(
+    8, speeds=(0.25, 4.0), mean_life=30.0, replaced_after=5.0, crash=0.05, fail=0.02, early=0.02
+)
 
 
 def over(seeds: int = 2, control: Control = Control.RUN, **changes: Any) -> SearchState:
     """A search of three trials that has no more to do: the third one has won."""
-    rules = Rules(ladders=((1, 3),), early_stopping=Halving(3), maximize=(True,), max_retries=1, final=FinalTraining(seeds, 20), **changes)
+    rules = Rules(
+        ladders=((1, 3),),
+        early_stopping=Halving(3),
+        maximize=(True,),
+        max_retries=1,
+        final=FinalTraining(seeds, 20),
+        **changes,
+    )
     trials = [
         TrialState(0, Status.PAUSED, (Result((0.1,)),)),
         TrialState(1, Status.PAUSED, (Result((0.2,)),)),
@@ -79,12 +99,21 @@ def test_it_waits_for_every_trial_of_the_search_and_for_its_audits() -> None:
     assert run(state, Idle()) == [Wait()]
     state = over(audit=1.0)
     assert run(state, Idle(), Idle(), Idle()) == [Resume(0), Resume(1), Wait()]
-    assert run(state, done(0), Idle(), done(1), Idle()) == [Complete(0), Wait(), Complete(1), StartFinal(3, 0)]
+    assert run(state, done(0), Idle(), done(1), Idle()) == [
+        Complete(0),
+        Wait(),
+        Complete(1),
+        StartFinal(3, 0),
+    ]
 
 
 def test_a_final_trial_is_never_paused_or_pruned_however_bad_it_is() -> None:
     state = over(seeds=1)
-    assert run(state, Idle(), Reached(3, Result((-100.0,))), Idle()) == [StartFinal(3, 2), Complete(3), Finish()]
+    assert run(state, Idle(), Reached(3, Result((-100.0,))), Idle()) == [
+        StartFinal(3, 2),
+        Complete(3),
+        Finish(),
+    ]
 
 
 def test_a_crash_is_retried_and_then_given_up_and_the_other_seeds_go_on() -> None:
@@ -126,17 +155,24 @@ def test_no_search_goes_on_once_it_has_begun() -> None:
 def test_without_a_result_or_within_no_bounds_there_is_nothing_to_train() -> None:
     rules = over().rules
     failed = SearchState(rules, 1, [TrialState(0, Status.FAILED, (None,))])
-    infeasible = SearchState(rules, 1, [TrialState(0, Status.COMPLETED, (Result((0.9,)), Result((0.9,), violation=0.1)))])
+    infeasible = SearchState(
+        rules, 1, [TrialState(0, Status.COMPLETED, (Result((0.9,)), Result((0.9,), violation=0.1)))]
+    )
     assert winner_of(failed) is winner_of(infeasible) is None
     assert run(failed, Idle()) == run(infeasible, Idle()) == [Finish()]
 
 
 def test_what_final_trials_report_is_in_no_ranking_no_rung_and_no_audit() -> None:
-    state, before = over(), over()
+    state = over()
+    before = over()
     run(state, Idle(), done(3), Idle(), Crashed(4), Idle(), Crashed(4))
     assert [trial.number for trial, _ in ranking(state)] == [2, 1, 0]
     assert state.rungs == before.rungs
-    assert (pareto_front(state), pruned(state), audit_of(state)) == (pareto_front(before), pruned(before), audit_of(before))
+    assert (pareto_front(state), pruned(state), audit_of(state)) == (
+        pareto_front(before),
+        pruned(before),
+        audit_of(before),
+    )
     assert run(over(seeds=1), Idle(), done(3))[1] == Complete(3)
     assert isinstance(run(before, Idle())[0], StartFinal)
     assert not any(isinstance(decision, Pause) for decision in run(state, Idle()))
@@ -159,7 +195,8 @@ def test_whatever_happens_the_search_is_the_one_without_and_every_seed_of_a_feas
     search = searched(spec.model_copy(update={"final": Final(seeds=count, epochs=5)}), workers, seed).end
     assert search.state.trials == without.state.trials
     assert search.state.rungs == without.state.rungs
-    winner, finals = winner_of(search.state), search.state.finals
+    winner = winner_of(search.state)
+    finals = search.state.finals
     assert [trial.final for trial in finals] == list(range(count if winner else 0))
     for trial in finals:
         assert trial.status in (Status.COMPLETED, Status.FAILED)
@@ -169,7 +206,9 @@ def test_whatever_happens_the_search_is_the_one_without_and_every_seed_of_a_feas
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_workers_that_are_lost_every_seed_ends_and_the_search_is_the_one_without(small_spec: Spec, seed: int) -> None:
+def test_with_workers_that_are_lost_every_seed_ends_and_the_search_is_the_one_without(
+    small_spec: Spec, seed: int
+) -> None:
     def curve(trial: int, params: dict[str, Any], epochs: int) -> Result:
         return Result((params["x"] * (1 - 0.5**epochs),))
 
@@ -184,7 +223,9 @@ def test_with_workers_that_are_lost_every_seed_ends_and_the_search_is_the_one_wi
     best = ranking(search.state)[0][0].number
     assert search.params[40:] == [search.params[best]] * 4
     assert set(search.rungs.values()) == {1}
-    assert search.epochs - without.epochs >= 30 * sum(trial.status is Status.COMPLETED for trial in search.state.finals)
+    assert search.epochs - without.epochs >= 30 * sum(
+        trial.status is Status.COMPLETED for trial in search.state.finals
+    )
 
 
 def test_another_strategy_is_replayed_without_the_final_training(small_spec: Spec) -> None:

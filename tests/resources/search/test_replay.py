@@ -26,7 +26,9 @@ def test_on_whole_curves_a_replay_is_the_search_itself(small_spec: Spec) -> None
     spec = small_spec(max_trials=20)
     known = curves(spec, *[9] * 20)
     found = replay(spec_with(spec, {"asha": {"max_budget": 9}}, 20), known, workers=2)
-    searched = simulate(spec, lambda trial, params, epochs: result_at(spec, known[trial], epochs), SimulatedWorkers(2))
+    searched = simulate(
+        spec, lambda trial, params, epochs: result_at(spec, known[trial], epochs), SimulatedWorkers(2)
+    )
     completed = sum(trial.status is Status.COMPLETED for trial in searched.state.trials)
     assert (found.epochs, found.seconds, found.completed) == (searched.epochs, searched.seconds, completed)
     assert (found.unknown_epochs, found.unknown_trials, found.winner_epochs) == (0, 0, 9)
@@ -35,7 +37,13 @@ def test_on_whole_curves_a_replay_is_the_search_itself(small_spec: Spec) -> None
 def test_full_training_of_whole_curves_finds_the_best_of_them(small_spec: Spec) -> None:
     spec = small_spec(max_trials=6)
     found = replay(spec_with(spec, "random", 6), curves(spec, *[9] * 6), workers=3)
-    assert (found.epochs, found.completed, found.winner, found.worker_seconds, found.seconds) == (54, 6, 5, 54.0, 18.0)
+    assert (found.epochs, found.completed, found.winner, found.worker_seconds, found.seconds) == (
+        54,
+        6,
+        5,
+        54.0,
+        18.0,
+    )
     assert found.winner_objective == pytest.approx(0.55 * (1 - 0.5**9))
 
 
@@ -68,9 +76,16 @@ def test_a_curve_that_diverges_ends_as_failed_before(small_spec: Spec) -> None:
 
 @pytest.mark.parametrize(
     ("objective", "value"),
-    [({}, 0.2), ({"summary": "best"}, 0.9), ({"summary": "average", "window": 2}, 0.3), ({"summary": "average"}, 0.5)],
+    [
+        ({}, 0.2),
+        ({"summary": "best"}, 0.9),
+        ({"summary": "average", "window": 2}, 0.3),
+        ({"summary": "average"}, 0.5),
+    ],
 )
-def test_a_rung_reports_the_objectives_summary_of_the_curve(small_spec: Spec, objective: dict[str, Any], value: float) -> None:
+def test_a_rung_reports_the_objectives_summary_of_the_curve(
+    small_spec: Spec, objective: dict[str, Any], value: float
+) -> None:
     spec = small_spec(objective={"metric": "score", "direction": "maximize", **objective})
     curve = curve_of(spec, {"score": [(1, 0.5), (2, 0.9), (3, 0.4), (4, 0.2), (5, 1.0)]}, "stopped")
     result = result_at(spec, curve, 4)
@@ -88,18 +103,27 @@ def test_bounds_and_other_objectives_are_read_from_their_own_curves(small_spec: 
     )
     points = {"score": [(1, 0.5), (2, 0.6)], "size": [(1, 3.0), (2, 4.0)], "latency": [(1, 5.0), (2, 15.0)]}
     curve = curve_of(spec, points, "stopped")
-    assert (result_at(spec, curve, 1), result_at(spec, curve, 2)) == (Result((0.5, 3.0)), Result((0.6, 3.0), 0.5))
+    assert (result_at(spec, curve, 1), result_at(spec, curve, 2)) == (
+        Result((0.5, 3.0)),
+        Result((0.6, 3.0), 0.5),
+    )
 
 
-def test_a_sweep_whose_resources_go_by_its_rungs_is_replayed_under_a_strategy_with_others(small_spec: Spec) -> None:
-    by_rung = small_spec(resources={"gpus": {1: 1, 9: 8}, "nodes": {1: 1, 9: 2}}, elastic={"min_nodes": 1}, image="train")
+def test_a_sweep_whose_resources_go_by_its_rungs_is_replayed_under_a_strategy_with_others(
+    small_spec: Spec,
+) -> None:
+    by_rung = small_spec(
+        resources={"gpus": {1: 1, 9: 8}, "nodes": {1: 1, 9: 2}}, elastic={"min_nodes": 1}, image="train"
+    )
     assert spec_with(by_rung, "random", 5).budgets == (9,)
 
 
 def test_budgets_that_are_left_out_are_the_sweeps_own(small_spec: Spec) -> None:
     spec = small_spec(strategy={"tpe": {"budget": 50}}, warm_start="auto", start_from=[{"x": 0.5}])
     assert spec_with(spec, "hyperband", 5).budgets[-1] == 50
-    assert spec_with(spec, {"asha": {"max_budget": 8, "min_budget": 2, "audit": 0.5}}, 5).ladders == ((2, 6, 8),)
+    assert spec_with(spec, {"asha": {"max_budget": 8, "min_budget": 2, "audit": 0.5}}, 5).ladders == (
+        (2, 6, 8),
+    )
     assert spec_with(spec, {"asha": None}, 5).audit == 0.0
     assert spec_with(spec, "random", 5).max_trials == 5
 
@@ -125,6 +149,8 @@ def test_the_same_replay_twice_is_the_same(small_spec: Spec) -> None:
     spec = small_spec(max_trials=12)
 
     def once() -> Replayed:
-        return replay(spec_with(spec, {"hyperband": {"min_budget": 1}}, 12), curves(spec, *[9, 3, 1] * 4), workers=4)
+        return replay(
+            spec_with(spec, {"hyperband": {"min_budget": 1}}, 12), curves(spec, *[9, 3, 1] * 4), workers=4
+        )
 
     assert once() == once()

@@ -23,7 +23,9 @@ def ends(search: Simulation) -> set[Status]:
 
 
 def test_one_worker_takes_the_sum_of_all_epochs(small_spec: Spec) -> None:
-    search = simulate(small_spec(strategy={"random": {"budget": 5}}, max_trials=4), curve, SimulatedWorkers(1))
+    search = simulate(
+        small_spec(strategy={"random": {"budget": 5}}, max_trials=4), curve, SimulatedWorkers(1)
+    )
     assert (search.epochs, search.seconds, search.busy_seconds, search.repeated_epochs) == (20, 20.0, 20.0, 0)
     assert (search.idle_seconds, search.starting) == (0.0, 15.0)
     assert ends(search) == {Status.COMPLETED}
@@ -31,7 +33,9 @@ def test_one_worker_takes_the_sum_of_all_epochs(small_spec: Spec) -> None:
 
 def test_a_faster_worker_trains_more_in_the_same_time(small_spec: Spec) -> None:
     spec = small_spec(strategy={"random": {"budget": 4}}, max_trials=40)
-    slow, fast = (simulate(spec, curve, SimulatedWorkers(4, speeds=(speed, speed))).seconds for speed in (1.0, 2.0))
+    slow, fast = (
+        simulate(spec, curve, SimulatedWorkers(4, speeds=(speed, speed))).seconds for speed in (1.0, 2.0)
+    )
     assert slow == pytest.approx(2 * fast)
 
 
@@ -40,7 +44,9 @@ def test_a_trial_goes_on_where_it_was_and_repeats_nothing_without_faults(small_s
     ladder = search.state.rules.ladders[0]
     assert search.epochs == sum(ladder[len(trial.results) - 1] for trial in search.state.trials)
     assert search.repeated_epochs == 0
-    assert search.busy_seconds + search.idle_seconds + search.tail_seconds == pytest.approx(8 * search.seconds)
+    assert search.busy_seconds + search.idle_seconds + search.tail_seconds == pytest.approx(
+        8 * search.seconds
+    )
 
 
 def test_the_same_arguments_simulate_the_same_search(small_spec: Spec) -> None:
@@ -60,13 +66,21 @@ def test_a_curve_that_ends_before_the_rung_counts_with_its_last_value(small_spec
     def short(trial: int, params: dict[str, Any], epochs: int) -> Result | None:
         return Result((float(epochs),)) if 0 < epochs <= trial else None
 
-    search = simulate(small_spec(strategy={"random": {"budget": 2}}, max_trials=3), short, SimulatedWorkers(1))
-    assert [trial.status for trial in search.state.trials] == [Status.FAILED, Status.COMPLETED, Status.COMPLETED]
+    search = simulate(
+        small_spec(strategy={"random": {"budget": 2}}, max_trials=3), short, SimulatedWorkers(1)
+    )
+    assert [trial.status for trial in search.state.trials] == [
+        Status.FAILED,
+        Status.COMPLETED,
+        Status.COMPLETED,
+    ]
     assert [trial.results for trial in search.state.trials] == [(None,), (Result((1.0,)),), (Result((2.0,)),)]
 
 
 def test_a_thousand_trials_on_128_workers_that_are_lost_all_the_time(small_spec: Spec) -> None:
-    """No rung trained twice, no trial lost, and workers idle for less than 1 % before the last trial is started."""
+    """No rung trained twice, no trial lost, and workers idle for less than 1 % before the last trial is
+    started.
+    """
     spec = small_spec(strategy=ASHA, max_trials=1000, max_preemptions=1000)
     workers = SimulatedWorkers(128, speeds=(0.25, 4.0), mean_life=100.0, replaced_after=5.0, lease=15.0)
     search = simulate(spec, curve, workers, seed=1, epoch_seconds=lambda params: 10.0)

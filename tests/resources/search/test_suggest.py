@@ -1,4 +1,6 @@
-"""Suggestions lie in the space, repeat for the same history in any process, and keep apart from what is in flight."""
+"""Suggestions lie in the space, repeat for the same history in any process, and keep apart from what is in
+flight.
+"""
 
 import json
 import math
@@ -81,7 +83,11 @@ class Played:
 
 
 def played(
-    spec: SweepSpec, count: int, *, afresh: bool = False, finish: Callable[[Played, int, Params], TrialState] | None = None
+    spec: SweepSpec,
+    count: int,
+    *,
+    afresh: bool = False,
+    finish: Callable[[Played, int, Params], TrialState] | None = None,
 ) -> Played:
     """So many trials: complete, paused, failed and running ones in turn, some of which go on later."""
     sweep = Played(spec, Suggester(spec), afresh)
@@ -91,7 +97,9 @@ def played(
         if number >= 6 and finish is None:  # the one that ran six trials ago has got further
             before = sweep.tried[number - 6]
             if before.state.status is Status.RUNNING:
-                moved = TrialState(number - 6, Status.COMPLETED, _results(spec, number - 6, len(_ladder(spec, number - 6))))
+                moved = TrialState(
+                    number - 6, Status.COMPLETED, _results(spec, number - 6, len(_ladder(spec, number - 6)))
+                )
                 sweep.tried[number - 6] = Tried(before.params, moved, before.attrs)
     return sweep
 
@@ -102,12 +110,18 @@ def _ladder(spec: SweepSpec, number: int) -> tuple[int, ...]:
 
 def _results(spec: SweepSpec, number: int, count: int) -> tuple[Result, ...]:
     value = math.sin(number)
-    return tuple(Result((value,) * len(spec.objectives), max(0.0, value) if spec.bounds else 0.0) for _ in range(count))
+    return tuple(
+        Result((value,) * len(spec.objectives), max(0.0, value) if spec.bounds else 0.0) for _ in range(count)
+    )
 
 
 def _mixed(sweep: Played, number: int, params: Params) -> TrialState:
     rungs = len(_ladder(sweep.spec, number))
-    paused = TrialState(number, Status.PAUSED, _results(sweep.spec, number, 1)) if rungs > 1 else TrialState(number, Status.FAILED, (None,))
+    paused = (
+        TrialState(number, Status.PAUSED, _results(sweep.spec, number, 1))
+        if rungs > 1
+        else TrialState(number, Status.FAILED, (None,))
+    )
     return [
         TrialState(number, Status.COMPLETED, _results(sweep.spec, number, rungs)),
         paused,
@@ -126,7 +140,9 @@ def near(params: Params) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_every_suggestion_is_a_point_of_the_space_and_meets_the_constraints(small_spec: Spec, strategy: dict[str, Any]) -> None:
+def test_every_suggestion_is_a_point_of_the_space_and_meets_the_constraints(
+    small_spec: Spec, strategy: dict[str, Any]
+) -> None:
     spec = small_spec(space=SPACE, constraints=CONSTRAINTS, strategy=strategy, max_trials=99)
     kinds = set()
     for tried in played(spec, 40).tried:
@@ -135,7 +151,14 @@ def test_every_suggestion_is_a_point_of_the_space_and_meets_the_constraints(smal
         assert type(tried.params["n"]) is type(tried.params["k"]) is int
         assert type(tried.params["lr"]) is float
         assert tried.params["warmup"] == 3
-        kinds.add((tried.params["kind"], "momentum" in tried.params, "nested" in tried.params, "nesterov" in tried.params))
+        kinds.add(
+            (
+                tried.params["kind"],
+                "momentum" in tried.params,
+                "nested" in tried.params,
+                "nesterov" in tried.params,
+            )
+        )
     assert len(kinds) >= 3
 
 
@@ -143,7 +166,12 @@ def test_every_suggestion_is_a_point_of_the_space_and_meets_the_constraints(smal
 def test_the_same_seed_and_history_suggest_the_same_in_one_process_or_in_a_new_one_each_time(
     small_spec: Spec, strategy: dict[str, Any]
 ) -> None:
-    changes: dict[str, Any] = {"space": SPACE, "constraints": CONSTRAINTS, "strategy": strategy, "max_trials": 99}
+    changes: dict[str, Any] = {
+        "space": SPACE,
+        "constraints": CONSTRAINTS,
+        "strategy": strategy,
+        "max_trials": 99,
+    }
     once = played(small_spec(**changes), 40).tried
     assert played(small_spec(**changes), 40, afresh=True).tried == once
     other = played(small_spec(seed=1, **changes), 40).tried
@@ -152,7 +180,9 @@ def test_the_same_seed_and_history_suggest_the_same_in_one_process_or_in_a_new_o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", SLOW.values(), ids=SLOW)
-def test_a_gaussian_process_suggests_the_same_point_of_the_space_in_a_new_process(small_spec: Spec, strategy: dict[str, Any]) -> None:
+def test_a_gaussian_process_suggests_the_same_point_of_the_space_in_a_new_process(
+    small_spec: Spec, strategy: dict[str, Any]
+) -> None:
     space = {name: SPACE[name] for name in ("x", "kind", "momentum")}
     changes: dict[str, Any] = {"space": space, "constraints": ["momentum * x <= 1"], "max_trials": 99}
     spec = small_spec(strategy=strategy, **changes)
@@ -185,7 +215,9 @@ def states_of(trials: list[optuna.trial.FrozenTrial]) -> dict[int, str]:
     return {trial.number: trial.state.name for trial in trials}
 
 
-def test_a_sampler_sees_what_is_finished_paused_failed_and_in_flight(small_spec: Spec, shown: list[Any]) -> None:
+def test_a_sampler_sees_what_is_finished_paused_failed_and_in_flight(
+    small_spec: Spec, shown: list[Any]
+) -> None:
     spec = small_spec(space=PLAIN, strategy=STRATEGIES["asha"], max_trials=99)
     states = [
         TrialState(0, Status.COMPLETED, _results(spec, 0, 3)),
@@ -200,7 +232,9 @@ def test_a_sampler_sees_what_is_finished_paused_failed_and_in_flight(small_spec:
     suggester = Suggester(spec)
     suggester.learn([Tried({"x": 0.1 * state.number, "y": 0.5}, state) for state in states], {})
     suggester.suggest(8)
-    assert states_of(shown[-1]) == dict(enumerate(["COMPLETE"] + ["PRUNED"] * 3 + ["RUNNING", "PRUNED", "RUNNING", "RUNNING"]))
+    assert states_of(shown[-1]) == dict(
+        enumerate(["COMPLETE"] + ["PRUNED"] * 3 + ["RUNNING", "PRUNED", "RUNNING", "RUNNING"])
+    )
     assert [trial.intermediate_values for trial in shown[-1][1:4]] == [
         {3: math.sin(1)},
         {},
@@ -209,18 +243,32 @@ def test_a_sampler_sees_what_is_finished_paused_failed_and_in_flight(small_spec:
     assert [trial.params["x"] for trial in shown[-1]] == [0.1 * number for number in range(8)]
 
 
-def test_suggestions_count_as_in_flight_until_it_is_known_what_became_of_them(small_spec: Spec, shown: list[Any]) -> None:
+def test_suggestions_count_as_in_flight_until_it_is_known_what_became_of_them(
+    small_spec: Spec, shown: list[Any]
+) -> None:
     spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99)
     suggester = Suggester(spec)
     suggester.learn([], {})
     first = [suggester.suggest(number).params for number in range(3)]
     assert states_of(shown[-1]) == {0: "RUNNING", 1: "RUNNING"}
     # Another worker was faster with trial 1, and neither 1 nor 2 came of what was suggested here.
-    suggester.learn([Tried(first[0], TrialState(0, Status.RUNNING)), Tried({"x": 0.25, "y": 0.75}, TrialState(1, Status.RUNNING))], {})
+    suggester.learn(
+        [
+            Tried(first[0], TrialState(0, Status.RUNNING)),
+            Tried({"x": 0.25, "y": 0.75}, TrialState(1, Status.RUNNING)),
+        ],
+        {},
+    )
     again = suggester.suggest(2).params
     assert [trial.params for trial in shown[-1]] == [first[0], {"x": 0.25, "y": 0.75}]
     afresh = Suggester(spec)
-    afresh.learn([Tried(first[0], TrialState(0, Status.RUNNING)), Tried({"x": 0.25, "y": 0.75}, TrialState(1, Status.RUNNING))], {})
+    afresh.learn(
+        [
+            Tried(first[0], TrialState(0, Status.RUNNING)),
+            Tried({"x": 0.25, "y": 0.75}, TrialState(1, Status.RUNNING)),
+        ],
+        {},
+    )
     assert afresh.suggest(2).params == again
 
 
@@ -234,24 +282,39 @@ def test_bohb_learns_on_the_highest_rung_that_has_enough_results(small_spec: Spe
             states[state.number] = state
         suggester.learn([Tried({"x": 0.5, "y": 0.5}, state) for state in states], {})
         suggester.suggest(99)
-        return {trial.number: (trial.state.name, trial.values and trial.values[0]) for trial in shown[-1] if trial.number in finished}
+        return {
+            trial.number: (trial.state.name, trial.values and trial.values[0])
+            for trial in shown[-1]
+            if trial.number in finished
+        }
 
-    suggester, finished = Suggester(spec), long[:8]
+    suggester = Suggester(spec)
+    finished = long[:8]
     one = [TrialState(number, Status.PAUSED, (Result((float(number),)),)) for number in long[:8]]
     few = {**dict.fromkeys(long[:4], ("PRUNED", None)), **dict.fromkeys(long[4:8], ("RUNNING", None))}
     assert seen(one[:4]) == few  # four make no model yet
     assert seen(one) == {number: ("COMPLETE", float(number)) for number in long[:8]}
-    two = [TrialState(number, Status.PAUSED, (Result((float(number),)), Result((-1.0,)))) for number in long[:5]]
+    two = [
+        TrialState(number, Status.PAUSED, (Result((float(number),)), Result((-1.0,)))) for number in long[:5]
+    ]
     assert seen(two[:4])[long[0]] == ("COMPLETE", float(long[0]))  # still by its first rung
     # Those paused below it are the worse ones now.
-    assert seen(two) == {**dict.fromkeys(long[:5], ("COMPLETE", -1.0)), **dict.fromkeys(long[5:8], ("PRUNED", None))}
+    assert seen(two) == {
+        **dict.fromkeys(long[:5], ("COMPLETE", -1.0)),
+        **dict.fromkeys(long[5:8], ("PRUNED", None)),
+    }
 
 
-def test_a_sampler_sees_so_much_history_at_most_and_the_best_of_it(small_spec: Spec, shown: list[Any]) -> None:
+def test_a_sampler_sees_so_much_history_at_most_and_the_best_of_it(
+    small_spec: Spec, shown: list[Any]
+) -> None:
     spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=9999)
     values = list(range(2 * HISTORY["tpe"]))
     random.Random(0).shuffle(values)
-    tried = [Tried({"x": 0.5, "y": 0.5}, TrialState(n, Status.COMPLETED, (Result((float(value),)),))) for n, value in enumerate(values)]
+    tried = [
+        Tried({"x": 0.5, "y": 0.5}, TrialState(n, Status.COMPLETED, (Result((float(value),)),)))
+        for n, value in enumerate(values)
+    ]
     running = [Tried({"x": 0.5, "y": 0.5}, TrialState(len(tried) + n, Status.RUNNING)) for n in range(20)]
     suggester = Suggester(spec)
     suggester.learn([*tried, *running], {})
@@ -266,19 +329,32 @@ def test_a_sampler_sees_so_much_history_at_most_and_the_best_of_it(small_spec: S
 
 
 @pytest.mark.parametrize("strategy", [STRATEGIES["tpe"], STRATEGIES["asha"]], ids=["tpe", "asha"])
-def test_infeasible_trials_are_shown_with_how_far_they_are_out(small_spec: Spec, shown: list[Any], strategy: dict[str, Any]) -> None:
+def test_infeasible_trials_are_shown_with_how_far_they_are_out(
+    small_spec: Spec, shown: list[Any], strategy: dict[str, Any]
+) -> None:
     spec = small_spec(space=PLAIN, strategy=strategy, bounds={"latency": {"max": 1.0}}, max_trials=99)
     rungs = len(spec.budgets)
     reports = [Result((0.9,), 0.5), Result((0.1,))]
     suggester = Suggester(spec)
-    suggester.learn([Tried({"x": 0.5, "y": 0.5}, TrialState(n, Status.COMPLETED, (given,) * rungs)) for n, given in enumerate(reports)], {})
+    suggester.learn(
+        [
+            Tried({"x": 0.5, "y": 0.5}, TrialState(n, Status.COMPLETED, (given,) * rungs))
+            for n, given in enumerate(reports)
+        ],
+        {},
+    )
     suggester.suggest(2)
     assert [list(trial.constraints.values()) for trial in shown[-1]] == [[0.5], [0.0]]
 
 
-def test_earlier_trials_are_learned_from_and_never_mistaken_for_the_sweeps_own(small_spec: Spec, shown: list[Any]) -> None:
+def test_earlier_trials_are_learned_from_and_never_mistaken_for_the_sweeps_own(
+    small_spec: Spec, shown: list[Any]
+) -> None:
     spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99)
-    earlier = [Earlier({"x": 0.3, "y": n / 20}, 9, Result((near({"x": 0.3, "y": n / 20})[0],))) for n in range(STARTUP_TRIALS + 10)]
+    earlier = [
+        Earlier({"x": 0.3, "y": n / 20}, 9, Result((near({"x": 0.3, "y": n / 20})[0],)))
+        for n in range(STARTUP_TRIALS + 10)
+    ]
     suggester = Suggester(spec, earlier)
     suggester.learn([], {})
     suggestion = suggester.suggest(0)
@@ -296,7 +372,10 @@ def test_earlier_trials_are_learned_from_and_never_mistaken_for_the_sweeps_own(s
 def closest(points: list[Params]) -> list[float]:
     """Each point's distance to the closest other one, sorted."""
     places = [tuple(point.values()) for point in points]
-    return sorted(min(math.dist(one, other) for there, other in enumerate(places) if there != here) for here, one in enumerate(places))
+    return sorted(
+        min(math.dist(one, other) for there, other in enumerate(places) if there != here)
+        for here, one in enumerate(places)
+    )
 
 
 @pytest.mark.slow
@@ -326,16 +405,28 @@ def test_32_suggestions_at_once_keep_a_distance_that_they_would_not_keep_without
 def test_a_gaussian_process_is_shown_the_newest_of_many_trials_in_flight(small_spec: Spec) -> None:
     spec = small_spec(space=PLAIN, strategy=SLOW["gp"], max_trials=999)
     suggester = Suggester(spec)
-    suggester.learn([Tried({"x": 0.5, "y": 0.5}, TrialState(number, Status.RUNNING)) for number in range(100)], {})
-    assert [trial.number for trial in suggester._shown().get_all_trials(0)] == list(range(100 - IN_FLIGHT["gp"], 100))
+    suggester.learn(
+        [Tried({"x": 0.5, "y": 0.5}, TrialState(number, Status.RUNNING)) for number in range(100)], {}
+    )
+    assert [trial.number for trial in suggester._shown().get_all_trials(0)] == list(
+        range(100 - IN_FLIGHT["gp"], 100)
+    )
 
 
 # Single strategies.
 
 
 def test_tpe_learns_from_paused_trials(small_spec: Spec) -> None:
-    spec = small_spec(space={"x": {"float": {"low": 0.0, "high": 1.0}}}, strategy=STRATEGIES["asha"], max_trials=99)
-    search = played(spec, 60, finish=lambda sweep, number, params: TrialState(number, Status.PAUSED, (Result((-abs(params["x"] - 0.7),)),)))
+    spec = small_spec(
+        space={"x": {"float": {"low": 0.0, "high": 1.0}}}, strategy=STRATEGIES["asha"], max_trials=99
+    )
+    search = played(
+        spec,
+        60,
+        finish=lambda sweep, number, params: TrialState(
+            number, Status.PAUSED, (Result((-abs(params["x"] - 0.7),)),)
+        ),
+    )
     misses = [abs(tried.params["x"] - 0.7) for tried in search.tried]
     assert sum(misses[-20:]) < 0.5 * sum(misses[:20])
 
@@ -347,7 +438,13 @@ def test_points_to_start_from_come_first_and_what_they_leave_out_is_sampled(smal
         {"x": 1},
     ]
     for strategy in ("random", "tpe", "nsga2", "qmc", "bohb"):
-        spec = small_spec(space=SPACE, constraints=CONSTRAINTS, strategy=STRATEGIES[strategy], start_from=first, max_trials=99)
+        spec = small_spec(
+            space=SPACE,
+            constraints=CONSTRAINTS,
+            strategy=STRATEGIES[strategy],
+            start_from=first,
+            max_trials=99,
+        )
         search = played(spec, 5)
         for wanted, tried in zip(first, search.tried, strict=False):
             assert {name: tried.params[name] for name in wanted} == wanted
@@ -357,7 +454,11 @@ def test_points_to_start_from_come_first_and_what_they_leave_out_is_sampled(smal
 
 
 def test_a_grid_is_every_combination_once_in_order(small_spec: Spec) -> None:
-    space = {"a": {"int": {"low": 1, "high": 3}}, "b": {"float": {"low": 0.0, "high": 1.0}}, "c": {"constant": "c"}}
+    space = {
+        "a": {"int": {"low": 1, "high": 3}},
+        "b": {"float": {"low": 0.0, "high": 1.0}},
+        "c": {"constant": "c"},
+    }
     spec = small_spec(space=space, strategy={"grid": {"points": 3}}, max_trials=1000)
     suggester = Suggester(spec)
     assert not suggester.needs_history
@@ -373,10 +474,16 @@ def test_random_suggestions_depend_on_the_seed_and_the_number_alone(small_spec: 
     assert [Suggester(spec).suggest(number).params for number in range(5)] == backwards[::-1]
 
 
-@pytest.mark.parametrize("options", [{}, {"scramble": True}, {"qmc_type": "halton", "scramble": True}], ids=str)
-def test_new_processes_walk_along_one_quasi_random_sequence(small_spec: Spec, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"scramble": True}, {"qmc_type": "halton", "scramble": True}], ids=str
+)
+def test_new_processes_walk_along_one_quasi_random_sequence(
+    small_spec: Spec, options: dict[str, Any]
+) -> None:
     """The sequence is Optuna's own, as it gives it in one process; its first trial is a random one."""
-    spec = small_spec(space=PLAIN, strategy={"optuna": {**QMC["optuna"], "options": options}}, seed=5, max_trials=99)
+    spec = small_spec(
+        space=PLAIN, strategy={"optuna": {**QMC["optuna"], "options": options}}, seed=5, max_trials=99
+    )
     search = played(spec, 16, afresh=True, finish=completed(near))
     points = [tuple(tried.params.values()) for tried in search.tried]
     assert len(set(points)) == 16
@@ -389,9 +496,15 @@ def test_new_processes_walk_along_one_quasi_random_sequence(small_spec: Spec, op
 
 def test_new_processes_visit_every_point_of_optunas_grid_once(small_spec: Spec) -> None:
     options = {"search_space": {"x": [0.0, 0.5, 1.0], "y": [0.25, 0.75]}}
-    spec = small_spec(space=PLAIN, strategy={"optuna": {"sampler": "optuna.samplers:GridSampler", "options": options}}, max_trials=6)
+    spec = small_spec(
+        space=PLAIN,
+        strategy={"optuna": {"sampler": "optuna.samplers:GridSampler", "options": options}},
+        max_trials=6,
+    )
     search = played(spec, 6, afresh=True, finish=completed(near))
-    assert sorted(tuple(tried.params.values()) for tried in search.tried) == [(x, y) for x in (0.0, 0.5, 1.0) for y in (0.25, 0.75)]
+    assert sorted(tuple(tried.params.values()) for tried in search.tried) == [
+        (x, y) for x in (0.0, 0.5, 1.0) for y in (0.25, 0.75)
+    ]
 
 
 def test_generations_of_a_genetic_search_outlive_the_process(small_spec: Spec) -> None:
@@ -399,7 +512,10 @@ def test_generations_of_a_genetic_search_outlive_the_process(small_spec: Spec) -
     spec = small_spec(space=PLAIN, strategy=NSGA2, other_objectives=other, max_trials=99)
     finish = completed(lambda params: (params["x"] + params["y"], params["x"] ** 2))
     search = played(spec, 40, afresh=True, finish=finish)
-    generations = [next(value for key, value in tried.attrs.items() if key.endswith(":generation")) for tried in search.tried]
+    generations = [
+        next(value for key, value in tried.attrs.items() if key.endswith(":generation"))
+        for tried in search.tried
+    ]
     assert generations == [number // 5 for number in range(40)]
     assert any(":parent:" in key for key in search.sweep_attrs)
     assert played(spec, 40, finish=finish).tried == search.tried
@@ -407,7 +523,10 @@ def test_generations_of_a_genetic_search_outlive_the_process(small_spec: Spec) -
 
 @pytest.mark.parametrize("strategy", ["random", "tpe", "nsga2"])
 def test_several_objectives_work_with_failures_and_bounds(small_spec: Spec, strategy: str) -> None:
-    changes = {"other_objectives": [{"metric": "cost", "direction": "minimize"}], "bounds": {"cost": {"max": 0.0}}}
+    changes = {
+        "other_objectives": [{"metric": "cost", "direction": "minimize"}],
+        "bounds": {"cost": {"max": 0.0}},
+    }
     spec = small_spec(space=SPACE, strategy=STRATEGIES[strategy], max_trials=99, **changes)
     one, other = (played(spec, 30, afresh=afresh) for afresh in (False, True))
     assert one.tried == other.tried
@@ -415,18 +534,26 @@ def test_several_objectives_work_with_failures_and_bounds(small_spec: Spec, stra
 
 def test_cma_es_by_its_path_goes_on_in_new_processes(small_spec: Spec) -> None:
     pytest.importorskip("cmaes")
-    spec = small_spec(space=PLAIN, strategy={"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "budget": 9}}, max_trials=200)
+    spec = small_spec(
+        space=PLAIN,
+        strategy={"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "budget": 9}},
+        max_trials=200,
+    )
     search = played(spec, 80, afresh=True, finish=completed(near))
     misses = [-near(tried.params)[0] for tried in search.tried]
     assert sum(misses[-20:]) < 0.3 * sum(misses[:20])
     generations = [tried.attrs.get("cma:generation", 0) for tried in search.tried]
     assert max(generations) >= 5
     # The params alone: what it keeps of itself are pickles, whose bytes differ.
-    assert [tried.params for tried in played(spec, 30, finish=completed(near)).tried] == [tried.params for tried in search.tried[:30]]
+    assert [tried.params for tried in played(spec, 30, finish=completed(near)).tried] == [
+        tried.params for tried in search.tried[:30]
+    ]
 
 
 def test_constraints_that_leave_no_point_are_named(small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"]).model_copy(update={"constraints": ["x + y > 2"]})
+    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"]).model_copy(
+        update={"constraints": ["x + y > 2"]}
+    )
     monkeypatch.setattr(suggest, "_TRIES", 3)
     monkeypatch.setattr(suggest, "_RANDOM_TRIES", 3)
     suggester = Suggester(spec)
@@ -435,9 +562,13 @@ def test_constraints_that_leave_no_point_are_named(small_spec: Spec, monkeypatch
     assert suggester._shown().get_all_trials(0) == []  # what was refused is not in flight
 
 
-def test_a_refused_point_counts_as_in_flight_until_another_is_found(small_spec: Spec, shown: list[Any]) -> None:
+def test_a_refused_point_counts_as_in_flight_until_another_is_found(
+    small_spec: Spec, shown: list[Any]
+) -> None:
     """Else a sampler that maximises comes to the same point again, try after try."""
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99).model_copy(update={"constraints": ["x > 0.9"]})
+    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99).model_copy(
+        update={"constraints": ["x > 0.9"]}
+    )
     suggester = Suggester(spec)
     suggester.learn([], {})
     assert suggester.suggest(0).params["x"] > 0.9

@@ -10,8 +10,26 @@ from resources.source_files.column_types import plain_type, united_type
 from tests.properties import examples
 
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
-NUMBERS += [pa.float16(), pa.float32(), pa.float64(), pa.decimal32(5, 1), pa.decimal128(38, 0), pa.decimal128(38, 20), pa.decimal256(76, 0)]
-OTHERS = [pa.null(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.binary(2), pa.large_binary(), pa.date32(), pa.date64()]
+NUMBERS += [
+    pa.float16(),
+    pa.float32(),
+    pa.float64(),
+    pa.decimal32(5, 1),
+    pa.decimal128(38, 0),
+    pa.decimal128(38, 20),
+    pa.decimal256(76, 0),
+]
+OTHERS = [
+    pa.null(),
+    pa.bool_(),
+    pa.string(),
+    pa.large_string(),
+    pa.binary(),
+    pa.binary(2),
+    pa.large_binary(),
+    pa.date32(),
+    pa.date64(),
+]
 OTHERS += [
     pa.time32("s"),
     pa.time64("us"),
@@ -48,7 +66,8 @@ def _united(*kinds: pa.DataType) -> pa.DataType | None:
 
 
 @given(
-    st.lists(st.sampled_from(NUMBERS), min_size=3, max_size=3) | st.lists(TYPES, min_size=3, max_size=3), st.randoms(use_true_random=False)
+    st.lists(st.sampled_from(NUMBERS), min_size=3, max_size=3) | st.lists(TYPES, min_size=3, max_size=3),
+    st.randoms(use_true_random=False),
 )
 @settings(max_examples=examples(300))
 def test_a_union_does_not_depend_on_the_order(kinds: list[pa.DataType], random: object) -> None:
@@ -64,9 +83,14 @@ def _canonical(kind: pa.DataType | None) -> pa.DataType | None:
     return kind
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=4), st.lists(st.floats() | st.none(), max_size=4))
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=4),
+    st.lists(st.floats() | st.none(), max_size=4),
+)
 @settings(max_examples=examples(200))
-def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(whole: list[int | None], fractions: list[float | None]) -> None:
+def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(
+    whole: list[int | None], fractions: list[float | None]
+) -> None:
     union = united_type(pa.int64(), pa.float64())
     assert repr(cast_exactly(pa.array(fractions, pa.float64()), union).to_pylist()) == repr(fractions)
     try:
@@ -80,17 +104,26 @@ def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(whole: l
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        (pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]), pa.struct({"b": pa.string(), "a": pa.float64()})),
+        (
+            pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
+            pa.struct({"b": pa.string(), "a": pa.float64()}),
+        ),
         (pa.array([{"a": 1}, None]), pa.struct({"a": pa.int64(), "b": pa.string()})),
         (pa.array([[{"a": 1}], None, []]), pa.list_(pa.struct({"b": pa.string(), "a": pa.float64()}))),
         (pa.array([[1, 2], None, [3, None]], pa.list_(pa.int32(), 2)), pa.list_(pa.float64(), 2)),
         (pa.array([[1], None, []], pa.list_view(pa.int32())), pa.large_list(pa.float64())),
-        (pa.array([["a"], None], pa.list_(pa.string())).cast(pa.list_(pa.dictionary(pa.int32(), pa.string()))), pa.list_(pa.string())),
+        (
+            pa.array([["a"], None], pa.list_(pa.string())).cast(
+                pa.list_(pa.dictionary(pa.int32(), pa.string()))
+            ),
+            pa.list_(pa.string()),
+        ),
         (pa.array([None, None]), pa.struct({"a": pa.list_(pa.int64())})),
         (pa.array([[None], None], pa.list_(pa.null())), pa.list_(pa.timestamp("us", "UTC"))),
         (pa.array([[[1]], [[]], None]), pa.large_list(pa.large_list(pa.int64()))),
         (pa.array(["a", None, "b"]).dictionary_encode(), pa.large_string()),
-        (pa.array([1_774_746_000, None, -1], pa.timestamp("s", "Europe/Berlin")), pa.timestamp("us", "UTC")),  # when its clocks change
+        # when its clocks change
+        (pa.array([1_774_746_000, None, -1], pa.timestamp("s", "Europe/Berlin")), pa.timestamp("us", "UTC")),
     ],
 )
 def test_nested_values_are_cast_by_their_names_and_places(values: pa.Array, kind: pa.DataType) -> None:

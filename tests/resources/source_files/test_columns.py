@@ -1,4 +1,6 @@
-"""The union of the columns of files, and rows brought to it: each value is what it was, or is refused with both files and both types."""
+"""The union of the columns of files, and rows brought to it: each value is what it was, or is refused with
+both files and both types.
+"""
 
 from dataclasses import replace
 from itertools import permutations
@@ -20,7 +22,10 @@ def _columns(**types: pa.DataType) -> Columns:
 
 def _both(one: pa.DataType, other: pa.DataType, **options: Any) -> tuple[pa.DataType, pa.DataType]:
     """The union of a column's types in both orders of the files."""
-    columns = [(shown, Columns(pa.schema([("x", kind)]), **options)) for shown, kind in (("a.parquet", one), ("b.parquet", other))]
+    columns = [
+        (shown, Columns(pa.schema([("x", kind)]), **options))
+        for shown, kind in (("a.parquet", one), ("b.parquet", other))
+    ]
     return united(FIELD, columns).field("x").type, united(FIELD, reversed(columns)).field("x").type
 
 
@@ -46,7 +51,11 @@ def _both(one: pa.DataType, other: pa.DataType, **options: Any) -> tuple[pa.Data
         (pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("us")),
         (UTC, pa.timestamp("us", "Europe/Berlin"), UTC),
         (pa.timestamp("s", "Asia/Tokyo"), pa.timestamp("us", "-03:00"), UTC),
-        (pa.timestamp("ns", "Asia/Tokyo"), pa.timestamp("ns", "Asia/Tokyo"), pa.timestamp("ns", "Asia/Tokyo")),
+        (
+            pa.timestamp("ns", "Asia/Tokyo"),
+            pa.timestamp("ns", "Asia/Tokyo"),
+            pa.timestamp("ns", "Asia/Tokyo"),
+        ),
         (pa.list_(UTC), pa.list_(pa.timestamp("ns", "Europe/Berlin")), pa.list_(pa.timestamp("ns", "UTC"))),
         (pa.duration("ms"), pa.duration("ns"), pa.duration("ns")),
         (pa.string(), pa.large_string(), pa.large_string()),
@@ -58,15 +67,23 @@ def _both(one: pa.DataType, other: pa.DataType, **options: Any) -> tuple[pa.Data
         (pa.decimal128(38, 0), pa.int32(), pa.int64()),
         (pa.decimal128(38, 0), pa.float32(), pa.float64()),
         (pa.decimal256(76, 0), pa.decimal256(76, 70), pa.float64()),
-        (pa.struct({"a": pa.int64(), "b": pa.null()}), pa.struct({"b": pa.string(), "a": pa.float64()}), None),
+        (
+            pa.struct({"a": pa.int64(), "b": pa.null()}),
+            pa.struct({"b": pa.string(), "a": pa.float64()}),
+            None,
+        ),
     ],
 )
-def test_types_of_one_family_have_a_union_whichever_file_is_first(one: pa.DataType, other: pa.DataType, union: pa.DataType | None) -> None:
+def test_types_of_one_family_have_a_union_whichever_file_is_first(
+    one: pa.DataType, other: pa.DataType, union: pa.DataType | None
+) -> None:
     found = _both(one, other)
     if union is not None:
         assert found == (union, union)
     else:
-        assert [{field.name: field.type for field in kind} for kind in found] == [{"a": pa.float64(), "b": pa.string()}] * 2
+        assert [{field.name: field.type for field in kind} for kind in found] == [
+            {"a": pa.float64(), "b": pa.string()}
+        ] * 2
 
 
 @pytest.mark.parametrize(
@@ -89,11 +106,16 @@ def test_types_of_one_family_have_a_union_whichever_file_is_first(one: pa.DataTy
         (pa.opaque(pa.binary(), "bignum", "DuckDB"), pa.binary()),
     ],
 )
-def test_types_that_do_not_go_together_are_refused_with_both_files_and_both_types(one: pa.DataType, other: pa.DataType) -> None:
+def test_types_that_do_not_go_together_are_refused_with_both_files_and_both_types(
+    one: pa.DataType, other: pa.DataType
+) -> None:
     for first, later in ((one, other), (other, one)):
         with pytest.raises(InvalidInput) as refusal:
             united(FIELD, [("a.parquet", _columns(x=first)), ("b.parquet", _columns(x=later))])
-        assert f"{FIELD} is not accepted: the column 'x' is {first} in a.parquet and {later} in b.parquet" in str(refusal.value)
+        assert (
+            f"{FIELD} is not accepted: the column 'x' is {first} in a.parquet and {later} in b.parquet"
+            in str(refusal.value)
+        )
 
 
 @pytest.mark.parametrize(
@@ -110,15 +132,22 @@ def test_types_that_do_not_go_together_are_refused_with_both_files_and_both_type
         ([pa.time32("s"), pa.string()], pa.string()),
     ],
 )
-def test_files_of_texts_unite_as_the_rows_of_one_do_and_as_texts_with_no_others(kinds: list[pa.DataType], union: pa.DataType) -> None:
-    files = [(f"{number}.csv", replace(_columns(x=kind), texts=frozenset("x"))) for number, kind in enumerate(kinds)]
+def test_files_of_texts_unite_as_the_rows_of_one_do_and_as_texts_with_no_others(
+    kinds: list[pa.DataType], union: pa.DataType
+) -> None:
+    files = [
+        (f"{number}.csv", replace(_columns(x=kind), texts=frozenset("x")))
+        for number, kind in enumerate(kinds)
+    ]
     is_of_texts = union not in (pa.float64(),)
     for order in permutations(files):
         assert united(FIELD, order).field("x").type == union
         for place in range(len(order) + 1):
             with_other = [*order[:place], ("other.parquet", _columns(x=union)), *order[place:]]
             if is_of_texts:
-                with pytest.raises(InvalidInput, match=r"the column 'x' is .+ in .+ and .+ in .+; write it with one type"):
+                with pytest.raises(
+                    InvalidInput, match=r"the column 'x' is .+ in .+ and .+ in .+; write it with one type"
+                ):
                     united(FIELD, with_other)
             else:
                 assert united(FIELD, with_other).field("x").type == union
@@ -127,13 +156,23 @@ def test_files_of_texts_unite_as_the_rows_of_one_do_and_as_texts_with_no_others(
 def test_whole_numbers_that_no_double_is_are_texts_beside_texts() -> None:
     large = Columns(pa.schema({"x": pa.int64()}), frozenset("x"), texts=frozenset("x"))
     files = [("a", large), ("b", replace(_columns(x=pa.float64()), texts=frozenset("x")))]
-    with pytest.raises(InvalidInput, match=r"the column 'x' has whole numbers beyond 2..53 in a and fractions in b"):
+    with pytest.raises(
+        InvalidInput, match=r"the column 'x' has whole numbers beyond 2..53 in a and fractions in b"
+    ):
         united(FIELD, files)
-    assert united(FIELD, [*files, ("c", replace(_columns(x=pa.string()), texts=frozenset("x")))]).field("x").type == pa.string()
+    assert (
+        united(FIELD, [*files, ("c", replace(_columns(x=pa.string()), texts=frozenset("x")))]).field("x").type
+        == pa.string()
+    )
 
 
 def test_the_file_that_gave_a_column_its_type_is_the_one_that_is_named() -> None:
-    files = [("a", _columns(x=pa.null())), ("b", _columns(x=pa.int64())), ("c", _columns(x=pa.int64())), ("d", _columns(x=pa.string()))]
+    files = [
+        ("a", _columns(x=pa.null())),
+        ("b", _columns(x=pa.int64())),
+        ("c", _columns(x=pa.int64())),
+        ("d", _columns(x=pa.string())),
+    ]
     with pytest.raises(InvalidInput, match="the column 'x' is int64 in b and string in d"):
         united(FIELD, files)
 
@@ -148,12 +187,21 @@ def test_columns_are_in_the_order_of_the_first_file() -> None:
     [
         (("a", "b"), ("a",), "two has no column 'b', which one has; give files of the same columns"),
         (("a",), ("a", "b"), "one has no column 'b', which two has; give files of the same columns"),
-        (("a", "b"), ("a", "c"), r"two has no column 'b', which one has \(and has \['c'\] more\); give files"),
+        (
+            ("a", "b"),
+            ("a", "c"),
+            r"two has no column 'b', which one has \(and has \['c'\] more\); give files",
+        ),
         (("a", "a"), ("a",), "one has 2 columns of the name 'a'"),
     ],
 )
-def test_files_of_other_columns_are_refused_with_both_names(one: tuple[str, ...], other: tuple[str, ...], says: str) -> None:
-    files = [(shown, Columns(pa.schema([(name, pa.int64()) for name in names]))) for shown, names in (("one", one), ("two", other))]
+def test_files_of_other_columns_are_refused_with_both_names(
+    one: tuple[str, ...], other: tuple[str, ...], says: str
+) -> None:
+    files = [
+        (shown, Columns(pa.schema([(name, pa.int64()) for name in names])))
+        for shown, names in (("one", one), ("two", other))
+    ]
     with pytest.raises(InvalidInput, match=says):
         united(FIELD, files)
 
@@ -172,7 +220,12 @@ def test_keys_that_json_files_lack_are_null() -> None:
 
 def test_a_file_without_rows_has_no_say() -> None:
     empty = Columns(pa.schema([]), optional=True)
-    files = [("none", empty), ("one", _columns(a=pa.int64(), b=pa.string())), ("nothing", empty), ("two", _columns(a=pa.int64()))]
+    files = [
+        ("none", empty),
+        ("one", _columns(a=pa.int64(), b=pa.string())),
+        ("nothing", empty),
+        ("two", _columns(a=pa.int64())),
+    ]
     assert united(FIELD, files[:3]) == files[1][1].types
     with pytest.raises(InvalidInput, match="two has no column 'b', which one has"):
         united(FIELD, files)
@@ -184,7 +237,9 @@ def test_large_whole_numbers_beside_fractions_are_refused() -> None:
     large = Columns(pa.schema({"x": pa.int64()}), large=frozenset({"x"}))
     small = _columns(x=pa.float64())
     for files in ([("a", large), ("b", small)], [("b", small), ("a", large)]):
-        with pytest.raises(InvalidInput, match=r"the column 'x' has whole numbers beyond 2\*\*53 in a and fractions in b"):
+        with pytest.raises(
+            InvalidInput, match=r"the column 'x' has whole numbers beyond 2\*\*53 in a and fractions in b"
+        ):
             united(FIELD, files)
     assert united(FIELD, [("a", large), ("b", _columns(x=pa.int64()))]).field("x").type == pa.int64()
 
@@ -193,6 +248,9 @@ def test_a_column_of_the_path_is_a_constant_where_the_file_has_none() -> None:
     wanted = pa.schema({"x": pa.float64(), "country": pa.string(), "year": pa.int64()})
     rows = pa.record_batch({"country": ["fr", "fr"], "x": pa.array([1, None])})
     made = as_united(rows, wanted, {"country": pa.scalar("de"), "year": pa.scalar(2024)}, "a", field=FIELD)
-    assert made.to_pylist() == [{"x": 1.0, "country": "fr", "year": 2024}, {"x": None, "country": "fr", "year": 2024}]
+    assert made.to_pylist() == [
+        {"x": 1.0, "country": "fr", "year": 2024},
+        {"x": None, "country": "fr", "year": 2024},
+    ]
     of_path = {"country": pa.scalar(None, pa.string()), "year": pa.scalar(1)}
     assert as_united(rows.select(["x"]), wanted, of_path, "a", field=FIELD)["country"].null_count == 2

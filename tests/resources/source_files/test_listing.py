@@ -14,7 +14,16 @@ from resources.source_files.listing import SourceFiles, find_files, find_files_o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("b.csv", "a.csv", "deep/c.csv", "deep/er/d.csv", "deep.csv", "notes.txt", ".hidden.csv", "é.csv"):
+    for name in (
+        "b.csv",
+        "a.csv",
+        "deep/c.csv",
+        "deep/er/d.csv",
+        "deep.csv",
+        "notes.txt",
+        ".hidden.csv",
+        "é.csv",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     return tmp_path
@@ -46,7 +55,10 @@ def test_a_file_that_two_patterns_name_is_there_once_where_the_first_has_it(fold
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda folder: (folder / "deep" / "c.csv").write_text("longer than it was"), r"\['.*/deep/c.csv'\] changed"),
+        (
+            lambda folder: (folder / "deep" / "c.csv").write_text("longer than it was"),
+            r"\['.*/deep/c.csv'\] changed",
+        ),
         (lambda folder: os.utime(folder / "a.csv", ns=(1, 1)), r"\['.*/a.csv'\] changed"),
         (lambda folder: (folder / "b.csv").unlink(), r"\['.*/b.csv'\] changed"),
         (lambda folder: (folder / "b.csv").rename(folder / "c.csv"), r"\['.*/b.csv'\] changed"),
@@ -56,7 +68,9 @@ def test_a_file_that_two_patterns_name_is_there_once_where_the_first_has_it(fold
 )
 def test_a_change_is_named(folder: Path, change: Callable[[Path], object], says: str) -> None:
     patterns = [f"{folder}/*.csv", f"{folder}/deep"]
-    check = refuse_changes("files", find_files_of_all("files", patterns), lambda: find_files_of_all("files", patterns))
+    check = refuse_changes(
+        "files", find_files_of_all("files", patterns), lambda: find_files_of_all("files", patterns)
+    )
     check()
     change(folder)
     with pytest.raises(InvalidInput, match=rf"^files is not accepted: {says} while it was read"):
@@ -96,7 +110,11 @@ def test_a_folder_that_goes_away_while_it_is_listed_is_told_from_one_that_is_not
         ({"2023/x": "../2024", "2024/y": "../2023"}, "**/a.csv", ["2023/a.csv", "2024/a.csv"]),
         ({"2023/gone.csv": "nowhere.csv"}, "2023", ["2023/a.csv"]),
         (
-            {"k=1/a.csv": "../../other/o.csv", "k=2/a.csv": "../../other/o.csv", "k=2/b.csv": "../../other/o.csv"},
+            {
+                "k=1/a.csv": "../../other/o.csv",
+                "k=2/a.csv": "../../other/o.csv",
+                "k=2/b.csv": "../../other/o.csv",
+            },
             "k*/*.csv",
             ["k=1/a.csv", "k=2/a.csv", "k=2/b.csv"],
         ),
@@ -105,7 +123,9 @@ def test_a_folder_that_goes_away_while_it_is_listed_is_told_from_one_that_is_not
         ({"2024/k=1": "."}, "2024", ["2024/a.csv", "2024/b.csv"]),
     ],
 )
-def test_a_file_that_a_link_leads_to_is_there_once(tmp_path: Path, links: dict[str, str], pattern: str, files: list[str]) -> None:
+def test_a_file_that_a_link_leads_to_is_there_once(
+    tmp_path: Path, links: dict[str, str], pattern: str, files: list[str]
+) -> None:
     for name in ("data/2023/a.csv", "data/2024/a.csv", "data/2024/b.csv", "other/o.csv"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -122,8 +142,14 @@ def test_a_file_that_a_link_of_another_pattern_leads_to_is_there_once(tmp_path: 
         (tmp_path / "2024" / f"{name}.csv").touch()
     (tmp_path / "latest").symlink_to("2024")
     (tmp_path / "b.csv").symlink_to("2024/b.csv")
-    for patterns in (["2024/*.csv", "latest/*.csv"], ["2024", "latest", "b.csv"], ["2024/a.csv", "2024/b.csv", "b.csv"]):
-        assert names(find_files_of_all("files", [f"{tmp_path}/{pattern}" for pattern in patterns]), tmp_path) == [
+    for patterns in (
+        ["2024/*.csv", "latest/*.csv"],
+        ["2024", "latest", "b.csv"],
+        ["2024/a.csv", "2024/b.csv", "b.csv"],
+    ):
+        assert names(
+            find_files_of_all("files", [f"{tmp_path}/{pattern}" for pattern in patterns]), tmp_path
+        ) == [
             "2024/a.csv",
             "2024/b.csv",
         ]
@@ -132,5 +158,8 @@ def test_a_file_that_a_link_of_another_pattern_leads_to_is_there_once(tmp_path: 
 def test_a_name_that_is_not_utf_8_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/deep/caf\xe9.csv")).touch()
-    with pytest.raises(InvalidInput, match=r"^files = '.*' is not accepted: the name b'caf\\xe9.csv' is not UTF-8; rename it$"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"^files = '.*' is not accepted: the name b'caf\\xe9.csv' is not UTF-8; rename it$",
+    ):
         find_files("files", f"{tmp_path}/**/*.csv")

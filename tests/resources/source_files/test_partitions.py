@@ -18,7 +18,9 @@ from tests.properties import examples
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def partitions_of(folder: Path, paths: list[str], patterns: list[str]) -> tuple[Partitions, list[dict[str, Any]]]:
+def partitions_of(
+    folder: Path, paths: list[str], patterns: list[str]
+) -> tuple[Partitions, list[dict[str, Any]]]:
     """The partitions of files that are made, and the values of each file in the order of their paths."""
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -32,11 +34,19 @@ def partitions_of(folder: Path, paths: list[str], patterns: list[str]) -> tuple[
     ("folders", "kinds", "values"),
     [
         (["country=de", "country=fr"], {"country": pa.string()}, [{"country": "de"}, {"country": "fr"}]),
-        (["c=de/y=2024", "c=fr/y=2023"], {"c": pa.string(), "y": pa.int64()}, [{"c": "de", "y": 2024}, {"c": "fr", "y": 2023}]),
+        (
+            ["c=de/y=2024", "c=fr/y=2023"],
+            {"c": pa.string(), "y": pa.int64()},
+            [{"c": "de", "y": 2024}, {"c": "fr", "y": 2023}],
+        ),
         (["month=01", "month=10"], {"month": pa.string()}, [{"month": "01"}, {"month": "10"}]),
         (["month=1", "month=10"], {"month": pa.int64()}, [{"month": 1}, {"month": 10}]),
         (["d=2024-01-02"], {"d": pa.date32()}, [{"d": datetime.date(2024, 1, 2)}]),
-        (["h=2024-01-02 03%3A04%3A05"], {"h": pa.timestamp("s")}, [{"h": datetime.datetime(2024, 1, 2, 3, 4, 5)}]),
+        (
+            ["h=2024-01-02 03%3A04%3A05"],
+            {"h": pa.timestamp("s")},
+            [{"h": datetime.datetime(2024, 1, 2, 3, 4, 5)}],
+        ),
         (["n=1", "n=x"], {"n": pa.string()}, [{"n": "1"}, {"n": "x"}]),
         (["n=x", "n=1", "n=2"], {"n": pa.string()}, [{"n": "1"}, {"n": "2"}, {"n": "x"}]),
         (["rate=0.1", "rate=2"], {"rate": pa.float64()}, [{"rate": 0.1}, {"rate": 2.0}]),
@@ -51,22 +61,46 @@ def partitions_of(folder: Path, paths: list[str], patterns: list[str]) -> tuple[
         (["country=NA"], {"country": pa.string()}, [{"country": "NA"}]),
         (["country=DE", "country=NA"], {"country": pa.string()}, [{"country": "DE"}, {"country": "NA"}]),
         (["t="], {"t": pa.string()}, [{"t": ""}]),
-        (["id=12345678901234567890", "id=12345678901234567891"], {"id": pa.uint64()}, [{"id": 12345678901234567890 + n} for n in (0, 1)]),
+        (
+            ["id=12345678901234567890", "id=12345678901234567891"],
+            {"id": pa.uint64()},
+            [{"id": 12345678901234567890 + n} for n in (0, 1)],
+        ),
         (["id=123456789012345678901234"], {"id": pa.string()}, [{"id": "123456789012345678901234"}]),
         (["y=2024/raw", "y=2023/raw"], {"y": pa.int64()}, [{"y": 2023}, {"y": 2024}]),
         (["_y=2024", "_y=2023"], {"_y": pa.int64()}, [{"_y": 2023}, {"_y": 2024}]),
         (["a=1/b=2", "b=3/a=4"], {"a": pa.int64(), "b": pa.int64()}, [{"a": 1, "b": 2}, {"b": 3, "a": 4}]),
         (["=1", "plain"], {}, [{}, {}]),
-        (["release=1.1", "release=1.10"], {"release": pa.string()}, [{"release": "1.1"}, {"release": "1.10"}]),
+        (
+            ["release=1.1", "release=1.10"],
+            {"release": pa.string()},
+            [{"release": "1.1"}, {"release": "1.10"}],
+        ),
         (["f=1", "f=true"], {"f": pa.string()}, [{"f": "1"}, {"f": "true"}]),
-        (["code=1", "code=NA", "code=null"], {"code": pa.string()}, [{"code": "1"}, {"code": "NA"}, {"code": "null"}]),
-        (["commit=1e400", "commit=2e400"], {"commit": pa.string()}, [{"commit": "1e400"}, {"commit": "2e400"}]),
-        (["day=2024-01-02", "day=2024-01-02 00%3A00%3A00"], {"day": pa.string()}, [{"day": "2024-01-02 00:00:00"}, {"day": "2024-01-02"}]),
+        (
+            ["code=1", "code=NA", "code=null"],
+            {"code": pa.string()},
+            [{"code": "1"}, {"code": "NA"}, {"code": "null"}],
+        ),
+        (
+            ["commit=1e400", "commit=2e400"],
+            {"commit": pa.string()},
+            [{"commit": "1e400"}, {"commit": "2e400"}],
+        ),
+        (
+            ["day=2024-01-02", "day=2024-01-02 00%3A00%3A00"],
+            {"day": pa.string()},
+            [{"day": "2024-01-02 00:00:00"}, {"day": "2024-01-02"}],
+        ),
     ],
 )
 @pytest.mark.parametrize("pattern", ["", "**/*.csv"])
 def test_the_names_of_folders_are_columns(
-    tmp_path: Path, folders: list[str], kinds: dict[str, pa.DataType], values: list[dict[str, Any]], pattern: str
+    tmp_path: Path,
+    folders: list[str],
+    kinds: dict[str, pa.DataType],
+    values: list[dict[str, Any]],
+    pattern: str,
 ) -> None:
     partitions, found = partitions_of(tmp_path, [f"{folder}/x.csv" for folder in folders], [pattern])
     assert partitions.types == pa.schema(list(kinds.items()))
@@ -103,18 +137,34 @@ def test_which_folders_count_goes_by_what_is_written_out(
     ("paths", "first", "other"),
     [
         (["c=de/x.csv", "x.csv"], "c=de/x.csv is in folders of c=…, and", "/x.csv in those of no such name;"),
-        (["a.csv/x.csv", "c=de/x.csv"], "a.csv/x.csv is in folders of no such name, and", "c=de/x.csv in those of c=…;"),
+        (
+            ["a.csv/x.csv", "c=de/x.csv"],
+            "a.csv/x.csv is in folders of no such name, and",
+            "c=de/x.csv in those of c=…;",
+        ),
         (["c=de/x.csv", "d=de/x.csv"], "c=de/x.csv is in folders of c=…, and", "d=de/x.csv in those of d=…;"),
-        (["c=de/x.csv", "c=fr/y=1/x.csv"], "c=de/x.csv is in folders of c=…, and", "c=fr/y=1/x.csv in those of c=… and y=…;"),
+        (
+            ["c=de/x.csv", "c=fr/y=1/x.csv"],
+            "c=de/x.csv is in folders of c=…, and",
+            "c=fr/y=1/x.csv in those of c=… and y=…;",
+        ),
     ],
 )
-def test_files_in_folders_of_other_names_are_refused(tmp_path: Path, paths: list[str], first: str, other: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"^files is not accepted: .*{first} .*{other} give files whose folders have the same names"):
+def test_files_in_folders_of_other_names_are_refused(
+    tmp_path: Path, paths: list[str], first: str, other: str
+) -> None:
+    with pytest.raises(
+        InvalidInput,
+        match=rf"^files is not accepted: .*{first} .*{other} give files whose folders have the same names",
+    ):
         partitions_of(tmp_path, paths, [""])
 
 
 def test_two_folders_of_one_name_above_a_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"^files is not accepted: .*/x.csv is in 2 folders of c=…; give each its own name$"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"^files is not accepted: .*/x.csv is in 2 folders of c=…; give each its own name$",
+    ):
         partitions_of(tmp_path, ["c=de/d=1/c=fr/x.csv"], [""])
 
 

@@ -1,4 +1,6 @@
-"""A path that exists is that path; a pattern names files by its segments; what tools leave beside data is no data."""
+"""A path that exists is that path; a pattern names files by its segments; what tools leave beside data is no
+data.
+"""
 
 import os
 from pathlib import Path
@@ -13,7 +15,14 @@ from resources.source_files.listing import find_files, watch_files
 from resources.source_files.patterns import divided, fits, is_data, is_file_of_a_folder
 from tests.properties import examples
 
-SPARK = ["_SUCCESS", ".part-0.csv.crc", "_temporary/0/x.csv", "_metadata/0.json", ".ipynb_checkpoints/x-checkpoint.csv", ".git/x.csv"]
+SPARK = [
+    "_SUCCESS",
+    ".part-0.csv.crc",
+    "_temporary/0/x.csv",
+    "_metadata/0.json",
+    ".ipynb_checkpoints/x-checkpoint.csv",
+    ".git/x.csv",
+]
 
 
 def make(folder: Path, names: list[str]) -> None:
@@ -23,7 +32,10 @@ def make(folder: Path, names: list[str]) -> None:
 
 
 def named(folder: Path, pattern: str, hidden: bool = False) -> list[str]:
-    return [os.path.relpath(file.path, folder) for file in find_files("files", f"{folder}/{pattern}".rstrip("/"), hidden=hidden)]
+    return [
+        os.path.relpath(file.path, folder)
+        for file in find_files("files", f"{folder}/{pattern}".rstrip("/"), hidden=hidden)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +51,11 @@ def named(folder: Path, pattern: str, hidden: bool = False) -> list[str]:
         (["exports [final]/a.csv", "exports f/a.csv"], "exports [final]/a.csv", ["exports [final]/a.csv"]),
         (["exports f/a.csv"], "exports [final]/*.csv", ["exports f/a.csv"]),
         (["[x]/[y]/a.csv", "x/y/a.csv"], "[x]/[y]/**/*.csv", ["[x]/[y]/a.csv"]),
-        (["one/[2024] sales.csv", "two/[2024] sales.csv"], "*/[2024] sales.csv", ["one/[2024] sales.csv", "two/[2024] sales.csv"]),
+        (
+            ["one/[2024] sales.csv", "two/[2024] sales.csv"],
+            "*/[2024] sales.csv",
+            ["one/[2024] sales.csv", "two/[2024] sales.csv"],
+        ),
         (["2024 #1.csv"], "2024 #1.csv", ["2024 #1.csv"]),
         (["déjà vu.csv"], "déjà vu.csv", ["déjà vu.csv"]),
         (["100%.csv", "100%25.csv"], "100%25.csv", ["100%25.csv"]),
@@ -69,7 +85,9 @@ def named(folder: Path, pattern: str, hidden: bool = False) -> list[str]:
         (["t/_delta_log/0.json", "t/x.parquet"], "t/x.parquet", ["t/x.parquet"]),
     ],
 )
-def test_a_pattern_names_what_it_says(tmp_path: Path, there: list[str], pattern: str, files: list[str]) -> None:
+def test_a_pattern_names_what_it_says(
+    tmp_path: Path, there: list[str], pattern: str, files: list[str]
+) -> None:
     make(tmp_path, there)
     assert named(tmp_path, pattern) == files
 
@@ -89,26 +107,46 @@ def test_a_pattern_names_what_it_says(tmp_path: Path, there: list[str], pattern:
         (
             ["_delta_log/0.json", "x.parquet"],
             "",
-            ".* is a Delta table, whose files hold rows that were deleted, too; give delta: … and version: …$",
+            (
+                ".* is a Delta table, whose files hold rows that were deleted, too; give delta: … and "
+                "version: "
+                "…$"
+            ),
         ),
         (["_delta_log/0.json", "x.parquet"], "*.parquet", ".* is a Delta table"),
         (["_delta_log/0.json", "day=1/x.parquet"], "day=1/*.parquet", ".* is a Delta table"),
-        (["lake/t/_delta_log/0.json", "lake/t/x.parquet", "lake/y.parquet"], "lake", ".*/lake/t is a Delta table"),
-        (["lake/t/_delta_log/0.json", "lake/t/x.parquet", "lake/y.parquet"], "lake/**/*.parquet", ".*/lake/t is a Delta table"),
-        (["lake/t/_delta_log/0.json", "lake/t/a=1/x.parquet"], "lake/*/*/*.parquet", ".*/lake/t is a Delta table"),
+        (
+            ["lake/t/_delta_log/0.json", "lake/t/x.parquet", "lake/y.parquet"],
+            "lake",
+            ".*/lake/t is a Delta table",
+        ),
+        (
+            ["lake/t/_delta_log/0.json", "lake/t/x.parquet", "lake/y.parquet"],
+            "lake/**/*.parquet",
+            ".*/lake/t is a Delta table",
+        ),
+        (
+            ["lake/t/_delta_log/0.json", "lake/t/a=1/x.parquet"],
+            "lake/*/*/*.parquet",
+            ".*/lake/t is a Delta table",
+        ),
         (["_delta_log/0.json", "day=1/x.parquet"], "**/*.parquet", ".* is a Delta table"),
         ([], "none", "there is no folder .*/none$"),
         ([], "none/*.csv", "there is no folder .*/none$"),
         ([], "[none].csv", "no file has such a name$"),
     ],
 )
-def test_a_pattern_that_names_nothing_or_something_else_is_refused(tmp_path: Path, there: list[str], pattern: str, says: str) -> None:
+def test_a_pattern_that_names_nothing_or_something_else_is_refused(
+    tmp_path: Path, there: list[str], pattern: str, says: str
+) -> None:
     make(tmp_path, there)
     with pytest.raises(InvalidInput, match=rf"(?s)^files = '.*' is not accepted: {says}"):
         named(tmp_path, pattern)
 
 
-@pytest.mark.parametrize("name", ["2024 #1.csv", "100%.csv", "déjà vu.csv", "[2024] sales.csv", "a*b.csv", "a+b&c=d.csv"])
+@pytest.mark.parametrize(
+    "name", ["2024 #1.csv", "100%.csv", "déjà vu.csv", "[2024] sales.csv", "a*b.csv", "a+b&c=d.csv"]
+)
 def test_a_name_with_signs_is_that_name_in_a_folder_and_on_s3(any_store: Store, name: str) -> None:
     any_store.create(f"raw [x]/{name}", b"x\n1\n")
     base, mark, options = any_store.root.partition("?")
@@ -134,7 +172,10 @@ def test_files_of_a_delta_table_on_s3_are_refused(any_store: Store) -> None:
         any_store.create(f"lake/t/{name}", b"x")
     base, mark, options = any_store.root.partition("?")
     for pattern in ("lake", "lake/t", "lake/**/*.parquet", "lake/*/*/*.parquet", "lake/t/day=1/*.parquet"):
-        with pytest.raises(InvalidInput, match=r"lake/t is a Delta table, whose files hold rows that were deleted, too; give delta: "):
+        with pytest.raises(
+            InvalidInput,
+            match=r"lake/t is a Delta table, whose files hold rows that were deleted, too; give delta: ",
+        ):
             find_files("files", f"{base}/{pattern}{mark}{options}")
 
 
@@ -148,7 +189,9 @@ def test_what_a_query_may_read_is_watched_hidden_or_not(tmp_path: Path) -> None:
         check()
 
 
-def test_folders_that_are_no_data_are_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_are_no_data_are_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tmp_path, ["a/x.csv", ".git/objects/x.csv", "_temporary/0/x.csv"])
     listed: list[str] = []
     original = fs.FileSelector
@@ -197,7 +240,9 @@ def test_what_is_data_goes_by_the_name(name: str, in_files: bool, in_a_folder: b
         ("a.csv/[x]", "a.csv", ["[x]"]),
     ],
 )
-def test_a_path_is_divided_where_a_mark_has_to_stand_for_something(tmp_path: Path, path: str, base: str, wanted: list[str]) -> None:
+def test_a_path_is_divided_where_a_mark_has_to_stand_for_something(
+    tmp_path: Path, path: str, base: str, wanted: list[str]
+) -> None:
     make(tmp_path, ["a.csv", "[x]/a.csv"])
     assert divided(fs.LocalFileSystem(), f"{tmp_path}/{path}") == (f"{tmp_path}/{base}".rstrip("/"), wanted)
 
@@ -206,7 +251,9 @@ def test_a_pattern_of_the_whole_disk_begins_at_its_root() -> None:
     assert divided(fs.LocalFileSystem(), "/*/none.csv") == ("/", ["*", "none.csv"])
 
 
-segments = st.lists(st.text(st.characters(exclude_characters="*?[/", codec="utf-8"), min_size=1), min_size=1, max_size=6)
+segments = st.lists(
+    st.text(st.characters(exclude_characters="*?[/", codec="utf-8"), min_size=1), min_size=1, max_size=6
+)
 
 
 @given(names=segments)

@@ -31,14 +31,20 @@ from tests.properties import examples
         (["00.5"], pa.string(), ["00.5"]),
         (["0x1F", "0XFFFFFFFFFFFFFFFF"], pa.string(), ["0x1F", "0XFFFFFFFFFFFFFFFF"]),
         (["9223372036854775807"], pa.int64(), [2**63 - 1]),
-        (["12345678901234567890", "12345678901234567891"], pa.uint64(), [12345678901234567890, 12345678901234567891]),
+        (
+            ["12345678901234567890", "12345678901234567891"],
+            pa.uint64(),
+            [12345678901234567890, 12345678901234567891],
+        ),
         (["123456789012345678901234"], pa.string(), ["123456789012345678901234"]),
         (["12345678901234567890", "-1"], pa.string(), ["12345678901234567890", "-1"]),
         (["9007199254740993", "0.5"], pa.string(), ["9007199254740993", "0.5"]),
         (["123456789012345", "0.5"], pa.float64(), [123456789012345.0, 0.5]),
     ],
 )
-def test_a_column_has_the_type_that_holds_what_is_written(texts: list[str], kind: pa.DataType, values: list[Any]) -> None:
+def test_a_column_has_the_type_that_holds_what_is_written(
+    texts: list[str], kind: pa.DataType, values: list[Any]
+) -> None:
     rows = pa.record_batch({"x": texts, "x y": texts})
     types = types_of_texts(rows)
     assert types == pa.schema([("x", kind), ("x y", kind)])
@@ -51,7 +57,9 @@ def test_a_column_without_values_has_no_type_yet(texts: list[str | None]) -> Non
 
 
 def test_two_columns_may_have_one_name() -> None:
-    assert types_of_texts(pa.RecordBatch.from_arrays([pa.array(["1"]), pa.array(["a"])], ["x", "x"])).types == [pa.int64(), pa.string()]
+    assert types_of_texts(
+        pa.RecordBatch.from_arrays([pa.array(["1"]), pa.array(["a"])], ["x", "x"])
+    ).types == [pa.int64(), pa.string()]
 
 
 @given(numbers=st.lists(st.integers(-(2**70), 2**70), min_size=1))

@@ -1,4 +1,6 @@
-"""Constraints are comparisons and nothing else, and no point is refused for parameters that it does not have."""
+"""Constraints are comparisons and nothing else, and no point is refused for parameters that it does not
+have.
+"""
 
 import math
 from typing import Any
@@ -16,11 +18,17 @@ from tests.properties import examples
 def test_a_constraint_means_what_python_means(n: int, x: float, kind: str) -> None:
     params = {"n": n, "x": x, "kind": kind}
     assert Constraint("n * x <= 20 and -3 < x < abs(n)").holds(params) is (n * x <= 20 and -3 < x < abs(n))
-    assert Constraint("not (kind == 'sgd' and x >= 1) or n ** 2 > 100").holds(params) is (not (kind == "sgd" and x >= 1) or n**2 > 100)
-    assert Constraint("max(n, x, 3) // 2 != min(n, 7) % 4").holds(params) is (max(n, x, 3) // 2 != min(n, 7) % 4)
+    assert Constraint("not (kind == 'sgd' and x >= 1) or n ** 2 > 100").holds(params) is (
+        not (kind == "sgd" and x >= 1) or n**2 > 100
+    )
+    assert Constraint("max(n, x, 3) // 2 != min(n, 7) % 4").holds(params) is (
+        max(n, x, 3) // 2 != min(n, 7) % 4
+    )
 
 
-@pytest.mark.parametrize(("value", "holds"), [(math.e**2 + 1e-9, True), (1.0, False), (0.0, False), (-1.0, False)])
+@pytest.mark.parametrize(
+    ("value", "holds"), [(math.e**2 + 1e-9, True), (1.0, False), (0.0, False), (-1.0, False)]
+)
 def test_a_point_where_the_expression_has_no_value_does_not_meet_it(value: float, holds: bool) -> None:
     assert Constraint("log(x) >= 2").holds({"x": value}) is holds
     assert Constraint("1 / x < 0").holds({"x": 0}) is False
@@ -48,7 +56,11 @@ def test_a_name_without_a_value_is_met() -> None:
         ('params["params"] > 0 and params < 2', {"params": 1}, True),
         ('params["lr"] + lr == 2', {"lr": 1}, True),
         ('-params["a-b"] < min(params["c/d"], 1) <= 1', {"a-b": 1, "c/d": 2}, True),
-        ('not (params["optimizer.name"] == "sgd" and params["x y"] > 1)', {"optimizer.name": "sgd", "x y": 2}, False),
+        (
+            'not (params["optimizer.name"] == "sgd" and params["x y"] > 1)',
+            {"optimizer.name": "sgd", "x y": 2},
+            False,
+        ),
         ('params["x/y"] < 1', {"x": 5, "y": 1}, True),  # absent there
         ("batch-size < 1", {"batch": 3, "size": 1, "batch-size": 0}, False),  # a difference, as ever
     ],

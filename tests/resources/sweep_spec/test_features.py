@@ -9,7 +9,12 @@ from resources.sweep_spec import check_functions, parse_spec
 from resources.sweep_spec.dataset import DatasetSource
 from tests.backends import SMALL
 
-LABELS = {"name": "ctr", "labels": "examples.clicks:labels", "features": ["clicks@1:ctr"], "target": "ordered"}
+LABELS = {
+    "name": "ctr",
+    "labels": "examples.clicks:labels",
+    "features": ["clicks@1:ctr"],
+    "target": "ordered",
+}
 
 
 def spec(**changes: Any) -> dict[str, Any]:
@@ -24,17 +29,34 @@ def spec(**changes: Any) -> dict[str, Any]:
         ({"features": None}, ["give source, or labels with the features", "got labels"]),
         ({"labels": None, "features": None}, ["give source, or labels with the features", "got nothing"]),
         ({"source": "m:f"}, ["give source, or labels with the features", "got source, labels, features"]),
-        ({"source": "m:f", "labels": None}, ["give source, or labels with the features", "got source, features"]),
-        ({"source": "m:f", "labels": None, "features": None, "label_time": "t"}, ["label_time would have no effect without features"]),
+        (
+            {"source": "m:f", "labels": None},
+            ["give source, or labels with the features", "got source, features"],
+        ),
+        (
+            {"source": "m:f", "labels": None, "features": None, "label_time": "t"},
+            ["label_time would have no effect without features"],
+        ),
         ({"features": []}, ["dataset.features", "at least 1"]),
-        ({"features": ["clicks:ctr"]}, ["dataset.features.0 = 'clicks:ctr'", "give VIEW@VERSION:FEATURE", "clicks@1:ctr"]),
-        ({"features": ["clicks@1:ctr", "other@1:ctr"]}, ["'other@1:ctr'", "is named 'ctr', too", "other@1:ctr as other_ctr"]),
-        ({"features": ["clicks@1:ordered"]}, ["'clicks@1:ordered'", "a column of the labels is named 'ordered', too"]),
+        (
+            {"features": ["clicks:ctr"]},
+            ["dataset.features.0 = 'clicks:ctr'", "give VIEW@VERSION:FEATURE", "clicks@1:ctr"],
+        ),
+        (
+            {"features": ["clicks@1:ctr", "other@1:ctr"]},
+            ["'other@1:ctr'", "is named 'ctr', too", "other@1:ctr as other_ctr"],
+        ),
+        (
+            {"features": ["clicks@1:ordered"]},
+            ["'clicks@1:ordered'", "a column of the labels is named 'ordered', too"],
+        ),
         ({"timezone": "Mars"}, ["dataset.timezone = 'Mars'", "Europe/Berlin"]),
         ({"labels": "clicks"}, ["dataset.labels = 'clicks'", "module:function"]),
     ],
 )
-def test_labels_and_features_that_do_not_fit_are_refused_with_one_message(changes: dict[str, Any], told: list[str]) -> None:
+def test_labels_and_features_that_do_not_fit_are_refused_with_one_message(
+    changes: dict[str, Any], told: list[str]
+) -> None:
     with pytest.raises(InvalidInput) as refusal:
         parse_spec(spec(**changes))
     for part in told:

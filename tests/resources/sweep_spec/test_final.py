@@ -17,11 +17,17 @@ THREE = {"train": 0.6, "validation": 0.2, "test": 0.2}
 
 
 def on(*splits: str, **dataset: Any) -> dict[str, Any]:
-    return {"final": {"on": list(splits)}, "dataset": {"name": "d", "source": "m:f", "target": "y", "splits": THREE, **dataset}}
+    return {
+        "final": {"on": list(splits)},
+        "dataset": {"name": "d", "source": "m:f", "target": "y", "splits": THREE, **dataset},
+    }
 
 
-def test_without_one_a_spec_is_what_it_was_and_with_one_it_is_three_trainings_at_full_budget(small_spec: Spec) -> None:
-    without, spec = small_spec(), small_spec(final={})
+def test_without_one_a_spec_is_what_it_was_and_with_one_it_is_three_trainings_at_full_budget(
+    small_spec: Spec,
+) -> None:
+    without = small_spec()
+    spec = small_spec(final={})
     assert without.final is None
     assert "final" not in without.canonical_json()
     assert spec.final == Final(seeds=3, on=["train", "validation"], epochs=None)
@@ -35,13 +41,19 @@ def test_without_one_a_spec_is_what_it_was_and_with_one_it_is_three_trainings_at
     [
         (on("train", "test"), ["final.on = ['train', 'test']", "cannot be judged on", "leave test out"]),
         (on("validation"), ["final.on = ['validation']", "give train"]),
-        (on("train", "validaton"), ["no split 'validaton', did you mean 'validation'?", "it has train, validation, test"]),
+        (
+            on("train", "validaton"),
+            ["no split 'validaton', did you mean 'validation'?", "it has train, validation, test"],
+        ),
         (on("train", "train"), ["give each split once"]),
         (on(), ["final.on", "at least 1"]),
         ({"final": {"seeds": 0}}, ["final.seeds = 0", "greater than or equal to 1"]),
         ({"final": {"epochs": 0}}, ["final.epochs = 0"]),
         ({"final": {"seed": 3}}, ["final.seed", "seeds"]),
-        ({"final": {}, "predictor": None}, ["final.seeds = 3", "give a predictor or an evaluator, or leave final out"]),
+        (
+            {"final": {}, "predictor": None},
+            ["final.seeds = 3", "give a predictor or an evaluator, or leave final out"],
+        ),
         (
             {
                 "final": {"epochs": 4},
@@ -52,7 +64,9 @@ def test_without_one_a_spec_is_what_it_was_and_with_one_it_is_three_trainings_at
         ),
     ],
 )
-def test_a_final_training_that_cannot_be_is_refused_with_the_remedy(small_spec: Spec, changes: dict[str, Any], said: list[str]) -> None:
+def test_a_final_training_that_cannot_be_is_refused_with_the_remedy(
+    small_spec: Spec, changes: dict[str, Any], said: list[str]
+) -> None:
     with pytest.raises(InvalidInput) as raised:
         small_spec(**changes)
     for part in said:
@@ -67,11 +81,15 @@ def test_it_is_written_in_yaml_as_it_is_in_the_documentation(small_spec: Spec) -
 
 def test_splits_that_a_column_names_are_checked_against_the_snapshot(small_spec: Spec) -> None:
     final = small_spec(
-        final={"on": ["train", "extra"]}, dataset={"name": "d", "source": "m:f", "target": "y", "split_column": "part"}
+        final={"on": ["train", "extra"]},
+        dataset={"name": "d", "source": "m:f", "target": "y", "split_column": "part"},
     ).final
     assert final is not None
     final.check_splits(["train", "validation", "test", "extra"])
-    with pytest.raises(InvalidInput, match=r"final\.on = \['train', 'extra'\] is not accepted: the dataset has no split 'extra'"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"final\.on = \['train', 'extra'\] is not accepted: the dataset has no split 'extra'",
+    ):
         final.check_splits(["train", "validation", "test"])
 
 

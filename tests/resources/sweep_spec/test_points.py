@@ -1,4 +1,6 @@
-"""Points lie in the space, conditional parameters exist where they should, and a grid has every point once."""
+"""Points lie in the space, conditional parameters exist where they should, and a grid has every point
+once.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,7 +14,17 @@ from hypothesis import strategies as st
 
 from halving import InvalidInput
 from resources.sweep_spec import SweepSpec, parse_spec
-from resources.sweep_spec.points import active, axis, feasible, grid_point, grid_size, order, problems_of, sample, satisfies
+from resources.sweep_spec.points import (
+    active,
+    axis,
+    feasible,
+    grid_point,
+    grid_size,
+    order,
+    problems_of,
+    sample,
+    satisfies,
+)
 from resources.sweep_spec.space import Parameter
 from tests.backends import SMALL
 from tests.properties import examples
@@ -27,7 +39,9 @@ TREE = {
 
 
 def spec_of(space: dict[str, Any], **changes: Any) -> SweepSpec:
-    return parse_spec({**SMALL, "space": space, "max_trials": 2_000, "strategy": {"grid": {"points": 3}}, **changes})
+    return parse_spec(
+        {**SMALL, "space": space, "max_trials": 2_000, "strategy": {"grid": {"points": 3}}, **changes}
+    )
 
 
 def grid_of(spec: SweepSpec) -> list[dict[str, Any]]:
@@ -36,8 +50,23 @@ def grid_of(spec: SweepSpec) -> list[dict[str, Any]]:
 
 @st.composite
 def ranges(draw: st.DrawFn) -> dict[str, Any]:
-    kind = draw(st.sampled_from(["float", "log", "stepped", "int", "log int", "stepped int", "log stepped int", "categorical", "constant"]))
-    low, width = draw(st.integers(1, 50)), draw(st.integers(1, 6))
+    kind = draw(
+        st.sampled_from(
+            [
+                "float",
+                "log",
+                "stepped",
+                "int",
+                "log int",
+                "stepped int",
+                "log stepped int",
+                "categorical",
+                "constant",
+            ]
+        )
+    )
+    low = draw(st.integers(1, 50))
+    width = draw(st.integers(1, 6))
     match kind:
         case "float" | "log":
             return {"float": {"low": low / 7, "high": (low + width) / 7, "log": kind == "log"}}
@@ -48,7 +77,11 @@ def ranges(draw: st.DrawFn) -> dict[str, Any]:
         case "stepped int" | "log stepped int":
             return {"int": {"low": low, "high": low + 3 * width, "step": 3, "log": kind == "log stepped int"}}
         case "categorical":
-            return {"categorical": draw(st.lists(st.sampled_from(["a", "b", True, 2, 3.5]), min_size=1, max_size=3, unique=True))}
+            return {
+                "categorical": draw(
+                    st.lists(st.sampled_from(["a", "b", True, 2, 3.5]), min_size=1, max_size=3, unique=True)
+                )
+            }
     return {"constant": low}
 
 
@@ -62,7 +95,10 @@ def spaces(draw: st.DrawFn) -> dict[str, Any]:
         if parents and draw(st.booleans()):
             parent = draw(st.sampled_from(parents))
             choices = space[parent]["categorical"]
-            parameter = {**parameter, "when": {parent: draw(st.lists(st.sampled_from(choices), min_size=1, unique=True))}}
+            parameter = {
+                **parameter,
+                "when": {parent: draw(st.lists(st.sampled_from(choices), min_size=1, unique=True))},
+            }
         space[f"p{index}"] = parameter
     names = draw(st.permutations(list(space)))
     return {name: space[name] for name in names}
@@ -102,7 +138,9 @@ def test_random_points_lie_evenly_in_the_range_or_in_its_logarithm() -> None:
     for value in (0, 2, 4):
         assert share("step", lambda found, value=value: found == value) == pytest.approx(1 / 3, abs=0.03)
     for decade in (1e-3, 1e-2):
-        assert share("real", lambda found, decade=decade: found < decade) == pytest.approx(math.log10(decade / 1e-4) / 3, abs=0.03)
+        assert share("real", lambda found, decade=decade: found < decade) == pytest.approx(
+            math.log10(decade / 1e-4) / 3, abs=0.03
+        )
     assert share("choice", lambda found: found == "a") == pytest.approx(1 / 2, abs=0.03)
 
 
@@ -112,7 +150,11 @@ def test_parents_come_before_children_and_others_stay_in_order(space: dict[str, 
     spec = spec_of(space, strategy={"random": {}})
     names = order(spec.space)
     assert sorted(names) == sorted(space)
-    assert all(names.index(parent) < names.index(name) for name, parameter in spec.space.items() for parent in parameter.when)
+    assert all(
+        names.index(parent) < names.index(name)
+        for name, parameter in spec.space.items()
+        for parent in parameter.when
+    )
     roots = [name for name in space if not spec.space[name].when]
     assert [name for name in names if name in roots] == roots
 
@@ -121,7 +163,9 @@ def test_parents_come_before_children_and_others_stay_in_order(space: dict[str, 
 @given(spaces(), st.booleans())
 def test_a_grid_has_every_point_of_the_axes_once(space: dict[str, Any], constrained: bool) -> None:
     numbers = [name for name, parameter in space.items() if "int" in parameter]
-    constraints = [f"{numbers[0]} <= {space[numbers[0]]['int']['low'] + 1}"] if constrained and numbers else []
+    constraints = (
+        [f"{numbers[0]} <= {space[numbers[0]]['int']['low'] + 1}"] if constrained and numbers else []
+    )
     spec = spec_of(space, constraints=constraints, max_trials=90_000)
     found = grid_of(spec)
     axes = {name: [(name, value) for value in axis(parameter, 3)] for name, parameter in spec.space.items()}
@@ -163,7 +207,14 @@ def test_a_tree_of_conditions_collapses_where_a_parent_does_not_exist() -> None:
 
 def test_the_last_parameter_of_a_grid_changes_fastest() -> None:
     spec = spec_of({"a": {"categorical": ["x", "y"]}, "b": {"int": {"low": 1, "high": 3}}})
-    assert [tuple(point.values()) for point in grid_of(spec)] == [("x", 1), ("x", 2), ("x", 3), ("y", 1), ("y", 2), ("y", 3)]
+    assert [tuple(point.values()) for point in grid_of(spec)] == [
+        ("x", 1),
+        ("x", 2),
+        ("x", 3),
+        ("y", 1),
+        ("y", 2),
+        ("y", 3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -180,9 +231,13 @@ def test_the_last_parameter_of_a_grid_changes_fastest() -> None:
         ({"constant": 7}, [7]),
     ],
 )
-def test_an_axis_has_every_step_or_as_many_values_as_points(parameter: dict[str, Any], values: list[Any]) -> None:
+def test_an_axis_has_every_step_or_as_many_values_as_points(
+    parameter: dict[str, Any], values: list[Any]
+) -> None:
     found = axis(Parameter.model_validate(parameter), 3)
-    assert found == [pytest.approx(value) if parameter.get("float", {}).get("log") else value for value in values]
+    assert found == [
+        pytest.approx(value) if parameter.get("float", {}).get("log") else value for value in values
+    ]
     assert [type(value) for value in found] == [type(value) for value in values]
 
 
@@ -207,7 +262,9 @@ def test_an_axis_has_every_step_or_as_many_values_as_points(parameter: dict[str,
         (-(2**63), 2**63 - 1, {}, 2, [-(2**63), 2**63 - 1]),
     ],
 )
-def test_points_space_whole_numbers_as_they_do_others(low: int, high: int, more: dict[str, Any], points: int, values: list[int]) -> None:
+def test_points_space_whole_numbers_as_they_do_others(
+    low: int, high: int, more: dict[str, Any], points: int, values: list[int]
+) -> None:
     found = axis(Parameter.model_validate({"int": {"low": low, "high": high, **more}}), points)
     assert found == values
     assert {type(value) for value in found} == {int}
@@ -215,9 +272,13 @@ def test_points_space_whole_numbers_as_they_do_others(low: int, high: int, more:
 
 @settings(max_examples=examples(300))
 @given(st.integers(1, 2**40), st.integers(1, 2**40), st.integers(1, 50), st.integers(2, 40), st.booleans())
-def test_a_grid_over_whole_numbers_has_as_many_as_points_at_most(low: int, width: int, step: int, points: int, log: bool) -> None:
+def test_a_grid_over_whole_numbers_has_as_many_as_points_at_most(
+    low: int, width: int, step: int, points: int, log: bool
+) -> None:
     step = step if log else 1
-    parameter = Parameter.model_validate({"int": {"low": low, "high": low + width * step, "step": step, "log": log}})
+    parameter = Parameter.model_validate(
+        {"int": {"low": low, "high": low + width * step, "step": step, "log": log}}
+    )
     values = axis(parameter, points)
     assert [values[0], values[-1]] == [low, low + width * step]
     assert values == sorted(set(values))
@@ -228,7 +289,10 @@ def test_a_grid_over_whole_numbers_has_as_many_as_points_at_most(low: int, width
 
 def test_more_whole_numbers_than_a_grid_may_have_are_refused_with_the_way_out() -> None:
     parameter = Parameter.model_validate({"int": {"low": 0, "high": 2**40}})
-    with pytest.raises(InvalidInput, match=r"1,099,511,627,777 values .* too many for a grid; give it a step, or strategy\.grid\.points"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"1,099,511,627,777 values .* too many for a grid; give it a step, or strategy\.grid\.points",
+    ):
         axis(parameter, None)
     assert axis(parameter, 3) == [0, 2**39, 2**40]
 
@@ -241,13 +305,22 @@ def test_a_float_range_without_steps_or_points_has_no_axis() -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"optimizer": "adam", "epochs": 3}, "beta is missing; give a number from 0.8 to 1.0 in steps of 0.1"),
+        (
+            {"optimizer": "adam", "epochs": 3},
+            "beta is missing; give a number from 0.8 to 1.0 in steps of 0.1",
+        ),
         ({"optimizer": "adam", "beta": 0.85, "epochs": 3}, "beta = 0.85"),
         ({"optimizer": "adam", "beta": True, "epochs": 3}, "beta = True"),
         ({"optimizer": "adam", "beta": 0.9, "epochs": 4}, "epochs = 4: give 3"),
-        ({"optimizer": "adam", "beta": 0.9, "epochs": 3, "momentum": 0.5}, "momentum = 0.5: it exists only when"),
+        (
+            {"optimizer": "adam", "beta": 0.9, "epochs": 3, "momentum": 0.5},
+            "momentum = 0.5: it exists only when",
+        ),
         ({"optimizer": "rms", "epochs": 3}, "optimizer = 'rms': give one of 'adam', 'sgd'"),
-        ({"optimizer": "adam", "beta": 0.9, "epochs": 3, "epoch": 3}, "epoch = 3: there is no such parameter, did you mean 'epochs'"),
+        (
+            {"optimizer": "adam", "beta": 0.9, "epochs": 3, "epoch": 3},
+            "epoch = 3: there is no such parameter, did you mean 'epochs'",
+        ),
     ],
 )
 def test_what_keeps_params_from_being_a_point_is_named(params: dict[str, Any], said: str) -> None:

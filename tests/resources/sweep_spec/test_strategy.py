@@ -13,7 +13,13 @@ from resources.sweep_spec.strategy import Hyperband
 
 @pytest.mark.parametrize(
     ("low", "high", "factor", "rungs"),
-    [(1, 27, 3, (1, 3, 9, 27)), (1, 1, 3, (1,)), (2, 20, 3, (2, 6, 18, 20)), (1, 16, 4, (1, 4, 16)), (5, 6, 2, (5, 6))],
+    [
+        (1, 27, 3, (1, 3, 9, 27)),
+        (1, 1, 3, (1,)),
+        (2, 20, 3, (2, 6, 18, 20)),
+        (1, 16, 4, (1, 4, 16)),
+        (5, 6, 2, (5, 6)),
+    ],
 )
 def test_rungs_rise_by_the_reduction_factor_and_end_at_the_maximum(
     small_spec: Callable[..., SweepSpec], low: int, high: int, factor: int, rungs: tuple[int, ...]
@@ -31,7 +37,9 @@ def test_hyperbands_brackets_are_those_of_the_paper(small_spec: Callable[..., Sw
 
 
 @given(st.integers(1, 40), st.integers(0, 400), st.integers(2, 7))
-def test_brackets_are_whole_epochs_that_rise_from_the_minimum_to_the_maximum(low: int, more: int, factor: int) -> None:
+def test_brackets_are_whole_epochs_that_rise_from_the_minimum_to_the_maximum(
+    low: int, more: int, factor: int
+) -> None:
     strategy = Hyperband(min_budget=low, max_budget=low + more, reduction_factor=factor)
     assert [len(ladder) for ladder in strategy.ladders] == list(range(len(strategy.ladders), 0, -1))
     assert len(strategy.weights) == len(strategy.ladders)
@@ -73,7 +81,10 @@ def test_the_median_rule_checks_at_every_interval_from_its_minimum(
     ],
 )
 def test_every_strategy_names_its_sampler_and_its_audit(
-    small_spec: Callable[..., SweepSpec], strategy: dict[str, Any], sampler: tuple[str, dict[str, Any]], audit: float
+    small_spec: Callable[..., SweepSpec],
+    strategy: dict[str, Any],
+    sampler: tuple[str, dict[str, Any]],
+    audit: float,
 ) -> None:
     spec = small_spec(strategy=strategy)
     assert spec.sampler == sampler
@@ -87,7 +98,9 @@ def test_few_trials_fill_few_rungs(small_spec: Callable[..., SweepSpec], trials:
     assert small_spec(max_trials=trials, strategy={"asha": {"max_budget": 27}}).reachable(0) == rungs
 
 
-def test_every_bracket_is_reached_with_the_papers_number_of_trials(small_spec: Callable[..., SweepSpec]) -> None:
+def test_every_bracket_is_reached_with_the_papers_number_of_trials(
+    small_spec: Callable[..., SweepSpec],
+) -> None:
     hyperband = {"hyperband": {"max_budget": 27}}
     enough = small_spec(max_trials=49, strategy=hyperband)
     assert [enough.reachable(number) for number in range(4)] == [4, 3, 2, 1]

@@ -103,20 +103,28 @@ max_trials: 4
 
 
 @settings(max_examples=examples(200))
-@given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["{!r}", "{:e}", "{:.17E}", "{:.17g}"]))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["{!r}", "{:e}", "{:.17E}", "{:.17g}"])
+)
 def test_a_number_is_the_same_wherever_it_stands_and_however_it_is_written(number: float, form: str) -> None:
     text = form.format(number)
     number = float(text)
     option = max(-10_000.0, min(10_000.0, number))
     read = read_yaml(SPEC.format(text, form.format(option)))
     spec = parse_spec(read)
-    for value in ((spec.space["lr"].choices or [])[0], spec.space["decay"].constant, spec.start_from[0]["lr"]):
+    for value in (
+        (spec.space["lr"].choices or [])[0],
+        spec.space["decay"].constant,
+        spec.start_from[0]["lr"],
+    ):
         assert value == number
         assert isinstance(value, int | float)
     assert spec.sampler[1]["prior_weight"] == float(form.format(option))
 
 
-@pytest.mark.parametrize(("text", "said"), [("1e400", "lr.categorical.0 = inf"), (".nan", "lr.categorical.0 = nan")])
+@pytest.mark.parametrize(
+    ("text", "said"), [("1e400", "lr.categorical.0 = inf"), (".nan", "lr.categorical.0 = nan")]
+)
 def test_a_number_that_is_none_is_refused_in_a_file(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SPEC.format(text, "1"))
     with pytest.raises(InvalidInput, match=said):
@@ -138,7 +146,9 @@ def test_a_whole_number_with_a_point_that_would_be_rounded_is_refused(text: str)
     assert read_yaml("9007199254740992.0") == 2**53
 
 
-@pytest.mark.parametrize(("text", "number"), [("0e-400", 0.0), ("-0.0", 0.0), ("0_0.0e5", 0.0), ("5e-324", 5e-324)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("0e-400", 0.0), ("-0.0", 0.0), ("0_0.0e5", 0.0), ("5e-324", 5e-324)]
+)
 def test_zero_and_the_smallest_number_are_numbers(text: str, number: float) -> None:
     assert read_yaml(text) == number
 
@@ -146,7 +156,9 @@ def test_zero_and_the_smallest_number_are_numbers(text: str, number: float) -> N
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a: ", "}")])
 def test_a_file_of_endless_lists_or_mappings_is_refused(opening: str, closing: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(opening * 3000 + "1" + closing * 3000)
-    with pytest.raises(InvalidInput, match=r"sweep.yaml' is not YAML: its lists and mappings are too deep in one another"):
+    with pytest.raises(
+        InvalidInput, match=r"sweep.yaml' is not YAML: its lists and mappings are too deep in one another"
+    ):
         load_spec(tmp_path / "sweep.yaml")
 
 
@@ -158,7 +170,12 @@ def test_a_file_in_another_encoding_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "read"),
-    [("HALVING_PRICES", load_prices), ("HALVING_CLUSTER", load_cluster), ("HALVING_RETENTION", lambda: load_policy(Store())), (None, None)],
+    [
+        ("HALVING_PRICES", load_prices),
+        ("HALVING_CLUSTER", load_cluster),
+        ("HALVING_RETENTION", lambda: load_policy(Store())),
+        (None, None),
+    ],
 )
 def test_whoever_reads_yaml_refuses_a_key_that_is_there_twice(
     variable: str | None, read: Callable[[], Any] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +189,9 @@ def test_whoever_reads_yaml_refuses_a_key_that_is_there_twice(
 
 
 def test_a_strategy_on_the_command_line_is_read_alike() -> None:
-    assert read_strategy("tpe: {options: {prior_weight: 1e-1}}") == {"tpe": {"options": {"prior_weight": 0.1}}}
+    assert read_strategy("tpe: {options: {prior_weight: 1e-1}}") == {
+        "tpe": {"options": {"prior_weight": 0.1}}
+    }
 
 
 def test_a_stored_spec_with_a_text_like_a_number_can_still_be_read() -> None:

@@ -1,4 +1,6 @@
-"""Whose turn it is and whose places are taken, as plainly as it can be said: every step looks at everything anew."""
+"""Whose turn it is and whose places are taken, as plainly as it can be said: every step looks at everything
+anew.
+"""
 
 from collections import Counter
 
@@ -13,8 +15,15 @@ def turns(fleet: Fleet) -> list[str]:
     aged = {project: _aged(fleet, project) for project in projects}
     order = list[str]()
     kept = Sweep("", "")  # what it needs counts as taken
-    due = 1 / sum((fleet.project(name).weight for name in projects if _trials(fleet, name) or _asking(fleet, name)), start=1e-9)
-    first = max((one for one in aged.values() if one and _is_due(fleet, one, due)), key=lambda one: (one.waited, one.id), default=None)
+    due = 1 / sum(
+        (fleet.project(name).weight for name in projects if _trials(fleet, name) or _asking(fleet, name)),
+        start=1e-9,
+    )
+    first = max(
+        (one for one in aged.values() if one and _is_due(fleet, one, due)),
+        key=lambda one: (one.waited, one.id),
+        default=None,
+    )
     if first is not None:
         if _is_room(fleet, first, gained, kept):
             order.append(first.id)
@@ -58,7 +67,10 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     chosen = list[Sweep]()
     while not _fits_after(fleet, asking, chosen):
         victim = _victim(fleet, asking, chosen)
-        if victim is None or (victim.project != asking.project and not _fits(asking.needs, *_rooms_after(fleet, asking, chosen)[1])):
+        if victim is None or (
+            victim.project != asking.project
+            and not _fits(asking.needs, *_rooms_after(fleet, asking, chosen)[1])
+        ):
             return []
         if len([one for one in chosen if bool(one.smallest) == bool(victim.smallest)]) == allowed:
             return []
@@ -73,7 +85,11 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
 def _victim(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> Sweep | None:
     """Whose trial is taken next."""
     taken = Counter(one.id for one in chosen)
-    left = [one for one in fleet.sweeps if one.trials - one.leaving - taken[one.id] > 0 and _helps(fleet, asking, chosen, one)]
+    left = [
+        one
+        for one in fleet.sweeps
+        if one.trials - one.leaving - taken[one.id] > 0 and _helps(fleet, asking, chosen, one)
+    ]
     if lower := [one for one in left if one.project == asking.project and one.priority < asking.priority]:
         return min(lower, key=lambda one: (one.priority, -one.trials, one.id))
     others = [one for one in left if one.project != asking.project]
@@ -93,9 +109,11 @@ def _victim(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> Sweep | None:
 
 def _helps(fleet: Fleet, asking: Sweep, chosen: list[Sweep], victim: Sweep) -> bool:
     """Whether one more trial of a victim gives any of what is short."""
-    before, after = _rooms_after(fleet, asking, chosen), _rooms_after(fleet, asking, [*chosen, victim])
+    before = _rooms_after(fleet, asking, chosen)
+    after = _rooms_after(fleet, asking, [*chosen, victim])
     return any(
-        (trials < 1 and more_trials > trials) or (gpus < asking.needs and more_gpus > gpus and asking.needs > 0)
+        (trials < 1 and more_trials > trials)
+        or (gpus < asking.needs and more_gpus > gpus and asking.needs > 0)
         for (trials, gpus), (more_trials, more_gpus) in zip(before, after, strict=True)
     )
 
@@ -105,14 +123,25 @@ def _fits_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> bool:
 
 
 def _rooms_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> list[tuple[float, float]]:
-    """What is free for all and of the project's quota, once what was asked back, and what is chosen, has ended."""
-    taken, rooms = Counter(one.id for one in chosen), []
+    """What is free for all and of the project's quota, once what was asked back, and what is chosen, has
+    ended.
+    """
+    taken = Counter(one.id for one in chosen)
+    rooms = []
     for limits, sweeps in (
         (fleet.capacity, fleet.sweeps),
         (fleet.project(asking.project).quota, [one for one in fleet.sweeps if one.project == asking.project]),
     ):
-        trials, gpus = limits.left(sum(one.trials - one.leaving for one in sweeps), sum(one.gpus - one.leaving_gpus for one in sweeps))
-        rooms.append((trials + sum(taken[one.id] for one in sweeps), gpus + sum(taken[one.id] * one.smallest for one in sweeps)))
+        trials, gpus = limits.left(
+            sum(one.trials - one.leaving for one in sweeps),
+            sum(one.gpus - one.leaving_gpus for one in sweeps),
+        )
+        rooms.append(
+            (
+                trials + sum(taken[one.id] for one in sweeps),
+                gpus + sum(taken[one.id] * one.smallest for one in sweeps),
+            )
+        )
     return rooms
 
 
@@ -145,20 +174,32 @@ def _is_room(fleet: Fleet, sweep: Sweep, gained: dict[str, int], kept: Sweep) ->
     def left(limits: Limits, project: str | None) -> tuple[float, float]:
         sweeps = [one for one in fleet.sweeps if project in (None, one.project)]
         trials, gpus = limits.left(
-            sum(one.trials + gained[one.id] for one in sweeps), sum(one.gpus + gained[one.id] * one.needs for one in sweeps)
+            sum(one.trials + gained[one.id] for one in sweeps),
+            sum(one.gpus + gained[one.id] * one.needs for one in sweeps),
         )
         keeps = kept.id and project in (None, kept.project)
         return (trials - 1, gpus - kept.needs) if keeps else (trials, gpus)
 
-    return _fits(sweep.needs, *left(fleet.capacity, None)) and _fits(sweep.needs, *left(fleet.project(sweep.project).quota, sweep.project))
+    return _fits(sweep.needs, *left(fleet.capacity, None)) and _fits(
+        sweep.needs, *left(fleet.project(sweep.project).quota, sweep.project)
+    )
 
 
-def _share(fleet: Fleet, project: str, gained: dict[str, int], by_gpus: dict[str, int] | None = None) -> float:
+def _share(
+    fleet: Fleet, project: str, gained: dict[str, int], by_gpus: dict[str, int] | None = None
+) -> float:
     """A project's weighted dominant share when its sweeps have so many more trials (less, where negative)."""
     sweeps = [one for one in fleet.sweeps if one.project == project]
     trials = sum(one.trials + gained.get(one.id, 0) for one in sweeps)
-    gpus = sum(one.gpus + gained.get(one.id, 0) * (one.needs if by_gpus is None else by_gpus.get(one.id, 0)) for one in sweeps)
-    parts = [held / max(1, of) for held, of in ((trials, fleet.capacity.trials), (gpus, fleet.capacity.gpus)) if of is not None]
+    gpus = sum(
+        one.gpus + gained.get(one.id, 0) * (one.needs if by_gpus is None else by_gpus.get(one.id, 0))
+        for one in sweeps
+    )
+    parts = [
+        held / max(1, of)
+        for held, of in ((trials, fleet.capacity.trials), (gpus, fleet.capacity.gpus))
+        if of is not None
+    ]
     return max(parts, default=float(trials)) / fleet.project(project).weight
 
 

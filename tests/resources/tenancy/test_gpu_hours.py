@@ -12,7 +12,8 @@ from resources.tenancy.gpu_hours import gpu_hours_of, gpu_hours_used
 from tests.backends import snapshot_row
 from tests.properties import examples
 
-BEGIN, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
+BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
+END = datetime(2026, 12, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
 HOUR = timedelta(hours=1)
 
@@ -22,22 +23,48 @@ def sweep_of(catalog: Catalog, project: str) -> str:
         if session.get(SweepRow, project) is None:
             session.merge(snapshot_row("sha256:s"))
             session.flush()
-            columns = {"spec": {}, "spec_digest": project, "snapshot": "sha256:s", "driver": "job", "ordinal": 0, "status": "searching"}
+            columns = {
+                "spec": {},
+                "spec_digest": project,
+                "snapshot": "sha256:s",
+                "driver": "job",
+                "ordinal": 0,
+                "status": "searching",
+            }
             session.add(SweepRow(id=project, name=project, project=project, created_at=BEGIN, **columns))
     return project
 
 
 def add(
-    catalog: Catalog, began: datetime, ended: datetime | None, *, project: str = "p", gpus: int = 1, lease: float | None = None
+    catalog: Catalog,
+    began: datetime,
+    ended: datetime | None,
+    *,
+    project: str = "p",
+    gpus: int = 1,
+    lease: float | None = None,
 ) -> None:
     sweep = sweep_of(catalog, project)
     with catalog.write() as session:
         number = len(catalog.trials(session, sweep))
-        session.add(TrialRow(sweep=sweep, number=number, params={}, status="running", attempt=1, lease_until=lease))
+        session.add(
+            TrialRow(sweep=sweep, number=number, params={}, status="running", attempt=1, lease_until=lease)
+        )
         session.flush()
         seconds = (ended - began).total_seconds() if ended else 0.0
         held = {"nodes": 2, "gpus": gpus, "held_since": began, "seconds": seconds}
-        session.add(AttemptRow(sweep=sweep, trial=number, attempt=1, rung=0, worker="w", started_at=began, ended_at=ended, **held))
+        session.add(
+            AttemptRow(
+                sweep=sweep,
+                trial=number,
+                attempt=1,
+                rung=0,
+                worker="w",
+                started_at=began,
+                ended_at=ended,
+                **held,
+            )
+        )
 
 
 def used(catalog: Catalog, now: float = NOW) -> float:
@@ -53,7 +80,9 @@ def test_a_month_ends_where_the_next_one_begins_also_at_the_end_of_a_year() -> N
 
 @given(st.floats(0, 4e9), st.floats(-1e7, 1e8), st.floats(0, 1e8))
 @settings(max_examples=examples(300))
-def test_the_months_of_an_attempt_add_up_to_its_seconds_whatever_two_clocks_say(since: float, held: float, seconds: float) -> None:
+def test_the_months_of_an_attempt_add_up_to_its_seconds_whatever_two_clocks_say(
+    since: float, held: float, seconds: float
+) -> None:
     months = seconds_by_month(seconds, since, since + held)
     assert sum(months.values()) == pytest.approx(seconds)
     assert min(months.values()) >= 0
@@ -84,19 +113,37 @@ def test_what_runs_counts_until_now_but_not_beyond_its_lease_nor_before_the_mont
     assert used(catalog) == pytest.approx(3.0)
 
 
-def test_only_a_project_with_a_quota_has_an_end_of_its_hours_under_whatever_name_it_has_now(catalog: Catalog) -> None:
+def test_only_a_project_with_a_quota_has_an_end_of_its_hours_under_whatever_name_it_has_now(
+    catalog: Catalog,
+) -> None:
     add(catalog, BEGIN, BEGIN + HOUR)
     with catalog.read() as session:
         assert gpu_hours_of(session, "p", NOW) is None
     with catalog.write() as session:
-        session.add(ProjectRow(name="vision", owners=[], weight=1.0, gpu_hours=5.0, former_names=["p"], created_at=utcnow()))
-        session.add(ProjectRow(name="speech", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
+        session.add(
+            ProjectRow(
+                name="vision", owners=[], weight=1.0, gpu_hours=5.0, former_names=["p"], created_at=utcnow()
+            )
+        )
+        session.add(
+            ProjectRow(
+                name="speech", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()
+            )
+        )
     with catalog.read() as session:
         hours = gpu_hours_of(session, "p", NOW)
         assert hours == gpu_hours_of(session, "vision", NOW)
         assert hours is not None
-        assert (hours.project, hours.used, hours.left, hours.spent, hours.renewed) == ("vision", 2.0, 3.0, False, END)
+        assert (hours.project, hours.used, hours.left, hours.spent, hours.renewed) == (
+            "vision",
+            2.0,
+            3.0,
+            False,
+            END,
+        )
         none = gpu_hours_of(session, "speech", NOW)
         assert none is not None
         assert none.spent
-        assert none.why_paused().startswith("project speech has used its 0 GPU-hours of 2026-11; they are renewed on 2026-12-01 00:00 UTC")
+        assert none.why_paused().startswith(
+            "project speech has used its 0 GPU-hours of 2026-11; they are renewed on 2026-12-01 00:00 UTC"
+        )

@@ -1,4 +1,6 @@
-"""Places that projects share, with real sweeps: quotas hold whoever asks, nothing is lost, and who shares nothing pays nothing."""
+"""Places that projects share, with real sweeps: quotas hold whoever asks, nothing is lost, and who shares
+nothing pays nothing.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +46,9 @@ def opened(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clock)
     """Open a sweep of this name, by which it has a project unless another is given."""
 
     def open_it(name: str, places: int = 9, **changes: Any) -> Scheduler:
-        row = open_sweep(backend.catalog, small_spec(name=name, **changes), "sha256:s", driver="sensors", commit=None)
+        row = open_sweep(
+            backend.catalog, small_spec(name=name, **changes), "sha256:s", driver="sensors", commit=None
+        )
         return Scheduler(backend.catalog, row.id, clock, places=lambda spec: places)
 
     return open_it
@@ -71,23 +75,36 @@ def pause_at_its_rung(scheduler: Scheduler, given: Assignment) -> None:
     assert isinstance(scheduler.reached(given, report, 1.0), Pause)
 
 
-def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(backend: Backend, opened: Open) -> None:
-    """A laptop's sweep: reading the sweep and what is new of it, and writing the trial, its attempt and the revision."""
+def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(
+    backend: Backend, opened: Open
+) -> None:
+    """A laptop's sweep: reading the sweep and what is new of it, and writing the trial, its attempt and the
+    revision.
+    """
     scheduler = opened("small")
     work(scheduler)
     statements: list[str] = []
     event.listen(backend.catalog.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     work(scheduler)
-    if backend.catalog.engine.dialect.name == "sqlite":  # on Postgres what decides does not go through SQLAlchemy
+    if backend.catalog.engine.dialect.name == "sqlite":
+        # on Postgres what decides does not go through SQLAlchemy
         said = [" ".join(one.split()[:3]) for one in statements if not one.startswith("BEGIN")]
-        assert [one for one in said if not one.startswith("SELECT")] == ["INSERT INTO trials", "INSERT INTO attempts", "UPDATE sweeps SET"]
+        assert [one for one in said if not one.startswith("SELECT")] == [
+            "INSERT INTO trials",
+            "INSERT INTO attempts",
+            "UPDATE sweeps SET",
+        ]
         assert len(said) <= 7, said
     assert not any("asked_at=" in one for one in statements)
 
 
-def test_a_projects_sweeps_hold_no_more_than_its_quota_and_say_what_they_wait_for(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_a_projects_sweeps_hold_no_more_than_its_quota_and_say_what_they_wait_for(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "vision", max_trials=3)
-    first, second, other = opened("one", project="vision"), opened("two", project="vision"), opened("three")
+    first = opened("one", project="vision")
+    second = opened("two", project="vision")
+    other = opened("three")
     given = [work(first), work(second), work(first)]
     assert waits(second) == "project vision has 3 trials running, and max_trials = 3"
     clock.now += 1
@@ -102,7 +119,13 @@ def test_a_projects_sweeps_hold_no_more_than_its_quota_and_say_what_they_wait_fo
 
 def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Open) -> None:
     set_project(backend.catalog, "vision", max_gpus=8)
-    gangs = opened("gangs", project="vision", resources={"gpus": 2, "nodes": 2}, image="registry.example/train:1", elastic={"min_nodes": 1})
+    gangs = opened(
+        "gangs",
+        project="vision",
+        resources={"gpus": 2, "nodes": 2},
+        image="registry.example/train:1",
+        elastic={"min_nodes": 1},
+    )
     large = opened("large", project="vision", resources={"gpus": 16})
     work(gangs), work(gangs)
     assert waits(gangs) == "project vision holds 8 GPUs, its next trial needs 4, and max_gpus = 8"
@@ -111,10 +134,13 @@ def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Ope
     assert (line.trials, line.gpus, sorted(line.waiting)) == (2, 8, sorted([gangs.id, large.id]))
 
 
-def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_why_it_waits(backend: Backend, opened: Open) -> None:
+def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_why_it_waits(
+    backend: Backend, opened: Open
+) -> None:
     set_project(backend.catalog, "vision", max_trials=0, owners=["ann"])
     set_project(backend.catalog, "*", max_trials=1)
-    scheduler, other = opened("one", project="vision"), opened("other")
+    scheduler = opened("one", project="vision")
+    other = opened("other")
     assert "max_trials = 0" in waits(scheduler)
     assert unset_project(backend.catalog, "*") == []
     assert row_of(scheduler).waiting, "its own project's quota still holds"
@@ -129,20 +155,31 @@ def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_wh
 def test_what_was_set_is_taken_back_while_a_sweep_asks_for_a_place_and_neither_is_refused(
     postgres: Postgres, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    """Who asks locks its sweep's row and then those of projects; whoever did it the other way round would wait for it for ever."""
+    """Who asks locks its sweep's row and then those of projects; whoever did it the other way round would
+    wait for it for ever.
+    """
     url = postgres.database("taken_back")
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
+        "'Lock'"
+    )
     plain = url.replace("+psycopg", "")
     with closing(Catalog(url)) as catalog, closing(Catalog(url)) as other, ThreadPoolExecutor(1) as pool:
         with catalog.write() as session:
             session.add(snapshot_row("sha256:s"))
         set_project(catalog, "small", max_trials=0)
-        scheduler = Scheduler(catalog, open_sweep(catalog, small_spec(), "sha256:s", driver="job", commit=None).id, places=lambda spec: 9)
+        scheduler = Scheduler(
+            catalog,
+            open_sweep(catalog, small_spec(), "sha256:s", driver="job", commit=None).id,
+            places=lambda spec: 9,
+        )
         assert waits(scheduler)
         with psycopg.connect(plain, autocommit=True) as looking, other.write() as session:
             other.sweep(session, scheduler.id, lock=True)
             taken_back = pool.submit(unset_project, catalog, "small")
-            wait_for(lambda: looking.execute(waiting).fetchone() == (1,), 60, "the one that waits for the sweep")
+            wait_for(
+                lambda: looking.execute(waiting).fetchone() == (1,), 60, "the one that waits for the sweep"
+            )
             assert session.scalars(select(ProjectRow).with_for_update()).all() == []
         assert taken_back.result(60) == []
         assert row_of(scheduler).waiting is None
@@ -159,7 +196,9 @@ def test_whoever_was_killed_while_taking_back_does_it_again(backend: Backend, op
     assert row_of(scheduler).waiting is None
 
 
-def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(backend: Backend, opened: Open) -> None:
+def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(
+    backend: Backend, opened: Open
+) -> None:
     set_project(backend.catalog, "vision", max_trials=0, max_gpus=1, gpu_hours=1, weight=3, owners=["ann"])
     rename_project(backend.catalog, "vision", "sight")
     scheduler = opened("one", project="vision")
@@ -174,7 +213,9 @@ def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(backe
     assert row_of(scheduler).waiting is None
 
 
-def test_a_quota_that_is_changed_while_trials_run_holds_for_what_is_started_next(backend: Backend, opened: Open) -> None:
+def test_a_quota_that_is_changed_while_trials_run_holds_for_what_is_started_next(
+    backend: Backend, opened: Open
+) -> None:
     set_project(backend.catalog, "small", max_trials=2)
     scheduler = opened("small")
     given = [work(scheduler), work(scheduler)]
@@ -192,7 +233,9 @@ def test_several_daemons_and_jobs_on_one_catalog_give_no_place_twice(
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=5)
     set_project(backend.catalog, "*", max_trials=7)
-    ids = [opened(name, project=project).id for name, project in (("a", "vision"), ("b", "vision"), ("c", "nlp"))]
+    ids = [
+        opened(name, project=project).id for name, project in (("a", "vision"), ("b", "vision"), ("c", "nlp"))
+    ]
 
     def daemon(number: int) -> list[tuple[str, int]]:
         with closing(Catalog(backend.catalog.url)) as catalog:
@@ -210,8 +253,10 @@ def test_a_more_important_sweep_gets_places_at_the_next_checkpoint_and_what_gave
     backend: Backend, opened: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=2)
-    low, high = opened("low", project="vision"), opened("high", project="vision", priority=5, places=1)
-    kept, newest = work(low), work(low)
+    low = opened("low", project="vision")
+    high = opened("high", project="vision", priority=5, places=1)
+    kept = work(low)
+    newest = work(low)
     assert waits(high)
     assert low.heartbeat(newest) is Control.RUN  # not at once
     clock.now += 31
@@ -231,11 +276,16 @@ def test_a_more_important_sweep_gets_places_at_the_next_checkpoint_and_what_gave
     with backend.catalog.read() as session:
         trial = session.get_one(TrialRow, (low.id, again.trial))
         assert (trial.failures, trial.preemptions, trial.asked_back) == (0, 0, False)
-    assert [attempt.outcome for attempt in history_of(backend.catalog, again.key).attempts] == ["requeue", None]
+    assert [attempt.outcome for attempt in history_of(backend.catalog, again.key).attempts] == [
+        "requeue",
+        None,
+    ]
     assert low.heartbeat(again) is Control.RUN
 
 
-def test_a_trial_that_needs_gpus_has_as_many_asked_back_as_the_newest_trials_hold(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_a_trial_that_needs_gpus_has_as_many_asked_back_as_the_newest_trials_hold(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "*", max_gpus=8)
     low = opened("low", project="vision", resources={"gpus": {1: 1, 3: 6}})
     high = opened("high", project="vision", priority=5, resources={"gpus": 2})
@@ -248,9 +298,12 @@ def test_a_trial_that_needs_gpus_has_as_many_asked_back_as_the_newest_trials_hol
     assert [low.heartbeat(one) for one in given] == [Control.RUN, Control.YIELD, Control.YIELD]
 
 
-def test_a_sweep_whose_driver_was_gone_has_not_waited_meanwhile(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_a_sweep_whose_driver_was_gone_has_not_waited_meanwhile(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    low, high = opened("low", project="vision"), opened("high", project="vision", priority=5)
+    low = opened("low", project="vision")
+    high = opened("high", project="vision", priority=5)
     running = work(low)
     assert waits(high)
     clock.now += 36_000
@@ -261,9 +314,12 @@ def test_a_sweep_whose_driver_was_gone_has_not_waited_meanwhile(backend: Backend
     assert low.heartbeat(running) is Control.YIELD
 
 
-def test_what_no_run_has_claimed_gives_its_place_at_once(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_what_no_run_has_claimed_gives_its_place_at_once(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "*", max_trials=2)
-    low, high = opened("low", project="vision", concurrency=2), opened("high", project="vision", priority=5, places=1)
+    low = opened("low", project="vision", concurrency=2)
+    high = opened("high", project="vision", priority=5, places=1)
     assert len(hand_out(low)) == 2
     assert waits(high)
     clock.now += 31
@@ -274,13 +330,16 @@ def test_what_no_run_has_claimed_gives_its_place_at_once(backend: Backend, opene
     assert (newest.status, newest.failures, newest.preemptions) == (Status.QUEUED, 0, 0)
 
 
-def test_a_project_that_is_renamed_keeps_its_trials_and_its_quota_and_its_runs_stay_where_they_are(backend: Backend, opened: Open) -> None:
+def test_a_project_that_is_renamed_keeps_its_trials_and_its_quota_and_its_runs_stay_where_they_are(
+    backend: Backend, opened: Open
+) -> None:
     set_project(backend.catalog, "vision", max_trials=2)
     before = opened("before", project="vision")
     given = work(before)
     rename_project(backend.catalog, "vision", "perception")
     assert before.heartbeat(given) is Control.RUN
-    after, still = opened("after", project="perception"), opened("still", project="vision")
+    after = opened("after", project="perception")
+    still = opened("still", project="vision")
     work(after)
     assert waits(still) == waits(before) == "project perception has 2 trials running, and max_trials = 2"
     pause_at_its_rung(before, given)
@@ -290,9 +349,12 @@ def test_a_project_that_is_renamed_keeps_its_trials_and_its_quota_and_its_runs_s
     assert (line.name, line.former_names, line.searching) == ("perception", ["vision"], 3)
 
 
-def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "*", max_trials=2)
-    gone, going = opened("gone"), opened("going")
+    gone = opened("gone")
+    going = opened("going")
     given = [work(going), work(going)]
     assert waits(gone)
     pause_at_its_rung(going, given[0])
@@ -305,7 +367,9 @@ def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others_though_the_
     backend: Backend, opened: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    holder, waiting, gone = opened("holder", **ONE_EPOCH), opened("waiting", **ONE_EPOCH), opened("a-gone", **ONE_EPOCH)
+    holder = opened("holder", **ONE_EPOCH)
+    waiting = opened("waiting", **ONE_EPOCH)
+    gone = opened("a-gone", **ONE_EPOCH)
     given = work(holder)
     assert waits(gone)
     assert waits(waiting)
@@ -315,9 +379,12 @@ def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others_though_the_
     work(waiting)
 
 
-def test_who_waits_while_the_clock_is_set_back_says_so_anew_and_waits_from_then_on(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_who_waits_while_the_clock_is_set_back_says_so_anew_and_waits_from_then_on(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    low, high = opened("low", project="vision"), opened("high", project="vision", priority=5)
+    low = opened("low", project="vision")
+    high = opened("high", project="vision", priority=5)
     running = work(low)
     assert waits(high)
     clock.set_back()
@@ -332,9 +399,12 @@ def test_who_waits_while_the_clock_is_set_back_says_so_anew_and_waits_from_then_
     assert low.heartbeat(running) is Control.YIELD
 
 
-def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_back(backend: Backend, opened: Open, clock: Clock) -> None:
+def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_back(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    job, other = opened("a-job", places=4, **ONE_EPOCH), opened("other", **ONE_EPOCH)
+    job = opened("a-job", places=4, **ONE_EPOCH)
+    other = opened("other", **ONE_EPOCH)
     work(other)
     for worker in ("gone", "alive"):
         assert isinstance(job.next_work(worker), HeldBack)
@@ -344,10 +414,15 @@ def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_ba
     assert row_of(job).places == 1
 
 
-def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(backend: Backend, opened: Open, clock: Clock) -> None:
-    """Four slots, of which three are gone, or wait for a node or in a queue: their sweep asks at every end of a trial all the same."""
+def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
+    """Four slots, of which three are gone, or wait for a node or in a queue: their sweep asks at every end of
+    a trial all the same.
+    """
     set_project(backend.catalog, "*", max_trials=4)
-    job, other = opened("a-job", places=4, max_trials=40, **ONE_EPOCH), opened("other", places=4, max_trials=40, **ONE_EPOCH)
+    job = opened("a-job", places=4, max_trials=40, **ONE_EPOCH)
+    other = opened("other", places=4, max_trials=40, **ONE_EPOCH)
     running = work(other)
     for _ in range(3):
         complete(job, work(job, "alive"))

@@ -41,9 +41,12 @@ def opened(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[[
 def test_who_is_held_back_neither_waits_for_those_who_get_places_nor_holds_them_up(
     backend: Backend, opened: Callable[[str], Scheduler]
 ) -> None:
-    """Another transaction has the lock, in which somebody gets a place: who waits for it is refused by the server, instead of waiting."""
+    """Another transaction has the lock, in which somebody gets a place: who waits for it is refused by the
+    server, instead of waiting.
+    """
     set_project(backend.catalog, "*", max_trials=1)
-    full, late = opened("full"), opened("late")
+    full = opened("full")
+    late = opened("late")
     assert isinstance(full.next_work("w"), Assignment)
     assert isinstance(late.next_work("w"), HeldBack)
 
@@ -65,7 +68,8 @@ def test_whoever_seems_to_have_a_turn_looks_again_when_it_has_the_lock(
     backend: Backend, opened: Callable[[str], Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_project(backend.catalog, "*", max_trials=0)
-    first, second = opened("first"), opened("second")
+    first = opened("first")
+    second = opened("second")
     assert isinstance(second.next_work("w"), HeldBack)
     set_project(backend.catalog, "*", max_trials=1)
     looks = list[bool]()
@@ -83,13 +87,19 @@ def test_whoever_seems_to_have_a_turn_looks_again_when_it_has_the_lock(
 
 
 @on_postgres
-def test_no_ended_trial_is_read_to_know_what_the_running_ones_hold(backend: Backend, opened: Callable[[str], Scheduler]) -> None:
-    sweeps, running, ended = [opened(f"sweep-{number}") for number in range(20)], 25, 75
+def test_no_ended_trial_is_read_to_know_what_the_running_ones_hold(
+    backend: Backend, opened: Callable[[str], Scheduler]
+) -> None:
+    sweeps = [opened(f"sweep-{number}") for number in range(20)]
+    running = 25
+    ended = 75
     with backend.catalog.write() as session:
         for scheduler in sweeps:
             statuses = ["running"] * running + ["paused"] * ended
             trials = [{"number": number, "status": status} for number, status in enumerate(statuses)]
-            session.execute(insert(TrialRow), [{"sweep": scheduler.id, "params": {}, **trial} for trial in trials])
+            session.execute(
+                insert(TrialRow), [{"sweep": scheduler.id, "params": {}, **trial} for trial in trials]
+            )
     with backend.catalog.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("VACUUM ANALYZE")
         asked = usage._HELD_BY_INDEX.params(of_sweep=sweeps[0].id).compile(
@@ -98,7 +108,9 @@ def test_no_ended_trial_is_read_to_know_what_the_running_ones_hold(backend: Back
         )
         ((plan,),) = connection.execute(text(f"EXPLAIN (ANALYZE, FORMAT JSON) {asked}"))
     read = [node for node in _nodes(plan[0]["Plan"]) if node.get("Relation Name") == "trials"]
-    rows = [(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in read]
+    rows = [
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in read
+    ]
     assert sum(rows) == len(sweeps) * running
 
 
@@ -112,7 +124,8 @@ def test_asking_takes_as_many_statements_for_many_sweeps_as_for_one(
     backend: Backend, opened: Callable[[str], Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    counts, rows = [], []
+    counts = []
+    rows = []
     together = usage.together
 
     def counted(connection: Connection, asked: Any, **given: Any) -> Any:

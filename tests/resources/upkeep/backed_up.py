@@ -1,4 +1,6 @@
-"""A store with its catalog to make backups of: a champion with its checkpoint, a report with its page, a paused trial."""
+"""A store with its catalog to make backups of: a champion with its checkpoint, a report with its page, a
+paused trial.
+"""
 
 import secrets
 from pathlib import Path
@@ -25,12 +27,34 @@ def fill(backend: Backend) -> dict[str, str]:
     with backend.catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
         session.flush()
-        spec = {"spec": {"name": "small"}, "spec_digest": "d", "snapshot": "sha256:s", "driver": "job", "ordinal": 0}
+        spec = {
+            "spec": {"name": "small"},
+            "spec_digest": "d",
+            "snapshot": "sha256:s",
+            "driver": "job",
+            "ordinal": 0,
+        }
         session.add(SweepRow(id="small-1", name="small", status="searching", created_at=utcnow(), **spec))
         session.flush()
-        session.add(TrialRow(sweep="small-1", number=0, params={}, status="paused", attempt=1, checkpoint=digests["paused"]))
-        session.add(ReportRow(sweep="small-1", digest=digests["report"], html=digests["page"], metrics={}, created_at=utcnow()))
-        version = {"checkpoint": digests["champion"], "manifest": digests["manifest"], "report": digests["report"]}
+        session.add(
+            TrialRow(
+                sweep="small-1", number=0, params={}, status="paused", attempt=1, checkpoint=digests["paused"]
+            )
+        )
+        session.add(
+            ReportRow(
+                sweep="small-1",
+                digest=digests["report"],
+                html=digests["page"],
+                metrics={},
+                created_at=utcnow(),
+            )
+        )
+        version = {
+            "checkpoint": digests["champion"],
+            "manifest": digests["manifest"],
+            "report": digests["report"],
+        }
         add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, **version)
     store.create("runs/project=small/small-1.0000/record.json", b"{}")
     return digests

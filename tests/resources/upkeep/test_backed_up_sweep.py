@@ -1,4 +1,6 @@
-"""A sweep in the middle is backed up, restored elsewhere, and goes on to its end: until its winner is champion."""
+"""A sweep in the middle is backed up, restored elsewhere, and goes on to its end: until its winner is
+champion.
+"""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -28,7 +30,8 @@ from tests.lent_databases import LentDatabases
 @pytest.fixture(params=["sqlite", "postgres"])
 def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     """Where it is restored: once into each database, whichever it was in."""
-    root, url = str(tmp_path / "elsewhere"), f"sqlite:///{tmp_path}/{secrets.token_hex(3)}/catalog.db"
+    root = str(tmp_path / "elsewhere")
+    url = f"sqlite:///{tmp_path}/{secrets.token_hex(3)}/catalog.db"
     if request.param == "sqlite":
         yield Backend(root=root, catalog_url=url)
         return
@@ -42,10 +45,17 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backen
 
 @pytest.mark.slow
 def test_a_restored_sweep_goes_on_where_the_backup_was_made(
-    either_backend: Backend, elsewhere: Backend, small_spec: Callable[..., SweepSpec], clock: Clock, tmp_path: Path
+    either_backend: Backend,
+    elsewhere: Backend,
+    small_spec: Callable[..., SweepSpec],
+    clock: Clock,
+    tmp_path: Path,
 ) -> None:
     """One trial has paused, another one runs while the copy is made."""
-    spec = small_spec(max_trials=3, strategy={"asha": {"sampler": "random", "min_budget": 1, "max_budget": 3, "reduction_factor": 3}})
+    spec = small_spec(
+        max_trials=3,
+        strategy={"asha": {"sampler": "random", "min_budget": 1, "max_budget": 3, "reduction_factor": 3}},
+    )
     snapshot = take_snapshot(either_backend.store, either_backend.catalog, spec.dataset)
     sweep = open_sweep(either_backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
     scheduler = Scheduler(either_backend.catalog, sweep, clock)
@@ -69,13 +79,21 @@ def test_a_restored_sweep_goes_on_where_the_backup_was_made(
     assert len(states) == 3
     for number in range(3):
         run = f"{sweep}.{number:04d}"
-        steps = query.curves([run], "score", project="small", root=elsewhere.store, max_points=None)["step"].to_pylist()
+        steps = query.curves([run], "score", project="small", root=elsewhere.store, max_points=None)[
+            "step"
+        ].to_pylist()
         assert steps == list(range(1, len(steps) + 1)), "no epoch is missing"
     report, verdicts = evaluate(elsewhere, sweep)
     assert [verdict for verdict in verdicts if not verdict.passed] == []
     version, _ = promote_winner(elsewhere, report)
-    assert (version.version, version.stage, version.trial) == ("1.0.0", "champion", report.data["winner"]["trial"])
+    assert (version.version, version.stage, version.trial) == (
+        "1.0.0",
+        "champion",
+        report.data["winner"]["trial"],
+    )
     with elsewhere.catalog.read() as session:
         assert elsewhere.catalog.sweep(session, sweep).status == "finished"
     with either_backend.catalog.read() as session:
-        assert either_backend.catalog.sweep(session, sweep).status == "searching", "the first one stands as it did"
+        assert either_backend.catalog.sweep(session, sweep).status == "searching", (
+            "the first one stands as it did"
+        )

@@ -1,4 +1,6 @@
-"""A backup has all that its catalog names, shares what does not change with earlier ones, and is whole or is none."""
+"""A backup has all that its catalog names, shares what does not change with earlier ones, and is whole or is
+none.
+"""
 
 import json
 import secrets
@@ -18,7 +20,15 @@ from halving.store.cold import add_cold_root
 from halving.store.json_files import now
 from halving.store.store import blob_name
 from resources.backend import Backend
-from resources.catalog import Catalog, ModelVersionRow, RegistryEventRow, SnapshotRow, SweepRow, TrialRow, utcnow
+from resources.catalog import (
+    Catalog,
+    ModelVersionRow,
+    RegistryEventRow,
+    SnapshotRow,
+    SweepRow,
+    TrialRow,
+    utcnow,
+)
 from resources.registry.publishing import publish
 from resources.upkeep import backup as backup_module
 from resources.upkeep.backup import back_up
@@ -33,17 +43,30 @@ from tests.sdk.metric_files import read_points, write_segment
 @pytest.fixture
 def filled(either_backend: Backend) -> Backend:
     """A sweep of one trial with a checkpoint, a version of a model, and a report's page."""
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     digest = store.put_blob(b"weights")
     with catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
         session.flush()
-        given = {"spec": {"name": "small", "text": "ü"}, "spec_digest": "d", "snapshot": "sha256:s", "driver": "job", "ordinal": 0}
+        given = {
+            "spec": {"name": "small", "text": "ü"},
+            "spec_digest": "d",
+            "snapshot": "sha256:s",
+            "driver": "job",
+            "ordinal": 0,
+        }
         session.add(SweepRow(id="small-1", name="small", status="searching", created_at=utcnow(), **given))
         session.flush()
-        session.add(TrialRow(sweep="small-1", number=0, params={"lr": 0.1}, status="paused", attempt=1, checkpoint=digest))
+        session.add(
+            TrialRow(
+                sweep="small-1", number=0, params={"lr": 0.1}, status="paused", attempt=1, checkpoint=digest
+            )
+        )
         add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1)
-        session.add(RegistryEventRow(model="small", version="1.0.0", kind="promoted", actor="test", at=utcnow()))
+        session.add(
+            RegistryEventRow(model="small", version="1.0.0", kind="promoted", actor="test", at=utcnow())
+        )
     add_attempt(store, 1)
     store.replace("reports/small-1.html", b"<p>")
     return either_backend
@@ -75,7 +98,9 @@ def restored(place: Store, tmp_path: Path) -> tuple[Store, Catalog]:
     return store, catalog
 
 
-def test_what_is_restored_is_what_was_backed_up_on_either_database(filled: Backend, postgres: Postgres, tmp_path: Path) -> None:
+def test_what_is_restored_is_what_was_backed_up_on_either_database(
+    filled: Backend, postgres: Postgres, tmp_path: Path
+) -> None:
     back_up(filled.store, filled.catalog, place_of(filled))
     for url in (f"sqlite:///{tmp_path}/new/catalog.db", postgres.database(f"t{secrets.token_hex(6)}")):
         store = Store(tmp_path / secrets.token_hex(3))
@@ -83,22 +108,32 @@ def test_what_is_restored_is_what_was_backed_up_on_either_database(filled: Backe
             restore(place_of(filled), store, lambda catalog=catalog: catalog)
             assert everything(store) == everything(filled.store)
             with catalog.read() as session, filled.catalog.read() as before:
-                trial, old = session.get(TrialRow, ("small-1", 0)), before.get(TrialRow, ("small-1", 0))
+                trial = session.get(TrialRow, ("small-1", 0))
+                old = before.get(TrialRow, ("small-1", 0))
                 assert trial
                 assert old
                 assert (trial.params, trial.checkpoint) == (old.params, old.checkpoint)
-                sweep, was = catalog.sweep(session, "small-1"), filled.catalog.sweep(before, "small-1")
+                sweep = catalog.sweep(session, "small-1")
+                was = filled.catalog.sweep(before, "small-1")
                 assert sweep.created_at == was.created_at
                 assert sweep.spec == was.spec
-                assert session.scalar(text("SELECT count(*) FROM sweeps WHERE sampler_attrs IS NULL")) == 1, "null, and not JSON's"
+                assert session.scalar(text("SELECT count(*) FROM sweeps WHERE sampler_attrs IS NULL")) == 1, (
+                    "null, and not JSON's"
+                )
                 number = max(session.scalars(select(RegistryEventRow.id)))
             with catalog.write() as session:  # rows are numbered on
-                session.add(event := RegistryEventRow(model="small", version=None, kind="note", actor="test", at=utcnow()))
+                session.add(
+                    event := RegistryEventRow(
+                        model="small", version=None, kind="note", actor="test", at=utcnow()
+                    )
+                )
                 session.flush()
                 assert event.id == number + 1
 
 
-def test_moments_of_a_database_in_another_zone_stay_the_same(backend: Backend, postgres: Postgres, tmp_path: Path) -> None:
+def test_moments_of_a_database_in_another_zone_stay_the_same(
+    backend: Backend, postgres: Postgres, tmp_path: Path
+) -> None:
     url = postgres.database(name := f"t{secrets.token_hex(6)}")
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET timezone = 'Asia/Kolkata'")  # type: ignore[arg-type]
@@ -115,7 +150,9 @@ def test_moments_of_a_database_in_another_zone_stay_the_same(backend: Backend, p
             assert (found, found.utcoffset()) == (written, timedelta(0))
 
 
-def test_a_second_backup_copies_what_is_new_and_the_first_stays_as_it_is(filled: Backend, tmp_path: Path) -> None:
+def test_a_second_backup_copies_what_is_new_and_the_first_stays_as_it_is(
+    filled: Backend, tmp_path: Path
+) -> None:
     place = place_of(filled)
     first = back_up(filled.store, filled.catalog, place)
     before = everything(filled.store)
@@ -135,7 +172,8 @@ def test_a_second_backup_copies_what_is_new_and_the_first_stays_as_it_is(filled:
 def test_a_checkpoint_that_is_deleted_while_it_is_copied_is_not_missing_in_the_backup(
     filled: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, catalog = filled.store, filled.catalog
+    store = filled.store
+    catalog = filled.catalog
     dump = backup_module.dump_catalog
     newer: list[str] = []
 
@@ -145,7 +183,8 @@ def test_a_checkpoint_that_is_deleted_while_it_is_copied_is_not_missing_in_the_b
             newer.append(store.put_blob(b"newer"))
             with catalog.write() as session:
                 (trial,) = session.scalars(select(TrialRow))
-                old, trial.checkpoint = str(trial.checkpoint), newer[0]
+                old = str(trial.checkpoint)
+                trial.checkpoint = newer[0]
             store.delete(blob_name(old))
         return rows
 
@@ -158,10 +197,14 @@ def test_a_checkpoint_that_is_deleted_while_it_is_copied_is_not_missing_in_the_b
     assert again.get_blob(newer[0]) == b"newer"
 
 
-def test_attempts_trials_and_sweeps_that_the_dumped_catalog_does_not_know_are_left_out(filled: Backend, tmp_path: Path) -> None:
+def test_attempts_trials_and_sweeps_that_the_dumped_catalog_does_not_know_are_left_out(
+    filled: Backend, tmp_path: Path
+) -> None:
     for run, attempt in (("small-1.0000", 2), ("small-1.0001", 1)):
         add_attempt(filled.store, attempt, run)
-    RunRecords(filled.store, "small", "later-1.0000").start({}, {"sweep": "later-1"}, None, {"started": now(), "provenance": {}})
+    RunRecords(filled.store, "small", "later-1.0000").start(
+        {}, {"sweep": "later-1"}, None, {"started": now(), "provenance": {}}
+    )
     RunRecords(filled.store, "small", "byhand.0001").start({}, {}, None, {"started": now(), "provenance": {}})
     filled.store.replace("reports/later-1.html", b"<p>")
     back_up(filled.store, filled.catalog, place_of(filled))
@@ -184,7 +227,9 @@ def test_a_champion_that_was_promoted_after_the_dump_is_not_the_restored_stores_
             old.stage = "archived"
             session.flush()
             add_version(session, model="small", version="1.0.1", stage="champion", updated=0, number=2)
-            session.add(RegistryEventRow(model="small", version="1.0.1", kind="promoted", actor="test", at=utcnow()))
+            session.add(
+                RegistryEventRow(model="small", version="1.0.1", kind="promoted", actor="test", at=utcnow())
+            )
         assert publish(filled.store, filled.catalog) == []
         return rows
 
@@ -205,7 +250,9 @@ def test_a_store_with_files_of_models_alone_is_not_empty(filled: Backend, tmp_pa
         restore(place_of(filled), store, lambda: catalog)
 
 
-def test_when_retention_was_carried_out_is_in_no_backup_and_does_not_block_a_restore(filled: Backend, tmp_path: Path) -> None:
+def test_when_retention_was_carried_out_is_in_no_backup_and_does_not_block_a_restore(
+    filled: Backend, tmp_path: Path
+) -> None:
     own = ["retention/begun/2026-11-01", daily.LOG, "retention/last.json"]
     for name in own:
         filled.store.create(name, b"old")
@@ -220,7 +267,9 @@ def test_when_retention_was_carried_out_is_in_no_backup_and_does_not_block_a_res
     assert store.read("retention/lost-sweeps.txt") == b"lost-1"
 
 
-def test_blobs_in_a_colder_place_are_backed_up_and_restored_into_the_store(filled: Backend, tmp_path: Path) -> None:
+def test_blobs_in_a_colder_place_are_backed_up_and_restored_into_the_store(
+    filled: Backend, tmp_path: Path
+) -> None:
     store = filled.store
     digest = store.put_blob(b"old")
     cold = add_cold_root(store, str(tmp_path / "cold"))
@@ -232,10 +281,13 @@ def test_blobs_in_a_colder_place_are_backed_up_and_restored_into_the_store(fille
     assert again.colder_places == []
 
 
-def test_a_compaction_during_the_backup_loses_no_point(filled: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_during_the_backup_loses_no_point(
+    filled: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from halving.maintenance.compaction import compact
 
-    copied, compacted = backup_module._Copying._copied, []
+    copied = backup_module._Copying._copied
+    compacted = []
 
     def copy(self: object, file: tuple[str, int, float]) -> object:
         if "/live/" in file[0] and not compacted:
@@ -253,7 +305,8 @@ def test_a_large_file_that_is_replaced_while_it_is_copied_is_copied_again(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend.store.replace("notes/page.html", b"old")
-    put, replaced = Store.put_hashed_blob, []
+    put = Store.put_hashed_blob
+    replaced = []
 
     def replace(*arguments: object) -> None:
         if not replaced:
@@ -285,7 +338,9 @@ def test_what_is_not_empty_is_refused_and_nothing_is_changed(filled: Backend, tm
         restore(Store(tmp_path / "none"), Store(tmp_path / "third"), lambda: catalog)
 
 
-def test_a_damaged_file_is_found_by_its_digest_before_the_catalog_is_loaded(filled: Backend, tmp_path: Path) -> None:
+def test_a_damaged_file_is_found_by_its_digest_before_the_catalog_is_loaded(
+    filled: Backend, tmp_path: Path
+) -> None:
     place = place_of(filled)
     manifest = back_up(filled.store, filled.catalog, place).manifest
     kept = unpack(place.read(f"backups/{manifest.id}/files.parquet"))["reports/small-1.html"]
@@ -301,7 +356,9 @@ def test_a_damaged_file_is_found_by_its_digest_before_the_catalog_is_loaded(fill
     assert everything(store) == everything(filled.store)
 
 
-def test_a_backup_of_an_earlier_schema_is_upgraded_and_one_of_a_later_is_refused(filled: Backend, tmp_path: Path) -> None:
+def test_a_backup_of_an_earlier_schema_is_upgraded_and_one_of_a_later_is_refused(
+    filled: Backend, tmp_path: Path
+) -> None:
     place = place_of(filled)
     manifest = back_up(filled.store, filled.catalog, place).manifest
     assert place.folder
@@ -319,8 +376,30 @@ def test_rows_of_an_earlier_schema_are_loaded_into_it_and_upgraded(catalog: Cata
 
     from resources.upkeep.catalog_dump import load_catalog, revision_of
 
-    columns = ["digest", "name", "rows", "bytes", "schema_sha256", "target", "splits", "source", "transform_sha256", "created_at"]
-    row = ["sha256:s", "points", 3, 9, "s", "y", {"train": 3}, "m:f", "t", {"$time": "2026-01-01T00:00:00+00:00"}]
+    columns = [
+        "digest",
+        "name",
+        "rows",
+        "bytes",
+        "schema_sha256",
+        "target",
+        "splits",
+        "source",
+        "transform_sha256",
+        "created_at",
+    ]
+    row = [
+        "sha256:s",
+        "points",
+        3,
+        9,
+        "s",
+        "y",
+        {"train": 3},
+        "m:f",
+        "t",
+        {"$time": "2026-01-01T00:00:00+00:00"},
+    ]
     dump = tmp_path / "catalog.jsonl.gz"
     with gzip.open(dump, "wt") as lines:
         lines.write(json.dumps({"table": "snapshots", "columns": columns}) + "\n" + json.dumps(row) + "\n")
@@ -333,7 +412,8 @@ def test_rows_of_an_earlier_schema_are_loaded_into_it_and_upgraded(catalog: Cata
 
 
 def test_backups_of_an_object_store_are_kept_in_one(s3: S3, backend: Backend, tmp_path: Path) -> None:
-    store, place = Store(s3.root(secrets.token_hex(6))), Store(s3.root(secrets.token_hex(6)))
+    store = Store(s3.root(secrets.token_hex(6)))
+    place = Store(s3.root(secrets.token_hex(6)))
     digest = store.put_blob(b"weights")
     store.create("runs/project=p/r/record.json", b"{}")
     made = back_up(store, backend.catalog, place)

@@ -18,7 +18,15 @@ from resources.analysis.run_index import Refresher
 from resources.backend import Backend
 from resources.catalog import Catalog, RunRow
 from resources.upkeep import claims
-from resources.upkeep.claims import LATER_SECONDS, LEASE_SECONDS, MANY_SEGMENTS, claim, count_waiting, renew, settle
+from resources.upkeep.claims import (
+    LATER_SECONDS,
+    LEASE_SECONDS,
+    MANY_SEGMENTS,
+    claim,
+    count_waiting,
+    renew,
+    settle,
+)
 from resources.upkeep.compaction import compact_waiting
 from tests.s3 import S3
 from tests.sdk.metric_files import read_points, write_segment
@@ -30,7 +38,13 @@ def add(store: Store, run: str, segments: int = 2, *, ended: bool = True, first:
     if not first:
         records.start({}, {}, None, {"started": now(), "provenance": {}})
     for sequence in range(first, first + segments):
-        write_segment(store, run, 1, sequence, [("loss", 3 * sequence + step, 1_700_000_000_000, 0.5) for step in range(3)])
+        write_segment(
+            store,
+            run,
+            1,
+            sequence,
+            [("loss", 3 * sequence + step, 1_700_000_000_000, 0.5) for step in range(3)],
+        )
     if ended:
         records.end(1, {"status": "finished", "summary": {"loss": 0.5}})
 
@@ -47,11 +61,15 @@ def later(catalog: Catalog, monkeypatch: pytest.MonkeyPatch, seconds: float) -> 
 
 def rows(catalog: Catalog) -> dict[str, tuple[int, float]]:
     with catalog.read() as session:
-        return {run: (segments, at) for run, segments, at in session.execute(select(RunRow.run, RunRow.segments, RunRow.compact_at))}
+        return {
+            run: (segments, at)
+            for run, segments, at in session.execute(select(RunRow.run, RunRow.segments, RunRow.compact_at))
+        }
 
 
 def test_the_index_knows_which_runs_wait_and_compacted_ones_do_not(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     add(store, "a")
     add(store, "none", segments=0)
     add(store, "few", ended=False)
@@ -85,7 +103,9 @@ def test_what_a_killed_worker_had_is_claimed_again_though_the_clock_was_set_back
     assert claim(catalog, 9) == []
 
 
-def test_a_process_whose_clock_lags_claims_nothing_that_was_put_off(either_backend: Backend, lagging: Catalog) -> None:
+def test_a_process_whose_clock_lags_claims_nothing_that_was_put_off(
+    either_backend: Backend, lagging: Catalog
+) -> None:
     catalog = either_backend.catalog
     add(either_backend.store, "a")
     indexed(either_backend)
@@ -104,7 +124,8 @@ def test_a_deleted_run_does_not_wait_until_it_is_restored(backend: Backend) -> N
 
 
 def test_runs_of_a_catalog_from_before_wait_until_they_have_been_looked_at(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     add(store, "compacted")
     compact(store, "p", "compacted")
     indexed(either_backend)
@@ -143,7 +164,8 @@ def test_many_workers_share_the_runs_and_compact_each_once(either_backend: Backe
 def test_what_a_killed_worker_had_is_claimed_again_when_its_lease_is_over_and_what_a_living_one_has_is_not(
     either_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     for run in ("lost", "kept"):
         add(store, run)
     indexed(either_backend)
@@ -158,7 +180,8 @@ def test_what_a_killed_worker_had_is_claimed_again_when_its_lease_is_over_and_wh
 
 
 def test_segments_that_come_while_a_run_is_compacted_are_not_forgotten(either_backend: Backend) -> None:
-    store, catalog = either_backend.store, either_backend.catalog
+    store = either_backend.store
+    catalog = either_backend.catalog
     add(store, "a")
     indexed(either_backend)
     (claimed,) = claim(catalog, 9)
@@ -172,8 +195,11 @@ def test_segments_that_come_while_a_run_is_compacted_are_not_forgotten(either_ba
     assert len(read_points(store, "a")) == 12
 
 
-def test_a_run_that_fails_does_not_keep_the_others_and_is_tried_again_later(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, catalog = backend.store, backend.catalog
+def test_a_run_that_fails_does_not_keep_the_others_and_is_tried_again_later(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = backend.store
+    catalog = backend.catalog
     for run in "ab":
         add(store, run)
     indexed(backend)
@@ -187,12 +213,17 @@ def test_a_run_that_fails_does_not_keep_the_others_and_is_tried_again_later(back
     assert [one.run for one in claim(catalog, 9)] == ["a"]
 
 
-def test_segments_behind_a_gap_are_told_of_and_looked_at_again_later(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, catalog = backend.store, backend.catalog
+def test_segments_behind_a_gap_are_told_of_and_looked_at_again_later(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = backend.store
+    catalog = backend.catalog
     add(store, "a", 1)
     write_segment(store, "a", 1, 2, [("loss", 9, 1, 0.5)])
     indexed(backend)
-    assert [name.rpartition("/")[2] for name in compact_waiting(store, catalog).gaps.values()] == ["0001-000002.parquet"]
+    assert [name.rpartition("/")[2] for name in compact_waiting(store, catalog).gaps.values()] == [
+        "0001-000002.parquet"
+    ]
     assert rows(catalog)["a"][0] == 1
     later(catalog, monkeypatch, LATER_SECONDS + 1)
     assert count_waiting(catalog) == 1
@@ -201,7 +232,8 @@ def test_segments_behind_a_gap_are_told_of_and_looked_at_again_later(backend: Ba
 def test_on_an_object_store_segments_are_deleted_after_the_grace_with_one_request_for_all(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, catalog = Store(s3.root(secrets.token_hex(6))), Catalog(f"sqlite:///{tmp_path}/catalog.db")
+    store = Store(s3.root(secrets.token_hex(6)))
+    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db")
     add(store, "a", 5)
     Refresher(store, catalog).refresh()
     assert compact_waiting(store, catalog).points == 15
@@ -219,7 +251,9 @@ def test_on_an_object_store_segments_are_deleted_after_the_grace_with_one_reques
     catalog.close()
 
 
-def test_a_worker_with_a_store_that_refuses_says_so_for_each_run(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_a_store_that_refuses_says_so_for_each_run(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(backend.store, "a")
     indexed(backend)
 

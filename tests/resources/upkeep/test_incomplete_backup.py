@@ -38,18 +38,26 @@ def test_a_store_whose_disk_is_not_mounted_is_refused_and_its_backups_stay(apart
     before = {name for name, _, _ in place.files("backups")}
     Path(apart.store.root).rename(f"{apart.store.root}-not-mounted")
     Path(apart.store.root).mkdir()
-    with pytest.raises(InvalidInput, match=r"no files, and the catalog .* has 1 trials and 1 versions of models\. Is its disk mounted"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"no files, and the catalog .* has 1 trials and 1 versions of models\. Is its disk mounted",
+    ):
         back_up(apart.store, apart.catalog, place)
     assert {name for name, _, _ in place.files("backups")} == before
 
 
-def test_a_store_that_is_not_mounted_with_its_catalog_is_refused_because_its_last_backup_had_files(backend: Backend) -> None:
+def test_a_store_that_is_not_mounted_with_its_catalog_is_refused_because_its_last_backup_had_files(
+    backend: Backend,
+) -> None:
     fill(backend)
     place = place_of(backend)
     made = back_up(backend.store, backend.catalog, place)
-    _, catalog = elsewhere(Path(backend.store.root).parent)  # as one that is made anew in the folder behind the disk
+    # as one that is made anew in the folder behind the disk
+    _, catalog = elsewhere(Path(backend.store.root).parent)
     shutil.rmtree(backend.store.root)
-    with pytest.raises(InvalidInput, match=f"it has no files, and its backup {made.manifest.id} has {made.manifest.count}"):
+    with pytest.raises(
+        InvalidInput, match=f"it has no files, and its backup {made.manifest.id} has {made.manifest.count}"
+    ):
         back_up(backend.store, catalog, place)
     assert backups_of(place) == [made.manifest.id]
 
@@ -59,7 +67,9 @@ def test_an_empty_store_of_an_empty_catalog_is_backed_up_the_first_time(backend:
 
 
 @pytest.mark.parametrize("lost", WHOSE)
-def test_what_the_catalog_names_and_the_store_lacks_is_told_and_nothing_older_is_deleted(apart: Backend, lost: str) -> None:
+def test_what_the_catalog_names_and_the_store_lacks_is_told_and_nothing_older_is_deleted(
+    apart: Backend, lost: str
+) -> None:
     digests = fill(apart)
     place = place_of(apart)
     whole = back_up(apart.store, apart.catalog, place)
@@ -67,24 +77,35 @@ def test_what_the_catalog_names_and_the_store_lacks_is_told_and_nothing_older_is
     apart.store.delete(blob_name(digests[lost]))
     made = back_up(apart.store, apart.catalog, place)
     assert [(content.digest, content.what) for content in made.missing] == [(digests[lost], WHOSE[lost])]
-    assert f"lacks 1 contents that the catalog names, because they are not in the store {apart.store.root}: {WHOSE[lost]}" in made.problem
+    assert (
+        f"lacks 1 contents that the catalog names, because they are not in the store {apart.store.root}: "
+        f"{WHOSE[lost]}"
+    ) in made.problem
     assert read_backup(place).missing == 1
     assert prune_after(place, apart.store.root, 1, made) is None
     assert len(backups_of(place)) == 2
     apart.store.put_blob(place.get_blob(digests[lost]))
     mended = back_up(apart.store, apart.catalog, place)
     pruned = prune_after(place, apart.store.root, 1, mended)
-    assert (mended.problem, pruned is not None and len(pruned.backups), backups_of(place)) == ("", 2, [mended.manifest.id])
+    assert (mended.problem, pruned is not None and len(pruned.backups), backups_of(place)) == (
+        "",
+        2,
+        [mended.manifest.id],
+    )
 
 
-def test_a_checkpoint_that_is_replaced_while_the_catalog_is_dumped_is_not_missing(apart: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_is_replaced_while_the_catalog_is_dumped_is_not_missing(
+    apart: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(apart)
     store = apart.store
     dump = backup_module.dump_catalog
     rounds: list[str] = []
 
     def dump_between_two_checkpoints(*arguments: object) -> dict[str, int]:
-        """The one that is dumped was not there when the store was listed, and is not there any more when it is listed again."""
+        """The one that is dumped was not there when the store was listed, and is not there any more when it
+        is listed again.
+        """
         short = store.put_blob(b"short-lived")
         name_in_catalog(apart, short)
         rows = dump(*arguments)  # type: ignore[arg-type]
@@ -111,7 +132,10 @@ def test_a_catalog_that_is_another_file_in_the_store_is_no_file_of_the_backup(tm
     made = back_up(backend.store, backend.catalog, place_of(backend))
     names = {name for name, _, _ in files_to_keep(backend.store, backend.catalog.url)}
     assert not any(name.startswith("halving") for name in names)
-    assert (made.manifest.count, {name for name in everything(backend.store) if name.startswith("halving.db")}) == (
+    assert (
+        made.manifest.count,
+        {name for name in everything(backend.store) if name.startswith("halving.db")},
+    ) == (
         len(names),
         {"halving.db", "halving.db-wal", "halving.db-shm"},
     )

@@ -1,4 +1,6 @@
-"""Backups, the deletion of old ones, and restores that are killed at each of their steps; in a folder, on S3, and on either database."""
+"""Backups, the deletion of old ones, and restores that are killed at each of their steps; in a folder, on S3,
+and on either database.
+"""
 
 import gzip
 import itertools
@@ -50,8 +52,13 @@ Targets = Callable[[], AbstractContextManager[str]]
 
 
 @pytest.fixture
-def new_root(any_store: Store, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> NewRoot:
-    """Gives the root of an empty store of the same kind. Nobody waits for the disk: what a process has written outlives its death."""
+def new_root(
+    any_store: Store, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> NewRoot:
+    """Gives the root of an empty store of the same kind.
+
+    Nobody waits for the disk: what a process has written outlives its death.
+    """
     monkeypatch.setattr(os, "fsync", lambda _: None)
     if any_store.folder is not None:
         return lambda: str(tmp_path / secrets.token_hex(4))
@@ -65,12 +72,24 @@ def fill(store: Store, url: str) -> None:
     with closing(Catalog(url)) as catalog, catalog.write() as session:
         session.add(snapshot_row("sha256:s"))
         session.flush()
-        about = {"spec": {"name": "small"}, "spec_digest": "d", "snapshot": "sha256:s", "driver": "job", "ordinal": 0}
+        about = {
+            "spec": {"name": "small"},
+            "spec_digest": "d",
+            "snapshot": "sha256:s",
+            "driver": "job",
+            "ordinal": 0,
+        }
         session.add(SweepRow(id="small-1", name="small", status="searching", created_at=utcnow(), **about))
         session.flush()
-        session.add(TrialRow(sweep="small-1", number=0, params={"lr": 0.1}, status="paused", attempt=1, checkpoint=digest))
+        session.add(
+            TrialRow(
+                sweep="small-1", number=0, params={"lr": 0.1}, status="paused", attempt=1, checkpoint=digest
+            )
+        )
         add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1)
-        session.add(RegistryEventRow(model="small", version="1.0.0", kind="promoted", actor="test", at=utcnow()))
+        session.add(
+            RegistryEventRow(model="small", version="1.0.0", kind="promoted", actor="test", at=utcnow())
+        )
     store.create("runs/project=small/a/record.json", now().encode())
     change(store, "one")
 
@@ -100,15 +119,22 @@ def check_whole(place: Store) -> list[str]:
     manifests = [read_manifest(place, backup) for backup in backups_of(place)]
     for manifest in manifests:
         read_checked(place, manifest, CATALOG, manifest.catalog)
-        assert all(place.get_blob(digest) for digest in digests_of(read_checked(place, manifest, FILES, manifest.files)))
+        assert all(
+            place.get_blob(digest)
+            for digest in digests_of(read_checked(place, manifest, FILES, manifest.files))
+        )
     return [manifest.id for manifest in sorted(manifests, key=lambda manifest: manifest.began)]
 
 
-def back_up_killed(store: Store, url: str, new_root: NewRoot, within: Path, is_killed: IsKilled, steps: Iterable[int]) -> list[int]:
-    """Have ``halving backup PLACE --keep 1`` killed at each of these steps, until one comes to its end, and then call it again; how many
-    backups each of them has left."""
+def back_up_killed(
+    store: Store, url: str, new_root: NewRoot, within: Path, is_killed: IsKilled, steps: Iterable[int]
+) -> list[int]:
+    """Have ``halving backup PLACE --keep 1`` killed at each of these steps, until one comes to its end, and
+    then call it again; how many backups each of them has left.
+    """
     fill(store, url)
-    first, kept = Store(new_root()), list[int]()
+    first = Store(new_root())
+    kept = list[int]()
 
     def command(place: Store, days: float) -> None:
         with closing(Catalog(url)) as catalog:
@@ -135,11 +161,18 @@ def back_up_killed(store: Store, url: str, new_root: NewRoot, within: Path, is_k
 
 
 def restore_killed(
-    place: Store, new_root: NewRoot, targets: Targets, is_killed: IsKilled, steps: Iterable[int], published: Collection[str]
+    place: Store,
+    new_root: NewRoot,
+    targets: Targets,
+    is_killed: IsKilled,
+    steps: Iterable[int],
+    published: Collection[str],
 ) -> list[tuple[bool, bool]]:
-    """Have ``halving restore PLACE`` killed at each of these steps, until one comes to its end, and call it again; of each whether the
-    store said that it had begun, and whether the catalog was loaded."""
-    manifest, states = read_backup(place), list[tuple[bool, bool]]()
+    """Have ``halving restore PLACE`` killed at each of these steps, until one comes to its end, and call it
+    again; of each whether the store said that it had begun, and whether the catalog was loaded.
+    """
+    manifest = read_backup(place)
+    states = list[tuple[bool, bool]]()
     files = unpack(read_checked(place, manifest, FILES, manifest.files))
 
     def command(root: str, target: str) -> None:
@@ -184,9 +217,33 @@ def backed_up(store: Store, url: str, root: str) -> Store:
 
 def as_of_earlier_schema(place: Store) -> None:
     """Make the backup of a place one of an earlier schema, of a snapshot alone."""
-    columns = ["digest", "name", "rows", "bytes", "schema_sha256", "target", "splits", "source", "transform_sha256", "created_at"]
-    row = ["sha256:s", "points", 3, 9, "s", "y", {"train": 3}, "m:f", "t", {"$time": "2026-01-01T00:00:00+00:00"}]
-    dump = gzip.compress(f"{json.dumps({'table': 'snapshots', 'columns': columns})}\n{json.dumps(row)}\n".encode())
+    columns = [
+        "digest",
+        "name",
+        "rows",
+        "bytes",
+        "schema_sha256",
+        "target",
+        "splits",
+        "source",
+        "transform_sha256",
+        "created_at",
+    ]
+    row = [
+        "sha256:s",
+        "points",
+        3,
+        9,
+        "s",
+        "y",
+        {"train": 3},
+        "m:f",
+        "t",
+        {"$time": "2026-01-01T00:00:00+00:00"},
+    ]
+    dump = gzip.compress(
+        f"{json.dumps({'table': 'snapshots', 'columns': columns})}\n{json.dumps(row)}\n".encode()
+    )
     manifest = read_backup(place)
     place.replace(file_of(manifest.id, CATALOG), dump)
     place.delete(file_of(manifest.id, MANIFEST))
@@ -215,7 +272,11 @@ def source(tmp_path: Path, catalog_file: Path) -> str:
     return f"sqlite:///{shutil.copy(catalog_file, tmp_path / 'source.db')}"
 
 
-@pytest.mark.parametrize(("any_store", "any_catalog"), [("folder", "sqlite"), ("folder", "postgres"), ("s3", "sqlite")], indirect=True)
+@pytest.mark.parametrize(
+    ("any_store", "any_catalog"),
+    [("folder", "sqlite"), ("folder", "postgres"), ("s3", "sqlite")],
+    indirect=True,
+)
 def test_a_backup_killed_at_any_step_leaves_each_that_has_its_manifest_whole_and_the_same_command_finishes(
     any_store: Store, any_catalog: str, new_root: NewRoot, tmp_path: Path
 ) -> None:
@@ -223,7 +284,11 @@ def test_a_backup_killed_at_any_step_leaves_each_that_has_its_manifest_whole_and
     assert set(kept) == {2, 3, 1}, "the old ones, the new one beside them, and the new one alone"
 
 
-@pytest.mark.parametrize(("any_store", "any_catalog"), [("folder", "sqlite"), ("folder", "postgres"), ("s3", "sqlite")], indirect=True)
+@pytest.mark.parametrize(
+    ("any_store", "any_catalog"),
+    [("folder", "sqlite"), ("folder", "postgres"), ("s3", "sqlite")],
+    indirect=True,
+)
 def test_a_restore_killed_at_any_step_goes_on_by_the_same_command(
     any_store: Store, source: str, new_root: NewRoot, targets: Targets
 ) -> None:
@@ -233,7 +298,9 @@ def test_a_restore_killed_at_any_step_goes_on_by_the_same_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("any_store", "any_catalog"), [("folder", "sqlite"), ("folder", "postgres")], indirect=True)
+@pytest.mark.parametrize(
+    ("any_store", "any_catalog"), [("folder", "sqlite"), ("folder", "postgres")], indirect=True
+)
 def test_a_restore_of_an_earlier_schema_killed_at_any_step_goes_on_by_the_same_command(
     any_store: Store, source: str, new_root: NewRoot, targets: Targets
 ) -> None:
@@ -245,7 +312,9 @@ def test_a_restore_of_an_earlier_schema_killed_at_any_step_goes_on_by_the_same_c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("any_store", "any_catalog"), [("folder", "sqlite"), ("s3", "postgres")], indirect=True)
+@pytest.mark.parametrize(
+    ("any_store", "any_catalog"), [("folder", "sqlite"), ("s3", "postgres")], indirect=True
+)
 def test_processes_of_backup_and_restore_are_killed_as_well(
     any_store: Store, source: str, any_catalog: str, new_root: NewRoot, targets: Targets, tmp_path: Path
 ) -> None:

@@ -1,4 +1,6 @@
-"""Of old backups nothing is left but what a newer one needs; a backup that is whole stays whole, whoever is killed or at work beside it."""
+"""Of old backups nothing is left but what a newer one needs; a backup that is whole stays whole, whoever is
+killed or at work beside it.
+"""
 
 import secrets
 import time
@@ -57,15 +59,22 @@ def whole(place: Store) -> list[str]:
     manifests = [read_manifest(place, backup) for backup in backups_of(place)]
     for manifest in manifests:
         read_checked(place, manifest, CATALOG, manifest.catalog)
-        assert all(place.get_blob(digest) for digest in digests_of(read_checked(place, manifest, FILES, manifest.files)))
+        assert all(
+            place.get_blob(digest)
+            for digest in digests_of(read_checked(place, manifest, FILES, manifest.files))
+        )
     return [manifest.id for manifest in sorted(manifests, key=lambda manifest: manifest.began)]
 
 
 def everything(place: Store) -> set[str]:
-    return {name for folder in ("backups", "artifacts") for name, _, _ in place.files(folder) if "/." not in name}
+    return {
+        name for folder in ("backups", "artifacts") for name, _, _ in place.files(folder) if "/." not in name
+    }
 
 
-def test_the_newest_stay_with_all_that_they_share_and_what_only_others_named_goes(backend: Backend, place: Store) -> None:
+def test_the_newest_stay_with_all_that_they_share_and_what_only_others_named_goes(
+    backend: Backend, place: Store
+) -> None:
     backend.store.put_blob(b"weights")
     first, *others = [made(backend, place, page) for page in ("one", "two", "three")]
     assert pruned(backend, place, 2) == Pruned([first], 1, 3)
@@ -105,7 +114,9 @@ def test_what_a_backup_needs_that_is_being_made_stays_though_the_one_on_which_it
     assert has(place, "two")
 
 
-def test_what_a_killed_one_left_stays_for_a_week(backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_one_left_stays_for_a_week(
+    backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def killed(*_: Any) -> None:
         raise Killed
 
@@ -120,8 +131,12 @@ def test_what_a_killed_one_left_stays_for_a_week(backend: Backend, place: Store,
     assert place.names("backups") == whole(place) == [left]
 
 
-def test_a_backup_that_took_as_long_as_a_killed_one_is_not_published(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, now, pack = Store(f"{backend.store.root}-backups"), time.time, backup_module.pack
+def test_a_backup_that_took_as_long_as_a_killed_one_is_not_published(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Store(f"{backend.store.root}-backups")
+    now = time.time
+    pack = backup_module.pack
 
     def slowly(*arguments: Any) -> bytes:
         monkeypatch.setattr(backup_module.time, "time", lambda: now() + 6.1 * DAY)
@@ -147,7 +162,9 @@ def test_backups_of_other_stores_stay(backend: Backend) -> None:
 
 def test_where_nobody_knows_what_must_stay_nothing_goes(backend: Backend) -> None:
     place = Store(f"{backend.store.root}-backups")
-    with pytest.raises(InvalidInput, match="keep = 0 is not accepted: give how many backups to keep, 1 or more"):
+    with pytest.raises(
+        InvalidInput, match="keep = 0 is not accepted: give how many backups to keep, 1 or more"
+    ):
         prune_backups(place, backend.store.root, 0)
     _, second = [made(backend, place, page) for page in ("one", "two")]
     place.delete(file_of(second, FILES))
@@ -168,13 +185,18 @@ def test_a_backup_that_fails_keeps_nothing_old(backend: Backend, monkeypatch: py
         broken.setattr(backup_module, "write_backup", full)
         with pytest.raises(StoreError, match="full"):
             made(backend, place, "two")
-    assert {name.rpartition("/")[2] for name, _, _ in place.files("backups") if first not in name} == {CATALOG, FILES}
+    assert {name.rpartition("/")[2] for name, _, _ in place.files("backups") if first not in name} == {
+        CATALOG,
+        FILES,
+    }
     third = made(backend, place, "three")
     assert pruned(backend, place, 1) == Pruned([first], 2, 6)
     assert {name.split("/")[1] for name, _, _ in place.files("backups")} == {third}
 
 
-def test_another_store_may_delete_its_own_old_backups_at_the_same_time(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_store_may_delete_its_own_old_backups_at_the_same_time(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = Store(f"{backend.store.root}-backups")
     first, second, third = [made(backend, place, page) for page in ("one", "two", "three")]
     manifest = read_manifest(place, second)

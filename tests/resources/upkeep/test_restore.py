@@ -1,4 +1,6 @@
-"""A restore refuses what is not empty before it writes anything, goes on where it was killed, and checks all that is there already."""
+"""A restore refuses what is not empty before it writes anything, goes on where it was killed, and checks all
+that is there already.
+"""
 
 from contextlib import closing
 from pathlib import Path
@@ -32,7 +34,9 @@ def sweeps_of(catalog: Catalog) -> list[str]:
         return list(session.scalars(select(SweepRow.id)))
 
 
-def test_a_refused_restore_leaves_no_mark_by_which_the_next_one_is_accepted(backend: Backend, tmp_path: Path) -> None:
+def test_a_refused_restore_leaves_no_mark_by_which_the_next_one_is_accepted(
+    backend: Backend, tmp_path: Path
+) -> None:
     fill(backend)
     back_up(backend.store, backend.catalog, place_of(backend))
     store, catalog = elsewhere(tmp_path)
@@ -53,14 +57,18 @@ def cut_off(backend: Backend, store: Store, catalog: Catalog) -> None:
     assert sweeps_of(catalog) == []
 
 
-def test_what_a_restore_that_was_cut_off_has_left_is_hashed_by_the_next(backend: Backend, tmp_path: Path) -> None:
+def test_what_a_restore_that_was_cut_off_has_left_is_hashed_by_the_next(
+    backend: Backend, tmp_path: Path
+) -> None:
     digests = fill(backend)
     back_up(backend.store, backend.catalog, place_of(backend))
     store, catalog = elsewhere(tmp_path)
     cut_off(backend, store, catalog)
     damaged = Path(store.root, blob_name(digests["paused"]))
     damaged.write_bytes(b"pAused")
-    with pytest.raises(InvalidInput, match=f"{damaged} is not accepted: its content is not that of the backup"):
+    with pytest.raises(
+        InvalidInput, match=f"{damaged} is not accepted: its content is not that of the backup"
+    ):
         restore(place_of(backend), store, lambda: catalog)
     assert sweeps_of(catalog) == []
     damaged.unlink()
@@ -70,13 +78,18 @@ def test_what_a_restore_that_was_cut_off_has_left_is_hashed_by_the_next(backend:
     assert not store.exists("restoring.json")
 
 
-def test_what_somebody_else_has_written_since_a_restore_was_cut_off_is_refused(backend: Backend, tmp_path: Path) -> None:
+def test_what_somebody_else_has_written_since_a_restore_was_cut_off_is_refused(
+    backend: Backend, tmp_path: Path
+) -> None:
     fill(backend)
     back_up(backend.store, backend.catalog, place_of(backend))
     store, catalog = elsewhere(tmp_path)
     cut_off(backend, store, catalog)
     store.create("runs/project=mine/r/record.json", b"{}")
-    with pytest.raises(InvalidInput, match=r"1 of its files are not of the backup .*, such as runs/project=mine/r/record\.json"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"1 of its files are not of the backup .*, such as runs/project=mine/r/record\.json",
+    ):
         restore(place_of(backend), store, lambda: catalog)
     assert sweeps_of(catalog) == []
 
@@ -101,7 +114,9 @@ def test_killed_when_the_catalog_is_loaded_the_same_restore_finishes(
     assert (store.exists("restoring.json"), sweeps_of(catalog)) == (False, ["small-1"])
 
 
-def test_a_catalog_that_is_a_file_in_the_store_is_nothing_that_a_restore_goes_by(backend: Backend, tmp_path: Path) -> None:
+def test_a_catalog_that_is_a_file_in_the_store_is_nothing_that_a_restore_goes_by(
+    backend: Backend, tmp_path: Path
+) -> None:
     fill(backend)
     back_up(backend.store, backend.catalog, place_of(backend))
     store = Store(tmp_path / "new")
@@ -113,7 +128,9 @@ def test_a_catalog_that_is_a_file_in_the_store_is_nothing_that_a_restore_goes_by
         assert sweeps_of(catalog) == ["small-1"]
 
 
-def test_in_a_place_of_several_stores_somebody_has_to_say_which_backup(backend: Backend, tmp_path: Path) -> None:
+def test_in_a_place_of_several_stores_somebody_has_to_say_which_backup(
+    backend: Backend, tmp_path: Path
+) -> None:
     fill(backend)
     place = place_of(backend)
     first = back_up(backend.store, backend.catalog, place).manifest
@@ -132,7 +149,9 @@ def test_in_a_place_of_several_stores_somebody_has_to_say_which_backup(backend: 
     assert everything(store) == {"notes/page.html": b"<p>"}
 
 
-def test_of_two_restores_at_once_the_second_is_told_so(backend: Backend, any_catalog: str, tmp_path: Path) -> None:
+def test_of_two_restores_at_once_the_second_is_told_so(
+    backend: Backend, any_catalog: str, tmp_path: Path
+) -> None:
     fill(backend)
     place = place_of(backend)
     manifest = back_up(backend.store, backend.catalog, place).manifest
@@ -146,13 +165,18 @@ def test_of_two_restores_at_once_the_second_is_told_so(backend: Backend, any_cat
             if options.get("write") and not loaded:  # it has seen that the catalog is empty
                 loaded.append(load_catalog(first, dump, manifest.revision))
 
-        with pytest.raises(InvalidInput, match="another restore, or something else, has written into it while this backup was loaded"):
+        with pytest.raises(
+            InvalidInput,
+            match="another restore, or something else, has written into it while this backup was loaded",
+        ):
             load_catalog(second, dump, manifest.revision)
         assert loaded == [dict(manifest.rows)]
         assert sweeps_of(first) == ["small-1"]
 
 
-def test_a_restore_that_is_overtaken_by_one_of_another_place_is_refused(backend: Backend, tmp_path: Path) -> None:
+def test_a_restore_that_is_overtaken_by_one_of_another_place_is_refused(
+    backend: Backend, tmp_path: Path
+) -> None:
     fill(backend)
     other = Store(tmp_path / "other-backups")
     for place in (place_of(backend), other):
@@ -166,6 +190,8 @@ def test_a_restore_that_is_overtaken_by_one_of_another_place_is_refused(backend:
                 restore(other, store, lambda: catalog, progress=_die)
         return catalog
 
-    with pytest.raises(InvalidInput, match="another backup is being restored into it, which began in this moment"):
+    with pytest.raises(
+        InvalidInput, match="another backup is being restored into it, which began in this moment"
+    ):
         restore(place_of(backend), store, overtaken)
     assert f'"{overtaking}"' in store.read("restoring.json").decode()

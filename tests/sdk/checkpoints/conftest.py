@@ -17,7 +17,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 @pytest.fixture
 def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set once training, and not the thread of a record, waits for a save."""
-    event, join = threading.Event(), Save.join
+    event = threading.Event()
+    join = Save.join
 
     def joined(save: Save, seconds: float | None = None) -> bool:
         if threading.current_thread().name != "halving-checkpoint-record":

@@ -1,4 +1,6 @@
-"""Checkpoints cost at most a twentieth of the time and are at most ten minutes apart, whatever they cost and epochs take."""
+"""Checkpoints cost at most a twentieth of the time and are at most ten minutes apart, whatever they cost and
+epochs take.
+"""
 
 from itertools import pairwise
 
@@ -22,8 +24,11 @@ class Clock:
 
 
 def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterval, list[float], float]:
-    """A training that saves in every epoch: its pace, when each checkpoint was written, and how long it took."""
-    clock, written = Clock(), []
+    """A training that saves in every epoch: its pace, when each checkpoint was written, and how long it
+    took.
+    """
+    clock = Clock()
+    written = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interval, "monotonic", clock)
         found = CheckpointInterval()
@@ -40,7 +45,9 @@ def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterva
 
 @given(st.integers(1, 300), st.floats(0.001, 2_000), st.floats(0.0, 30.0))
 @settings(max_examples=examples(100))
-def test_checkpoints_cost_at_most_a_twentieth_of_the_time_after_the_first(epochs: int, seconds: float, cost: float) -> None:
+def test_checkpoints_cost_at_most_a_twentieth_of_the_time_after_the_first(
+    epochs: int, seconds: float, cost: float
+) -> None:
     found, written, elapsed = trained(epochs, seconds, cost)
     assert len(written) == found.saves
     assert found.seconds == pytest.approx(found.saves * cost, abs=1e-6)
@@ -58,7 +65,9 @@ def test_checkpoints_are_at_most_ten_minutes_and_an_epoch_apart_and_the_first_ep
     assert all(later - earlier <= 600 + seconds + cost + 1e-6 for earlier, later in pairwise(ends))
 
 
-def test_a_checkpoint_that_a_later_save_replaced_does_not_put_off_the_one_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_a_later_save_replaced_does_not_put_off_the_one_that_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = Clock()
     monkeypatch.setattr(interval, "monotonic", clock)
     found = CheckpointInterval()

@@ -1,4 +1,6 @@
-"""A checkpoint passes through files: it is not in memory a second time, and a disk that refuses it ends no training."""
+"""A checkpoint passes through files: it is not in memory a second time, and a disk that refuses it ends no
+training.
+"""
 
 import contextlib
 import signal
@@ -23,7 +25,8 @@ from halving.checkpoints import large_model
 if sys.argv[1:]:
     large_model.available_memory = lambda: int(sys.argv[1])
 run = halving.init('p', id='r', system_metrics=None)
-model = torch.nn.ParameterDict({f'w{i}': torch.nn.Parameter(torch.full((2**21,), float(i))) for i in range(32)})  # 8 MiB each
+weights = {f'w{i}': torch.nn.Parameter(torch.full((2**21,), float(i))) for i in range(32)}  # 8 MiB each
+model = torch.nn.ParameterDict(weights)
 run.flush()
 def peak():  # not ru_maxrss, which a process takes over from the one that has started it
     return int(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0]) >> 10
@@ -35,16 +38,23 @@ run.finish()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("available", "copied"), [(0, 0), (512, 256)], ids=["no room for a copy", "room for a copy"])
-def test_saving_a_model_takes_its_memory_once_where_there_is_room_and_else_none(script: Script, available: int, copied: int) -> None:
-    saving, restoring = script(MEASURED, str(available << 20)), script(MEASURED)
+@pytest.mark.parametrize(
+    ("available", "copied"), [(0, 0), (512, 256)], ids=["no room for a copy", "room for a copy"]
+)
+def test_saving_a_model_takes_its_memory_once_where_there_is_room_and_else_none(
+    script: Script, available: int, copied: int
+) -> None:
+    saving = script(MEASURED, str(available << 20))
+    restoring = script(MEASURED)
     assert copied <= int(saving.stdout) < 1.1 * copied + 100, saving.stderr  # MiB, of a model of 256 MiB
     assert int(restoring.stdout) < 256 + 100, restoring.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("torch_is_used", [True, False], ids=["torch", "JSON"])
-def test_a_disk_without_room_for_a_checkpoint_skips_it_and_training_goes_on(script: Script, tmp_path: Path, torch_is_used: bool) -> None:
+def test_a_disk_without_room_for_a_checkpoint_skips_it_and_training_goes_on(
+    script: Script, tmp_path: Path, torch_is_used: bool
+) -> None:
     (tmp_path / "scratch").mkdir()
     done = script(
         f"import halving, resource{', torch' if torch_is_used else ''}\n"
@@ -76,7 +86,9 @@ def test_a_damaged_checkpoint_is_noticed_before_anything_is_changed(store: Store
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_while_it_saves_leaves_no_temporary_file(script: Script, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_while_it_saves_leaves_no_temporary_file(
+    script: Script, tmp_path: Path
+) -> None:
     (tmp_path / "scratch").mkdir()
     done = script(
         "import halving, os, signal\n"

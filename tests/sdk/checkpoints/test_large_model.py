@@ -90,7 +90,9 @@ def returned_early(store: Store) -> Run:
     return run
 
 
-def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(store: Store, gate: Gate, awaited: threading.Event) -> None:
+def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(
+    store: Store, gate: Gate, awaited: threading.Event
+) -> None:
     run = returned_early(store)
     assert run.checkpoint is None
     threading.Thread(target=lambda: awaited.wait(60) and gate.open.set(), daemon=True).start()
@@ -100,7 +102,9 @@ def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(s
     run.finish()
 
 
-def test_a_trial_that_returns_early_without_its_checkpoint_says_that_the_store_was_away(store: Store, gate: Gate) -> None:
+def test_a_trial_that_returns_early_without_its_checkpoint_says_that_the_store_was_away(
+    store: Store, gate: Gate
+) -> None:
     gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
     gate.open.set()
     run = returned_early(store)
@@ -118,7 +122,8 @@ def test_a_save_behind_a_trials_loop_does_not_wait_for_the_best_epochs_for_ever(
     monkeypatch.setattr("halving.checkpoints.sharded.saver.RETRY_SECONDS", 0.5)
     gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
     gate.open.set()
-    run, model = trial(store, Grants(9), objectives=(ObjectiveRule("score", maximize=True, summary="best"),)), nn.Linear(16, WIDTH)
+    run = trial(store, Grants(9), objectives=(ObjectiveRule("score", maximize=True, summary="best"),))
+    model = nn.Linear(16, WIDTH)
     for epoch in run.epochs():
         if epoch == 2:
             break
@@ -149,7 +154,9 @@ def test_a_resumed_training_is_the_one_that_was_not_interrupted(store: Store, is
 
     def train(run: Run, until: int) -> torch.Tensor:
         torch.manual_seed(0)
-        model: nn.Module = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16 * 36, WIDTH))
+        model: nn.Module = nn.Sequential(
+            nn.Conv2d(3, 16, 3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16 * 36, WIDTH)
+        )
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.AdamW(model.parameters(), fused=is_fused)
         training = run.distribute(model, optimizer)
@@ -160,7 +167,9 @@ def test_a_resumed_training_is_the_one_that_was_not_interrupted(store: Store, is
             run.save(model=model, optimizer=optimizer, training=training)
             if epoch == until:
                 break
-        return nn.utils.parameters_to_vector(parameter.detach().contiguous() for parameter in model.parameters())
+        return nn.utils.parameters_to_vector(
+            parameter.detach().contiguous() for parameter in model.parameters()
+        )
 
     with start(store, run_id="straight", seed=1) as run:
         expected = train(run, 4)
@@ -171,7 +180,9 @@ def test_a_resumed_training_is_the_one_that_was_not_interrupted(store: Store, is
     assert all(saved.sharded for saved in run.records.checkpoints())
 
 
-def test_in_a_loop_of_ones_own_no_save_is_skipped_or_written_later_than_it_was_made(store: Store, gate: Gate) -> None:
+def test_in_a_loop_of_ones_own_no_save_is_skipped_or_written_later_than_it_was_made(
+    store: Store, gate: Gate
+) -> None:
     gate.open.set()
     with start(store) as run:
         distributed = Distributed(run)
@@ -214,7 +225,9 @@ for value in (1.0, 2.0):
 
 
 @pytest.mark.slow
-def test_of_a_script_that_does_not_finish_its_run_the_last_save_is_there(script: Script, store: Store) -> None:
+def test_of_a_script_that_does_not_finish_its_run_the_last_save_is_there(
+    script: Script, store: Store
+) -> None:
     ended = script(ENDING)
     assert (ended.returncode, ended.stderr) == (0, "")
     resumed = script(
@@ -229,7 +242,9 @@ def test_of_a_script_that_does_not_finish_its_run_the_last_save_is_there(script:
     assert resumed.stdout == "2.0\n", resumed.stderr
 
 
-def test_what_could_not_be_written_beside_training_is_told_and_the_next_is_written(store: Store, gate: Gate) -> None:
+def test_what_could_not_be_written_beside_training_is_told_and_the_next_is_written(
+    store: Store, gate: Gate
+) -> None:
     gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
     gate.open.set()
     with start(store) as run:
@@ -241,7 +256,9 @@ def test_what_could_not_be_written_beside_training_is_told_and_the_next_is_writt
                 run._saver.drain(60)
                 gate.fault = None
             else:
-                with pytest.warns(UserWarning, match="training continues, and the next checkpoint is stored.*curlCode: 28"):
+                with pytest.warns(
+                    UserWarning, match="training continues, and the next checkpoint is stored.*curlCode: 28"
+                ):
                     run.save(**distributed.state)
     assert saved_values(store, run) == [(2, 2.0)]
 
@@ -270,10 +287,15 @@ def save_and_raise(run: Run) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_refused(store: Store, gate: Gate) -> None:
+def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_refused(
+    store: Store, gate: Gate
+) -> None:
     gate.fault = StoreError("the disk is full")
     gate.open.set()
-    with pytest.warns(UserWarning, match="the last checkpoint of r could not be stored: .*disk is full"), pytest.raises(KeyboardInterrupt):
+    with (
+        pytest.warns(UserWarning, match="the last checkpoint of r could not be stored: .*disk is full"),
+        pytest.raises(KeyboardInterrupt),
+    ):
         save_and_raise(start(store))
 
 
@@ -282,11 +304,16 @@ def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_not_written
 ) -> None:
     monkeypatch.setattr("halving.run.run._END_SECONDS", 0.1)
     monkeypatch.setattr("halving.run.run._LAST_SECONDS", 0.1)
-    with pytest.warns(UserWarning, match="the last checkpoint of r .*: it was still being written"), pytest.raises(KeyboardInterrupt):
+    with (
+        pytest.warns(UserWarning, match="the last checkpoint of r .*: it was still being written"),
+        pytest.raises(KeyboardInterrupt),
+    ):
         save_and_raise(start(store))
 
 
-def test_a_flush_waits_for_the_checkpoint_that_is_being_written(store: Store, gate: Gate, awaited: threading.Event) -> None:
+def test_a_flush_waits_for_the_checkpoint_that_is_being_written(
+    store: Store, gate: Gate, awaited: threading.Event
+) -> None:
     with start(store) as run:
         assert run.save(model=nn.Linear(16, WIDTH, bias=False)) is None
         assert not run.flush(0.1)
@@ -330,7 +357,9 @@ def test_which_models_are_large(model: nn.Module, is_large: bool) -> None:
     assert large_model.is_large(model) is is_large
 
 
-@pytest.mark.parametrize(("available", "is_large"), [(6 * MIN_BYTES - 1, False), (6 * MIN_BYTES, True), (None, True)])
+@pytest.mark.parametrize(
+    ("available", "is_large"), [(6 * MIN_BYTES - 1, False), (6 * MIN_BYTES, True), (None, True)]
+)
 def test_a_copy_with_adams_states_takes_no_more_than_half_of_the_memory_that_is_left(
     monkeypatch: pytest.MonkeyPatch, available: int | None, is_large: bool
 ) -> None:
@@ -346,7 +375,9 @@ def test_a_small_model_is_saved_before_the_call_returns(store: Store) -> None:
     assert not any(saved.sharded for saved in run.records.checkpoints())
 
 
-def test_without_run_distribute_what_is_large_is_written_beside_training_too(store: Store, gate: Gate) -> None:
+def test_without_run_distribute_what_is_large_is_written_beside_training_too(
+    store: Store, gate: Gate
+) -> None:
     with start(store, seed=1) as run:
         model = nn.Linear(16, WIDTH, bias=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -385,7 +416,9 @@ def test_a_large_array_is_written_beside_training_too_and_counts_as_memory_of_th
         with start(store, run_id=f"room-{room}") as run:
             assert (run.save(replay=[{"seen": array}]) is None) == is_beside
         assert [saved.sharded for saved in run.records.checkpoints()] == [is_beside]
-        assert saved_state(store, run.records.checkpoints()[0].digest)["replay"][0]["seen"].sum() == len(array)
+        assert saved_state(store, run.records.checkpoints()[0].digest)["replay"][0]["seen"].sum() == len(
+            array
+        )
 
 
 def test_a_state_too_large_for_a_copy_is_saved_at_once_although_its_model_is_distributed(
@@ -407,7 +440,11 @@ def odd_values() -> dict[str, Any]:
 
         def load_state_dict(self, state: Any) -> None: ...
 
-    return {"sparse": torch.eye(3).to_sparse(), "in an object": Masked(), "meta": torch.empty(3, device="meta")}
+    return {
+        "sparse": torch.eye(3).to_sparse(),
+        "in an object": Masked(),
+        "meta": torch.empty(3, device="meta"),
+    }
 
 
 @pytest.mark.parametrize("kind", ["sparse", "in an object", "meta"])

@@ -19,7 +19,8 @@ def test_one_that_is_made_up_after_a_record_had_it_is_subtracted_once() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_signals_handler_may_ask_while_the_main_thread_counts() -> None:
-    misses, counts = Misses(), list[int]()
+    misses = Misses()
+    counts = list[int]()
 
     def ask(*_: object) -> None:
         misses.add_begun("in the handler")

@@ -24,7 +24,12 @@ from tests.checkpoints import packed, unpacked
 from tests.properties import examples
 from tests.sdk.conftest import Script
 
-DTYPES = st.one_of(hnp.boolean_dtypes(), hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.floating_dtypes(sizes=(16, 32, 64)))
+DTYPES = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(),
+    hnp.unsigned_integer_dtypes(),
+    hnp.floating_dtypes(sizes=(16, 32, 64)),
+)
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary())
 ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))
 PLAIN = st.recursive(
@@ -43,14 +48,20 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray):
         native = left.astype(left.dtype.newbyteorder("="))
         return (
-            type(right) is np.ndarray and right.dtype == native.dtype and np.array_equal(native, right, equal_nan=native.dtype.kind == "f")
+            type(right) is np.ndarray
+            and right.dtype == native.dtype
+            and np.array_equal(native, right, equal_nan=native.dtype.kind == "f")
         )
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
-        return list(map(repr, left)) == list(map(repr, right)) and all(same(left[key], right[key]) for key in left)
+        return list(map(repr, left)) == list(map(repr, right)) and all(
+            same(left[key], right[key]) for key in left
+        )
     if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(same(one, other) for one, other in zip(left, right, strict=True))
+        return len(left) == len(right) and all(
+            same(one, other) for one, other in zip(left, right, strict=True)
+        )
     return repr(left) == repr(right)
 
 
@@ -105,12 +116,23 @@ def test_subclasses_of_plain_values_come_back_as_the_plain_value(with_torch: boo
         if not with_torch:
             patch.delitem(sys.modules, "torch")
         restored = unpacked(packed(values), dict.fromkeys(values))
-    assert same(restored, {"number": 1, "text": "train", "numpy": [0.5, 0.25, 3, True, "x", 7], "keys": {3: 1, "train": 2}})
+    assert same(
+        restored,
+        {"number": 1, "text": "train", "numpy": [0.5, 0.25, 3, True, "x", 7], "keys": {3: 1, "train": 2}},
+    )
 
 
 def test_tensors_come_back_as_they_were() -> None:
-    tensors = [torch.rand(3, 4), torch.ones(2, dtype=torch.bfloat16), torch.tensor(3), torch.zeros(0), torch.tensor([True, False])]
-    restored = unpacked(packed({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None})
+    tensors = [
+        torch.rand(3, 4),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.tensor(3),
+        torch.zeros(0),
+        torch.tensor([True, False]),
+    ]
+    restored = unpacked(
+        packed({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None}
+    )
     for one, other in zip(tensors, restored["tensors"], strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
@@ -118,7 +140,9 @@ def test_tensors_come_back_as_they_were() -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(script: Script, tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_process_without_torch_restores_in_one_with_it(
+    script: Script, tmp_path: Path
+) -> None:
     done = script(
         "import sys, random\n"
         "from pathlib import Path\n"
@@ -144,17 +168,26 @@ def test_the_same_state_is_the_same_blob() -> None:
 
 
 class Training:
-    """A small training with everything that has state: Adam, BatchNorm, dropout, a schedule, and three random generators."""
+    """A small training with everything that has state: Adam, BatchNorm, dropout, a schedule, and three random
+    generators.
+    """
 
     def __init__(self, seed: int) -> None:
         torch.manual_seed(seed)
-        self.model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2))
+        self.model = nn.Sequential(
+            nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 2)
+        )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.05)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=1, gamma=0.7)
         self.drawn: list[float] = []
 
     def state(self) -> dict[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer, "scheduler": self.scheduler, "drawn": self.drawn}
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "drawn": self.drawn,
+        }
 
     def train(self, epochs: int) -> None:
         features = torch.linspace(-1, 1, 240).reshape(40, 6)
@@ -219,7 +252,10 @@ SCHEDULES: list[Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRSch
     lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
     lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
         optimizer,
-        [torch.optim.lr_scheduler.ConstantLR(optimizer, 0.1), torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)],
+        [
+            torch.optim.lr_scheduler.ConstantLR(optimizer, 0.1),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        ],
         milestones=[3],
     ),
 ]
@@ -269,7 +305,8 @@ class Counting(nn.Module):
 
 
 def test_the_extra_state_of_a_module_is_restored() -> None:
-    saved, fresh = Counting(), Counting()
+    saved = Counting()
+    fresh = Counting()
     saved.counts[1] = 7
     data = packed({"module": nn.Sequential(saved, nn.BatchNorm1d(2))})
     unpacked(data, {"module": nn.Sequential(fresh, nn.BatchNorm1d(2))})
@@ -305,7 +342,11 @@ def test_what_cannot_be_saved_is_named(with_torch: bool) -> None:
 
 
 def test_names_that_the_format_needs_itself_are_refused() -> None:
-    for state, named in (({"__rng__": 1}, "__rng__"), ({"a": {"__numpy__": 1}}, "__numpy__"), ({"a": [{"__bytes__": 1}]}, "__bytes__")):
+    for state, named in (
+        ({"__rng__": 1}, "__rng__"),
+        ({"a": {"__numpy__": 1}}, "__numpy__"),
+        ({"a": [{"__bytes__": 1}]}, "__bytes__"),
+    ):
         with pytest.raises(InvalidInput, match=f"{named}.* is not accepted: the"):
             packed(state)
     with pytest.raises(InvalidInput, match="has the key b'x', which is not accepted"):
@@ -330,12 +371,15 @@ def test_loading_a_checkpoint_never_runs_code(tmp_path: Path) -> None:
 
 
 def test_a_predictor_gets_the_weights_and_keeps_its_random_generators(store: Store) -> None:
-    model, fresh = nn.Linear(3, 2), nn.Linear(3, 2)
+    model = nn.Linear(3, 2)
+    fresh = nn.Linear(3, 2)
     digest = store.put_blob(packed({"model": model, "threshold": 0.5}))
     random.seed(7)
     expected = random.random()
     random.seed(7)
-    trained = TrainedRun(store, params={}, dataset=Dataset(store, "d", "sha256:" + "0" * 64), checkpoint_digest=digest)
+    trained = TrainedRun(
+        store, params={}, dataset=Dataset(store, "d", "sha256:" + "0" * 64), checkpoint_digest=digest
+    )
     assert trained.restore(model=fresh, threshold=None)["threshold"] == 0.5
     assert torch.equal(fresh.weight, model.weight)
     assert random.random() == expected

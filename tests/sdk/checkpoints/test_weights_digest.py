@@ -1,4 +1,6 @@
-"""Equal weights have equal digests, whatever else two trainings differ in; any change of them changes the digest."""
+"""Equal weights have equal digests, whatever else two trainings differ in; any change of them changes the
+digest.
+"""
 
 import random
 import time
@@ -24,7 +26,8 @@ class Held:
     """An object with state."""
 
     def __init__(self, state: Any) -> None:
-        self.state, self.asked = state, 0
+        self.state = state
+        self.asked = 0
 
     def state_dict(self) -> Any:
         self.asked += 1
@@ -84,19 +87,30 @@ def test_how_equal_values_lie_in_memory_does_not_count(one: Any, other: Any) -> 
 def test_a_list_is_not_its_items_run_together() -> None:
     assert weights_digest({"a": Held(["ab", "c"])}) != weights_digest({"a": Held(["a", "bc"])})
     assert weights_digest({"a": Held([[], [1]])}) != weights_digest({"a": Held([[1], []])})
-    assert weights_digest({"a": Held({1: b"x", "1": None})}) == weights_digest({"a": Held({"1": None, 1: b"x"})})
+    assert weights_digest({"a": Held({1: b"x", "1": None})}) == weights_digest(
+        {"a": Held({"1": None, 1: b"x"})}
+    )
 
 
 def test_of_plain_data_beside_the_weights_tensors_and_arrays_alone_count() -> None:
     weights: dict[str, Any] = {"w": torch.ones(2), "opt": Held({"lr": 0.1})}
-    beside = {"started": time.time(), "path": "/tmp/x", "epoch": 3, "meta": {"at": [1.5, "x"]}, "losses": [0.1] * 9, "raw": b"x"}
+    beside = {
+        "started": time.time(),
+        "path": "/tmp/x",
+        "epoch": 3,
+        "meta": {"at": [1.5, "x"]},
+        "losses": [0.1] * 9,
+        "raw": b"x",
+    }
     assert weights_digest(weights) == weights_digest({**weights, **beside})
     assert weights_digest(weights) != weights_digest({**weights, "meta": {"mean": np.ones(2)}})
     assert weights_digest(weights) != weights_digest({**weights, "opt": Held({"lr": 0.2})})
     assert weights_digest(beside) is None
 
 
-def test_checkpoints_and_the_end_of_a_run_have_the_digest_of_what_was_saved(store: Store, tmp_path: Path) -> None:
+def test_checkpoints_and_the_end_of_a_run_have_the_digest_of_what_was_saved(
+    store: Store, tmp_path: Path
+) -> None:
     for name in ("one", "other"):
         with halving.init("p", id=name, root=store.root, system_metrics=None) as run:
             model, optimizer = trained()
@@ -126,8 +140,13 @@ def jagged() -> torch.Tensor:
         (jagged, None),
     ],
 )
-def test_a_state_whose_bytes_cannot_be_told_is_saved_all_the_same(store: Store, make: Any, has_digest: bool | None) -> None:
-    with warnings.catch_warnings(record=True) as told, halving.init("p", id="odd", root=store.root, system_metrics=None) as run:
+def test_a_state_whose_bytes_cannot_be_told_is_saved_all_the_same(
+    store: Store, make: Any, has_digest: bool | None
+) -> None:
+    with (
+        warnings.catch_warnings(record=True) as told,
+        halving.init("p", id="odd", root=store.root, system_metrics=None) as run,
+    ):
         warnings.simplefilter("always")
         for _ in range(2):
             run.save(w=make(), model=torch.nn.Linear(1, 1))
@@ -136,7 +155,9 @@ def test_a_state_whose_bytes_cannot_be_told_is_saved_all_the_same(store: Store, 
     assert store.has_blob(saved.digest)
     if has_digest is not None:
         assert (saved.weights is not None) == has_digest
-    assert sum("the weights of odd have no digest" in str(one.message) for one in told) == (saved.weights is None)
+    assert sum("the weights of odd have no digest" in str(one.message) for one in told) == (
+        saved.weights is None
+    )
 
 
 def test_an_object_is_asked_for_its_state_once_for_a_checkpoint_and_its_digest(store: Store) -> None:
@@ -151,7 +172,9 @@ def test_a_tensor_that_does_not_lie_in_order_is_digested_in_slices() -> None:
     assert weights_digest({"w": wide}) == weights_digest({"w": wide.contiguous()})
 
 
-def test_a_checkpoint_whose_digest_gets_no_thread_has_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_whose_digest_gets_no_thread_has_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state = {"w": torch.ones(2)}
 
     def refuse(_: Any) -> None:

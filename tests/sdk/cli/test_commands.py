@@ -58,12 +58,22 @@ def command(store: Store, capfd: pytest.CaptureFixture[str]) -> Halving:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with five runs of two projects: finished, resumed, failed, with values that are not finite, and crashed."""
+    """A store with five runs of two projects: finished, resumed, failed, with values that are not finite, and
+    crashed.
+    """
     folder = tmp_path_factory.mktemp("prepared")
     root = folder / "store"
     for number, lr in enumerate((0.1, 0.01)):
         params = {"lr": lr, "optim": {"name": "adam"}}
-        run = halving.init("digits", params, root, id=f"base-{number}", tags={"kind": f"k{number}"}, seed=5, system_metrics=None)
+        run = halving.init(
+            "digits",
+            params,
+            root,
+            id=f"base-{number}",
+            tags={"kind": f"k{number}"},
+            seed=5,
+            system_metrics=None,
+        )
         for step in range(4):
             run.log({"loss": lr / (step + 1), "val": {"acc": step / 4}}, step=step)
         if number == 0:
@@ -104,11 +114,24 @@ def rows_of(said: Said) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(said.out)))
 
 
-def test_runs_shows_a_line_for_each_run_with_its_status_and_key_metrics(filled: Store, command: Halving) -> None:
+def test_runs_shows_a_line_for_each_run_with_its_status_and_key_metrics(
+    filled: Store, command: Halving
+) -> None:
     said = command("runs")
     assert (said.status, said.err) == (0, "")
     lines = said.out.splitlines()
-    assert lines[0].split() == ["run", "project", "status", "started", "duration", "attempt", "loss", "val/acc", "down", "up"]
+    assert lines[0].split() == [
+        "run",
+        "project",
+        "status",
+        "started",
+        "duration",
+        "attempt",
+        "loss",
+        "val/acc",
+        "down",
+        "up",
+    ]
     shown = {line.split()[0]: line.split() for line in lines[2:] if line}
     assert {run: words[2] for run, words in shown.items()} == {
         "base-0": "finished",
@@ -142,7 +165,9 @@ def test_runs_are_filtered(filled: Store, command: Halving, arguments: list[str]
         assert "no run matches" in command("runs", *arguments).out
 
 
-def test_runs_are_ordered_and_those_without_a_number_come_last_in_either_direction(filled: Store, command: Halving) -> None:
+def test_runs_are_ordered_and_those_without_a_number_come_last_in_either_direction(
+    filled: Store, command: Halving
+) -> None:
     def order(*arguments: str) -> list[str]:
         return [run["run"] for run in command("runs", "--json", *arguments).data["runs"]]
 
@@ -151,10 +176,17 @@ def test_runs_are_ordered_and_those_without_a_number_come_last_in_either_directi
     assert order("order by metrics.loss", "--limit", "2") == ["base-1", "base-0"]
 
 
-def test_of_two_limits_the_smaller_one_wins_and_the_filter_s_own_is_a_part_of_it(filled: Store, command: Halving) -> None:
+def test_of_two_limits_the_smaller_one_wins_and_the_filter_s_own_is_a_part_of_it(
+    filled: Store, command: Halving
+) -> None:
     assert command("runs", "--json", "--limit", "2").data["total"] == 5
     assert "2 of 5 runs; --limit 0 shows all" in command("runs", "--limit", "2").out
-    for text, option, shown, total in (("limit 3", "2", 2, 3), ("limit 3", "4", 3, 3), ("limit 3", "0", 3, 3), ("limit 9", "0", 5, 5)):
+    for text, option, shown, total in (
+        ("limit 3", "2", 2, 3),
+        ("limit 3", "4", 3, 3),
+        ("limit 3", "0", 3, 3),
+        ("limit 9", "0", 5, 5),
+    ):
         data = command("runs", "--json", text, "--limit", option).data
         assert (len(data["runs"]), data["total"]) == (shown, total)
     assert "--limit 0" not in command("runs", "limit 3").out
@@ -164,10 +196,33 @@ def test_runs_shows_what_its_filter_names(filled: Store, command: Halving) -> No
     def columns(*arguments: str) -> list[str]:
         return command("runs", *arguments).out.splitlines()[0].split()[6:]
 
-    text = "params.lr < 1 and status = finished and (epoch >= 0 or seed = 5) order by min(metrics.loss), metrics.up, started"
-    assert columns(text) == ["params.lr", "epoch", "seed", "min(metrics.loss)", "up", "loss", "down", "val/acc"]
-    assert columns(text, "--metrics", "loss") == ["params.lr", "epoch", "seed", "min(metrics.loss)", "loss", "up"]
-    shown = {line.split()[0]: line.split() for line in command("runs", text, "--metrics", "loss").out.splitlines()[2:] if line}
+    text = (
+        "params.lr < 1 and status = finished and (epoch >= 0 or seed = 5) order by min(metrics.loss), "
+        "metrics.up, started"
+    )
+    assert columns(text) == [
+        "params.lr",
+        "epoch",
+        "seed",
+        "min(metrics.loss)",
+        "up",
+        "loss",
+        "down",
+        "val/acc",
+    ]
+    assert columns(text, "--metrics", "loss") == [
+        "params.lr",
+        "epoch",
+        "seed",
+        "min(metrics.loss)",
+        "loss",
+        "up",
+    ]
+    shown = {
+        line.split()[0]: line.split()
+        for line in command("runs", text, "--metrics", "loss").out.splitlines()[2:]
+        if line
+    }
     assert list(shown) == ["base-0", "odd"]
     assert shown["base-0"][-6:] == ["0.1", "0", "5", "0.025", "0.025", "-"]
     assert shown["odd"][-6:] == ["0.5", "0", "-", "-", "nan", "inf"]
@@ -185,7 +240,9 @@ def test_a_wrong_filter_is_shown_with_a_caret_below_the_place(command: Halving) 
         "                                  ^\n"
     )
     said = command("runs", "stage = champion")
-    assert said.err.startswith("halving runs: column 1: stage is not accepted here: only the catalog knows it; ")
+    assert said.err.startswith(
+        "halving runs: column 1: stage is not accepted here: only the catalog knows it; "
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,11 +257,15 @@ def test_a_wrong_filter_is_shown_with_a_caret_below_the_place(command: Halving) 
         ("x" * 300 + "y" + "x" * 300, 301, ["  …" + "x" * 50 + "y" + "x" * 49 + "…", " " * 53 + "^"]),
     ],
 )
-def test_the_caret_stands_below_its_column_however_long_the_line_is(text: str, column: int, lines: list[str]) -> None:
+def test_the_caret_stands_below_its_column_however_long_the_line_is(
+    text: str, column: int, lines: list[str]
+) -> None:
     assert pointed(text, column).split("\n") == lines
 
 
-def test_a_name_that_no_run_has_is_said_beside_the_answer_but_is_no_error(filled: Store, command: Halving) -> None:
+def test_a_name_that_no_run_has_is_said_beside_the_answer_but_is_no_error(
+    filled: Store, command: Halving
+) -> None:
     said = command("runs", "metrics.los < 1 or params.lrr < 1")
     assert (said.status, said.err) == (0, "")
     assert "no run matches; halving runs lists all\nno run has params.lrr; close to it: lr\n" in said.out
@@ -216,14 +277,20 @@ def test_a_name_that_no_run_has_is_said_beside_the_answer_but_is_no_error(filled
 
 def test_runs_shows_the_metrics_that_are_asked_for(filled: Store, command: Halving) -> None:
     assert command("runs", "--metrics", "up,val/acc").out.splitlines()[0].split()[-2:] == ["up", "val/acc"]
-    values = {run["run"]: run["metrics"] for run in command("runs", "--json", "--metrics", "up,loss").data["runs"]}
+    values = {
+        run["run"]: run["metrics"] for run in command("runs", "--json", "--metrics", "up,loss").data["runs"]
+    }
     assert values["odd"] == {"up": "Infinity", "loss": "NaN"}
     assert values["killed"] == {"up": None, "loss": 2.0}
 
 
 def test_commands_on_an_empty_store_say_what_to_do(command: Halving, store: Store) -> None:
     said = command("runs")
-    assert (said.status, "there are no runs in" in said.out, "halving.init(project=…)" in said.out) == (0, True, True)
+    assert (said.status, "there are no runs in" in said.out, "halving.init(project=…)" in said.out) == (
+        0,
+        True,
+        True,
+    )
     assert command("runs", "--json").data == {"store": store.root, "total": 0, "runs": [], "problems": []}
     assert "there are no runs in" in command("show", "x").err
     assert "nothing to recover" in command("recover").out
@@ -272,12 +339,15 @@ def test_show_says_which_checkpoints_the_store_did_not_take(store: Store, comman
         missed = {"count": 3, "since": "2026-03-02T10:00:00+00:00", "why": "the store does not answer"}
         for _ in range(2):  # again after its answer was lost
             run.records.add_checkpoint(saved._replace(epoch=7, missed=missed))
-        run.records.add_checkpoint(saved._replace(epoch=8, missed={"n": 1}))  # by an image that means something else
+        # by an image that means something else
+        run.records.add_checkpoint(saved._replace(epoch=8, missed={"n": 1}))
     output = " ".join(command("show", "r").out.split())
     assert "skipped, which were not due or not taken by the store" in output
     assert (
-        "not taken attempt 1 skipped 2 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: it is full "
-        "attempt 2 skipped 3 checkpoints, from 2026-03-02 10:00:00 UTC on, until that of epoch 7 was stored: the store does not answer "
+        "not taken attempt 1 skipped 2 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored "
+        "before it ended: it is full "
+        "attempt 2 skipped 3 checkpoints, from 2026-03-02 10:00:00 UTC on, until that of epoch 7 was "
+        "stored: the store does not answer "
         "files"
     ) in output
 
@@ -289,7 +359,10 @@ def test_show_of_a_run_of_which_the_store_took_no_checkpoint_says_so(store: Stor
     _missed(store, 1, {"count": 7, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"})
     output = " ".join(command("show", "r").out.split())
     assert "checkpoints count 0 written 0 in" in output
-    assert "not taken attempt 1 skipped 7 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: " in output
+    assert (
+        "not taken attempt 1 skipped 7 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored "
+        "before it ended: "
+    ) in output
 
 
 def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving) -> None:
@@ -308,7 +381,9 @@ def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving
     assert odd["down"]["last"] == "-Infinity"
 
 
-def test_show_of_a_resumed_run_lists_its_attempts_and_one_stitched_curve(filled: Store, command: Halving) -> None:
+def test_show_of_a_resumed_run_lists_its_attempts_and_one_stitched_curve(
+    filled: Store, command: Halving
+) -> None:
     data = command("show", "resumed", "--json").data
     assert [attempt["status"] for attempt in data["attempts"]] == ["paused", "finished"]
     assert data["metrics"]["loss"] == {"last": 7.5, "min": 0.0, "max": 7.5, "points": 8}
@@ -319,7 +394,12 @@ def test_show_of_a_killed_run_says_how_to_save_its_points(filled: Store, command
     said = command("show", "killed")
     assert "text/killed: unfinished" in said.out
     assert "run halving recover on the machine that did" in said.out
-    assert command("show", "killed", "--json").data["metrics"]["loss"] == {"last": 2.0, "min": 2.0, "max": 3.0, "points": 2}
+    assert command("show", "killed", "--json").data["metrics"]["loss"] == {
+        "last": 2.0,
+        "min": 2.0,
+        "max": 3.0,
+        "points": 2,
+    }
 
 
 def test_an_unknown_or_ambiguous_run_is_one_message_with_candidates(filled: Store, command: Halving) -> None:
@@ -329,7 +409,10 @@ def test_an_unknown_or_ambiguous_run_is_one_message_with_candidates(filled: Stor
         assert said.err == f"halving {name}: no run 'bsae-0' in {filled.root}; close to it: base-0, base-1\n"
         said = command(name, "base")
         assert (said.status, said.out) == (1, "")
-        assert "run 'base' is ambiguous: it could be any of 2 runs (digits/base-0, digits/base-1); give more of the id" in said.err
+        assert (
+            "run 'base' is ambiguous: it could be any of 2 runs (digits/base-0, digits/base-1); give more "
+            "of the id"
+        ) in said.err
 
 
 def test_compare_shows_what_differs_and_counts_what_is_equal(filled: Store, command: Halving) -> None:
@@ -340,7 +423,9 @@ def test_compare_shows_what_differs_and_counts_what_is_equal(filled: Store, comm
         assert row in lines
     assert "optim/name" not in said.out
     assert "equal and not shown: params 1, " in said.out
-    assert ["optim/name", "adam", "adam"] in [line.split() for line in command("compare", "base-0", "base-1", "--all").out.splitlines()]
+    assert ["optim/name", "adam", "adam"] in [
+        line.split() for line in command("compare", "base-0", "base-1", "--all").out.splitlines()
+    ]
 
 
 def test_compare_as_data_is_complete_with_what_differs_first(filled: Store, command: Halving) -> None:
@@ -374,11 +459,20 @@ def test_a_nested_param_has_one_name_wherever_params_are_named(filled: Store, co
     words = {line.split()[0] for line in command("show", "one").out.splitlines() if line.split()}
     assert names <= words
     assert set(command("compare", "one", "two", "--json").data["params"]) == names
-    assert ["optimizer/lr", "0.1", "0.2"] in [line.split() for line in command("compare", "one", "two").out.splitlines()]
-    assert set(sql("SELECT name FROM params WHERE project = 'nested'", root=filled)["name"].to_pylist()) == names
+    assert ["optimizer/lr", "0.1", "0.2"] in [
+        line.split() for line in command("compare", "one", "two").out.splitlines()
+    ]
+    assert (
+        set(sql("SELECT name FROM params WHERE project = 'nested'", root=filled)["name"].to_pylist()) == names
+    )
     board = leaderboard("nested", "loss", direction="minimize", root=filled)
-    assert {name.removeprefix("params.") for name in board.column_names if name.startswith("params.")} == names
-    for run in (*command("runs", "--project", "nested", "--json").data["runs"], command("show", "one", "--json").data):
+    assert {
+        name.removeprefix("params.") for name in board.column_names if name.startswith("params.")
+    } == names
+    for run in (
+        *command("runs", "--project", "nested", "--json").data["runs"],
+        command("show", "one", "--json").data,
+    ):
         assert set(run["params"]) == {name.replace("/", ".") for name in names}
 
 
@@ -388,11 +482,15 @@ def test_comparing_needs_two_different_runs(filled: Store, command: Halving) -> 
     assert "give at least two different runs" in said.err
 
 
-def test_export_writes_every_stitched_point_in_each_format(filled: Store, command: Halving, tmp_path: Path) -> None:
+def test_export_writes_every_stitched_point_in_each_format(
+    filled: Store, command: Halving, tmp_path: Path
+) -> None:
     said = command("export", "resumed", "odd", "--keys", "loss,up")
     assert (said.status, said.err) == (0, "")
     rows = rows_of(said)
-    points = [(row["run"], row["key"], int(row["step"]), float(row["value"]), int(row["attempt"])) for row in rows]
+    points = [
+        (row["run"], row["key"], int(row["step"]), float(row["value"]), int(row["attempt"])) for row in rows
+    ]
     stitched = [(float(step), 1) for step in range(3)] + [(step + 0.5, 2) for step in range(3, 8)]
     assert points[:8] == [("resumed", "loss", step, *value) for step, value in enumerate(stitched)]
     assert [(row["key"], row["value"]) for row in rows[8:]] == [("loss", "nan"), ("up", "inf")]
@@ -404,11 +502,17 @@ def test_export_writes_every_stitched_point_in_each_format(filled: Store, comman
     assert [row[3] for row in data["rows"]] == [int(row["step"]) for row in rows]
 
     target = tmp_path / "points.parquet"
-    assert command("export", "resumed", "odd", "-o", str(target)).err == f"11 points of 2 runs are in {target}\n"
+    assert (
+        command("export", "resumed", "odd", "-o", str(target)).err == f"11 points of 2 runs are in {target}\n"
+    )
     table = pq.read_table(target)
     assert table.column_names == list(rows[0])
     assert table["value"].to_pylist()[:8] == [value for value, _ in stitched]
-    assert command("export", "odd", "-o", str(target), "--json").data == {"file": str(target), "format": "parquet", "points": 3}
+    assert command("export", "odd", "-o", str(target), "--json").data == {
+        "file": str(target),
+        "format": "parquet",
+        "points": 3,
+    }
     assert sorted(path.name for path in tmp_path.iterdir() if "points" in path.name) == ["points.parquet"]
 
 
@@ -425,7 +529,9 @@ def test_an_export_is_the_same_before_and_after_compaction(filled: Store, comman
     assert full.startswith("metrics/project=digits/run=odd/full-000001-")
 
 
-def test_an_export_that_cannot_be_made_leaves_no_file(filled: Store, command: Halving, tmp_path: Path) -> None:
+def test_an_export_that_cannot_be_made_leaves_no_file(
+    filled: Store, command: Halving, tmp_path: Path
+) -> None:
     said = command("export", "odd", "--keys", "lost", "-o", str(tmp_path / "x.csv"))
     assert (said.status, said.out) == (1, "")
     assert said.err == "halving export: no points of lost in these runs; there are down, loss, up\n"
@@ -439,7 +545,9 @@ def test_an_export_that_cannot_be_made_leaves_no_file(filled: Store, command: Ha
 def test_recover_saves_what_a_killed_process_left(filled: Store, command: Halving) -> None:
     said = command("recover", "killed", "--json")
     assert said.status == 0
-    assert said.data["attempts"] == [{"project": "text", "run": "killed", "attempt": 1, "points": 1, "state": "recovered"}]
+    assert said.data["attempts"] == [
+        {"project": "text", "run": "killed", "attempt": 1, "points": 1, "state": "recovered"}
+    ]
     assert "nothing to recover" in command("recover").out
     assert command("show", "killed", "--json").data["status"] == "crashed"
     assert [row["value"] for row in rows_of(command("export", "killed"))] == ["3", "2"]
@@ -461,22 +569,32 @@ def test_compact_says_what_it_did_and_does_nothing_twice(filled: Store, command:
     first = command("compact", "base-0", "--json")
     (row,) = first.data["runs"]
     assert (row["run"], row["segments"], row["error"]) == ("base-0", 1, None)
-    assert row["points"] == row["total"] == sum(curve["points"] for curve in command("show", "base-0", "--json").data["metrics"].values())
+    assert (
+        row["points"]
+        == row["total"]
+        == sum(curve["points"] for curve in command("show", "base-0", "--json").data["metrics"].values())
+    )
     (again,) = command("compact", "base-0", "--json").data["runs"]
     assert (again["points"], again["segments"]) == (0, 0)
 
 
-def test_runs_lists_the_others_beside_one_that_is_damaged_and_names_the_file(filled: Store, command: Halving) -> None:
+def test_runs_lists_the_others_beside_one_that_is_damaged_and_names_the_file(
+    filled: Store, command: Halving
+) -> None:
     total = command("runs", "--json").data["total"]
     filled.replace("runs/project=digits/odd/record.json", b'{"project": ')
     said = command("runs", "--limit", "0")
     assert (said.status, "odd" in said.out.partition("a run is left out")[0]) == (0, False)
-    assert f"a run is left out: {filled.address('runs/project=digits/odd/record.json')} is damaged: " in said.out
+    assert (
+        f"a run is left out: {filled.address('runs/project=digits/odd/record.json')} is damaged: " in said.out
+    )
     data = command("runs", "--json").data
     assert (data["total"], len(data["problems"])) == (total - 1, 1)
 
 
-def test_compact_goes_on_after_a_run_that_is_damaged_and_its_status_is_1(filled: Store, command: Halving) -> None:
+def test_compact_goes_on_after_a_run_that_is_damaged_and_its_status_is_1(
+    filled: Store, command: Halving
+) -> None:
     for path in Path(filled.root, "metrics/project=digits/run=odd/live").iterdir():
         path.write_bytes(b"damaged")
     said = command("compact", "--project", "digits")
@@ -522,10 +640,14 @@ def test_a_damaged_metric_file_is_one_message(filled: Store, command: Halving) -
     for name in ("show", "export"):
         said = command(name, "odd")
         assert (said.status, said.out) == (1, "")
-        assert said.err.startswith(f"halving {name}: a metric file of run 'odd' in {filled.root} is damaged: ")
+        assert said.err.startswith(
+            f"halving {name}: a metric file of run 'odd' in {filled.root} is damaged: "
+        )
 
 
-def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(filled: Store, command: Halving) -> None:
+def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(
+    filled: Store, command: Halving
+) -> None:
     from halving.maintenance.retention import PointDays, drop_points
 
     before = command("show", "resumed", "--json").data["metrics"]
@@ -539,19 +661,29 @@ def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(filled: S
     assert (said.status, {row["run"] for row in rows_of(said)}) == (0, {"base-0"})
     assert "left out: the points of 'loss' in run 'resumed' were dropped by retention" in said.err
     drop_points(filled, "text", PointDays(1, rollup=2), protected=[], now=later + timedelta(days=30))
-    assert command("show", "resumed", "--json").data["metrics"] == {"loss": {"last": 7.5, "min": None, "max": None, "points": None}}
+    assert command("show", "resumed", "--json").data["metrics"] == {
+        "loss": {"last": 7.5, "min": None, "max": None, "points": None}
+    }
 
 
 def test_reading_commands_write_nothing(filled: Store, command: Halving) -> None:
     before = files_of(filled)
-    for arguments in (["runs"], ["show", "base-0"], ["show", "killed"], ["compare", "base-0", "killed"], ["export", "resumed"]):
+    for arguments in (
+        ["runs"],
+        ["show", "base-0"],
+        ["show", "killed"],
+        ["compare", "base-0", "killed"],
+        ["export", "resumed"],
+    ):
         assert command(*arguments).status == 0
         assert command(*arguments, "--json").status == 0
     assert files_of(filled) == before
 
 
 def test_what_a_person_wrote_is_shown_as_it_is(store: Store, command: Halving) -> None:
-    halving.init("p", {"note": "[bold]x[/] :smile:", "nan": math.nan}, store.root, id="r", system_metrics=None).finish()
+    halving.init(
+        "p", {"note": "[bold]x[/] :smile:", "nan": math.nan}, store.root, id="r", system_metrics=None
+    ).finish()
     assert "[bold]x[/] :smile:" in command("show", "r").out
     assert command("show", "r", "--json").data["params"] == {"note": "[bold]x[/] :smile:", "nan": "NaN"}
     assert "no metrics" in command("show", "r").out
@@ -559,7 +691,16 @@ def test_what_a_person_wrote_is_shown_as_it_is(store: Store, command: Halving) -
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(None, "-"), (0, "0 s"), (3.24, "3.2 s"), (12.0, "12 s"), (90, "1.5 min"), (9000, "2.5 h"), (180_000, "2.1 d")]
+    ("seconds", "shown"),
+    [
+        (None, "-"),
+        (0, "0 s"),
+        (3.24, "3.2 s"),
+        (12.0, "12 s"),
+        (90, "1.5 min"),
+        (9000, "2.5 h"),
+        (180_000, "2.1 d"),
+    ],
 )
 def test_durations_are_shown_in_the_unit_that_fits(seconds: float | None, shown: str) -> None:
     assert duration(seconds) == shown
@@ -603,7 +744,10 @@ def test_without_rich_json_works_and_tables_say_what_to_install(filled: Store) -
     assert (done.returncode, len(json.loads(done.stdout)["runs"])) == (0, 5)
     done = shell(f"{without}from halving.cli.main import main; sys.exit(main(['runs']))\"", filled)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "halving runs: tables need the package rich: pip install 'halving[cli]', or ask for --json\n"
+    assert (
+        done.stderr
+        == "halving runs: tables need the package rich: pip install 'halving[cli]', or ask for --json\n"
+    )
 
 
 @pytest.mark.slow
@@ -620,9 +764,21 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "says"), [("sha256:1", "changed files: the patch has them"), (None, "changed files, all left out of the patch")]
+    ("patch", "says"),
+    [("sha256:1", "changed files: the patch has them"), (None, "changed files, all left out of the patch")],
 )
 def test_a_patch_is_only_said_to_have_the_changes_where_there_is_one(patch: str | None, says: str) -> None:
-    record = {"provenance": {"git": {"dirty": True, "patch": patch, "left_out": [{"path": "a.bin", "bytes": 9}], "left_out_count": 1}}}
-    code = code_of(RunInfo("p", "r", {}, {}, {}, None, (RunAttempt(1, "finished", "", None, None),), {}, True, record))
+    record = {
+        "provenance": {
+            "git": {
+                "dirty": True,
+                "patch": patch,
+                "left_out": [{"path": "a.bin", "bytes": 9}],
+                "left_out_count": 1,
+            }
+        }
+    }
+    code = code_of(
+        RunInfo("p", "r", {}, {}, {}, None, (RunAttempt(1, "finished", "", None, None),), {}, True, record)
+    )
     assert (code["working tree"], code["left out of it"]) == (says, "a.bin (9 B)")

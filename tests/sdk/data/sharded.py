@@ -29,18 +29,29 @@ def put_shard(store: Store, content: bytes, rows: int) -> Shard:
 
 def snapshot(store: Store, splits: Mapping[str, Sequence[Shard]], name: str = "points") -> Dataset:
     """A dataset whose splits have these shards."""
-    entries = {split: [[shard.sha256, shard.rows, shard.bytes] for shard in shards] for split, shards in splits.items()}
+    entries = {
+        split: [[shard.sha256, shard.rows, shard.bytes] for shard in shards]
+        for split, shards in splits.items()
+    }
     digest = "sha256:" + hashlib.sha256(json.dumps(entries).encode()).hexdigest()
     dataset = Dataset(store, name, digest)
     rows = {split: sum(shard.rows for shard in shards) for split, shards in splits.items()}
-    manifest = {"digest": digest, "target": "label", "rows": sum(rows.values()), "splits": rows, "shards": entries}
+    manifest = {
+        "digest": digest,
+        "target": "label",
+        "rows": sum(rows.values()),
+        "splits": rows,
+        "shards": entries,
+    }
     manifest["statistics"] = {split: nulls_of(store, shards) for split, shards in splits.items()}
     store.create(f"{dataset.folder}/manifest.json", json.dumps(manifest).encode())
     return dataset
 
 
 def nulls_of(store: Store, shards: Sequence[Shard]) -> dict[str, dict[str, int]]:
-    """How many nulls each column has, and within its lists, as statistics have them; of a shard that is gone or damaged nothing is said."""
+    """How many nulls each column has, and within its lists, as statistics have them; of a shard that is gone
+    or damaged nothing is said.
+    """
     counts: dict[str, dict[str, int]] = {}
     for shard in shards:
         with contextlib.suppress(pa.ArrowInvalid, NotFound):
@@ -64,7 +75,10 @@ def sharded(store: Store, *tables: pa.Table, rows: int = 97, name: str = "points
 def numbered(*rows: int) -> list[pa.Table]:
     """Tables with so many rows, whose column ``n`` counts through all of them."""
     ends = [sum(rows[: place + 1]) for place in range(len(rows))]
-    return [pa.table({"n": pa.array(range(end - count, end), pa.int64())}) for count, end in zip(rows, ends, strict=True)]
+    return [
+        pa.table({"n": pa.array(range(end - count, end), pa.int64())})
+        for count, end in zip(rows, ends, strict=True)
+    ]
 
 
 def numbers(batches: Iterable[Mapping[str, Any]]) -> list[list[int]]:

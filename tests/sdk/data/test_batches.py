@@ -1,4 +1,6 @@
-"""An epoch is cut into batches that are the same for any number of ranks, and no rank is ever without a row."""
+"""An epoch is cut into batches that are the same for any number of ranks, and no rank is ever without a
+row.
+"""
 
 from itertools import pairwise
 
@@ -15,7 +17,9 @@ def bounds(batches: Batches) -> list[int]:
 
 
 @given(sizes=SIZES, drop_last=st.booleans(), data=st.data())
-def test_taken_up_after_any_batch_the_rest_is_the_same(sizes: tuple[int, int], drop_last: bool, data: st.DataObject) -> None:
+def test_taken_up_after_any_batch_the_rest_is_the_same(
+    sizes: tuple[int, int], drop_last: bool, data: st.DataObject
+) -> None:
     total, size = sizes
     whole = bounds(Batches(total, 0, size, 1, drop_last))
     start = data.draw(st.integers(0, len(whole) - 1))
@@ -23,7 +27,9 @@ def test_taken_up_after_any_batch_the_rest_is_the_same(sizes: tuple[int, int], d
 
 
 @given(sizes=SIZES, ranks=st.integers(1, 9), drop_last=st.booleans())
-def test_all_ranks_have_the_same_number_of_batches_and_a_row_of_each(sizes: tuple[int, int], ranks: int, drop_last: bool) -> None:
+def test_all_ranks_have_the_same_number_of_batches_and_a_row_of_each(
+    sizes: tuple[int, int], ranks: int, drop_last: bool
+) -> None:
     total, size = sizes
     if too_few(total, size, ranks, drop_last):
         return

@@ -22,7 +22,11 @@ def dataset(any_store: Store) -> Dataset:
     """A snapshot of six rows, read from a folder and from S3."""
     splits = {"train": TRAIN, "test": TEST, "none": []}
     return snapshot(
-        any_store, {name: [put_shard(any_store, arrow_file(one, 2), one.num_rows) for one in of] for name, of in splits.items()}
+        any_store,
+        {
+            name: [put_shard(any_store, arrow_file(one, 2), one.num_rows) for one in of]
+            for name, of in splits.items()
+        },
     )
 
 
@@ -53,7 +57,9 @@ def test_reading_a_split_from_an_object_store_holds_its_rows_once(any_store: Sto
 
 @pytest.mark.parametrize("split", ["train", "test", "none"])
 @pytest.mark.parametrize("columns", [None, ["x"], ["label"], ["label", "x"]])
-def test_the_batches_of_a_split_are_its_rows_in_order(dataset: Dataset, split: str, columns: list[str] | None) -> None:
+def test_the_batches_of_a_split_are_its_rows_in_order(
+    dataset: Dataset, split: str, columns: list[str] | None
+) -> None:
     batches = list(dataset.batches(split, columns=columns))
     assert [batch.num_rows for batch in batches] == {"train": [2, 1, 1], "test": [2], "none": []}[split]
     whole = dataset.read(split, columns=columns)
@@ -79,10 +85,15 @@ def test_batches_of_what_is_not_there_are_refused_and_a_damaged_shard_is_named(s
 
 
 @pytest.mark.slow
-def test_batches_from_an_object_store_hold_two_shards_however_many_there_are(any_store: Store, script: Script) -> None:
-    rows, shards = 2_000, []
+def test_batches_from_an_object_store_hold_two_shards_however_many_there_are(
+    any_store: Store, script: Script
+) -> None:
+    rows = 2_000
+    shards = []
     for number in range(12):
-        values = pa.FixedSizeListArray.from_arrays(pa.array(range(number, number + rows * 250), pa.float32()), 250)
+        values = pa.FixedSizeListArray.from_arrays(
+            pa.array(range(number, number + rows * 250), pa.float32()), 250
+        )
         content = arrow_file(pa.table({"x": values}), 500)
         shards.append(put_shard(any_store, content, rows))
     found = snapshot(any_store, {"train": shards})
@@ -104,7 +115,9 @@ def test_the_manifest_says_what_there_is(dataset: Dataset) -> None:
 
 
 def test_an_unknown_split_fold_or_column_is_not_found_and_the_known_ones_are_named(dataset: Dataset) -> None:
-    with pytest.raises(NotFound, match=r"dataset points has no split 'valid'; it has \['none', 'test', 'train'\]"):
+    with pytest.raises(
+        NotFound, match=r"dataset points has no split 'valid'; it has \['none', 'test', 'train'\]"
+    ):
         dataset.read("valid")
     with pytest.raises(NotFound, match="dataset points has no fold 0; it has no folds"):
         dataset.read("train", fold=0)
@@ -112,12 +125,17 @@ def test_an_unknown_split_fold_or_column_is_not_found_and_the_known_ones_are_nam
         dataset.read("train", columns=["x", "y"])
 
 
-def test_what_does_not_fit_into_memory_is_refused_with_its_size(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_memory_is_refused_with_its_size(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = sum(shard.bytes for shard in shards_of(dataset.manifest, "train"))
     monkeypatch.setattr(dataset_module, "available_memory", lambda: size)
     assert dataset.read("train").num_rows == 4
     monkeypatch.setattr(dataset_module, "available_memory", lambda: size - 1)
-    with pytest.raises(InvalidInput, match=r"read\('train'\) is not accepted: the split 'train' of points has 0.0 GB.*use loader"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"read\('train'\) is not accepted: the split 'train' of points has 0.0 GB.*use loader",
+    ):
         dataset.read("train")
 
 
@@ -133,7 +151,9 @@ def test_a_shard_that_is_not_what_its_name_says_is_named(store: Store, fault: st
     elif fault == "the end":
         path.write_bytes(content[:-10])
     kind, says = (NotFound, "is missing from") if fault == "all" else (StoreError, "is damaged")
-    with pytest.raises(kind, match=f"the shard {shard.name} .*{says}|the shard {shard.name} {says}") as raised:
+    with pytest.raises(
+        kind, match=f"the shard {shard.name} .*{says}|the shard {shard.name} {says}"
+    ) as raised:
         dataset.read("train")
     assert "`halving datasets fetch` brings it back" in str(raised.value)
     if fault != "a bit":  # which is not looked for where a shard is mapped to read some of its rows
@@ -160,13 +180,19 @@ def test_a_snapshot_of_a_version_without_shards_says_so(store: Store) -> None:
 
 
 def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset: Dataset) -> None:
-    dataset.give_up_at = lambda: time.monotonic()  # as a run's own does, it knows something that no other process has
+    # as a run's own does, it knows something that no other process has
+    dataset.give_up_at = lambda: time.monotonic()
     assert pickle.loads(pickle.dumps(dataset)).read("test").num_rows == 2
 
 
-def test_where_train_is_several_splits_it_is_their_rows_one_after_the_other_in_the_order_given(dataset: Dataset) -> None:
+def test_where_train_is_several_splits_it_is_their_rows_one_after_the_other_in_the_order_given(
+    dataset: Dataset,
+) -> None:
     both = Dataset(dataset.store, dataset.name, dataset.digest, ["train", "test"])
-    assert both.read("train").to_pydict() == pa.concat_tables([dataset.read("train"), dataset.read("test")]).to_pydict()
+    assert (
+        both.read("train").to_pydict()
+        == pa.concat_tables([dataset.read("train"), dataset.read("test")]).to_pydict()
+    )
     assert dict(both.splits) == {"train": 6, "test": 2, "none": 0}
     assert both.read("test") == dataset.read("test")
     assert both.read() == dataset.read()  # every row once
@@ -177,7 +203,9 @@ def test_where_train_is_several_splits_it_is_their_rows_one_after_the_other_in_t
         Dataset(dataset.store, dataset.name, dataset.digest, ["train", "valid"]).read("train")
 
 
-def test_a_loader_of_several_splits_has_each_row_once_in_an_order_of_its_own_which_no_other_loaders_state_fits(dataset: Dataset) -> None:
+def test_a_loader_of_several_splits_has_each_row_once_and_a_state_of_its_own(
+    dataset: Dataset,
+) -> None:
     both = Dataset(dataset.store, dataset.name, dataset.digest, ["train", "test"])
 
     def order(seed: int) -> list[str]:
@@ -193,9 +221,12 @@ def test_a_loader_of_several_splits_has_each_row_once_in_an_order_of_its_own_whi
         dataset.loader("train", batch_size=2).load_state_dict(state)
 
 
-def test_train_and_validation_of_a_dataset_with_folds_are_all_folds_whichever_fold_is_asked_for(store: Store) -> None:
+def test_train_and_validation_of_a_dataset_with_folds_are_all_folds_whichever_fold_is_asked_for(
+    store: Store,
+) -> None:
     folds = {
-        name: [put_shard(store, arrow_file(pa.table({"n": [number]})), 1)] for number, name in enumerate(["fold-0", "fold-1", "fold-2"])
+        name: [put_shard(store, arrow_file(pa.table({"n": [number]})), 1)]
+        for number, name in enumerate(["fold-0", "fold-1", "fold-2"])
     }
     plain = snapshot(store, {**folds, "test": [put_shard(store, arrow_file(pa.table({"n": [9]})), 1)]})
     both = Dataset(store, plain.name, plain.digest, ["train", "validation"])

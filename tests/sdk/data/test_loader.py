@@ -1,4 +1,6 @@
-"""A loader hands out each row of an epoch once, in an order that any number of processes takes up at any row."""
+"""A loader hands out each row of an epoch once, in an order that any number of processes takes up at any
+row.
+"""
 
 import gc
 import os
@@ -30,7 +32,10 @@ ROWS = (61, 5, 100, 34)
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
     store = Store(tmp_path_factory.mktemp("loader") / "store")
-    return {"four shards": sharded(store, *numbered(*ROWS)), "one shard": sharded(store, *numbered(83), name="one")}
+    return {
+        "four shards": sharded(store, *numbered(*ROWS)),
+        "one shard": sharded(store, *numbered(83), name="one"),
+    }
 
 
 @pytest.fixture
@@ -38,16 +43,25 @@ def dataset(any_store: Store) -> Dataset:
     return sharded(any_store, *numbered(*ROWS))
 
 
-def together(dataset: Dataset, world_size: int, state: dict[str, Any] | None = None, most: int | None = None, **given: Any) -> Any:
+def together(
+    dataset: Dataset,
+    world_size: int,
+    state: dict[str, Any] | None = None,
+    most: int | None = None,
+    **given: Any,
+) -> Any:
     """The global batches that all ranks have of an epoch, and the state they end with: the same for all."""
-    loaders = [dataset.loader("train", rank=rank, world_size=world_size, **given) for rank in range(world_size)]
+    loaders = [
+        dataset.loader("train", rank=rank, world_size=world_size, **given) for rank in range(world_size)
+    ]
     for loader in loaders:
         if state is not None:
             loader.load_state_dict(state)
     shares: list[list[list[int]]] = []
     states = []
     for loader in loaders:
-        iteration, taken = iter(loader), []
+        iteration = iter(loader)
+        taken = []
         while most is None or len(taken) < most:
             try:
                 taken.append(next(iteration)["n"].tolist())
@@ -110,7 +124,9 @@ def test_an_epoch_that_is_begun_with_any_number_of_ranks_and_ended_with_any_othe
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
-def test_the_global_batches_of_several_epochs_are_the_same_for_each_number_of_ranks(datasets: dict[str, Dataset], world_size: int) -> None:
+def test_the_global_batches_of_several_epochs_are_the_same_for_each_number_of_ranks(
+    datasets: dict[str, Dataset], world_size: int
+) -> None:
     dataset = datasets["four shards"]
     for epoch in (1, 2):
         whole, _ = together(dataset, 1, batch_size=24, epoch=epoch)
@@ -119,7 +135,11 @@ def test_the_global_batches_of_several_epochs_are_the_same_for_each_number_of_ra
         assert sorted(flat(batches)) == list(range(sum(ROWS)))
 
 
-@given(sizes=st.tuples(st.integers(16, 60), st.integers(16, 60)), taken=st.integers(0, 4), worlds=st.sampled_from([(1, 8), (8, 3), (2, 2)]))
+@given(
+    sizes=st.tuples(st.integers(16, 60), st.integers(16, 60)),
+    taken=st.integers(0, 4),
+    worlds=st.sampled_from([(1, 8), (8, 3), (2, 2)]),
+)
 def test_with_another_batch_size_it_goes_on_with_the_next_row(
     datasets: dict[str, Dataset], sizes: tuple[int, int], taken: int, worlds: tuple[int, int]
 ) -> None:
@@ -141,7 +161,9 @@ def test_each_iteration_is_the_next_epoch_with_all_rows_in_another_order(dataset
     assert flat(numbers(dataset.loader("train", batch_size=50, epoch=2))) == epochs[1]
 
 
-def test_the_length_is_that_of_a_whole_epoch_and_what_is_left_is_counted_beside_it(datasets: dict[str, Dataset]) -> None:
+def test_the_length_is_that_of_a_whole_epoch_and_what_is_left_is_counted_beside_it(
+    datasets: dict[str, Dataset],
+) -> None:
     loader = datasets["four shards"].loader("train", batch_size=32)
     assert (len(loader), loader.left) == (7, 7)
     iteration = iter(loader)
@@ -152,7 +174,9 @@ def test_the_length_is_that_of_a_whole_epoch_and_what_is_left_is_counted_beside_
     assert len(datasets["four shards"].loader("train", batch_size=32, drop_last=True)) == 6
 
 
-def test_the_state_counts_what_was_handed_out_and_not_what_was_read_ahead(datasets: dict[str, Dataset]) -> None:
+def test_the_state_counts_what_was_handed_out_and_not_what_was_read_ahead(
+    datasets: dict[str, Dataset],
+) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
     iteration = iter(loader)
     for handed_out in range(1, 6):
@@ -169,7 +193,9 @@ def test_the_state_counts_what_was_handed_out_and_not_what_was_read_ahead(datase
     }
 
 
-def test_a_loop_that_is_left_ends_its_epoch_and_an_iterator_that_handed_out_nothing_does_not(datasets: dict[str, Dataset]) -> None:
+def test_a_loop_that_is_left_ends_its_epoch_and_an_iterator_that_handed_out_nothing_does_not(
+    datasets: dict[str, Dataset],
+) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
     for number, _ in enumerate(loader):
         if number == 2:
@@ -183,7 +209,10 @@ def test_a_loop_that_is_left_ends_its_epoch_and_an_iterator_that_handed_out_noth
     assert flat(numbers(loader)) == second
 
 
-ONE_PASS = "this loop over the loader of split 'train' of dataset points cannot go on, .* a loader has one pass at a time; open another one"
+ONE_PASS = (
+    "this loop over the loader of split 'train' of dataset points cannot go on, .* a loader has one pass "
+    "at a time; open another one"
+)
 
 
 def zipped(loader: Loader) -> None:
@@ -220,7 +249,8 @@ def looked_at_in_a_loop(loader: Loader) -> None:
 
 
 def begun_twice(loader: Loader) -> None:
-    first, _ = iter(loader), iter(loader)
+    first = iter(loader)
+    _ = iter(loader)
     next(first)
 
 
@@ -361,12 +391,16 @@ def as_tensors_then_arrays(loader: Loader) -> list[int]:
         as_tensors_then_arrays,
     ],
 )
-def test_a_pass_behind_another_one_has_every_row_once(datasets: dict[str, Dataset], passes: Callable[[Loader], list[int]]) -> None:
+def test_a_pass_behind_another_one_has_every_row_once(
+    datasets: dict[str, Dataset], passes: Callable[[Loader], list[int]]
+) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
     assert sorted(passes(loader)) == list(range(sum(ROWS)))
 
 
-def test_an_iterator_is_cut_off_where_its_loader_is_iterated_again_and_ends_where_it_is_given_a_state(datasets: dict[str, Dataset]) -> None:
+def test_an_iterator_is_cut_off_where_its_loader_is_iterated_again_and_ends_where_it_is_given_a_state(
+    datasets: dict[str, Dataset],
+) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
     first = iter(loader)
     next(first)
@@ -414,7 +448,11 @@ def test_a_forked_child_goes_on_with_an_iterator_of_its_parent(dataset: Dataset)
 
 def test_a_batch_has_the_columns_that_were_asked_for_as_arrays(any_store: Store) -> None:
     table = pa.table(
-        {"n": range(40), "s": [str(number) for number in range(40)], "v": pa.array([[1.0, 2.0]] * 40, pa.list_(pa.float32(), 2))}
+        {
+            "n": range(40),
+            "s": [str(number) for number in range(40)],
+            "v": pa.array([[1.0, 2.0]] * 40, pa.list_(pa.float32(), 2)),
+        }
     )
     dataset = sharded(any_store, table[:15], table[15:])
     (batch,) = dataset.loader("train", batch_size=64, columns=["v", "s"])
@@ -424,15 +462,24 @@ def test_a_batch_has_the_columns_that_were_asked_for_as_arrays(any_store: Store)
     batch["v"][:] = 0  # it is the user's own
 
 
-def test_a_transform_is_given_the_rows_of_each_batch_as_arrow_and_makes_anything_of_them(any_store: Store) -> None:
-    table = pa.table({"n": range(50), "s": [None if number % 7 == 0 else str(number) for number in range(50)]})
+def test_a_transform_is_given_the_rows_of_each_batch_as_arrow_and_makes_anything_of_them(
+    any_store: Store,
+) -> None:
+    table = pa.table(
+        {"n": range(50), "s": [None if number % 7 == 0 else str(number) for number in range(50)]}
+    )
     dataset = sharded(any_store, table[:20], table[20:])
     plain = numbers(dataset.loader("train", batch_size=16))
     found = list(dataset.loader("train", batch_size=16, transform=lambda rows: rows))
     assert all(isinstance(rows, pa.RecordBatch) for rows in found)
     assert [rows["n"].to_pylist() for rows in found] == plain
     assert pa.Table.from_batches(found).sort_by("n") == table
-    assert list(dataset.loader("train", batch_size=16, transform=lambda rows: rows.num_rows)) == [16, 16, 9, 9]
+    assert list(dataset.loader("train", batch_size=16, transform=lambda rows: rows.num_rows)) == [
+        16,
+        16,
+        9,
+        9,
+    ]
 
 
 def test_an_error_in_a_transform_is_raised_behind_the_batches_before_it(datasets: dict[str, Dataset]) -> None:
@@ -483,7 +530,11 @@ def test_the_thread_ends_with_the_iteration(dataset: Dataset, end: str) -> None:
 
 def test_no_more_than_a_few_batches_are_transformed_ahead(datasets: dict[str, Dataset]) -> None:
     made: list[int] = []
-    iteration = iter(datasets["four shards"].loader("train", batch_size=1, transform=lambda rows: made.append(rows.num_rows)))
+    iteration = iter(
+        datasets["four shards"].loader(
+            "train", batch_size=1, transform=lambda rows: made.append(rows.num_rows)
+        )
+    )
     for handed_out in range(1, 20):
         next(iteration)
         wait_for(lambda handed_out=handed_out: len(made) >= handed_out + 4, 60, "the batches ahead")
@@ -495,11 +546,13 @@ def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Sc
     dataset = sharded(any_store, *numbered(*[50] * 20))
     done = script(
         "import sys, halving\n"
-        "loader = halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, lanes=4)\n"
+        "loader = halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, "
+        "lanes=4)\n"
         "for batch in loader: break\n"
         "iteration = iter(loader)\n"
         "next(iteration)\n"
-        "copy = iter(halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, lanes=2))\n",
+        "copy = iter(halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, "
+        "lanes=2))\n",
         dataset.digest,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -519,24 +572,39 @@ def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Sc
         ({"batch_size": 8, "epoch": 0}, "epoch = 0"),
         ({"batch_size": 8, "shuffle": False, "lanes": 2}, "lanes = 2 with shuffle=False"),
         ({"batch_size": 8, "columns": "n"}, "columns = 'n' is not accepted: give a list"),
-        ({"batch_size": 8, "columns": ["m"]}, "columns = 'm' is not accepted: split 'train' of dataset points has n"),
+        (
+            {"batch_size": 8, "columns": ["m"]},
+            "columns = 'm' is not accepted: split 'train' of dataset points has n",
+        ),
         ({"batch_size": 8, "rank": 1}, "rank = 1 with world_size = None"),
         ({"batch_size": 8, "rank": 2, "world_size": 2}, "rank = 2 with world_size = 2"),
-        ({"batch_size": 7, "rank": 0, "world_size": 8}, "batch_size = 7 .* each of 8 ranks needs a row of it; give at least 8"),
-        ({"batch_size": 9, "rank": 0, "world_size": 8}, "leaves 2 for the last one, .* 8 ranks; give drop_last=True, or .* at least 16"),
+        (
+            {"batch_size": 7, "rank": 0, "world_size": 8},
+            "batch_size = 7 .* each of 8 ranks needs a row of it; give at least 8",
+        ),
+        (
+            {"batch_size": 9, "rank": 0, "world_size": 8},
+            "leaves 2 for the last one, .* 8 ranks; give drop_last=True, or .* at least 16",
+        ),
         ({"batch_size": 201, "drop_last": True}, "has 200 rows: not one batch for 1 ranks"),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_a_value_that_makes_no_sense_is_named_with_what_does(datasets: dict[str, Dataset], given: dict[str, Any], message: str) -> None:
+def test_a_value_that_makes_no_sense_is_named_with_what_does(
+    datasets: dict[str, Dataset], given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message):
         datasets["four shards"].loader("train", **given)
 
 
 NO_VALUE = (
-    "for which NumPy has no value: fill them in transform=…, which is given Arrow, or in the dataset's transform, or leave the column out"
+    "for which NumPy has no value: fill them in transform=…, which is given Arrow, or in the dataset's "
+    "transform, or leave the column out"
 )
-WITHIN = "within its lists, which a loader does not read: fill them in the dataset's transform, or leave the column out by columns=[…]"
+WITHIN = (
+    "within its lists, which a loader does not read: fill them in the dataset's transform, or leave the "
+    "column out by columns=[…]"
+)
 
 
 def last_of(values: list[Any], kind: pa.DataType) -> pa.Table:
@@ -554,10 +622,22 @@ def last_of(values: list[Any], kind: pa.DataType) -> pa.Table:
         ([3, None], pa.time32("s"), "is of type time32[s] and has 1 null, " + NO_VALUE),
         ([3, None], pa.time64("us"), "is of type time64[us] and has 1 null, " + NO_VALUE),
         ([b"abcd", None], pa.binary(4), "is of type fixed_size_binary[4] and has 1 null, " + NO_VALUE),
-        ([[1, 2], None], pa.list_(pa.int16(), 2), "is of type fixed_size_list<item: int16>[2] and has 1 null, " + NO_VALUE),
+        (
+            [[1, 2], None],
+            pa.list_(pa.int16(), 2),
+            "is of type fixed_size_list<item: int16>[2] and has 1 null, " + NO_VALUE,
+        ),
         ([[1], [1, None]], pa.list_(pa.int64()), "is of type list<item: int64> and has 1 null " + WITHIN),
-        ([[1.0], [None, None]], pa.large_list(pa.float64()), "is of type large_list<item: double> and has 2 nulls " + WITHIN),
-        ([[1.0, 2.0], [None, 1.0]], pa.list_(pa.float32(), 2), "is of type fixed_size_list<item: float>[2] and has 1 null " + WITHIN),
+        (
+            [[1.0], [None, None]],
+            pa.large_list(pa.float64()),
+            "is of type large_list<item: double> and has 2 nulls " + WITHIN,
+        ),
+        (
+            [[1.0, 2.0], [None, 1.0]],
+            pa.list_(pa.float32(), 2),
+            "is of type fixed_size_list<item: float>[2] and has 1 null " + WITHIN,
+        ),
         ([[[1], [2]], [None, [3]]], pa.list_(pa.list_(pa.int8(), 1), 2), "[2] and has 1 null " + WITHIN),
     ],
 )
@@ -615,33 +695,50 @@ def test_a_column_of_a_type_that_is_not_read_is_refused_when_the_loader_is_opene
     store: Store, values: list[Any], kind: pa.DataType
 ) -> None:
     dataset = sharded(store, last_of(values, kind))
-    message = "column 'x' of split 'train' of dataset points is of type .*, or give it another form in the dataset's transform"
+    message = (
+        "column 'x' of split 'train' of dataset points is of type .*, or give it another form in the "
+        "dataset's transform"
+    )
     with pytest.raises(InvalidInput, match=message):
         dataset.loader("train", batch_size=16)
     assert sorted(flat(numbers(dataset.loader("train", batch_size=16, columns=["n"])))) == list(range(60))
 
 
 def test_only_nulls_of_the_splits_that_are_read_refuse_a_loader(store: Store) -> None:
-    whole, holed = (put_shard(store, arrow_file(last_of(values, pa.int64())), 60) for values in ([1, 2], [1, None]))
+    whole, holed = (
+        put_shard(store, arrow_file(last_of(values, pa.int64())), 60) for values in ([1, 2], [1, None])
+    )
     plain = snapshot(store, {"train": [whole], "validation": [holed], "test": [whole]})
     assert len(list(plain.loader("train", batch_size=16))) == 4
-    with pytest.raises(InvalidInput, match="column 'x' of split 'validation' of dataset points is of type int64 and has 1 null, "):
+    with pytest.raises(
+        InvalidInput,
+        match="column 'x' of split 'validation' of dataset points is of type int64 and has 1 null, ",
+    ):
         plain.loader("validation", batch_size=16)
     both = Dataset(store, plain.name, plain.digest, train_on=("train", "validation"))
-    with pytest.raises(InvalidInput, match=r"column 'x' of split 'train\+validation' of dataset points is of type int64 and has 1 null, "):
+    with pytest.raises(
+        InvalidInput,
+        match=r"column 'x' of split 'train\+validation' of dataset points is of type int64 and has 1 null, ",
+    ):
         both.loader("train", batch_size=16)
     folded = snapshot(store, {"fold-0": [whole], "fold-1": [holed], "test": [holed]}, "folded")
     assert len(list(folded.loader("validation", batch_size=16, fold=0))) == 4
     assert len(list(folded.loader("train", batch_size=16, fold=1))) == 4
     for split, fold in (("train", 0), ("validation", 1), ("test", None)):
-        with pytest.raises(InvalidInput, match=f"column 'x' of split '{split}.* of dataset folded is of type int64 and has 1 null, "):
+        with pytest.raises(
+            InvalidInput,
+            match=f"column 'x' of split '{split}.* of dataset folded is of type int64 and has 1 null, ",
+        ):
             folded.loader(split, batch_size=16, fold=fold)
 
 
 def test_a_text_that_is_not_utf_8_is_named_by_its_column(store: Store) -> None:
     table = pa.table({"n": range(2), "x": pa.array([b"a", b"caf\xe9"]).view(pa.string())})
     loader = sharded(store, table).loader("train", batch_size=2)
-    with pytest.raises(InvalidInput, match=r"column 'x' of type string has b'caf\\xe9', which is not UTF-8: make it text or binary in"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"column 'x' of type string has b'caf\\xe9', which is not UTF-8: make it text or binary in",
+    ):
         list(loader)
     (rows,) = sharded(store, table).loader("train", batch_size=2, transform=lambda rows: rows)
     assert rows["x"].view(pa.binary()).to_pylist() == [b"a", b"caf\xe9"]
@@ -667,12 +764,16 @@ def test_a_state_of_another_order_is_refused_and_changes_nothing(store: Store, c
         "lanes": lambda: dataset.loader("train", batch_size=16, lanes=2),
     }[changed]()
     before = loader.state_dict()
-    with pytest.raises(InvalidInput, match=f"the state of a loader with {changed} = .* is not accepted for split 'train'"):
+    with pytest.raises(
+        InvalidInput, match=f"the state of a loader with {changed} = .* is not accepted for split 'train'"
+    ):
         loader.load_state_dict({**other.state_dict(), "position": 7})
     assert loader.state_dict() == before
     with pytest.raises(InvalidInput, match="the state of a loader without 'epoch'"):
         loader.load_state_dict({})
-    with pytest.raises(InvalidInput, match="position = 101 is not accepted: split 'train' of dataset points has 100 rows"):
+    with pytest.raises(
+        InvalidInput, match="position = 101 is not accepted: split 'train' of dataset points has 100 rows"
+    ):
         loader.load_state_dict({**before, "position": 101})
     assert loader.state_dict() == before
 
@@ -680,7 +781,9 @@ def test_a_state_of_another_order_is_refused_and_changes_nothing(store: Store, c
 # Ranks
 
 
-def test_ranks_are_those_of_torchruns_environment(datasets: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_are_those_of_torchruns_environment(
+    datasets: dict[str, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     second = numbers(datasets["one shard"].loader("train", batch_size=16))
@@ -698,7 +801,9 @@ def share_of(_: Ranks, dataset: Dataset) -> list[list[int]]:
 @pytest.mark.slow
 def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset]) -> None:
     shares = run_gang(2, share_of, datasets["one shard"])
-    assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(datasets["one shard"].loader("train", batch_size=16))
+    assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(
+        datasets["one shard"].loader("train", batch_size=16)
+    )
 
 
 # Faults of the shards
@@ -706,10 +811,15 @@ def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset]) -> N
 
 def test_a_shard_that_is_missing_or_has_another_size_is_named(store: Store) -> None:
     dataset = sharded(store, *numbered(50, 50, 50))
-    missing, short = (store.path(shard.name) for shard in dataset.loader("train", batch_size=8).plan.shards[1:])
+    missing, short = (
+        store.path(shard.name) for shard in dataset.loader("train", batch_size=8).plan.shards[1:]
+    )
     os.truncate(short, 100)
     with pytest.raises(
-        StoreError, match=f"the shard {Path(short).relative_to(store.root)} of the store .* is damaged .*: it has 100 bytes"
+        StoreError,
+        match=(
+            f"the shard {Path(short).relative_to(store.root)} of the store .* is damaged .*: it has 100 bytes"
+        ),
     ):
         list(dataset.loader("train", batch_size=8, lanes=3))
     Path(short).unlink()

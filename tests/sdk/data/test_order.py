@@ -18,8 +18,16 @@ def rows_of(order: Order) -> list[tuple[int, int]]:
     return list(zip(shards.tolist(), rows.tolist(), strict=True))
 
 
-@given(rows=ROWS, seed=st.integers(0, 2**63 - 1), epoch=st.integers(1, 2**40), lanes=st.integers(1, 40), shuffle=st.booleans())
-def test_each_position_has_one_row_and_each_row_one_position(rows: list[int], seed: int, epoch: int, lanes: int, shuffle: bool) -> None:
+@given(
+    rows=ROWS,
+    seed=st.integers(0, 2**63 - 1),
+    epoch=st.integers(1, 2**40),
+    lanes=st.integers(1, 40),
+    shuffle=st.booleans(),
+)
+def test_each_position_has_one_row_and_each_row_one_position(
+    rows: list[int], seed: int, epoch: int, lanes: int, shuffle: bool
+) -> None:
     found = rows_of(Order(rows, seed=seed, epoch=epoch, lanes=lanes, shuffle=shuffle))
     assert sorted(found) == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
 
@@ -31,24 +39,40 @@ def test_the_rows_of_a_shard_of_any_size_are_a_permutation(rows: int) -> None:
 
 
 def test_one_lane_without_shuffling_is_the_stored_order() -> None:
-    assert rows_of(Order([2, 1, 3], seed=9, epoch=4, lanes=1, shuffle=False)) == [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (2, 2)]
+    assert rows_of(Order([2, 1, 3], seed=9, epoch=4, lanes=1, shuffle=False)) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+    ]
 
 
 def test_the_order_is_the_same_for_ever() -> None:
-    """These were written down when the format was made. A training that is resumed counts on them: never change them."""
+    """These were written down when the format was made.
+
+    A training that is resumed counts on them: never change them.
+    """
     assert rows_of(Order([5, 3, 4], seed=0, epoch=1, lanes=2)) == FIRST
     assert rows_of(Order([5, 3, 4], seed=7, epoch=3, lanes=5)) == SECOND
-    shards, rows = Order([1_000_000, 777_777, 999_999], seed=2**62, epoch=12, lanes=16).locate(np.arange(0, 2_777_776, 555_555))
+    shards, rows = Order([1_000_000, 777_777, 999_999], seed=2**62, epoch=12, lanes=16).locate(
+        np.arange(0, 2_777_776, 555_555)
+    )
     assert (shards.tolist(), rows.tolist()) == THIRD
 
 
 @given(rows=ROWS, seed=st.integers(0, 1000), lanes=st.integers(1, 20))
-def test_part_of_the_positions_has_the_rows_that_it_has_among_all(rows: list[int], seed: int, lanes: int) -> None:
+def test_part_of_the_positions_has_the_rows_that_it_has_among_all(
+    rows: list[int], seed: int, lanes: int
+) -> None:
     order = Order(rows, seed=seed, epoch=1, lanes=lanes)
     positions = np.arange(order.total)[::-3]
     shards, found = order.locate(positions)
     every = rows_of(order)
-    assert [every[position] for position in positions.tolist()] == list(zip(shards.tolist(), found.tolist(), strict=True))
+    assert [every[position] for position in positions.tolist()] == list(
+        zip(shards.tolist(), found.tolist(), strict=True)
+    )
 
 
 @given(rows=ROWS, seed=st.integers(0, 1000), lanes=st.integers(1, 40))
@@ -82,8 +106,11 @@ def test_neighbours_come_from_as_many_shards_as_there_are_lanes() -> None:
 
 
 def test_each_row_comes_as_early_as_late() -> None:
-    """The mean place of a row over many epochs: 4 standard errors around the middle, for all rows and shards."""
-    epochs, rows = 400, [40, 25, 35]
+    """The mean place of a row over many epochs: 4 standard errors around the middle, for all rows and
+    shards.
+    """
+    epochs = 400
+    rows = [40, 25, 35]
     places = np.zeros((epochs, 100))
     starts = np.array([0, 40, 65])
     for epoch in range(epochs):
@@ -94,7 +121,9 @@ def test_each_row_comes_as_early_as_late() -> None:
 
 
 def test_a_row_of_a_shard_is_as_often_followed_by_any_other() -> None:
-    """Chi-square of the pairs of neighbours in 8,000 shards of 8 rows: 55 degrees of freedom, below the quantile of one in a million."""
+    """Chi-square of the pairs of neighbours in 8,000 shards of 8 rows: 55 degrees of freedom, below the
+    quantile of one in a million.
+    """
     counts = np.zeros((8, 8))
     _, found = Order([8] * 8_000, seed=11, epoch=1, lanes=1).locate(np.arange(64_000))
     rows = found.reshape(8_000, 8)

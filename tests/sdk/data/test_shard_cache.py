@@ -1,4 +1,6 @@
-"""Shards of an object store on this machine's disk: fetched once, kept while they are used, never more than allowed, never damaged."""
+"""Shards of an object store on this machine's disk: fetched once, kept while they are used, never more than
+allowed, never damaged.
+"""
 
 import errno
 import multiprocessing
@@ -82,7 +84,8 @@ def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_
     dataset = sharded(remote, *numbered(*[50] * 12))
     shards = dataset.shards("train")
     monkeypatch.setenv("HALVING_CACHE_BYTES", str(8 * max(shard.bytes for shard in shards)))
-    monkeypatch.setattr("halving.data.loader_plan._BLOCK_ROWS", 10)  # shards have many times what is read at once
+    # shards have many times what is read at once
+    monkeypatch.setattr("halving.data.loader_plan._BLOCK_ROWS", 10)
 
     def needs(seed: int, epoch: int) -> list[int]:
         return Order([50] * 12, seed=seed, epoch=epoch, lanes=2).needs()[1].tolist()
@@ -100,7 +103,9 @@ def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_
 
 
 @pytest.mark.usefixtures("soon")
-def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is_over(remote: Store, s3_gate: Gate) -> None:
+def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is_over(
+    remote: Store, s3_gate: Gate
+) -> None:
     dataset = sharded(remote, *numbered(*[40] * 12))
     loader = dataset.loader("train", batch_size=8, lanes=4)
     s3_gate.shut()
@@ -112,12 +117,19 @@ def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is
         wait_for(lambda: len(warned.list) > 1, 60, "the word that it is over")
     said = [str(each.message) for each in warned]
     assert len(said) == 2, said
-    assert re.match(rf"halving: dataset points waits for the store {re.escape(remote.root)}, up to \d+ s: ", said[0])
-    assert re.fullmatch(rf"halving: dataset points goes on: the store {re.escape(remote.root)} answers again after \d+ s", said[1])
+    assert re.match(
+        rf"halving: dataset points waits for the store {re.escape(remote.root)}, up to \d+ s: ", said[0]
+    )
+    assert re.fullmatch(
+        rf"halving: dataset points goes on: the store {re.escape(remote.root)} answers again after \d+ s",
+        said[1],
+    )
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(s3: S3, remote: Store, s3_gate: Gate) -> None:
+def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(
+    s3: S3, remote: Store, s3_gate: Gate
+) -> None:
     dataset = sharded(remote, *numbered(*[40] * 12))
     through = Store(remote.root.replace(s3_gate.endpoint, s3.endpoint))
     wanted = flat(numbers(Dataset(through, "points", dataset.digest).loader("train", batch_size=8, lanes=1)))
@@ -141,7 +153,11 @@ def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: St
             s3_gate.shut()
             wait_for(lambda: warned.list, 60, "the thread that meets the outage")
             break
-        wait_for(lambda: not [each for each in threading.enumerate() if each.name == "halving-loader"], 60, "the end of the thread")
+        wait_for(
+            lambda: not [each for each in threading.enumerate() if each.name == "halving-loader"],
+            60,
+            "the end of the thread",
+        )
     dataset.give_up_at = time.monotonic
     with pytest.raises(StoreUnavailable):
         list(loader)
@@ -169,7 +185,9 @@ def fetch_all(root: str, shards: list[Shard], start: Any) -> None:
 def test_many_processes_and_threads_fetch_a_shard_once(remote: Store) -> None:
     shards = [random_shard(remote, 1_000_000) for _ in range(4)]
     start = SPAWN.Event()
-    workers: list[Any] = [SPAWN.Process(target=fetch_all, args=(remote.root, shards, start)) for _ in range(3)]
+    workers: list[Any] = [
+        SPAWN.Process(target=fetch_all, args=(remote.root, shards, start)) for _ in range(3)
+    ]
     workers += [threading.Thread(target=fetch_all, args=(remote.root, shards, start)) for _ in range(3)]
     for worker in workers:
         worker.start()
@@ -181,14 +199,18 @@ def test_many_processes_and_threads_fetch_a_shard_once(remote: Store) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(remote: Store, s3_gate: Gate, folder: Path) -> None:
+def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(
+    remote: Store, s3_gate: Gate, folder: Path
+) -> None:
     shard = random_shard(remote)
     s3_gate.swallow()
     start = SPAWN.Event()
     start.set()
     process = SPAWN.Process(target=fetch_all, args=(remote.root, [shard], start))
     process.start()
-    wait_for(lambda: folder.exists() and names(folder) == [f"{shard.sha256}.part"], 60, "the beginning of a fetch")
+    wait_for(
+        lambda: folder.exists() and names(folder) == [f"{shard.sha256}.part"], 60, "the beginning of a fetch"
+    )
     os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
     process.join()
     s3_gate.open()
@@ -197,8 +219,11 @@ def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(remote: Store
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_child_forked_in_the_middle_of_a_fetch_does_not_hold_its_parents_lock(remote: Store, folder: Path) -> None:
-    shard, pids = random_shard(remote), []
+def test_a_child_forked_in_the_middle_of_a_fetch_does_not_hold_its_parents_lock(
+    remote: Store, folder: Path
+) -> None:
+    shard = random_shard(remote)
+    pids = []
     cache = ShardCache(remote)
 
     def fork_within(fetch: Callable[[], None]) -> None:
@@ -221,17 +246,28 @@ def test_a_child_forked_in_the_middle_of_a_fetch_does_not_hold_its_parents_lock(
 # Room
 
 
-def test_the_least_recently_used_make_room_and_there_are_never_more_bytes_than_allowed(remote: Store, folder: Path) -> None:
+def test_the_least_recently_used_make_room_and_there_are_never_more_bytes_than_allowed(
+    remote: Store, folder: Path
+) -> None:
     a, b, c, d = (random_shard(remote) for _ in range(4))
     cache = ShardCache(remote, limit=250_000)
-    for shard, kept in ((a, [a]), (b, [a, b]), (a, [a, b]), (c, [a, c]), (d, [c, d]), (c, [c, d]), (a, [a, c])):
+    for shard, kept in (
+        (a, [a]),
+        (b, [a, b]),
+        (a, [a, b]),
+        (c, [a, c]),
+        (d, [c, d]),
+        (c, [c, d]),
+        (a, [a, c]),
+    ):
         assert content(cache, shard) == remote.read(shard.name)
         assert names(folder) == sorted(each.sha256 for each in kept)
 
 
 def test_a_shard_that_is_in_use_stays_also_where_another_process_uses_it(remote: Store, folder: Path) -> None:
     used, other, third = (random_shard(remote) for _ in range(3))
-    start, done = SPAWN.Event(), SPAWN.Event()
+    start = SPAWN.Event()
+    done = SPAWN.Event()
     ShardCache(remote).fetch(used)
     process = SPAWN.Process(target=hold, args=(remote.root, used, start, done))
     process.start()
@@ -255,10 +291,15 @@ def hold(root: str, shard: Shard, start: Any, done: Any) -> None:
     assert len(mapped) == shard.bytes
 
 
-def test_where_all_is_in_use_a_shard_is_held_in_memory_and_nothing_is_deleted(remote: Store, folder: Path) -> None:
+def test_where_all_is_in_use_a_shard_is_held_in_memory_and_nothing_is_deleted(
+    remote: Store, folder: Path
+) -> None:
     shards = [random_shard(remote) for _ in range(4)]
     cache = ShardCache(remote, limit=250_000)
-    with pytest.warns(UserWarning, match="does not take the shards of .*, so they are held in memory: .* HALVING_CACHE_BYTES") as warned:
+    with pytest.warns(
+        UserWarning,
+        match="does not take the shards of .*, so they are held in memory: .* HALVING_CACHE_BYTES",
+    ) as warned:
         held = [cache.open(shard) for shard in shards]
     assert len(warned) == 1
     assert [array.tobytes() for array in held] == [remote.read(shard.name) for shard in shards]
@@ -272,7 +313,10 @@ def test_a_cache_that_is_too_small_for_the_lanes_changes_nothing_in_the_order(
     wanted = numbers(dataset.loader("train", batch_size=16))
     for path in folder.iterdir():
         path.unlink()
-    monkeypatch.setenv("HALVING_CACHE_BYTES", str(3 * max(shard.bytes for shard in dataset.loader("train", batch_size=1).plan.shards)))
+    monkeypatch.setenv(
+        "HALVING_CACHE_BYTES",
+        str(3 * max(shard.bytes for shard in dataset.loader("train", batch_size=1).plan.shards)),
+    )
     with pytest.warns(UserWarning, match="so they are held in memory"):
         assert numbers(dataset.loader("train", batch_size=16)) == wanted
     assert len(names(folder)) <= 3
@@ -280,7 +324,10 @@ def test_a_cache_that_is_too_small_for_the_lanes_changes_nothing_in_the_order(
 
 @pytest.fixture(params=["mounted where it can be", "made up"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A disk of 1 MiB. Without the right to mount one, a folder for which the test says what the kernel would say of a full disk."""
+    """A disk of 1 MiB.
+
+    Without the right to mount one, a folder for which the test says what the kernel would say of a full disk.
+    """
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
@@ -316,8 +363,11 @@ def test_a_full_disk_leaves_nothing_behind_and_the_shards_are_held_in_memory(
     assert names(disk / "shards") == [shards[1].sha256]
 
 
-def test_a_file_that_the_kernel_refuses_is_held_in_memory_and_what_is_there_is_not_deleted_for_it(remote: Store, folder: Path) -> None:
-    small, large = random_shard(remote, 100_000), random_shard(remote, 700_000)
+def test_a_file_that_the_kernel_refuses_is_held_in_memory_and_what_is_there_is_not_deleted_for_it(
+    remote: Store, folder: Path
+) -> None:
+    small = random_shard(remote, 100_000)
+    large = random_shard(remote, 700_000)
     process = SPAWN.Process(target=read_with_small_files, args=(remote.root, small, large))
     process.start()
     process.join()
@@ -326,17 +376,24 @@ def test_a_file_that_the_kernel_refuses_is_held_in_memory_and_what_is_there_is_n
 
 
 def read_with_small_files(root: str, small: Shard, large: Shard) -> None:
-    """In a process of its own: a limit to the size of files, which needs no rights, cannot be lifted again."""
+    """In a process of its own: a limit to the size of files, which needs no rights, cannot be lifted
+    again.
+    """
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
     store = Store(root)
     cache = ShardCache(store, limit=10**9)
     cache.fetch(small)
-    with pytest.warns(UserWarning, match=f"does not take the shards of .*, so they are held in memory: .*{os.strerror(errno.EFBIG)}"):
+    with pytest.warns(
+        UserWarning,
+        match=f"does not take the shards of .*, so they are held in memory: .*{os.strerror(errno.EFBIG)}",
+    ):
         assert content(cache, large) == store.read(large.name)
 
 
 @pytest.mark.parametrize("wrong", ["a file", "below a file"])
-def test_a_cache_that_cannot_be_written_is_named_and_done_without(remote: Store, tmp_path: Path, wrong: str) -> None:
+def test_a_cache_that_cannot_be_written_is_named_and_done_without(
+    remote: Store, tmp_path: Path, wrong: str
+) -> None:
     (tmp_path / "file").write_text("")
     place = tmp_path / "file" if wrong == "a file" else tmp_path / "file" / "shards"
     shard = random_shard(remote)
@@ -344,13 +401,17 @@ def test_a_cache_that_cannot_be_written_is_named_and_done_without(remote: Store,
         assert content(ShardCache(remote, folder=place), shard) == remote.read(shard.name)
 
 
-def test_the_bytes_allowed_are_half_of_what_is_free_or_what_the_environment_says(remote: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_allowed_are_half_of_what_is_free_or_what_the_environment_says(
+    remote: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     free = os.statvfs(".").f_bavail * os.statvfs(".").f_frsize
     assert 0.3 < ShardCache(remote).limit / free < 0.7
     monkeypatch.setenv("HALVING_CACHE_BYTES", "12345")
     assert ShardCache(remote).limit == 12345
     monkeypatch.setenv("HALVING_CACHE_BYTES", "10 GB")
-    with pytest.raises(InvalidInput, match="HALVING_CACHE_BYTES = '10 GB' is not accepted: give a number of bytes"):
+    with pytest.raises(
+        InvalidInput, match="HALVING_CACHE_BYTES = '10 GB' is not accepted: give a number of bytes"
+    ):
         ShardCache(remote)
 
 
@@ -396,8 +457,11 @@ def test_a_copy_that_the_disk_has_changed_behind_everybodys_back_is_fetched_agai
     assert numbers(dataset.loader("train", batch_size=16)) == wanted
 
 
-def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(s3: S3, remote: Store, folder: Path) -> None:
-    good, other = arrow_file(numbered(50)[0]), arrow_file(numbered(60)[0])
+def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(
+    s3: S3, remote: Store, folder: Path
+) -> None:
+    good = arrow_file(numbered(50)[0])
+    other = arrow_file(numbered(60)[0])
     for content_, says in (
         (bytes(len(good)), "its content hashes to"),
         (good[:-1], "it has .* bytes, not"),
@@ -408,7 +472,9 @@ def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(s3: S3, remo
             stream.write(content_)
         cache = ShardCache(remote)
         for _ in range(2):
-            with pytest.raises(StoreError, match=f"the shard {shard.name} of the store .* is damaged .*: {says}"):
+            with pytest.raises(
+                StoreError, match=f"the shard {shard.name} of the store .* is damaged .*: {says}"
+            ):
                 cache.open(shard)
         assert names(folder) == []
         remote.delete(shard.name)

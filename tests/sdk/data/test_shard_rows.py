@@ -1,4 +1,6 @@
-"""Rows are copied out of mapped shards as Arrow itself would take them, for each type; what has no place in NumPy is refused."""
+"""Rows are copied out of mapped shards as Arrow itself would take them, for each type; what has no place in
+NumPy is refused.
+"""
 
 import datetime as dt
 import math
@@ -37,13 +39,17 @@ VALUES: dict[pa.DataType, Any] = {
     pa.date64(): st.dates(),
     pa.time32("s"): st.integers(0, 86_399),
     pa.list_(pa.float32(), 3): st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3),
-    pa.list_(pa.list_(pa.int16(), 2), 2): st.lists(st.lists(st.integers(-9, 9), min_size=2, max_size=2), min_size=2, max_size=2),
+    pa.list_(pa.list_(pa.int16(), 2), 2): st.lists(
+        st.lists(st.integers(-9, 9), min_size=2, max_size=2), min_size=2, max_size=2
+    ),
     pa.list_(pa.int32()): st.lists(st.integers(-9, 9), max_size=4),
     pa.large_list(pa.float64()): st.lists(st.floats(allow_nan=False), max_size=4),
 }
 
 
-def gathered(shards: list[MappedShard], which: "np.ndarray[Any, Any]", rows: "np.ndarray[Any, Any]", schema: pa.Schema) -> list[Gathered]:
+def gathered(
+    shards: list[MappedShard], which: "np.ndarray[Any, Any]", rows: "np.ndarray[Any, Any]", schema: pa.Schema
+) -> list[Gathered]:
     found = room(columns_of(schema, None, "the data"), len(rows))
     for number, shard in enumerate(shards):
         places = np.flatnonzero(which == number)
@@ -102,7 +108,9 @@ def test_arrays_are_what_one_expects_of_their_columns() -> None:
     assert [each if each is None else each.tolist() for each in arrays["l"]] == [[1, 2], [], None]
 
 
-@pytest.mark.parametrize("values", [pa.array([1, None]), pa.array([True, None])], ids=["integers", "booleans"])
+@pytest.mark.parametrize(
+    "values", [pa.array([1, None]), pa.array([True, None])], ids=["integers", "booleans"]
+)
 def test_a_null_that_numpy_has_no_value_for_is_refused_where_it_is_handed_out(values: pa.Array) -> None:
     table = pa.table({"x": values})
     (found,) = gathered([mapped(table, 2)], np.zeros(2, int), np.arange(2), table.schema)
@@ -139,9 +147,13 @@ def test_a_null_within_a_list_is_refused() -> None:
 )
 def test_a_column_that_is_not_read_is_named_and_the_columns_beside_it_are_read(values: pa.Array) -> None:
     table = pa.table({"before": [1.5], "x": values, "behind": [2.5], "text": ["a"]})
-    with pytest.raises(InvalidInput, match=r"column 'x' of the data is of type .*, which a loader does not read: it reads numbers, bool"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"column 'x' of the data is of type .*, which a loader does not read: it reads numbers, bool",
+    ):
         columns_of(table.schema, None, "the data")
-    shard, columns = mapped(table, 2), columns_of(table.schema, ["text", "behind", "before"], "the data")
+    shard = mapped(table, 2)
+    columns = columns_of(table.schema, ["text", "behind", "before"], "the data")
     found = room(columns, 1)
     shard.fill(found, np.zeros(1, int), np.zeros(1, int))
     assert as_arrow(found).to_pydict() == {"text": ["a"], "behind": [2.5], "before": [1.5]}
@@ -171,7 +183,11 @@ def test_the_layout_is_where_arrows_own_reader_finds_the_batches(rows: list[int]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         for count in rows:
-            columns = [pa.array(range(count)), pa.array(["ab"] * count), pa.array([[1.0, 2.0, 3.0]] * count, schema.field("v").type)]
+            columns = [
+                pa.array(range(count)),
+                pa.array(["ab"] * count),
+                pa.array([[1.0, 2.0, 3.0]] * count, schema.field("v").type),
+            ]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     content = sink.getvalue()
     layout = layout_of(np.frombuffer(content, np.uint8))
@@ -186,9 +202,15 @@ def test_the_layout_is_where_arrows_own_reader_finds_the_batches(rows: list[int]
 
 
 @given(data=st.data())
-def test_a_damaged_file_is_refused_or_gives_other_values_and_never_reads_outside_of_it(data: st.DataObject) -> None:
+def test_a_damaged_file_is_refused_or_gives_other_values_and_never_reads_outside_of_it(
+    data: st.DataObject,
+) -> None:
     table = pa.table(
-        {"x": pa.array(range(20)), "s": [str(number) for number in range(20)], "v": pa.array([[1, 2]] * 20, pa.list_(pa.int8(), 2))}
+        {
+            "x": pa.array(range(20)),
+            "s": [str(number) for number in range(20)],
+            "v": pa.array([[1, 2]] * 20, pa.list_(pa.int8(), 2)),
+        }
     )
     content = bytearray(arrow_file(table, 7))
     for _ in range(data.draw(st.integers(1, 4))):

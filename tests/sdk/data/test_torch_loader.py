@@ -1,4 +1,6 @@
-"""PyTorch's workers prepare the batches of a loader, and change neither them nor what counts as handed out."""
+"""PyTorch's workers prepare the batches of a loader, and change neither them nor what counts as handed
+out.
+"""
 
 import multiprocessing
 from typing import Any
@@ -31,7 +33,9 @@ def dataset(any_store: Store) -> Dataset:
 
 
 @pytest.mark.parametrize(("workers", "start"), WORKERS)
-def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(dataset: Dataset, workers: int, start: str | None) -> None:
+def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(
+    dataset: Dataset, workers: int, start: str | None
+) -> None:
     wanted = dataset.loader("train", batch_size=16)
     loader = dataset.loader("train", batch_size=16)
     batches = of_torch(loader, workers, start)
@@ -42,7 +46,10 @@ def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(datas
     assert loader.state_dict() == wanted.state_dict()
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(3, "forkserver", marks=SLOW)])
+@pytest.mark.parametrize(
+    ("workers", "start"),
+    [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(3, "forkserver", marks=SLOW)],
+)
 def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_with_the_next_row(
     store: Store, workers: int, start: str | None
 ) -> None:
@@ -79,8 +86,13 @@ def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(stor
 @pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW)])
 def test_ranks_share_each_global_batch(store: Store, workers: int, start: str | None) -> None:
     dataset = sharded(store, *numbered(61, 5, 100))
-    shares = [numbers(of_torch(dataset.loader("train", batch_size=16, rank=rank, world_size=3), workers, start)) for rank in range(3)]
-    assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(dataset.loader("train", batch_size=16))
+    shares = [
+        numbers(of_torch(dataset.loader("train", batch_size=16, rank=rank, world_size=3), workers, start))
+        for rank in range(3)
+    ]
+    assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(
+        dataset.loader("train", batch_size=16)
+    )
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=SLOW)])
@@ -103,7 +115,10 @@ def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> No
     assert torch.equal(batch["b"], torch.tensor([True, False, True]))
     assert torch.equal(batch["t"], torch.tensor([1, 2, 3]))
     assert batch["s"] == ["a", None, "b"]
-    lists = {name: [each if each is None else each.tolist() for each in batch[name]] for name in ("l", "moments", "spans")}
+    lists = {
+        name: [each if each is None else each.tolist() for each in batch[name]]
+        for name in ("l", "moments", "spans")
+    }
     assert lists == {"l": [[1], [], None], "moments": [[1, 2], [], None], "spans": [[1], None, [2]]}
 
 
@@ -111,8 +126,13 @@ def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
     return rows["n"].to_numpy() * 2, [str(value) for value in rows["n"].to_pylist()]
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(2, "forkserver", marks=SLOW)])
-def test_what_a_transform_returns_has_tensors_for_its_arrays(store: Store, workers: int, start: str | None) -> None:
+@pytest.mark.parametrize(
+    ("workers", "start"),
+    [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(2, "forkserver", marks=SLOW)],
+)
+def test_what_a_transform_returns_has_tensors_for_its_arrays(
+    store: Store, workers: int, start: str | None
+) -> None:
     dataset = sharded(store, *numbered(20, 20))
     loader = dataset.loader("train", batch_size=16, transform=pairs)
     for doubled, texts in of_torch(loader, workers, start):
@@ -125,7 +145,11 @@ def texts_and_times(rows: pa.RecordBatch) -> dict[str, Any]:
     times = np.array(numbers, "datetime64[s]")
     lists = np.empty(len(numbers), object)
     lists[:] = [times[:place] for place in range(len(numbers))]
-    return {"texts": np.array([f"row {number}" for number in numbers]), "bytes": np.array([b"a"] * len(numbers)), "times": lists}
+    return {
+        "texts": np.array([f"row {number}" for number in numbers]),
+        "bytes": np.array([b"a"] * len(numbers)),
+        "times": lists,
+    }
 
 
 def test_texts_and_lists_of_times_that_a_transform_returns_are_lists(store: Store) -> None:

@@ -1,4 +1,6 @@
-"""A shard of a folder is hashed once on a machine before a row of it is handed out; a faulty one is named, or fetched again."""
+"""A shard of a folder is hashed once on a machine before a row of it is handed out; a faulty one is named, or
+fetched again.
+"""
 
 import errno
 import gc
@@ -73,7 +75,11 @@ def path_of(dataset: Dataset, number: int = 1) -> Path:
 def flip(path: Path) -> None:
     """Damage one row in place: Arrow reads it all the same."""
     content = bytearray(path.read_bytes())
-    first = next(place for value in range(0, 150, 50) if (place := content.find(struct.pack("<2q", value, value + 1))) >= 0)
+    first = next(
+        place
+        for value in range(0, 150, 50)
+        if (place := content.find(struct.pack("<2q", value, value + 1))) >= 0
+    )
     content[first + 40] ^= 1
     with path.open("r+b") as file:
         file.write(content)
@@ -89,10 +95,15 @@ FAULTS = pytest.mark.parametrize("fault", [flip, cut_off, Path.unlink])
 # What is damaged
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create.*:UserWarning", "ignore:This process.*is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:This DataLoader will create.*:UserWarning",
+    "ignore:This process.*is multi-threaded:DeprecationWarning",
+)
 @pytest.mark.parametrize("workers", [None, 0, pytest.param(2, marks=SLOW)])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_no_row_of_a_damaged_shard_is_handed_out_and_it_is_named(dataset: Dataset, workers: int | None, lanes: int) -> None:
+def test_no_row_of_a_damaged_shard_is_handed_out_and_it_is_named(
+    dataset: Dataset, workers: int | None, lanes: int
+) -> None:
     flip(path_of(dataset))
     loader = dataset.loader("train", batch_size=5, lanes=lanes)
     rows: list[int] = []
@@ -101,7 +112,10 @@ def test_no_row_of_a_damaged_shard_is_handed_out_and_it_is_named(dataset: Datase
         for batch in loader if workers is None else loader.torch(workers):
             rows.extend(batch["n"].tolist())
 
-    with pytest.raises(StoreError, match=f"the shard shards/sha256/../{path_of(dataset).name} .* is damaged .*: its content hashes to"):
+    with pytest.raises(
+        StoreError,
+        match=f"the shard shards/sha256/../{path_of(dataset).name} .* is damaged .*: its content hashes to",
+    ):
         train()
     assert not set(range(50, 100)) & set(rows)
 
@@ -114,7 +128,9 @@ def test_a_faulty_shard_is_fetched_again_from_the_remote_with_one_warning(
     path = path_of(dataset, number)
     whole = path.read_bytes()
     fault(path)
-    with pytest.warns(UserWarning, match=rf"halving: the shard .*{path.name} .*; it was fetched again from {remote.root}") as warned:
+    with pytest.warns(
+        UserWarning, match=rf"halving: the shard .*{path.name} .*; it was fetched again from {remote.root}"
+    ) as warned:
         rows = flat(numbers(dataset.loader("train", batch_size=5)))
     assert len(warned) == 1
     assert sorted(rows) == list(range(150))
@@ -123,7 +139,9 @@ def test_a_faulty_shard_is_fetched_again_from_the_remote_with_one_warning(
 
 
 @FAULTS
-def test_reading_a_split_as_a_table_fetches_a_faulty_shard_too(dataset: Dataset, remote: Store, fault: Callable[[Path], None]) -> None:
+def test_reading_a_split_as_a_table_fetches_a_faulty_shard_too(
+    dataset: Dataset, remote: Store, fault: Callable[[Path], None]
+) -> None:
     fault(path_of(dataset))
     with pytest.warns(UserWarning, match=f"fetched again from {remote.root}"):
         assert dataset.read("train")["n"].to_pylist() == list(range(150))
@@ -137,7 +155,9 @@ def test_a_column_that_is_not_there_is_no_fault_of_a_shard(dataset: Dataset, has
     assert hashed == []
 
 
-def test_who_has_a_damaged_file_mapped_is_not_disturbed_when_it_is_replaced(dataset: Dataset, remote: Store) -> None:
+def test_who_has_a_damaged_file_mapped_is_not_disturbed_when_it_is_replaced(
+    dataset: Dataset, remote: Store
+) -> None:
     flip(path_of(dataset))
     held = np.memmap(path_of(dataset), np.uint8, "r")
     before = held.tobytes()
@@ -147,7 +167,9 @@ def test_who_has_a_damaged_file_mapped_is_not_disturbed_when_it_is_replaced(data
 
 
 @FAULTS
-def test_what_is_faulty_in_both_stores_is_one_error_that_names_both(dataset: Dataset, remote: Store, fault: Callable[[Path], None]) -> None:
+def test_what_is_faulty_in_both_stores_is_one_error_that_names_both(
+    dataset: Dataset, remote: Store, fault: Callable[[Path], None]
+) -> None:
     shard = dataset.shards("train")[1]
     for place in (dataset.store, remote):
         fault(Path(place.path(shard.name)))
@@ -163,12 +185,18 @@ def test_what_is_faulty_in_both_stores_is_one_error_that_names_both(dataset: Dat
 def test_a_remote_that_is_no_store_is_named(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     flip(path_of(dataset))
     monkeypatch.setenv(REMOTE, "ssh://host/folder")
-    with pytest.raises(StoreError, match=rf"is damaged .*nor could it be fetched from {REMOTE}: .*ssh://host/folder"):
+    with pytest.raises(
+        StoreError, match=rf"is damaged .*nor could it be fetched from {REMOTE}: .*ssh://host/folder"
+    ):
         list(dataset.loader("train", batch_size=5))
 
 
-def test_what_rots_without_a_write_is_hashed_again_where_it_cannot_be_read(dataset: Dataset, remote: Store) -> None:
-    verified, shard, path = VerifiedShards(dataset.store), dataset.shards("train")[1], path_of(dataset)
+def test_what_rots_without_a_write_is_hashed_again_where_it_cannot_be_read(
+    dataset: Dataset, remote: Store
+) -> None:
+    verified = VerifiedShards(dataset.store)
+    shard = dataset.shards("train")[1]
+    path = path_of(dataset)
     verified.fetch(shard)
     path.write_bytes(bytes(shard.bytes))
     verified._remember(shard, verified_shards._identity(path.stat()), None)  # as if nothing had been written
@@ -176,7 +204,9 @@ def test_what_rots_without_a_write_is_hashed_again_where_it_cannot_be_read(datas
         assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
 
 
-def test_what_a_killed_copy_has_left_goes_with_a_copy_into_the_same_folder_a_day_later(dataset: Dataset, remote: Store) -> None:
+def test_what_a_killed_copy_has_left_goes_with_a_copy_into_the_same_folder_a_day_later(
+    dataset: Dataset, remote: Store
+) -> None:
     shard = dataset.shards("train")[1]
     folder = Path(remote.path(shard.name)).parent
     for name, age in ((".old.1.01234567", 90_000), (".new.1.01234567", 80_000)):
@@ -202,7 +232,9 @@ def test_each_shard_is_hashed_once_and_not_by_the_next_reader(
 
 
 @SLOW
-def test_another_process_does_not_hash_what_this_machine_has_verified(dataset: Dataset, script: Script) -> None:
+def test_another_process_does_not_hash_what_this_machine_has_verified(
+    dataset: Dataset, script: Script
+) -> None:
     numbers(dataset.loader("train", batch_size=5))
     done = script(
         "import sys, halving\n"
@@ -216,7 +248,9 @@ def test_another_process_does_not_hash_what_this_machine_has_verified(dataset: D
 
 
 @pytest.mark.parametrize("how", ["in place", "another file"])
-def test_a_file_that_was_written_again_is_hashed_again_although_it_looks_as_before(dataset: Dataset, how: str) -> None:
+def test_a_file_that_was_written_again_is_hashed_again_although_it_looks_as_before(
+    dataset: Dataset, how: str
+) -> None:
     numbers(dataset.loader("train", batch_size=5))
     path = path_of(dataset)
     before = path.stat()
@@ -235,7 +269,8 @@ def test_a_file_that_was_just_written_is_not_remembered_for_another_write_may_le
     dataset: Dataset, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verified_shards, "_SETTLED_SECONDS", 3600.0)
-    verified, shard = VerifiedShards(dataset.store), dataset.shards("train")[0]
+    verified = VerifiedShards(dataset.store)
+    shard = dataset.shards("train")[0]
     verified.fetch(shard)
     verified.fetch(shard)
     assert hashed == [shard, shard]
@@ -268,7 +303,9 @@ def test_without_a_cache_each_process_hashes_a_shard_once_and_says_so_once(
     else:
         (tmp_path / "file").touch()
         monkeypatch.setenv("HALVING_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="each process hashes the shards of .* again, .* give a folder .* by HALVING_CACHE") as warned:
+    with pytest.warns(
+        UserWarning, match="each process hashes the shards of .* again, .* give a folder .* by HALVING_CACHE"
+    ) as warned:
         for _ in range(2):
             assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
     assert len(warned) == 1
@@ -302,8 +339,10 @@ def test_threads_that_need_a_shard_at_once_hash_it_once(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("HALVING_CACHE", str(tmp_path / cache))
-    shard, maps = dataset.shards("train")[0], list[Any]()
-    waiting, hashing = set[int](), set[int]()
+    shard = dataset.shards("train")[0]
+    maps = list[Any]()
+    waiting = set[int]()
+    hashing = set[int]()
     counted = VerifiedShards._hash
 
     def hashed_beside_others(verified: VerifiedShards, file: Any, shard: Shard) -> str:
@@ -378,8 +417,11 @@ def test_a_process_that_is_killed_while_it_hashes_holds_up_nobody(dataset: Datas
 
 @SLOW
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_child_forked_while_a_shard_is_hashed_does_not_hold_its_parents_lock(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard, pids = dataset.shards("train")[0], []
+def test_a_child_forked_while_a_shard_is_hashed_does_not_hold_its_parents_lock(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = dataset.shards("train")[0]
+    pids = []
     verified = VerifiedShards(dataset.store)
 
     def fork_within(*_: Any) -> str:
@@ -407,8 +449,11 @@ def test_a_child_forked_while_another_thread_hashes_a_shard_can_verify_it_itself
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("HALVING_CACHE", str(tmp_path / "file"))  # without a cache there is only the lock among threads
-    shard, begun, end = dataset.shards("train")[0], threading.Event(), threading.Event()
+    # without a cache there is only the lock among threads
+    monkeypatch.setenv("HALVING_CACHE", str(tmp_path / "file"))
+    shard = dataset.shards("train")[0]
+    begun = threading.Event()
+    end = threading.Event()
     original = VerifiedShards._hash
 
     def stay(verified: VerifiedShards, file: Any, shard: Shard) -> str:

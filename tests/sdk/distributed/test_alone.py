@@ -33,13 +33,21 @@ def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_an
     _, _, halved = prepared(ALONE, out_of_memory="halve")
     expected = [whole.step(loss, *batch(step, ALONE)).item() for step in range(3)]
     with pytest.warns(
-        UserWarning, match=f"rank 0 ran out of memory in step 1, with 1 micro-batches of {ROWS} rows: .* is made again with half"
+        UserWarning,
+        match=(
+            f"rank 0 ran out of memory in step 1, with 1 micro-batches of {ROWS} rows: .* is made again "
+            "with half"
+        ),
     ):
         found = [halved.step(too_large(ROWS // 2 + 1), *batch(step, ALONE)).item() for step in range(3)]
     assert found == pytest.approx(expected, abs=1e-6)
     assert halved.micro_batch == ROWS // 2
     with pytest.raises(
-        OutOfMemory, match=r"rank 0 ran out of memory in step 4, with 2 micro-batches of 8 rows: .* It had been halved before"
+        OutOfMemory,
+        match=(
+            r"rank 0 ran out of memory in step 4, with 2 micro-batches of 8 rows: .* It had been halved "
+            r"before"
+        ),
     ):
         halved.step(too_large(2), *batch(3, ALONE))
     _, _, resumed = prepared(ALONE, out_of_memory="halve")
@@ -50,7 +58,10 @@ def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_an
 
 def test_memory_that_is_not_enough_is_final_where_no_other_try_is_allowed() -> None:
     _, _, training = prepared(ALONE)
-    with pytest.raises(OutOfMemory, match=r"rank 0 ran out of memory in step 1.*GiB of this machine's memory.*Give a smaller micro_batch"):
+    with pytest.raises(
+        OutOfMemory,
+        match=r"rank 0 ran out of memory in step 1.*GiB of this machine's memory.*Give a smaller micro_batch",
+    ):
         training.step(too_large(1), *batch(0, ALONE))
 
 
@@ -68,7 +79,9 @@ def test_a_step_that_lacks_memory_of_the_cpu_is_made_again_too() -> None:
 
 def test_a_micro_batch_of_one_row_is_not_halved() -> None:
     _, _, training = prepared(ALONE, micro_batch=1, out_of_memory="halve")
-    with pytest.raises(OutOfMemory, match=r"with 16 micro-batches of 1 rows: .* A micro-batch of one row cannot be halved"):
+    with pytest.raises(
+        OutOfMemory, match=r"with 16 micro-batches of 1 rows: .* A micro-batch of one row cannot be halved"
+    ):
         training.step(too_large(1), *batch(0, ALONE))
 
 
@@ -120,7 +133,10 @@ def test_state_that_an_optimizer_has_from_the_beginning_goes_where_its_parameter
     optimizer = torch.optim.Adagrad([parameter])
     optimizer.state[parameter]["sum"] = torch.zeros(3)
     move_state(optimizer)
-    assert {name: each.device.type for name, each in optimizer.state[parameter].items()} == {"sum": "meta", "step": "cpu"}
+    assert {name: each.device.type for name, each in optimizer.state[parameter].items()} == {
+        "sum": "meta",
+        "step": "cpu",
+    }
 
 
 def test_a_training_belongs_to_the_checkpoint(tmp_path: Path) -> None:
@@ -131,7 +147,11 @@ def test_a_training_belongs_to_the_checkpoint(tmp_path: Path) -> None:
         run.restore(model=model, optimizer=optimizer, training=training)
         training.step(loss, *batch(0, ALONE))
         with pytest.raises(
-            InvalidInput, match=r"run.save\(model=…\) without what run.distribute\(\) returned is not accepted: add training="
+            InvalidInput,
+            match=(
+                r"run.save\(model=…\) without what run.distribute\(\) returned is not accepted: add "
+                r"training="
+            ),
         ):
             run.save(model=model)
         with pytest.raises(InvalidInput, match=r"run.restore\(\) without what run.distribute\(\) returned"):

@@ -1,4 +1,6 @@
-"""Trainings whose parameters are frozen and unfrozen meanwhile, and whose loss does not use all of them in each step or on each rank."""
+"""Trainings whose parameters are frozen and unfrozen meanwhile, and whose loss does not use all of them in
+each step or on each rank.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -17,13 +19,21 @@ from tests.sdk.distributed.trainings import CPU, batch, copied, every, later, lo
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 
-SHARDS: dict[str, dict[str, Any]] = {"ddp": {}, "fsdp": {"shard": "fsdp"}, "in micro-batches": {"micro_batch": 3}}
-FROZEN_FIRST, FROZEN_LATER = (True, False), (False, True)
+SHARDS: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "fsdp": {"shard": "fsdp"},
+    "in micro-batches": {"micro_batch": 3},
+}
+FROZEN_FIRST = (True, False)
+FROZEN_LATER = (False, True)
 
 
-def switched(ranks: Ranks, frozen: Sequence[bool], resumed_at: int | None = None, **options: Any) -> list[float]:
-    """Losses and norms of two steps with the blocks frozen or not, then of two with them otherwise, and two as before; perhaps gone on
-    with from a state, with the blocks still as they were made."""
+def switched(
+    ranks: Ranks, frozen: Sequence[bool], resumed_at: int | None = None, **options: Any
+) -> list[float]:
+    """Losses and norms of two steps with the blocks frozen or not, then of two with them otherwise, and two
+    as before; perhaps gone on with from a state, with the blocks still as they were made.
+    """
     objects = model, _, training = prepared(ranks, **options)
     numbers: list[float] = []
     for step in range(6):
@@ -35,7 +45,10 @@ def switched(ranks: Ranks, frozen: Sequence[bool], resumed_at: int | None = None
         model.blocks.requires_grad_(not frozen[step // 2 % 2])
         before = copied(dict(model.blocks.named_parameters()))
         numbers += [training.step(loss, *batch(step, ranks)).item(), float(training.gradient_norm)]
-        is_changed = any(not torch.equal(local(each), local(before[name])) for name, each in model.blocks.named_parameters())
+        is_changed = any(
+            not torch.equal(local(each), local(before[name]))
+            for name, each in model.blocks.named_parameters()
+        )
         assert is_changed != frozen[step // 2 % 2]
     digest = float(int(weights_digest({"model": model})[-8:], 16)) if "shard" not in options else 0.0
     return [*numbers, digest]
@@ -60,18 +73,25 @@ def frozen_whole(ranks: Ranks) -> str:
 
 
 class Branches(nn.Module):
-    """Uses its second layer for no row, for all, or for some: in each of the global batches, not in each of their shares."""
+    """Uses its second layer for no row, for all, or for some: in each of the global batches, not in each of
+    their shares.
+    """
 
     def __init__(self, use: str) -> None:
         super().__init__()
-        self.first, self.second, self.use = nn.Linear(6, 4), nn.Linear(6, 4), use
+        self.first = nn.Linear(6, 4)
+        self.second = nn.Linear(6, 4)
+        self.use = use
 
     def forward(self, x: Tensor) -> Tensor:
-        scores, rows = self.first(x), x[:, 0] > {"never": 9, "always": -9, "sometimes": 0.9}[self.use]
+        scores = self.first(x)
+        rows = x[:, 0] > {"never": 9, "always": -9, "sometimes": 0.9}[self.use]
         return scores.index_add(0, rows.nonzero()[:, 0], self.second(x[rows])) if rows.any() else scores
 
 
-def branching(ranks: Ranks, use: str, *, fused: bool = False, only_first: bool = False, **options: Any) -> tuple[Branches, Training]:
+def branching(
+    ranks: Ranks, use: str, *, fused: bool = False, only_first: bool = False, **options: Any
+) -> tuple[Branches, Training]:
     torch.manual_seed(0)
     model = Branches(use)
     optimizer = torch.optim.AdamW((model.first if only_first else model).parameters(), lr=0.02, fused=fused)
@@ -84,7 +104,10 @@ def branched(ranks: Ranks, use: str, **options: Any) -> list[float]:
     numbers: list[float] = []
     for step in range(8):
         numbers += [training.step(loss, *batch(step, ranks)).item(), float(training.gradient_norm)]
-    state = (each.full_tensor() if "shard" in options and ranks.world_size > 1 else each for each in model.state_dict().values())
+    state = (
+        each.full_tensor() if "shard" in options and ranks.world_size > 1 else each
+        for each in model.state_dict().values()
+    )
     return numbers + [float(each.sum()) for each in state]
 
 
@@ -95,7 +118,8 @@ def refused(ranks: Ranks, use: str, trouble: str = "", **options: Any) -> tuple[
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for step in range(8):
-            before, made = copied(model.state_dict()), training.steps
+            before = copied(model.state_dict())
+            made = training.steps
             x, y = batch(step, ranks)
             try:
                 training.step(own_loss, x * float("nan") if trouble == "nan" and ranks.rank == 1 else x, y)
@@ -133,14 +157,22 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "unused on a rank, in micro-batches": {"use": "sometimes", "micro_batch": 2},
     "unused on a rank, fused": {"use": "sometimes", "fused": True},
     "all used": {"use": "always"},
-    "unused on a rank, checkpointed": {"use": "sometimes", "micro_batch": 2, "activation_checkpointing": True, "blocks": [nn.Linear]},
+    "unused on a rank, checkpointed": {
+        "use": "sometimes",
+        "micro_batch": 2,
+        "activation_checkpointing": True,
+        "blocks": [nn.Linear],
+    },
 }
 SWITCHED = {
     f"{name}, {'frozen' if frozen[0] else 'trained'} first": later(switched, frozen, **options)
     for name, options in SHARDS.items()
     for frozen in (FROZEN_FIRST, FROZEN_LATER)
 } | {"checkpointed": later(switched, FROZEN_FIRST, activation_checkpointing=True)}
-BRANCHED = {f"branches {name}": later(branched, unused_parameters=True, **options) for name, options in ACCEPTED.items()}
+BRANCHED = {
+    f"branches {name}": later(branched, unused_parameters=True, **options)
+    for name, options in ACCEPTED.items()
+}
 BRANCHED |= {
     "branches sharded, unused": later(branched, "never", shard="fsdp"),
     "branches sharded, unused on a rank": later(branched, "sometimes", shard="fsdp", unused_parameters=True),
@@ -173,7 +205,9 @@ def every_of(ranks: Ranks, bodies: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SWITCHED)
-def test_parameters_may_be_frozen_and_unfrozen_during_a_training_which_is_that_of_one_process(one: Any, two: Any, name: str) -> None:
+def test_parameters_may_be_frozen_and_unfrozen_during_a_training_which_is_that_of_one_process(
+    one: Any, two: Any, name: str
+) -> None:
     *alone, _ = one[name]
     *together, _ = two[0][name]
     assert together[::2] == pytest.approx(alone[::2], abs=1e-6)
@@ -190,34 +224,54 @@ def test_a_training_of_changing_parameters_goes_on_from_its_state_bit_for_bit(th
 def test_ranks_that_train_different_parameters_or_none_are_refused_on_all(two: Any) -> None:
     for of_rank in two:
         assert of_rank["disagreeing"].startswith(
-            "the parameter 'blocks.1.up.weight' requires gradients on rank 0 and none on rank 1, which is not accepted: every rank must"
+            "the parameter 'blocks.1.up.weight' requires gradients on rank 0 and none on rank 1, which is "
+            "not accepted: every rank must"
         )
-        assert "none of its parameters requires gradients, so there is nothing to train" in of_rank["frozen whole"]
+        assert (
+            "none of its parameters requires gradients, so there is nothing to train"
+            in of_rank["frozen whole"]
+        )
 
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_parameter_that_a_loss_does_not_use_ends_all_ranks_before_anything_is_applied(size: int, name: str, request: Any) -> None:
+def test_a_parameter_that_a_loss_does_not_use_ends_all_ranks_before_anything_is_applied(
+    size: int, name: str, request: Any
+) -> None:
     of_ranks = request.getfixturevalue({2: "two", 3: "three"}[size])
     said, made = of_ranks[0][name]
     assert [of_rank[name] for of_rank in of_ranks] == [(said, made)] * size
     assert said.endswith("No rank has applied this step")
     if name == "another model":
-        assert said.startswith("the loss of rank 0 in step 1 is not accepted, for DDP has not seen its forward pass: call the model that")
+        assert said.startswith(
+            "the loss of rank 0 in step 1 is not accepted, for DDP has not seen its forward pass: call the "
+            "model that"
+        )
     else:
-        assert said.startswith("the parameter 'second.weight' (and 1 more: second.bias) takes no part in the loss of rank ")
-        assert "freeze it by requires_grad_(False), or give run.distribute unused_parameters=True or exact=True" in said
+        assert said.startswith(
+            "the parameter 'second.weight' (and 1 more: second.bias) takes no part in the loss of rank "
+        )
+        assert (
+            "freeze it by requires_grad_(False), or give run.distribute unused_parameters=True or exact=True"
+            in said
+        )
 
 
-def test_sharded_parameters_that_some_ranks_use_are_refused_before_their_gradients_are_summed(two: Any) -> None:
+def test_sharded_parameters_that_some_ranks_use_are_refused_before_their_gradients_are_summed(
+    two: Any,
+) -> None:
     for rank, of_rank in enumerate(two):
-        assert of_rank["refused sharded"].startswith(f"a loss that uses other parameters of the model on rank {rank} than on other ranks")
+        assert of_rank["refused sharded"].startswith(
+            f"a loss that uses other parameters of the model on rank {rank} than on other ranks"
+        )
         assert of_rank["refused sharded"].endswith("give run.distribute unused_parameters=True")
 
 
 @pytest.mark.parametrize("name", BRANCHED)
 @pytest.mark.parametrize("size", [2, 3])
-def test_with_unused_parameters_a_training_is_that_of_one_process(one: Any, size: int, name: str, request: Any) -> None:
+def test_with_unused_parameters_a_training_is_that_of_one_process(
+    one: Any, size: int, name: str, request: Any
+) -> None:
     of_ranks = request.getfixturevalue({2: "two", 3: "three"}[size])
     assert of_ranks[0][name] == pytest.approx(one[name], abs=2e-6)
     assert all(of_rank[name] == of_ranks[0][name] for of_rank in of_ranks)

@@ -24,7 +24,9 @@ def train(run: Run) -> None:
     """Three epochs of two steps; rank 1 has its trouble in the second, some only in the first attempt."""
     model = Net()
     optimizer = getattr(torch.optim, run.params["optimizer"])(model.parameters(), lr=0.02)
-    training = run.distribute(model, optimizer, shard=run.params["shards"][run.attempt - 1], **run.params["options"])
+    training = run.distribute(
+        model, optimizer, shard=run.params["shards"][run.attempt - 1], **run.params["options"]
+    )
     run.restore(model=model, optimizer=optimizer, training=training)
     notes = Path(run.store.root, f"steps.{run.rank}")
     for epoch in run.epochs():
@@ -46,7 +48,8 @@ class Branches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(6, 4), nn.Linear(6, 4)
+        self.first = nn.Linear(6, 4)
+        self.second = nn.Linear(6, 4)
 
     def forward(self, x: Tensor, both: bool) -> Tensor:
         return self.first(x) + self.second(x) if both else self.first(x)
@@ -106,12 +109,21 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path))
 
 
-def gang(store: Store, attempt: int, trouble: str, shards: Sequence[str] = ("ddp", "ddp"), optimizer: str = "AdamW", **options: Any) -> Any:
+def gang(
+    store: Store,
+    attempt: int,
+    trouble: str,
+    shards: Sequence[str] = ("ddp", "ddp"),
+    optimizer: str = "AdamW",
+    **options: Any,
+) -> Any:
     given = {"trouble": trouble, "shards": list(shards), "optimizer": optimizer, "options": options}
     return Gang(store, f"{__name__}:train", attempt=attempt, **given).messages()[-1]
 
 
-def test_a_rank_that_runs_out_of_memory_has_all_go_on_with_half_the_micro_batch_and_the_same_losses(store: Store, tmp_path: Path) -> None:
+def test_a_rank_that_runs_out_of_memory_has_all_go_on_with_half_the_micro_batch_and_the_same_losses(
+    store: Store, tmp_path: Path
+) -> None:
     raised = gang(store, 1, "more than 4 rows", out_of_memory="halve")
     assert isinstance(raised, Raised)
     assert not raised.final
@@ -119,7 +131,9 @@ def test_a_rank_that_runs_out_of_memory_has_all_go_on_with_half_the_micro_batch_
     assert "An attempt that goes on from its last checkpoint begins with half the micro-batch" in raised.error
     assert gang(store, 2, "more than 4 rows", out_of_memory="halve") == Stopped()
     halved = [line.split() for line in Path(store.root, "steps.0").read_text().splitlines()]
-    assert [line[:3] for line in halved] == [["1", "1", "8"]] * 2 + [["2", "2", "4"]] * 2 + [["2", "3", "4"]] * 2
+    assert [line[:3] for line in halved] == [["1", "1", "8"]] * 2 + [["2", "2", "4"]] * 2 + [
+        ["2", "3", "4"]
+    ] * 2
     other = Store(str(tmp_path / "whole"))
     assert gang(other, 1, "none") == Stopped()
     whole = [float(line.split()[-1]) for line in Path(other.root, "steps.0").read_text().splitlines()]
@@ -131,7 +145,10 @@ def test_a_rank_that_runs_out_of_memory_again_ends_the_trial_and_is_named(store:
     raised = gang(store, 2, "more than 2 rows", out_of_memory="halve")
     assert isinstance(raised, Raised)
     assert raised.final
-    assert "OutOfMemory: rank 1 ran out of memory in step 3, with 2 micro-batches of 4 rows: the process had taken" in raised.error
+    assert (
+        "OutOfMemory: rank 1 ran out of memory in step 3, with 2 micro-batches of 4 rows: the process had "
+        "taken"
+    ) in raised.error
 
 
 def test_a_rank_that_runs_out_of_memory_outside_of_a_step_ends_the_trial_and_is_named(store: Store) -> None:
@@ -140,7 +157,9 @@ def test_a_rank_that_runs_out_of_memory_outside_of_a_step_ends_the_trial_and_is_
     assert raised.final
     assert raised.error.startswith("rank 1: Traceback")
     assert "rank 1 ran out of memory: the process had taken" in raised.error.splitlines()[-1]
-    assert not MemoryNotes(RunRecords(store, "p", "s.0001"), 1).is_retry_due(), "half a micro-batch would not help"
+    assert not MemoryNotes(RunRecords(store, "p", "s.0001"), 1).is_retry_due(), (
+        "half a micro-batch would not help"
+    )
 
 
 def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_before(store: Store) -> None:
@@ -150,14 +169,28 @@ def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_bef
     saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
     assert saved is not None
     assert saved.epoch == 1
-    assert "Diverged: the loss of rank 1 was NaN or infinite at step 4: 2 in a row, of which at most 1 are left out" in raised.error
-    curves = {key: read_curve(store, "p", "s.0001", key) for key in keys_of(store, "p", "s.0001") if "skipped" in key or "nonfinite" in key}
-    counted = {key: list(zip(points.step.tolist(), points.value.tolist(), strict=True)) for key, points in curves.items()}
+    assert (
+        "Diverged: the loss of rank 1 was NaN or infinite at step 4: 2 in a row, of which at most 1 are "
+        "left out"
+    ) in raised.error
+    curves = {
+        key: read_curve(store, "p", "s.0001", key)
+        for key in keys_of(store, "p", "s.0001")
+        if "skipped" in key or "nonfinite" in key
+    }
+    counted = {
+        key: list(zip(points.step.tolist(), points.value.tolist(), strict=True))
+        for key, points in curves.items()
+    }
     both = [(3, 1.0), (4, 2.0)]
-    assert counted == {"system/skipped_steps": both, "system/nonfinite_loss/rank.1": both}, "which rank began it, and in which steps"
+    assert counted == {"system/skipped_steps": both, "system/nonfinite_loss/rank.1": both}, (
+        "which rank began it, and in which steps"
+    )
 
 
-def test_the_checkpoint_of_a_diverged_training_is_whole_and_another_attempt_goes_on_from_it(store: Store, tmp_path: Path) -> None:
+def test_the_checkpoint_of_a_diverged_training_is_whole_and_another_attempt_goes_on_from_it(
+    store: Store, tmp_path: Path
+) -> None:
     raised = gang(store, 1, "nan at first", skips=1)
     assert isinstance(raised, Raised)
     assert raised.final
@@ -165,7 +198,11 @@ def test_the_checkpoint_of_a_diverged_training_is_whole_and_another_attempt_goes
     other = Store(str(tmp_path / "whole"))
     assert gang(other, 1, "none") == Stopped()
     finite, whole = (
-        [line.split()[1:] for line in Path(each.root, "steps.0").read_text().splitlines() if not line.endswith(" nan")]
+        [
+            line.split()[1:]
+            for line in Path(each.root, "steps.0").read_text().splitlines()
+            if not line.endswith(" nan")
+        ]
         for each in (store, other)
     )
     assert finite == whole, "bit for bit"
@@ -182,18 +219,36 @@ def test_a_training_goes_on_with_its_parameters_sharded_or_whole(
     assert gang(store, 2, "raise", shards, optimizer, activation_checkpointing=True) == Stopped()
     other = Store(str(tmp_path / "whole"))
     assert gang(other, 1, "none", optimizer=optimizer) == Stopped()
-    losses = [[float(line.split()[-1]) for line in Path(each.root, "steps.0").read_text().splitlines()] for each in (store, other)]
+    losses = [
+        [float(line.split()[-1]) for line in Path(each.root, "steps.0").read_text().splitlines()]
+        for each in (store, other)
+    ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("shard", "said"),
     [
-        ("ddp", "the parameter 'second.weight' (and 1 more: second.bias) takes no part in the loss of rank 1 in step 2"),
-        ("fsdp", "a loss that uses other parameters of the model on rank 1 than on other ranks, or than before, is not accepted"),
+        (
+            "ddp",
+            (
+                "the parameter 'second.weight' (and 1 more: second.bias) takes no part in the loss of rank 1 "
+                "in step 2"
+            ),
+        ),
+        (
+            "fsdp",
+            (
+                "a loss that uses other parameters of the model on rank 1 than on other ranks, or than "
+                "before, "
+                "is not accepted"
+            ),
+        ),
     ],
 )
-def test_a_parameter_that_one_rank_does_not_use_ends_the_trial_at_once_and_is_named(store: Store, shard: str, said: str) -> None:
+def test_a_parameter_that_one_rank_does_not_use_ends_the_trial_at_once_and_is_named(
+    store: Store, shard: str, said: str
+) -> None:
     raised = Gang(store, f"{__name__}:train_branches", shard=shard).messages()[-1]
     assert isinstance(raised, Raised)
     assert raised.final
@@ -204,4 +259,7 @@ def test_a_parameter_that_one_rank_does_not_use_ends_the_trial_at_once_and_is_na
 def test_a_model_that_rank_0_alone_distributes_ends_the_trial_with_both_calls(store: Store) -> None:
     raised = Gang(store, f"{__name__}:distribute_on_rank_0").messages()[-1]
     assert isinstance(raised, Raised)
-    assert "rank 1 has called run.epochs() where rank 0 has called run.distribute(): every rank must call the same" in raised.error
+    assert (
+        "rank 1 has called run.epochs() where rank 0 has called run.distribute(): every rank must call the "
+        "same"
+    ) in raised.error

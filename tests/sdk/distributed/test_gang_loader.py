@@ -1,4 +1,6 @@
-"""A gang's ranks read what one process reads: no row twice, none lost, however often it is stopped and however many ranks there are."""
+"""A gang's ranks read what one process reads: no row twice, none lost, however often it is stopped and
+however many ranks there are.
+"""
 
 import dataclasses
 import json
@@ -15,18 +17,25 @@ from tests.gangs import run_in_gang
 from tests.sdk.data.sharded import arrow_file, numbered, numbers, put_shard, snapshot
 from tests.sdk.trial_process.test_main import context
 
-EPOCHS, BATCH = 4, 16
+EPOCHS = 4
+BATCH = 16
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def dataset(store: Store) -> Dataset:
-    return snapshot(store, {"train": [put_shard(store, arrow_file(table), table.num_rows) for table in numbered(61, 5, 35)]}, "d")
+    return snapshot(
+        store,
+        {"train": [put_shard(store, arrow_file(table), table.num_rows) for table in numbered(61, 5, 35)]},
+        "d",
+    )
 
 
 def train(run: Run) -> None:
-    """Each rank writes down the rows of each of its steps; one of them gets a SIGTERM in the middle of an epoch."""
+    """Each rank writes down the rows of each of its steps; one of them gets a SIGTERM in the middle of an
+    epoch.
+    """
     folder = Path(run.params["folder"])
     stop, workers = json.loads((folder / "attempt.json").read_text())
     loader: Any = run.dataset.loader("train", batch_size=BATCH, seed=3)
@@ -48,18 +57,22 @@ def train(run: Run) -> None:
 def test_stopped_gangs_train_each_row_once_in_the_order_of_one_rank_at_any_number_of_ranks(
     store: Store, dataset: Dataset, tmp_path: Path
 ) -> None:
-    """One rank alone hears of each stop: first in the middle of an epoch, then in its last step but one, which all agree on in the last,
-    then in the last step, which all hear of at the end of the epoch."""
+    """One rank alone hears of each stop: first in the middle of an epoch, then in its last step but one,
+    which all agree on in the last, then in the last step, which all hear of at the end of the epoch.
+    """
     stops = [(2, [1, 1, 48], 0), (3, [0, 2, 91], 2), (3, [2, 3, 101], 0), (2, None, 2)]
     trained: list[Any] = []
     statuses = []
     for attempt, (processes, stop, workers) in enumerate(stops, start=1):
         (tmp_path / "attempt.json").write_text(json.dumps([stop, workers]))
-        given = dataclasses.replace(context(store, attempt, folder=str(tmp_path)), dataset_digest=dataset.digest)
+        given = dataclasses.replace(
+            context(store, attempt, folder=str(tmp_path)), dataset_digest=dataset.digest
+        )
         _, status = run_in_gang(given, f"{__name__}:train", processes, EPOCHS, Granted(EPOCHS, True))
         statuses.append(status)
         ranks = [
-            [json.loads(line) for line in (tmp_path / f"{attempt}-{rank}.jsonl").read_text().splitlines()] for rank in range(processes)
+            [json.loads(line) for line in (tmp_path / f"{attempt}-{rank}.jsonl").read_text().splitlines()]
+            for rank in range(processes)
         ]
         steps = list(zip(*ranks, strict=True))  # all ranks end at the same step
         trained += [[step[0][0], [row for _, rows in step for row in rows]] for step in steps]

@@ -35,8 +35,16 @@ DUMP = {
         }
     ],
     "pg_status": {
-        "0": {"last_completed_collective": "6", "last_enqueued_collective": "7", "last_started_collective": "-1"},
-        "1": {"last_completed_collective": "-1", "last_enqueued_collective": "-1", "last_started_collective": "-1"},
+        "0": {
+            "last_completed_collective": "6",
+            "last_enqueued_collective": "7",
+            "last_started_collective": "-1",
+        },
+        "1": {
+            "last_completed_collective": "-1",
+            "last_enqueued_collective": "-1",
+            "last_started_collective": "-1",
+        },
     },
     "version": "2.10",
 }
@@ -45,7 +53,9 @@ DUMP = {
 def test_the_flight_recorder_says_which_collectives_were_entered() -> None:
     dump = json.dumps(DUMP).encode()
     assert counts_in(dump) == {"0": Counts(7, 6), "1": Counts(0, 0)}
-    assert collectives_in(dump) == [Collective("0", "gloo:0", "default_pg", 7, "all_reduce", 1795642192.631617, 4.0, over=False)]
+    assert collectives_in(dump) == [
+        Collective("0", "gloo:0", "default_pg", 7, "all_reduce", 1795642192.631617, 4.0, over=False)
+    ]
     assert counts_in(b"{}") == {}
     assert collectives_in(b"{}") == []
 
@@ -60,7 +70,8 @@ def said(entered: int, since: float = 60.0) -> dict[str, object]:
         ({0: said(7), 1: said(6)}, (0,), (1,)),
         ({0: said(6), 1: said(7), 2: said(7)}, (1, 2), (0,)),
         ({0: said(7)}, (0,), (1,)),  # rank 1 does not answer
-        ({0: said(7), 1: {"entered": {}, "since": {}, "stack": "at the begin"}}, (0,), (1,)),  # or has never been in that group
+        # or has never been in that group
+        ({0: said(7), 1: {"entered": {}, "since": {}, "stack": "at the begin"}}, (0,), (1,)),
         ({0: said(7), 1: said(7)}, (0, 1), ()),
         ({0: said(7), 1: said(8)}, (0, 1), ()),  # rank 1 is ahead: it has been there
     ],
@@ -93,7 +104,10 @@ def test_the_last_line_says_who_did_not_come_where_to_and_since_when_the_others_
 
 
 def test_ranks_at_the_same_place_share_a_stack_and_who_did_not_come_is_first() -> None:
-    stacks = {rank: "at work" if rank in (30, 33) else None if rank in (40, 41) else "in all_reduce" for rank in range(512)}
+    stacks = {
+        rank: "at work" if rank in (30, 33) else None if rank in (40, 41) else "in all_reduce"
+        for rank in range(512)
+    }
     absent = (30, 33, 40, 41)
     waiting = tuple(rank for rank in range(512) if rank not in absent)
     text = describe(Hang("all_reduce", 4.0, 0.0, waiting, absent, stacks))
@@ -105,4 +119,6 @@ def test_ranks_at_the_same_place_share_a_stack_and_who_did_not_come_is_first() -
         "ranks 0 to 29, 31, 32, 34 to 39 and 42 to 511 (waited):",
         "in all_reduce",
     ]
-    assert "ranks 0, 2, 4, 6, 8, 10, 12 and others, 32 in all had" in summary(Hang("x", 4.0, 0.0, tuple(range(0, 64, 2)), (1,), {}))
+    assert "ranks 0, 2, 4, 6, 8, 10, 12 and others, 32 in all had" in summary(
+        Hang("x", 4.0, 0.0, tuple(range(0, 64, 2)), (1,), {})
+    )

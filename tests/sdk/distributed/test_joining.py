@@ -17,7 +17,9 @@ from halving.distributed.joining import device_of
         (1, 2, ["cuda:0", "cpu"]),
     ],
 )
-def test_ranks_of_a_node_share_no_gpu(monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int | None, devices: list[str]) -> None:
+def test_ranks_of_a_node_share_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int | None, devices: list[str]
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)  # no machine here has one
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)

@@ -17,7 +17,9 @@ Pair = namedtuple("Pair", "x y")
 
 
 @given(st.integers(1, 200), st.integers(1, 16), st.integers(1, 40), st.integers(1, 4))
-def test_each_row_is_in_one_micro_batch_and_all_ranks_have_equally_many(rows: int, ranks: int, micro_batch: int, least: int) -> None:
+def test_each_row_is_in_one_micro_batch_and_all_ranks_have_equally_many(
+    rows: int, ranks: int, micro_batch: int, least: int
+) -> None:
     shares = [rows * (rank + 1) // ranks - rows * rank // ranks for rank in range(ranks)]
     if min(shares) < 1:
         return
@@ -26,7 +28,8 @@ def test_each_row_is_in_one_micro_batch_and_all_ranks_have_equally_many(rows: in
         parts = bounds(share, count)
         assert [row for first, end in parts for row in range(first, end)] == list(range(share))
         assert all(end > first for first, end in parts)
-        assert max(end - first for first, end in parts) <= max(micro_batch, 2)  # two rows cannot be cut where another rank has one
+        # two rows cannot be cut where another rank has one
+        assert max(end - first for first, end in parts) <= max(micro_batch, 2)
 
 
 def test_a_part_has_the_same_rows_of_everything_and_arrays_are_tensors() -> None:
@@ -44,10 +47,18 @@ def test_a_part_has_the_same_rows_of_everything_and_arrays_are_tensors() -> None
     assert listed[0].shape == (2,)
 
 
-@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=24, max_size=24), st.sampled_from([(8, [1, 2, 4, 8]), (24, [3, 6, 12, 24])]))
-def test_a_tree_sum_is_the_same_whoever_adds_its_subtrees(numbers: list[float], cut: tuple[int, list[int]]) -> None:
+@given(
+    st.lists(st.floats(-1e6, 1e6, width=32), min_size=24, max_size=24),
+    st.sampled_from([(8, [1, 2, 4, 8]), (24, [3, 6, 12, 24])]),
+)
+def test_a_tree_sum_is_the_same_whoever_adds_its_subtrees(
+    numbers: list[float], cut: tuple[int, list[int]]
+) -> None:
     leaves, sizes = cut
-    found = {summed([summed(numbers[leaf : leaf + leaves // size]) for leaf in range(0, leaves, leaves // size)]) for size in sizes}
+    found = {
+        summed([summed(numbers[leaf : leaf + leaves // size]) for leaf in range(0, leaves, leaves // size)])
+        for size in sizes
+    }
     assert len(found) == 1
 
 
@@ -60,5 +71,8 @@ def summed(numbers: list[float]) -> float:
 
 @pytest.mark.parametrize(("leaves", "ranks"), [(8, 3), (8, 16), (24, 2), (12, 1)])
 def test_ranks_without_a_whole_subtree_are_refused(leaves: int, ranks: int) -> None:
-    with pytest.raises(InvalidInput, match=f"exact = {leaves} micro-batches on {ranks} ranks is not accepted.*give exact={8 * ranks},"):
+    with pytest.raises(
+        InvalidInput,
+        match=f"exact = {leaves} micro-batches on {ranks} ranks is not accepted.*give exact={8 * ranks},",
+    ):
         check_leaves(leaves, ranks)

@@ -24,7 +24,13 @@ class Nameless(RuntimeError):
         (MemoryError(), True),
         (OutOfMemory("rank 1 ran out of memory"), True),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to …"), True),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+                "you tried to …"
+            ),
+            True,
+        ),
         (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (RuntimeError("CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"), True),
@@ -56,7 +62,9 @@ def test_the_first_attempt_that_leaves_a_note_asks_for_another_and_no_later_one_
     assert not second.is_retry_due()
 
 
-def test_a_rerun_begins_with_the_half_of_what_was_too_large_in_the_run_that_it_trains_again(tmp_path: Path) -> None:
+def test_a_rerun_begins_with_the_half_of_what_was_too_large_in_the_run_that_it_trains_again(
+    tmp_path: Path,
+) -> None:
     store = Store(str(tmp_path))
     MemoryNotes(RunRecords(store, "p", "s.0001"), 1).leave(0, 8, "80 GiB")
     again = RunRecords(store, "p", "rerun-1")

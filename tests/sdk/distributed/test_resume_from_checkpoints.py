@@ -23,7 +23,9 @@ WIDE = 96  # enough for DDP's buckets to have parts that are summed in different
 
 
 class Training(NamedTuple):
-    """What came of a training: the losses of its steps on each rank, in their order, and what its last checkpoint holds."""
+    """What came of a training: the losses of its steps on each rank, in their order, and what its last
+    checkpoint holds.
+    """
 
     losses: list[float]
     state: dict[str, Any]
@@ -49,11 +51,20 @@ def train(run: Run) -> None:
 def trained(tmp_path: Path) -> Callable[..., Training]:
     """Trains in attempts, each of so many ranks up to so many epochs."""
 
-    def train_in(name: str, *attempts: tuple[int, int], width: int = 8, dropout: float = 0.0, frozen: int = 0, **options: Any) -> Training:
+    def train_in(
+        name: str,
+        *attempts: tuple[int, int],
+        width: int = 8,
+        dropout: float = 0.0,
+        frozen: int = 0,
+        **options: Any,
+    ) -> Training:
         store = Store(str(tmp_path / name))
         for number, (processes, epochs) in enumerate(attempts, start=1):
             given = context(store, number, width=width, dropout=dropout, frozen=frozen, options=options)
-            heard, _ = run_in_gang(given, f"{__name__}:train", processes, epochs, Granted(epochs, complete=epochs == EPOCHS))
+            heard, _ = run_in_gang(
+                given, f"{__name__}:train", processes, epochs, Granted(epochs, complete=epochs == EPOCHS)
+            )
             assert heard[-1] == Stopped(), heard
         saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
         assert saved is not None
@@ -68,14 +79,21 @@ def tensors(value: Any, name: str = "") -> dict[str, Tensor]:
     """All tensors within the state of a checkpoint, by where they are."""
     if isinstance(value, Tensor):
         return {name: value}
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return {path: tensor for key, item in items for path, tensor in tensors(item, f"{name}/{key}").items()}
 
 
 def assert_equal(first: Training, second: Training) -> None:
     assert first.losses == second.losses
     assert len(set(first.losses)) == 2 * EPOCHS
-    weights, others = tensors(first.state), tensors(second.state)
+    weights = tensors(first.state)
+    others = tensors(second.state)
     assert weights.keys() == others.keys()
     assert len(weights) > 3 * 10, "the model's and the optimizer's"
     assert [name for name, tensor in weights.items() if not torch.equal(tensor, others[name])] == []
@@ -95,7 +113,9 @@ def test_a_training_that_unfreezes_its_blocks_goes_on_bit_for_bit_from_before_an
     trained: Callable[..., Training], shard: str
 ) -> None:
     given = {"width": WIDE, "dropout": 0.3, "shard": shard, "frozen": 3}
-    assert_equal(trained("whole", (3, EPOCHS), **given), trained("resumed", (3, 2), (3, 4), (3, EPOCHS), **given))
+    assert_equal(
+        trained("whole", (3, EPOCHS), **given), trained("resumed", (3, 2), (3, 4), (3, EPOCHS), **given)
+    )
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
@@ -104,7 +124,8 @@ def test_a_training_that_goes_on_on_two_and_on_four_ranks_has_the_losses_of_one(
     trained: Callable[..., Training], shard: str, precision: str, within: float
 ) -> None:
     given = {"shard": shard, "precision": precision}
-    whole, climbed = trained("whole", (1, EPOCHS), **given), trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **given)
+    whole = trained("whole", (1, EPOCHS), **given)
+    climbed = trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **given)
     assert climbed.losses == pytest.approx(whole.losses, abs=within)
 
 
@@ -113,4 +134,6 @@ def test_an_exact_training_that_goes_on_on_two_and_on_four_ranks_is_that_of_one_
     trained: Callable[..., Training], precision: str
 ) -> None:
     given = {"dropout": 0.3, "exact": True, "precision": precision}
-    assert_equal(trained("whole", (1, EPOCHS), **given), trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **given))
+    assert_equal(
+        trained("whole", (1, EPOCHS), **given), trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **given)
+    )

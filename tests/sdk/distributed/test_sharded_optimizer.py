@@ -25,16 +25,20 @@ class Counted(torch.optim.SGD):
             self.state.update({each: {"seen": torch.zeros_like(each)} for each in group["params"]})
 
 
-def made(kind: Callable[..., Any], ranks: Ranks, shard: str, *, steps: int = 0) -> tuple[nn.Module, Any, list[float] | str]:
+def made(
+    kind: Callable[..., Any], ranks: Ranks, shard: str, *, steps: int = 0
+) -> tuple[nn.Module, Any, list[float] | str]:
     """A model, its optimizer, and the losses of a training or why there is none."""
     torch.manual_seed(0)
     model = Net()
     optimizer = kind(model.parameters())
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)  # which puts itself around the optimizer's step
+    # which puts itself around the optimizer's step
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     for _ in range(steps):
         loss(model, *batch(0, ALONE)).backward()
         optimizer.step()
-    before, drawn = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    drawn = torch.get_rng_state()
     try:
         training = distribute(ranks, CPU, model, optimizer, seed=3, shard=shard)
     except InvalidInput as error:
@@ -50,7 +54,8 @@ def made(kind: Callable[..., Any], ranks: Ranks, shard: str, *, steps: int = 0) 
 
 
 OPTIMIZERS = {
-    name: getattr(torch.optim, name) for name in ("Adagrad", "AdamW", "SGD", "NAdam", "RMSprop", "ASGD", "Adamax", "Adadelta", "RAdam")
+    name: getattr(torch.optim, name)
+    for name in ("Adagrad", "AdamW", "SGD", "NAdam", "RMSprop", "ASGD", "Adamax", "Adadelta", "RAdam")
 }
 
 
@@ -59,7 +64,10 @@ def losses(ranks: Ranks) -> dict[str, Any]:
     if ranks.world_size > 1:
         refused = {"Adafactor": torch.optim.Adafactor, "Rprop": torch.optim.Rprop, "Counted": Counted}
         found |= {name: made(kind, ranks, "fsdp")[2] for name, kind in refused.items()}
-        found |= {f"stepped {name}": made(OPTIMIZERS[name], ranks, "fsdp", steps=1)[2] for name in ("Adagrad", "AdamW")}
+        found |= {
+            f"stepped {name}": made(OPTIMIZERS[name], ranks, "fsdp", steps=1)[2]
+            for name in ("Adagrad", "AdamW")
+        }
         found["whole Adafactor"] = made(torch.optim.Adafactor, ranks, "ddp")[2]
         model, optimizer, _ = made(torch.optim.Adagrad, ranks, "fsdp")
         found["sizes"] = [(_size(optimizer.state[each]["sum"]), _size(each)) for each in model.parameters()]
@@ -91,11 +99,14 @@ def test_state_that_an_optimizer_has_from_the_beginning_is_sharded(two: Any) -> 
     assert all(of_state[0] == of_state[1] == of_parameter[1] for of_state, of_parameter in two[0]["sizes"])
 
 
-def test_an_optimizer_that_cannot_make_a_step_of_shards_is_refused_before_anything_is_changed(two: Any) -> None:
+def test_an_optimizer_that_cannot_make_a_step_of_shards_is_refused_before_anything_is_changed(
+    two: Any,
+) -> None:
     for of_rank in two:
         for name in ("Adafactor", "Rprop"):
             assert of_rank[name].startswith(
-                f"the optimizer {name} is not accepted with shard = 'fsdp': it cannot make a step of sharded parameters (aten."
+                f"the optimizer {name} is not accepted with shard = 'fsdp': it cannot make a step of "
+                "sharded parameters (aten."
             )
             assert of_rank[name].endswith("); give shard = 'ddp', or another one, such as AdamW")
         assert len(of_rank["whole Adafactor"]) == 5
@@ -104,5 +115,9 @@ def test_an_optimizer_that_cannot_make_a_step_of_shards_is_refused_before_anythi
 def test_an_optimizer_that_is_not_new_is_refused_with_the_reason(two: Any) -> None:
     for of_rank in two:
         for name in ("Adagrad", "AdamW"):
-            assert of_rank[f"stepped {name}"].startswith("an optimizer that has made steps is not accepted with shard = 'fsdp'")
-        assert of_rank["Counted"].startswith("the optimizer Counted, whose state does not count its steps as 'step', is not accepted")
+            assert of_rank[f"stepped {name}"].startswith(
+                "an optimizer that has made steps is not accepted with shard = 'fsdp'"
+            )
+        assert of_rank["Counted"].startswith(
+            "the optimizer Counted, whose state does not count its steps as 'step', is not accepted"
+        )

@@ -18,9 +18,22 @@ FP32 = {
     "checkpointed": {"activation_checkpointing": True},
     "fused": {"fused": True},
 }
-COMPILED = {"sharded, checkpointed and compiled": {"shard": "fsdp", "activation_checkpointing": True, "compile": {"backend": "eager"}}}
-MIXED = {f"{shard} in {precision}": {"shard": shard, "precision": precision} for shard in ("ddp", "fsdp") for precision in ("bf16", "fp16")}
-EXACT = {f"exact in {precision}": {"exact": True, "precision": precision, "dropout": 0.3} for precision in ("fp32", "bf16")}
+COMPILED = {
+    "sharded, checkpointed and compiled": {
+        "shard": "fsdp",
+        "activation_checkpointing": True,
+        "compile": {"backend": "eager"},
+    }
+}
+MIXED = {
+    f"{shard} in {precision}": {"shard": shard, "precision": precision}
+    for shard in ("ddp", "fsdp")
+    for precision in ("bf16", "fp16")
+}
+EXACT = {
+    f"exact in {precision}": {"exact": True, "precision": precision, "dropout": 0.3}
+    for precision in ("fp32", "bf16")
+}
 ALL = FP32 | MIXED | EXACT
 
 
@@ -29,16 +42,26 @@ RELAY = {"exact": True, "dropout": 0.3}
 
 @pytest.fixture(scope="module")
 def gangs() -> dict[int, list[dict[str, Any]]]:
-    """By world size, for each rank: what each configuration's training gave; and of one whose steps the gangs make in turn."""
-    found, saved = {}, None
+    """By world size, for each rank: what each configuration's training gave; and of one whose steps the gangs
+    make in turn.
+    """
+    found = {}
+    saved = None
     for turn, size in enumerate((1, 2, 4)):
-        found[size] = run_gang(size, _all, ALL | (COMPILED if size == 2 else {}), saved, range(2 * turn, 2 * turn + 2))
+        found[size] = run_gang(
+            size, _all, ALL | (COMPILED if size == 2 else {}), saved, range(2 * turn, 2 * turn + 2)
+        )
         saved = found[size][0]["in turn"][0]
     return found
 
 
-def _all(ranks: Ranks, configurations: dict[str, dict[str, Any]], saved: bytes | None, steps: range) -> dict[str, Any]:
-    found: dict[str, Any] = {"each": trained(ranks, configurations), "in turn": continued(ranks, saved, steps, **RELAY)}
+def _all(
+    ranks: Ranks, configurations: dict[str, dict[str, Any]], saved: bytes | None, steps: range
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "each": trained(ranks, configurations),
+        "in turn": continued(ranks, saved, steps, **RELAY),
+    }
     if saved is None:
         found["whole"] = continued(ranks, None, range(6), **RELAY)
     return found
@@ -51,9 +74,12 @@ def losses(gangs: Any) -> dict[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize(("name", "within"), [*((name, 1e-6) for name in FP32), *((name, 5e-3) for name in MIXED)])
+@pytest.mark.parametrize(
+    ("name", "within"), [*((name, 1e-6) for name in FP32), *((name, 5e-3) for name in MIXED)]
+)
 def test_losses_and_norms_are_those_of_one_rank(losses: Any, size: int, name: str, within: float) -> None:
-    alone, together = losses[1][0][name][0], losses[size][0][name][0]
+    alone = losses[1][0][name][0]
+    together = losses[size][0][name][0]
     assert together[::2] == pytest.approx(alone[::2], abs=within)
     assert together[1::2] == pytest.approx(alone[1::2], rel=2 * within)  # of the norms
     assert min(alone[1::2]) > 0.5  # so all steps were clipped
@@ -61,7 +87,9 @@ def test_losses_and_norms_are_those_of_one_rank(losses: Any, size: int, name: st
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("name", EXACT)
-def test_an_exact_training_is_the_same_bit_for_bit_on_any_number_of_ranks(losses: Any, size: int, name: str) -> None:
+def test_an_exact_training_is_the_same_bit_for_bit_on_any_number_of_ranks(
+    losses: Any, size: int, name: str
+) -> None:
     assert all(of_rank[name] == losses[1][0][name] for of_rank in losses[size])
 
 
@@ -75,12 +103,15 @@ def test_wrapped_models_keep_the_names_of_their_state_and_all_ranks_hear_the_sam
     names = losses[1][0]["ddp"][1]
     for of_ranks in losses.values():
         assert all(found[1] == names for of_rank in of_ranks for found in of_rank.values())
-        assert all(of_rank[name][0][::2] == of_ranks[0][name][0][::2] for of_rank in of_ranks for name in of_rank)
+        assert all(
+            of_rank[name][0][::2] == of_ranks[0][name][0][::2] for of_rank in of_ranks for name in of_rank
+        )
     assert losses[2][0][next(iter(COMPILED))][0] == pytest.approx(losses[1][0]["ddp"][0], abs=1e-6)
 
 
 RESUMED = {
-    "ddp": {"width": 96, "dropout": 0.3},  # wide enough for buckets whose parts are summed in different orders
+    # wide enough for buckets whose parts are summed in different orders
+    "ddp": {"width": 96, "dropout": 0.3},
     "fsdp": {"width": 96, "dropout": 0.3, "shard": "fsdp"},
     "fp16": {"precision": "fp16", "dropout": 0.3},
 }
@@ -113,18 +144,26 @@ def _three(ranks: Any, bad: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_a_resumed_training_is_the_same_bit_for_bit_as_one_that_was_not_interrupted(three: Any, name: str) -> None:
+def test_a_resumed_training_is_the_same_bit_for_bit_as_one_that_was_not_interrupted(
+    three: Any, name: str
+) -> None:
     whole, again = three[0]["resumed"][name]
     assert whole == again
 
 
-@pytest.mark.parametrize("name", [*(f"loss {way}" for way in WAYS), "gradients ddp", "gradients fsdp", "exact"])
-def test_a_nan_of_one_rank_is_applied_by_none_and_too_many_in_a_row_end_all_of_them(three: Any, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [*(f"loss {way}" for way in WAYS), "gradients ddp", "gradients fsdp", "exact"]
+)
+def test_a_nan_of_one_rank_is_applied_by_none_and_too_many_in_a_row_end_all_of_them(
+    three: Any, name: str
+) -> None:
     what = "the loss of rank 1 was NaN" if name.startswith("loss") else "the gradients of rank 1 were NaN"
     for of_rank in three:
         # A fused optimizer is told on the device, and the host hears of it a step later.
         assert of_rank[name]["changed"] == ([0, 1, 3, 4, 9] if "fused" in name else [0, 1, 3, 4])
         assert f"{what} or infinite at step 9" in of_rank[name]["ended"]
-    assert [each.split(":")[0] for each in three[0][name]["warned"]] == [f"step {step} was left out" for step in (3, 6, 7, 8)]
+    assert [each.split(":")[0] for each in three[0][name]["warned"]] == [
+        f"step {step} was left out" for step in (3, 6, 7, 8)
+    ]
     assert all(what in each for each in three[0][name]["warned"])
     assert not three[1][name]["warned"]

@@ -22,7 +22,9 @@ ROWS = 16
 class Block(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 3 * width)
+        self.down = nn.Linear(3 * width, width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,7 +34,8 @@ class Block(nn.Module):
 class Net(nn.Module):
     def __init__(self, width: int = 8, dropout: float = 0.0) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(6, width), nn.Linear(width, 4)
+        self.first = nn.Linear(6, width)
+        self.last = nn.Linear(width, 4)
         self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,8 +56,12 @@ def batch(step: int, ranks: Ranks, rows: int = ROWS) -> tuple[Tensor, Tensor]:
     return x[share], x[share, :4].argmax(1)
 
 
-def prepared(ranks: Ranks, *, dropout: float = 0.0, width: int = 8, fused: bool = False, **options: Any) -> tuple[nn.Module, Any, Training]:
-    """A model that only rank 0 has initialised as every number of ranks does, its optimizer and its training."""
+def prepared(
+    ranks: Ranks, *, dropout: float = 0.0, width: int = 8, fused: bool = False, **options: Any
+) -> tuple[nn.Module, Any, Training]:
+    """A model that only rank 0 has initialised as every number of ranks does, its optimizer and its
+    training.
+    """
     torch.manual_seed(ranks.rank)
     model = Net(width, dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02, fused=fused)
@@ -62,23 +69,33 @@ def prepared(ranks: Ranks, *, dropout: float = 0.0, width: int = 8, fused: bool 
     return model, optimizer, distribute(ranks, CPU, model, optimizer, seed=3, **options)
 
 
-def trained(ranks: Ranks, configurations: dict[str, dict[str, Any]], steps: int = 5) -> dict[str, tuple[list[float], list[str], Any]]:
-    """For each configuration: the losses and the norms of the gradients, the names of the model's state, and the digest of its weights
-    where they are not sharded."""
+def trained(
+    ranks: Ranks, configurations: dict[str, dict[str, Any]], steps: int = 5
+) -> dict[str, tuple[list[float], list[str], Any]]:
+    """For each configuration: the losses and the norms of the gradients, the names of the model's state, and
+    the digest of its weights where they are not sharded.
+    """
     found = {}
     for name, options in configurations.items():
         model, _, training = prepared(ranks, **options)
         rows = [ROWS, ROWS, 11, 11, *[ROWS] * steps]  # as at an epoch's end: no number of ranks divides it
         losses = []
         for step in range(steps):
-            losses += [training.step(loss, *batch(step, ranks, rows[step])).item(), float(training.gradient_norm)]
+            losses += [
+                training.step(loss, *batch(step, ranks, rows[step])).item(),
+                float(training.gradient_norm),
+            ]
         state = model.state_dict()
         found[name] = losses, list(state), None if "shard" in options else weights_digest({"model": model})
     return found
 
 
-def continued(ranks: Ranks, saved: bytes | None, steps: range, **options: Any) -> tuple[bytes, list[float], Any]:
-    """Go on with what another number of ranks has saved: what is to be saved then, the losses, and the digest of the weights."""
+def continued(
+    ranks: Ranks, saved: bytes | None, steps: range, **options: Any
+) -> tuple[bytes, list[float], Any]:
+    """Go on with what another number of ranks has saved: what is to be saved then, the losses, and the digest
+    of the weights.
+    """
     objects = prepared(ranks, **options)
     if saved is not None:
         for each, state in zip(objects, torch.load(io.BytesIO(saved)), strict=True):
@@ -89,27 +106,40 @@ def continued(ranks: Ranks, saved: bytes | None, steps: range, **options: Any) -
     return file.getvalue(), losses, weights_digest({"model": objects[0]})
 
 
-def resumed(ranks: Ranks, configurations: dict[str, dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
-    """Losses of a training that was not interrupted, and of one that was resumed from its state after half of the steps."""
+def resumed(
+    ranks: Ranks, configurations: dict[str, dict[str, Any]]
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Losses of a training that was not interrupted, and of one that was resumed from its state after half of
+    the steps.
+    """
     found = {}
     for name, options in configurations.items():
         model, optimizer, training = prepared(ranks, **options)
         whole = [training.step(loss, *batch(step, ranks)).item() for step in range(3)]
-        states = [{key: copied(value) for key, value in each.state_dict().items()} for each in (model, optimizer, training)]
+        states = [
+            {key: copied(value) for key, value in each.state_dict().items()}
+            for each in (model, optimizer, training)
+        ]
         whole += [training.step(loss, *batch(step, ranks)).item() for step in range(3, 8)]
         again = prepared(ranks, **options)
         for each, state in zip(again, states, strict=True):
             each.load_state_dict(state)
         torch.rand(7)  # generators are elsewhere than they were
-        found[name] = whole, whole[:3] + [again[2].step(loss, *batch(step, ranks)).item() for step in range(3, 8)]
+        found[name] = (
+            whole,
+            whole[:3] + [again[2].step(loss, *batch(step, ranks)).item() for step in range(3, 8)],
+        )
     return found
 
 
 def poisoned(ranks: Ranks, kind: str, at: tuple[int, ...], **options: Any) -> dict[str, Any]:
-    """A training in which rank 1 has a NaN at some steps: which steps changed anything, what was said of the others, and how it ended."""
+    """A training in which rank 1 has a NaN at some steps: which steps changed anything, what was said of the
+    others, and how it ended.
+    """
     model, optimizer, training = prepared(ranks, width=8, **options)
     spoil = {"loss": _nan_loss, "gradients": _nan_gradients}[kind]
-    changed, ended = [], None
+    changed = []
+    ended = None
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for step in range(10):
@@ -120,12 +150,18 @@ def poisoned(ranks: Ranks, kind: str, at: tuple[int, ...], **options: Any) -> di
             except Diverged as error:
                 ended = str(error)
             after = [local(each) for each in (*model.parameters(), *_moments(optimizer))]
-            if len(before) != len(after) or any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
+            if len(before) != len(after) or any(
+                not torch.equal(a, b) for a, b in zip(before, after, strict=True)
+            ):
                 changed.append(step)
             assert all(bool(each.isfinite().all()) for each in after)
             if ended:
                 break
-    return {"changed": changed, "warned": [str(each.message) for each in warned if "left out" in str(each.message)], "ended": ended}
+    return {
+        "changed": changed,
+        "warned": [str(each.message) for each in warned if "left out" in str(each.message)],
+        "ended": ended,
+    }
 
 
 def every(ranks: Ranks, **bodies: Callable[..., Any]) -> dict[str, Any]:
@@ -148,7 +184,8 @@ def _nan_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def _nan_gradients(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     scores = model(x)
-    return functional.cross_entropy(scores, y) + (scores * 0).sum().sqrt()  # finite, and its derivative at 0 is not
+    # finite, and its derivative at 0 is not
+    return functional.cross_entropy(scores, y) + (scores * 0).sum().sqrt()
 
 
 def _moments(optimizer: Any) -> list[Tensor]:

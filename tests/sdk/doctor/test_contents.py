@@ -1,4 +1,6 @@
-"""``halving doctor`` on what lies under its digest: blobs, shards of datasets, and the blobs of colder places."""
+"""``halving doctor`` on what lies under its digest: blobs, shards of datasets, and the blobs of colder
+places.
+"""
 
 from hashlib import sha256
 from pathlib import Path
@@ -29,7 +31,11 @@ def test_a_damaged_shard_is_an_error_that_a_fetch_mends(any_store: Store, whole:
     assert (found.level, "3 blobs and shards" in found.what) == (OK, True)
     any_store.replace(names[1], b"other")
     (found,) = check_digests(any_store, whole=whole)
-    assert (found.level, f"the shard sha256:{names[1][-64:]}" in found.what, "halving datasets fetch" in found.mend) == (ERROR, True, True)
+    assert (
+        found.level,
+        f"the shard sha256:{names[1][-64:]}" in found.what,
+        "halving datasets fetch" in found.mend,
+    ) == (ERROR, True, True)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -52,14 +58,20 @@ def test_a_colder_place_that_is_not_there_or_is_another_stores_is_told(store: St
     (tmp_path / "cold").rename(tmp_path / "not-mounted")
     told = list(check_cold(store))
     assert [found.level for found in told] == [ERROR, OK]
-    assert (place.root in told[0].what, "is not there" in told[0].what, "mount its disk" in told[0].mend) == (True, True, True)
+    assert (place.root in told[0].what, "is not there" in told[0].what, "mount its disk" in told[0].mend) == (
+        True,
+        True,
+        True,
+    )
     assert [found.level for found in check_digests(store)] == [OK], "what is here is read all the same"
     (tmp_path / "not-mounted").rename(tmp_path / "cold")
     other.replace(MARK, b'{"store": "/elsewhere"}')
     assert [found.level for found in check_cold(store)] == [OK, WARNING]
 
 
-def test_a_sample_goes_on_until_it_has_enough_and_never_says_ok_of_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_goes_on_until_it_has_enough_and_never_says_ok_of_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(30):
         store.put_blob(f"{number:06}".encode())
     (found,) = check_digests(store)
@@ -72,5 +84,9 @@ def test_a_sample_goes_on_until_it_has_enough_and_never_says_ok_of_nothing(store
     assert "a sample of 2 blobs" in found.what
     monkeypatch.setattr(content_checks, "_SAMPLE_BYTES", 5)
     (found,) = check_digests(store)
-    assert (found.level, "each of 30 blobs is larger" in found.what, found.mend) == (WARNING, True, "halving doctor --all")
+    assert (found.level, "each of 30 blobs is larger" in found.what, found.mend) == (
+        WARNING,
+        True,
+        "halving doctor --all",
+    )
     assert [found.level for found in check_digests(store, whole=True)] == [OK]

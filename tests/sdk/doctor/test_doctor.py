@@ -1,4 +1,6 @@
-"""``halving doctor`` on the store alone: each fault is caused, found with what mends it, and mended where that is safe."""
+"""``halving doctor`` on the store alone: each fault is caused, found with what mends it, and mended where
+that is safe.
+"""
 
 import json
 import os
@@ -32,15 +34,27 @@ def test_all_is_well_with_a_store_that_is_used_and_nothing_is_left_in_it(any_sto
     halving.init("p", root=any_store.root, id="r", system_metrics=None).finish()
     any_store.put_blob(b"content")
     before = {name for folder in ("runs", "artifacts", "doctor") for name, *_ in any_store.files(folder)}
-    checks = (check_store, check_clock, check_disk, check_permissions, check_journals, check_cold, check_digests)
+    checks = (
+        check_store,
+        check_clock,
+        check_disk,
+        check_permissions,
+        check_journals,
+        check_cold,
+        check_digests,
+    )
     found = [finding for check in checks for finding in check(any_store)]
     assert [finding.level for finding in found] == [OK] * len(checks), found
-    assert {name for folder in ("runs", "artifacts", "doctor") for name, *_ in any_store.files(folder)} == before
+    assert {
+        name for folder in ("runs", "artifacts", "doctor") for name, *_ in any_store.files(folder)
+    } == before
     assert any_store.folder is None or not (any_store.folder / "doctor").exists()
 
 
 @pytest.mark.folder
-def test_a_store_that_cannot_be_written_is_an_error_of_the_store_and_of_rights(store: Store, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_an_error_of_the_store_and_of_rights(
+    store: Store, tmp_path: Path
+) -> None:
     Path(store.root).mkdir()
     with forbidden(Path(store.root)):
         (found,) = check_store(store)
@@ -49,11 +63,16 @@ def test_a_store_that_cannot_be_written_is_an_error_of_the_store_and_of_rights(s
     assert (rights.level, store.root in rights.what, "chown" in rights.mend) == (ERROR, True, True)
 
 
-def test_a_store_on_s3_that_is_away_is_an_error_and_what_needs_it_is_not_looked_at(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_on_s3_that_is_away_is_an_error_and_what_needs_it_is_not_looked_at(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = Gate(("127.0.0.1", s3.port))
     store = Store(s3.root("doctor", endpoint=gate.endpoint))
     gate.shut()
-    checks = [Check("store", lambda: check_store(store)), Check("digests", lambda: check_digests(store), needs="store")]
+    checks = [
+        Check("store", lambda: check_store(store)),
+        Check("digests", lambda: check_digests(store), needs="store"),
+    ]
     found = [(check.name, finding.level) for check, finding in examine(checks)]
     gate.open()
     assert found == [("store", ERROR), ("digests", SKIPPED)]
@@ -92,7 +111,9 @@ def test_a_store_that_strangers_may_change_is_closed_to_them(store: Store) -> No
 def test_a_damaged_blob_is_found_by_reading_all_and_in_a_small_store_by_a_sample(store: Store) -> None:
     digests = [store.put_blob(f"{number}".encode()) for number in range(20)]
     (whole,) = check_digests(store)
-    assert (whole.level, "a sample of 20 blobs" in whole.what) == (OK, True), "a small store is read as a whole"
+    assert (whole.level, "a sample of 20 blobs" in whole.what) == (OK, True), (
+        "a small store is read as a whole"
+    )
     Path(store.root, blob_name(digests[3])).write_bytes(b"other")
     (found,) = check_digests(store, whole=True)
     assert (found.level, digests[3] in found.what, "halving restore" in found.mend) == (ERROR, True, True)
@@ -128,7 +149,11 @@ def test_a_check_that_raises_is_an_error_and_the_others_are_made() -> None:
     def raises() -> list[Finding]:
         raise ValueError("odd")
 
-    checks = [Check("one", raises), Check("two", lambda: [Finding(OK, "fine")]), Check("three", lambda: [Finding(OK, "fine")], needs="one")]
+    checks = [
+        Check("one", raises),
+        Check("two", lambda: [Finding(OK, "fine")]),
+        Check("three", lambda: [Finding(OK, "fine")], needs="one"),
+    ]
     found = [(check.name, finding.level) for check, finding in examine(checks)]
     assert found == [("one", ERROR), ("two", OK), ("three", SKIPPED)]
 
@@ -137,5 +162,10 @@ def test_what_a_repair_could_not_mend_stays_an_error() -> None:
     def refuses() -> str:
         raise OSError("no")
 
-    found = [finding for _, finding in examine([Check("one", lambda: [Finding(ERROR, "broken", repair=refuses)])], repair=True)]
+    found = [
+        finding
+        for _, finding in examine(
+            [Check("one", lambda: [Finding(ERROR, "broken", repair=refuses)])], repair=True
+        )
+    ]
     assert is_wrong(found)

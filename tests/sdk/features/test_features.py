@@ -50,8 +50,13 @@ def same_bits(one: pa.Array, other: pa.Array) -> bool:
 @given(st.data(), st.lists(st.sampled_from(TYPES), min_size=1, max_size=12), st.integers(1, 12))
 def test_packed_values_come_back_bit_by_bit(data: st.DataObject, kinds: list[str], rows: int) -> None:
     features = {f"f{place}": kind for place, kind in enumerate(kinds)}
-    given_columns = {name: data.draw(st.lists(st.none() | VALUES[kind], min_size=rows, max_size=rows)) for name, kind in features.items()}
-    table = pa.table({name: pa.array(given_columns[name], arrow_type(kind)) for name, kind in features.items()})
+    given_columns = {
+        name: data.draw(st.lists(st.none() | VALUES[kind], min_size=rows, max_size=rows))
+        for name, kind in features.items()
+    }
+    table = pa.table(
+        {name: pa.array(given_columns[name], arrow_type(kind)) for name, kind in features.items()}
+    )
     times = np.array(data.draw(st.lists(TIMES, min_size=rows, max_size=rows)), np.int64)
     layout = Layout(features)
     values = layout.pack(table, times, times, 7)
@@ -62,17 +67,29 @@ def test_packed_values_come_back_bit_by_bit(data: st.DataObject, kinds: list[str
     for row, value in enumerate(values):
         unpacked = layout.unpack(value)
         for name in features:
-            assert same_bits(pa.array([unpacked[name]], table[name].type), table[name].combine_chunks().slice(row, 1)), name
+            assert same_bits(
+                pa.array([unpacked[name]], table[name].type), table[name].combine_chunks().slice(row, 1)
+            ), name
 
 
 @given(TIMES, TIMES, TIMES, TIMES, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_of_two_values_the_later_one_has_the_greater_beginning(e1: int, e2: int, k1: int, k2: int, g1: int, g2: int) -> None:
+def test_of_two_values_the_later_one_has_the_greater_beginning(
+    e1: int, e2: int, k1: int, k2: int, g1: int, g2: int
+) -> None:
     rows = pa.table({"x": [1.0, 2.0]})
-    values = Layout({"x": "double"}).pack(rows, np.array([e1, e2]), np.array([k1, k2]), np.array([g1, g2], np.uint32))
+    values = Layout({"x": "double"}).pack(
+        rows, np.array([e1, e2]), np.array([k1, k2]), np.array([g1, g2], np.uint32)
+    )
     assert (values[0][:20] < values[1][:20]) == ((e1, k1, g1) < (e2, k2, g2))
 
 
-@given(st.lists(st.tuples(st.text(max_size=4), st.integers(-(2**63), 2**63 - 1), st.text(max_size=4)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=4), st.integers(-(2**63), 2**63 - 1), st.text(max_size=4)),
+        min_size=1,
+        max_size=20,
+    )
+)
 def test_two_entities_never_share_a_key(entities: list[tuple[str, int, str]]) -> None:
     definition = Definition("v", 1, {"a": "string", "b": "int64", "c": "string"}, {"x": "double"})
     rows = [dict(zip("abc", entity, strict=True)) for entity in entities]
@@ -97,14 +114,22 @@ def test_whole_numbers_of_any_kind_are_one_entity_and_nothing_else_is() -> None:
 
 
 def test_a_value_with_more_features_than_are_known_is_refused() -> None:
-    values = Layout({"x": "double", "y": "bool"}).pack(pa.table({"x": [1.0], "y": [True]}), np.array([0]), np.array([0]), 1)
+    values = Layout({"x": "double", "y": "bool"}).pack(
+        pa.table({"x": [1.0], "y": [True]}), np.array([0]), np.array([0]), 1
+    )
     with pytest.raises(StoreError, match="a value of v@1 has 2 features"):
         Layouts(Definition("v", 1, {"user": "int64"}, {"x": "double"})).of(values[0])
 
 
 def test_a_definition_is_read_as_it_was_written_and_merged_in_the_order_of_the_older_one() -> None:
     first = Definition(
-        "v", 1, {"b": "int64", "a": "string"}, {"y": "double", "x": "bool"}, 5, "m:f", schema_text(pa.schema([("q", pa.int8())]))
+        "v",
+        1,
+        {"b": "int64", "a": "string"},
+        {"y": "double", "x": "bool"},
+        5,
+        "m:f",
+        schema_text(pa.schema([("q", pa.int8())])),
     )
     read = Definition.from_json(first.to_json())
     assert read == first
@@ -120,12 +145,29 @@ def test_a_definition_is_read_as_it_was_written_and_merged_in_the_order_of_the_o
 
 def test_references_are_read_and_each_becomes_a_column_of_its_own() -> None:
     found = parse_reference("clicks@12:ctr")
-    assert (found.key, found.feature, found.column, str(found)) == ("clicks@12", "ctr", "ctr", "clicks@12:ctr")
+    assert (found.key, found.feature, found.column, str(found)) == (
+        "clicks@12",
+        "ctr",
+        "ctr",
+        "clicks@12:ctr",
+    )
     renamed = parse_reference("clicks@1:ctr as rate")
     assert (renamed.column, str(renamed)) == ("rate", "clicks@1:ctr as rate")
     assert parse_reference(str(renamed)) == renamed
     assert [one.column for one in parse_references(["a@1:x", "b@1:x as y"], taken=["z"])] == ["x", "y"]
-    for wrong in ("clicks", "clicks@1", "clicks@:ctr", "clicks@0:ctr", "clicks@01:ctr", "clicks@1:", "a@1:b as", "a@1:b c", "ä@1:b", "", 3):
+    for wrong in (
+        "clicks",
+        "clicks@1",
+        "clicks@:ctr",
+        "clicks@0:ctr",
+        "clicks@01:ctr",
+        "clicks@1:",
+        "a@1:b as",
+        "a@1:b c",
+        "ä@1:b",
+        "",
+        3,
+    ):
         with pytest.raises(InvalidInput, match="give VIEW@VERSION:FEATURE"):
             parse_reference(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"the feature 'a@1:x' is named 'x', too; give b@1:x as b_x"):
@@ -175,7 +217,9 @@ def test_a_request_is_transformed_by_the_function_that_made_the_features() -> No
         (pa.array([1], pa.timestamp("ns", "UTC")), "timestamp", False),  # a nanosecond would be lost
     ],
 )
-def test_a_column_is_taken_as_its_declared_type_where_no_value_changes(column: pa.Array, kind: str, accepted: bool) -> None:
+def test_a_column_is_taken_as_its_declared_type_where_no_value_changes(
+    column: pa.Array, kind: str, accepted: bool
+) -> None:
     definition = Definition("v", 1, {"user": "int64"}, {"x": kind})
     rows = pa.table({"x": column})
     if accepted:
@@ -196,13 +240,19 @@ def test_a_column_is_taken_as_its_declared_type_where_no_value_changes(column: p
         ("double", pa.array([Decimal(10**20)], pa.decimal256(76, 0)), [1e20]),
         ("double", pa.array([Decimal("-0.000001")], pa.decimal128(18, 6)).dictionary_encode(), [-0.000001]),
         ("float", pa.array([Decimal("0.1")], pa.decimal128(38, 10)), [float(np.float32(0.1))]),
-        ("int64", pa.array([Decimal(2**63 - 1), Decimal(-(2**63))], pa.decimal128(38, 0)), [2**63 - 1, -(2**63)]),
+        (
+            "int64",
+            pa.array([Decimal(2**63 - 1), Decimal(-(2**63))], pa.decimal128(38, 0)),
+            [2**63 - 1, -(2**63)],
+        ),
         ("int64", pa.array([Decimal("3.00"), None], pa.decimal128(12, 2)), [3, None]),
         ("int32", pa.array([Decimal(-(2**31))], pa.decimal128(12, 0)), [-(2**31)]),
         ("int64", pa.array([], pa.decimal128(12, 2)), []),
     ],
 )
-def test_a_decimal_is_taken_where_the_declared_type_holds_it(kind: str, column: pa.Array, values: list[Any]) -> None:
+def test_a_decimal_is_taken_where_the_declared_type_holds_it(
+    kind: str, column: pa.Array, values: list[Any]
+) -> None:
     taken = features_of(Definition("v", 1, {"user": "int64"}, {"x": kind}), None, pa.table({"x": column}))
     assert taken.schema == pa.schema([("x", arrow_type(kind))])
     assert taken["x"].to_pylist() == values
@@ -214,27 +264,96 @@ NAIVE = pa.array([datetime(2026, 1, 1)], pa.timestamp("us"))
 @pytest.mark.parametrize(
     ("kind", "column", "why", "remedy"),
     [
-        ("double", pa.array([Decimal("0.1234567890123456789")]), "it has 0.1234567890123456789, which no double is", "to a text"),
-        ("double", pa.array([Decimal(2**53 + 1)]), "it has 9007199254740993, which no double is", "declare a type that holds it"),
-        ("float", pa.array([Decimal(2**24 + 1)]), "it has 16777217, which no float is", "declare a type that holds it"),
-        ("int64", pa.array([Decimal("2.5")]), "it has 2.5, which no int64 is", "declare a type that holds it"),
-        ("int64", pa.array([Decimal(2**63)]), "it has 9223372036854775808, which no int64 is", "cast it in the source or in a transform"),
-        ("int32", pa.array([Decimal(2**31)]), "it has 2147483648, which no int32 is", "declare a type that holds it"),
-        ("int64", pa.array([2**63], pa.uint64()), "9223372036854775808 not in range", "declare a type that holds it"),
-        ("string", pa.array([Decimal("2.5")]), "as decimal128(2, 1), which", "transform to string, or declare it double"),
+        (
+            "double",
+            pa.array([Decimal("0.1234567890123456789")]),
+            "it has 0.1234567890123456789, which no double is",
+            "to a text",
+        ),
+        (
+            "double",
+            pa.array([Decimal(2**53 + 1)]),
+            "it has 9007199254740993, which no double is",
+            "declare a type that holds it",
+        ),
+        (
+            "float",
+            pa.array([Decimal(2**24 + 1)]),
+            "it has 16777217, which no float is",
+            "declare a type that holds it",
+        ),
+        (
+            "int64",
+            pa.array([Decimal("2.5")]),
+            "it has 2.5, which no int64 is",
+            "declare a type that holds it",
+        ),
+        (
+            "int64",
+            pa.array([Decimal(2**63)]),
+            "it has 9223372036854775808, which no int64 is",
+            "cast it in the source or in a transform",
+        ),
+        (
+            "int32",
+            pa.array([Decimal(2**31)]),
+            "it has 2147483648, which no int32 is",
+            "declare a type that holds it",
+        ),
+        (
+            "int64",
+            pa.array([2**63], pa.uint64()),
+            "9223372036854775808 not in range",
+            "declare a type that holds it",
+        ),
+        (
+            "string",
+            pa.array([Decimal("2.5")]),
+            "as decimal128(2, 1), which",
+            "transform to string, or declare it double",
+        ),
         ("string", pa.array([7], pa.int8()), "as int8, which", "transform to string, or declare it int64"),
         ("float", pa.array([0.5]), "as double, which", "transform to float, or declare it double"),
-        ("int64", pa.array(["7"]).dictionary_encode(), "as dictionary<", "transform to int64, or declare it string"),
+        (
+            "int64",
+            pa.array(["7"]).dictionary_encode(),
+            "as dictionary<",
+            "transform to int64, or declare it string",
+        ),
         ("double", pa.array([True]), "as bool, which", "transform to double, or declare it bool"),
-        ("timestamp", pa.array([date(2026, 1, 1)]), "as date32[day], which", "transform to timestamp[us, tz=UTC]"),
-        ("timestamp", NAIVE, "as timestamp[us], which", "which time zone it is in: pyarrow.compute.assume_timezone(column, 'UTC')"),
-        ("timestamp", pa.array([1], pa.timestamp("ns", "UTC")), "would lose data", "floor_temporal(column, unit='microsecond')"),
-        ("binary", pa.array([[1]]), "as list<item: int64>, which", "a list is kept as one column for each value"),
+        (
+            "timestamp",
+            pa.array([date(2026, 1, 1)]),
+            "as date32[day], which",
+            "transform to timestamp[us, tz=UTC]",
+        ),
+        (
+            "timestamp",
+            NAIVE,
+            "as timestamp[us], which",
+            "which time zone it is in: pyarrow.compute.assume_timezone(column, 'UTC')",
+        ),
+        (
+            "timestamp",
+            pa.array([1], pa.timestamp("ns", "UTC")),
+            "would lose data",
+            "floor_temporal(column, unit='microsecond')",
+        ),
+        (
+            "binary",
+            pa.array([[1]]),
+            "as list<item: int64>, which",
+            "a list is kept as one column for each value",
+        ),
     ],
 )
-def test_what_the_declared_type_does_not_hold_is_refused_with_the_way(kind: str, column: pa.Array, why: str, remedy: str) -> None:
+def test_what_the_declared_type_does_not_hold_is_refused_with_the_way(
+    kind: str, column: pa.Array, why: str, remedy: str
+) -> None:
     definition = Definition("v", 1, {"user": "int64"}, {"x": kind})
-    with pytest.raises(InvalidInput, match=rf"gives x as .*which the schema declares as {kind}.*{re.escape(remedy)}") as refused:
+    with pytest.raises(
+        InvalidInput, match=rf"gives x as .*which the schema declares as {kind}.*{re.escape(remedy)}"
+    ) as refused:
         features_of(definition, None, pa.table({"x": column}))
     assert why in str(refused.value)
 
@@ -247,7 +366,9 @@ def test_what_the_declared_type_does_not_hold_is_refused_with_the_way(kind: str,
     ],
 )
 def test_what_a_refused_time_is_told_to_do_is_taken(column: pa.Array) -> None:
-    taken = features_of(Definition("v", 1, {"user": "int64"}, {"x": "timestamp"}), None, pa.table({"x": column}))
+    taken = features_of(
+        Definition("v", 1, {"user": "int64"}, {"x": "timestamp"}), None, pa.table({"x": column})
+    )
     assert taken["x"].null_count == 0
 
 
@@ -255,7 +376,9 @@ def test_nan_and_null_are_the_same_alone_and_among_others() -> None:
     definition = Definition("v", 1, {"user": "int64"}, {"twice": "double"}, None, f"{__name__}:doubled")
     rows = pa.table({"x": [math.nan, None, -0.0]})
     check_row_by_row(definition, doubled, rows, features_of(definition, doubled, rows))
-    check_row_by_row(definition, doubled, rows.slice(0, 0), features_of(definition, doubled, rows).slice(0, 0))
+    check_row_by_row(
+        definition, doubled, rows.slice(0, 0), features_of(definition, doubled, rows).slice(0, 0)
+    )
 
 
 def test_microseconds_of_a_moment_are_exact() -> None:

@@ -15,7 +15,9 @@ from halving.query.runs import list_runs
 from halving.store.store import Store
 
 
-def imported(capsys: pytest.CaptureFixture[str], tool: str, source: Path | str, root: str, *more: str, status: int = 0) -> dict[str, Any]:
+def imported(
+    capsys: pytest.CaptureFixture[str], tool: str, source: Path | str, root: str, *more: str, status: int = 0
+) -> dict[str, Any]:
     """Run ``halving import`` as a user would, and give its JSON."""
     capsys.readouterr()
     assert main(["import", tool, str(source), "--root", root, "--json", *more]) == status
@@ -25,16 +27,22 @@ def imported(capsys: pytest.CaptureFixture[str], tool: str, source: Path | str, 
 
 def outcomes(found: dict[str, Any]) -> dict[str, tuple[str, int, int, int]]:
     """What the tool calls a run to the outcome, points, media and artifacts."""
-    return {row["name"]: (row["outcome"], row["points"], row["media"], row["artifacts"]) for row in found["runs"]}
+    return {
+        row["name"]: (row["outcome"], row["points"], row["media"], row["artifacts"]) for row in found["runs"]
+    }
 
 
 def points(root: str) -> list[tuple[str, str, int, float, int]]:
-    """All points of a store: run, key, step, value (NaN as text, so that it equals itself) and time in ms since 1970; with doubles."""
+    """All points of a store: run, key, step, value (NaN as text, so that it equals itself) and time in ms
+    since 1970; with doubles.
+    """
     if not list_runs(Store(root)) or not (Path(root) / "metrics").exists():
         return []
     table = halving.sql("select run, key, step, value, epoch_ms(wall_time) as at from points", root=root)
     rows = [(row["run"], row["key"], row["step"], row["value"], row["at"]) for row in table.to_pylist()]
-    return sorted((run, key, step, value if value == value else "nan", at) for run, key, step, value, at in rows)
+    return sorted(
+        (run, key, step, value if value == value else "nan", at) for run, key, step, value, at in rows
+    )
 
 
 def media(root: str) -> list[tuple[str, int, str, str]]:
@@ -45,7 +53,10 @@ def media(root: str) -> list[tuple[str, int, str, str]]:
 
 @contextmanager
 def small_disk(room: int | None = None) -> Iterator[list[str]]:
-    """Let stores take so many new files, and then their disk is full; None is no end. Gives the names of those that they took."""
+    """Let stores take so many new files, and then their disk is full; None is no end.
+
+    Gives the names of those that they took.
+    """
     written: list[str] = []
     create = Store.create
 

@@ -23,7 +23,12 @@ SCHEMA = pa.schema(
         ("datetime_value", pa.timestamp("ms", tz="UTC")),
         ("string_set_value", pa.list_(pa.string())),
         ("file_value", pa.struct([("path", pa.string())])),
-        ("histogram_value", pa.struct([("type", pa.string()), ("edges", pa.list_(pa.float64())), ("values", pa.list_(pa.float64()))])),
+        (
+            "histogram_value",
+            pa.struct(
+                [("type", pa.string()), ("edges", pa.list_(pa.float64())), ("values", pa.list_(pa.float64()))]
+            ),
+        ),
     ]
 )
 PROJECT = "acme/digits"
@@ -48,7 +53,12 @@ def param(path: str, kind: str, value: Any) -> Row:
 
 def series(path: str, kind: str, step: Any, value: Any, time: Any = BEGAN) -> Row:
     """A row of a series; a step as text, so that it is exact."""
-    row = {"attribute_path": path, "attribute_type": kind, "step": None if step is None else Decimal(step), "timestamp": time}
+    row = {
+        "attribute_path": path,
+        "attribute_type": kind,
+        "step": None if step is None else Decimal(step),
+        "timestamp": time,
+    }
     return row | {_VALUES[kind]: value}
 
 
@@ -64,7 +74,9 @@ def histogram(edges: list[float], values: list[float], kind: str = "COUNTING") -
     return {"type": kind, "edges": edges, "values": values}
 
 
-def write_part(path: Path, rows: list[Row], run: str = "RUN-1", project: str = PROJECT, row_group: int = 3) -> Path:
+def write_part(
+    path: Path, rows: list[Row], run: str = "RUN-1", project: str = PROJECT, row_group: int = 3
+) -> Path:
     """A part as the exporter writes it; its row groups have few rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     full = [{"project_id": project, "run_id": run, **row} for row in rows]

@@ -1,4 +1,6 @@
-"""What an import makes of a run, whatever its tool: summaries, names of files, and counts of what was taken and what was not."""
+"""What an import makes of a run, whatever its tool: summaries, names of files, and counts of what was taken
+and what was not.
+"""
 
 import contextlib
 import json
@@ -34,8 +36,13 @@ def pieces_of(count: int, position: Position) -> Iterator[Piece]:
         yield builder.take()
 
 
-def foreign(points: int = 4, summary: dict[str, float] | None = None, names: tuple[str, ...] = (), **changes: Any) -> ForeignRun:
-    files = [Artifact(name, lambda name=name: contextlib.nullcontext(name.encode(errors="replace")), None) for name in names]  # type: ignore[misc]
+def foreign(
+    points: int = 4, summary: dict[str, float] | None = None, names: tuple[str, ...] = (), **changes: Any
+) -> ForeignRun:
+    files = [
+        Artifact(name, lambda name=name: contextlib.nullcontext(name.encode(errors="replace")), None)
+        for name in names
+    ]  # type: ignore[misc]
     given: dict[str, Any] = {
         "project": "p",
         "run": "r",
@@ -54,14 +61,17 @@ def foreign(points: int = 4, summary: dict[str, float] | None = None, names: tup
 
 def copied(store: Store, run: ForeignRun) -> tuple[str, dict[str, int], dict[str, int]]:
     """The outcome, what was taken and what was not."""
-    skipped, taken = Skipped(), Counter[str]()
+    skipped = Skipped()
+    taken = Counter[str]()
     outcome = copy_run(store, run, skipped, taken).outcome
     return outcome, dict(+taken), dict(skipped.reasons)
 
 
 def last_values(store: Store) -> dict[str, float]:
     (info,) = fill_last(store, [read_run(store, "p", "r")])
-    shown = {key: value["last"] for key, value in details_of(store, read_run(store, "p", "r"))["metrics"].items()}
+    shown = {
+        key: value["last"] for key, value in details_of(store, read_run(store, "p", "r"))["metrics"].items()
+    }
     assert json.dumps(shown, sort_keys=True) == json.dumps(dict(sorted(info.summary.items())))
     return info.summary
 
@@ -102,7 +112,9 @@ def test_a_summary_that_changed_afterwards_is_counted_and_one_of_a_grown_run_is_
 
 
 @pytest.mark.parametrize("stopped", range(9))
-def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(store: Store, stopped: int) -> None:
+def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
+    store: Store, stopped: int
+) -> None:
     run = foreign(6, {"best": 0.9, "loss": 0.05}, ("a/b", "c"))
     taken = Counter[str]()
     with small_disk(stopped), pytest.raises(StoreError, match="the disk is full"):
@@ -114,12 +126,18 @@ def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(stor
     assert len(read_run(store, "p", "r").attempts) == 1
 
 
-def test_files_are_artifacts_under_their_own_paths_and_names_that_cannot_be_shown_are_counted(store: Store) -> None:
+def test_files_are_artifacts_under_their_own_paths_and_names_that_cannot_be_shown_are_counted(
+    store: Store,
+) -> None:
     names = ("a b.txt", "deep/a b.txt", "deep-a b.txt", "#1 é.md", "A", "a", "[x]?.pt", "%2e")
     wrong = ("../up", "/etc/passwd", "a\nb", "\udc80", "a//b", "", "x" * 2_001)
     _, taken, left = copied(store, foreign(0, names=names + wrong))
     assert taken["artifacts"] == len(names)
-    assert left == {"files whose names have control characters, are no UTF-8 or longer than 2,000 bytes": len(wrong)}
+    assert left == {
+        "files whose names have control characters, are no UTF-8 or longer than 2,000 bytes": len(wrong)
+    }
     rows = details_of(store, read_run(store, "p", "r"))["artifacts"]
-    assert {row["name"]: store.get_blob(row["digest"]).decode() for row in rows} == {name: name for name in names}
+    assert {row["name"]: store.get_blob(row["digest"]).decode() for row in rows} == {
+        name: name for name in names
+    }
     assert copied(store, foreign(0, names=names))[:2] == ("unchanged", {})

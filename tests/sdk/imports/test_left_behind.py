@@ -74,12 +74,17 @@ def test_files_below_are_those_that_nobody_left_behind_unless_all_are_wanted(tmp
         assert {path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path)} == own
 
 
-def test_a_folder_of_mlflows_has_the_params_metrics_and_tags_that_were_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    top, root = tmp_path / "mlruns", str(tmp_path / "store")
+def test_a_folder_of_mlflows_has_the_params_metrics_and_tags_that_were_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "mlruns"
+    root = str(tmp_path / "store")
     write_folder(top)
     for folder in [top, *(path for path in top.rglob("*") if path.is_dir())]:
         leave(folder)
-    (top / "1" / ".ipynb_checkpoints" / "meta.yaml").write_text("lifecycle_stage: active\nrun_id: x\nstatus: 3\nstart_time: 1\n")
+    (top / "1" / ".ipynb_checkpoints" / "meta.yaml").write_text(
+        "lifecycle_stage: active\nrun_id: x\nstatus: 3\nstart_time: 1\n"
+    )
     found = imported(capsys, "mlflow", top, root)
     assert outcomes(found) == dict.fromkeys("abc", ("new", 1, 0, 1))
     assert found["not_taken"] == {LEFT_BEHIND: 3 * len(LEFT)}  # beside the artifacts, where MLflow shows them
@@ -88,9 +93,16 @@ def test_a_folder_of_mlflows_has_the_params_metrics_and_tags_that_were_logged(tm
     assert [(run, key) for run, key, _, _, _ in points(root)] == [(run, "loss") for run in "abc"]
 
 
-def test_a_folder_of_tensorboards_has_the_runs_that_were_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    top, root = tmp_path / "logs", str(tmp_path / "store")
-    event = Event(wall_time=1_700_000_000.0, step=1, summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.5)]))
+def test_a_folder_of_tensorboards_has_the_runs_that_were_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "logs"
+    root = str(tmp_path / "store")
+    event = Event(
+        wall_time=1_700_000_000.0,
+        step=1,
+        summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.5)]),
+    )
     for folder in (top / "a", top / "a" / ".ipynb_checkpoints", top / "__MACOSX" / "a"):
         folder.mkdir(parents=True)
         with (folder / "events.out.tfevents.1.host").open("wb") as file:
@@ -104,8 +116,11 @@ def test_a_folder_of_tensorboards_has_the_runs_that_were_logged(tmp_path: Path, 
     assert (outcomes(found), found["not_taken"]) == ({"a": ("new", 1, 0, 0)}, {})
 
 
-def test_a_folder_of_wandbs_has_the_runs_and_files_that_were_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    top, root = tmp_path / "wandb", str(tmp_path / "store")
+def test_a_folder_of_wandbs_has_the_runs_and_files_that_were_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "wandb"
+    root = str(tmp_path / "store")
     path = write_run(top, "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)])
     write_run(top / "__MACOSX", "b", [run_record("b"), exit_record(0)])
     (path.parent / "files").mkdir()
@@ -116,4 +131,6 @@ def test_a_folder_of_wandbs_has_the_runs_and_files_that_were_logged(tmp_path: Pa
     found = imported(capsys, "wandb", top, root)
     assert outcomes(found) == {"digits/a": ("new", 1, 0, 1)}
     assert found["not_taken"] == {LEFT_BEHIND: len(LEFT)}
-    assert [file["name"] for file in documents(Store(root), "digits", "a", "artifacts/*.json")] == ["output.log"]
+    assert [file["name"] for file in documents(Store(root), "digits", "a", "artifacts/*.json")] == [
+        "output.log"
+    ]

@@ -47,8 +47,10 @@ from mlflow.entities import Metric
 
 client = MlflowClient()
 mlflow.set_experiment("My digits/größer")
-with mlflow.start_run(run_name="the first", tags={"team": "vision", "mlflow.source.git.commit": "c0ffee"}) as run:
-    mlflow.log_params({"lr": 0.1, "layers": 3, "flag": True, "optimizer": "adam", "nested/name": "007", "big": 1e400})
+tags = {"team": "vision", "mlflow.source.git.commit": "c0ffee"}
+with mlflow.start_run(run_name="the first", tags=tags) as run:
+    mlflow.log_params({"lr": 0.1, "layers": 3, "flag": True, "optimizer": "adam"})
+    mlflow.log_params({"nested/name": "007", "big": 1e400})
     for step in range(20):
         mlflow.log_metric("train/loss", 1 / (step + 1), step=step, timestamp=1_700_000_000_000 + step)
     mlflow.log_metric("größe", 2.5, step=7)
@@ -60,7 +62,8 @@ with mlflow.start_run(run_name="the first", tags={"team": "vision", "mlflow.sour
 experiment = mlflow.get_experiment_by_name("My digits/größer").experiment_id
 many = client.create_run(experiment, run_name="many").info.run_id
 for first in range(0, 26_000, 1_000):
-    client.log_batch(many, metrics=[Metric("loss", float(n), 1_700_000_000_000 + n, n) for n in range(first, first + 1_000)])
+    steps = range(first, first + 1_000)
+    client.log_batch(many, metrics=[Metric("loss", float(n), 1_700_000_000_000 + n, n) for n in steps])
 client.set_terminated(many)
 running = client.create_run(experiment, run_name="running").info.run_id
 client.log_metric(running, "loss", 1.0, step=0, timestamp=1_700_000_000_000)
@@ -134,13 +137,31 @@ def own(kind: str, logged: dict[str, Path], tmp_path: Path, monkeypatch: pytest.
 
 @pytest.fixture(scope="module")
 def server(python: Path, logged: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of MLflow's server on a copy of what it logged; without its jobs, for which it starts eight processes more."""
+    """The address of MLflow's server on a copy of what it logged; without its jobs, for which it starts eight
+    processes more.
+    """
     folder = shutil.copytree(logged["server"], tmp_path_factory.mktemp("server") / "logs")
     port = free_port()
-    command = [str(python), "-m", "mlflow", "server", "--backend-store-uri", STORES["server"], "--port", str(port), "--workers", "1"]
+    command = [
+        str(python),
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        STORES["server"],
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     with (folder / "server.log").open("w") as log:
-        variables = environment(folder) | {"PATH": f"{python.parent}:{os.environ['PATH']}", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        server = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True)
+        variables = environment(folder) | {
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        }
+        server = subprocess.Popen(
+            command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         address = f"http://127.0.0.1:{port}"
         wait_for(lambda: server.poll() is not None or _answers(address), 240, "MLflow's server to answer")
@@ -208,21 +229,30 @@ def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
     def is_whole(root: str) -> None:
         assert points(root) == points(whole)
         shown, expected = (
-            {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(each))} for each in (root, whole)
+            {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(each))}
+            for each in (root, whole)
         )
         assert shown == expected
-        named = [sorted(path.name for path in Path(each).glob("runs/*/*/artifacts/*.json")) for each in (root, whole)]
+        named = [
+            sorted(path.name for path in Path(each).glob("runs/*/*/artifacts/*.json"))
+            for each in (root, whole)
+        ]
         assert named[0] == named[1]
 
     for writes in (1, 3, 12):
         root = str(tmp_path / f"killed{writes}")
-        done = subprocess.run([sys.executable, "-c", KILLED, source, str(writes), root], capture_output=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, source, str(writes), root], capture_output=True, check=False
+        )
         assert done.returncode == -signal.SIGKILL
         imported(capsys, "mlflow", source, root)
         is_whole(root)
     root = str(tmp_path / "together")
     command = [sys.executable, "-m", "halving.cli.main", "import", "mlflow", source, "--root", root]
-    importers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    importers = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
     told = [importer.communicate(timeout=300)[0] for importer in importers]
     assert [importer.returncode for importer in importers] == [0, 0], told
     is_whole(root)
@@ -232,7 +262,13 @@ def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
 @pytest.mark.xdist_group("mlflow")
 @pytest.mark.timeout(900)
 def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
-    kind: str, source: str, own: Path, logged: dict[str, Path], python: Path, root: str, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    source: str,
+    own: Path,
+    logged: dict[str, Path],
+    python: Path,
+    root: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = imported(capsys, "mlflow", source, root)
     names = {info.run: name for name, info in by_name(root).items()}
@@ -244,13 +280,30 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
         "killed": ("new", 0, 0, 0),
     }
     assert found["not_taken"].pop("MLflow's own tags (mlflow.…)") >= 1  # such as mlflow.source.type
-    used = {"datasets that runs used": 1} if kind == "folder" else {"contexts of datasets (for what a run used them)": 1}
-    left_out = {"deleted runs": 1, "deleted experiments": 1, "registered models": 1, "traces": 3, "tags of experiments": 2}
+    used = (
+        {"datasets that runs used": 1}
+        if kind == "folder"
+        else {"contexts of datasets (for what a run used them)": 1}
+    )
+    left_out = {
+        "deleted runs": 1,
+        "deleted experiments": 1,
+        "registered models": 1,
+        "traces": 3,
+        "tags of experiments": 2,
+    }
     assert found["not_taken"] == left_out | used
     assert found["taken"].items() >= {"points": 22 + 26_000 + 1, "artifacts": 4, "params": 6}.items()
     first = by_name(root)["the first"]
     assert first.project == "My-digits-gr-er"
-    assert first.params == {"lr": 0.1, "layers": 3, "flag": True, "optimizer": "adam", "nested/name": "007", "big": float("inf")}
+    assert first.params == {
+        "lr": 0.1,
+        "layers": 3,
+        "flag": True,
+        "optimizer": "adam",
+        "nested/name": "007",
+        "big": float("inf"),
+    }
     assert (first.tags["team"], first.provenance["git"]["commit"]) == ("vision", "c0ffee")
     assert {name: info.status for name, info in by_name(root).items()} == {
         "the first": "finished",
@@ -268,7 +321,10 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
     ]
     rows = [json.loads(path.read_text()) for path in Path(root).glob(f"runs/*/{first.run}/artifacts/*.json")]
     contents = {row["name"]: Store(root).get_blob(row["digest"]) for row in rows}
-    assert {name: contents.pop(name) for name in ("a.txt", "deep/er/a.txt")} == {"a.txt": b"hello", "deep/er/a.txt": b"hello"}
+    assert {name: contents.pop(name) for name in ("a.txt", "deep/er/a.txt")} == {
+        "a.txt": b"hello",
+        "deep/er/a.txt": b"hello",
+    }
     assert list(contents.values()) == [b'{\n  "a": 1\n}']
 
     assert {row[0] for row in outcomes(imported(capsys, "mlflow", source, root)).values()} == {"unchanged"}
@@ -277,13 +333,17 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
     run_script(python, MORE, own, source if kind == "server" else STORES[kind])
     running = by_name(root)["running"].run
     found = imported(capsys, "mlflow", source, root)
-    said, again = found["not_taken"], outcomes(found)
+    said = found["not_taken"]
+    again = outcomes(found)
     assert again.pop(running)[:2] == ("continued", 1 if kind == "server" else 3)
     assert {row[0] for row in again.values()} == {"unchanged"}
     grown = by_name(root)["running"]
     assert (grown.status, len(grown.attempts)) == ("finished", 1)
     values = [(key, value) for run, key, _, value, _ in points(root) if run == running]
-    assert said["artifacts that have another size since they were copied: what is copied never changes here"] == 1
+    assert (
+        said["artifacts that have another size since they were copied: what is copied never changes here"]
+        == 1
+    )
     if kind == "server":  # which orders by time: that the late value came before the first is seen
         assert values == [("later", 3.0), ("loss", 1.0)]
         assert said["new values of metrics that got values with earlier times since they were copied"] == 2
@@ -294,7 +354,10 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("ftp://somewhere", "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"),
+        (
+            "ftp://somewhere",
+            "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)",
+        ),
         ("postgresql://user:secret@host/db", "start MLflow's server on it"),
         ("sqlite:///missing.db", "there is no file 'missing.db'"),
         ("./missing", "no experiment is in that folder (*/meta.yaml)"),
@@ -311,7 +374,12 @@ def test_a_source_that_cannot_be_read_is_refused_with_what_is_accepted(
     assert "secret" not in shown
 
 
-RUN = {"run_id": "a" * 32, "status": "FINISHED", "start_time": 1_700_000_000_000_000_000, "artifact_uri": "mlflow-artifacts:/1/a/artifacts"}
+RUN = {
+    "run_id": "a" * 32,
+    "status": "FINISHED",
+    "start_time": 1_700_000_000_000_000_000,
+    "artifact_uri": "mlflow-artifacts:/1/a/artifacts",
+}
 
 
 @contextmanager
@@ -323,7 +391,9 @@ def breaking(*, after: str) -> Iterator[str]:
             pages: dict[str, Any] = {
                 "/api/2.0/mlflow/artifacts/list": {"files": [{"path": "model.bin", "file_size": 1_000}]},
                 "/get-artifact": "x" * 1_000,
-                "/api/2.0/mlflow/experiments/search": {"experiments": [{"experiment_id": "1", "name": "one"}]},
+                "/api/2.0/mlflow/experiments/search": {
+                    "experiments": [{"experiment_id": "1", "name": "one"}]
+                },
                 "/api/2.0/mlflow/runs/search": {"runs": [{"info": RUN}]},
             }
             path = self.path.partition("?")[0]
@@ -400,7 +470,11 @@ def test_traces_are_counted_of_servers_of_each_version_that_has_them() -> None:
         "/api/2.0/mlflow/experiments/search": {"": {"experiments": [{"experiment_id": "1", "name": "one"}]}},
         "/api/2.0/mlflow/runs/search": {"": {}},
     }
-    for traces, count in (("/api/3.0/mlflow/traces/search", 3), ("/api/2.0/mlflow/traces", 3), ("/nowhere", None)):
+    for traces, count in (
+        ("/api/3.0/mlflow/traces/search", 3),
+        ("/api/2.0/mlflow/traces", 3),
+        ("/nowhere", None),
+    ):
         with answering({**pages, traces: two_pages}) as address:
             assert Server(address).left_out().get("traces") == count, traces
 
@@ -419,19 +493,29 @@ def write_folder(top: Path) -> None:
             for part in ("metrics", "params", "tags", "artifacts"):
                 (folder / part).mkdir(parents=True)
             (folder / "meta.yaml").write_text(
-                f"end_time: 1700000009000\nlifecycle_stage: active\nrun_id: {run}\nstart_time: 1700000000000\nstatus: 3\nuser_id: me\n"
+                f"end_time: 1700000009000\nlifecycle_stage: active\nrun_id: {run}\nstart_time: "
+                "1700000000000\nstatus: 3\nuser_id: me\n"
             )
             (folder / "params" / "lr").write_text("0.1")
             (folder / "metrics" / "loss").write_text("1700000001000 0.5 1\n")
             (folder / "artifacts" / "a.txt").write_text("hello")
-        (top / experiment / "meta.yaml").write_text(f"experiment_id: '{experiment}'\nlifecycle_stage: active\nname: of {experiment}\n")
+        (top / experiment / "meta.yaml").write_text(
+            f"experiment_id: '{experiment}'\nlifecycle_stage: active\nname: of {experiment}\n"
+        )
 
 
 def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_that_were_imported_as_texts(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_folder(tmp_path / "mlruns")
-    texts = {"lr": "1E-4", "amp": "true", "name": "007", "share": "0.10", "huge": "1e400", "id": "9007199254740993"}
+    texts = {
+        "lr": "1E-4",
+        "amp": "true",
+        "name": "007",
+        "share": "0.10",
+        "huge": "1e400",
+        "id": "9007199254740993",
+    }
     for name, text in texts.items():
         (tmp_path / "mlruns" / "1" / "a" / "params" / name).write_text(text)
     imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)
@@ -439,7 +523,9 @@ def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_tha
     store = Store(root)
     assert read_run(store, "of-1", "a").params == values
     record = json.loads(store.read("runs/project=of-1/a/record.json"))
-    Path(root, "runs/project=of-1/a/record.json").write_text(json.dumps(record | {"params": values | {"lr": "1E-4", "amp": "true"}}))
+    Path(root, "runs/project=of-1/a/record.json").write_text(
+        json.dumps(record | {"params": values | {"lr": "1E-4", "amp": "true"}})
+    )
     assert read_run(store, "of-1", "a").params == values
     assert "later changes" not in json.dumps(imported(capsys, "mlflow", str(tmp_path / "mlruns"), root))
 
@@ -454,10 +540,18 @@ def test_texts_of_a_folder_keep_the_ends_of_their_lines(tmp_path: Path) -> None:
     assert (first.tags, first.params) == (texts, {"lr": "0.1", **texts})
 
 
-def test_a_tag_with_the_name_of_another_fact_is_counted(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tag_with_the_name_of_another_fact_is_counted(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_folder(tmp_path / "mlruns")
     of_facts = {"mlflow.runName": "first", "mlflow.note.content": "of MLflow", "mlflow.user": "ada"}
-    for name, text in {**of_facts, "name": "mine", "notes": "mine", "zeros": "mine", "source": "mine"}.items():
+    for name, text in {
+        **of_facts,
+        "name": "mine",
+        "notes": "mine",
+        "zeros": "mine",
+        "source": "mine",
+    }.items():
         (tmp_path / "mlruns" / "1" / "a" / "tags" / name).write_text(text)
     found = imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)
     assert read_run(Store(root), "of-1", "a").tags == {
@@ -473,15 +567,26 @@ def test_a_tag_with_the_name_of_another_fact_is_counted(root: str, tmp_path: Pat
 
 def test_models_of_a_folder_are_counted_as_they_were_logged_registered_and_used(tmp_path: Path) -> None:
     write_folder(tmp_path)
-    sources = {"1/a/inputs/data": "DATASET", "1/a/inputs/model": "MODEL", "1/models/m-1": "", "1/models/m-2": ""}
+    sources = {
+        "1/a/inputs/data": "DATASET",
+        "1/a/inputs/model": "MODEL",
+        "1/models/m-1": "",
+        "1/models/m-2": "",
+    }
     for place, source in sources.items():
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "meta.yaml").write_text(f"source_type: {source}\n")
     (tmp_path / "models" / "models" / "version-1").mkdir(parents=True)
     for place in ("models/models", "models/models/version-1"):
         (tmp_path / place / "meta.yaml").write_text("name: models\n")
-    assert Folder(tmp_path).left_out() == {"registered models": 1, "logged models": 2, "datasets that runs used": 1}
-    assert [run.id for run in Folder(tmp_path).runs(Experiment("1", "of 1")) if isinstance(run, MlflowRun)] == ["a", "b"]
+    assert Folder(tmp_path).left_out() == {
+        "registered models": 1,
+        "logged models": 2,
+        "datasets that runs used": 1,
+    }
+    assert [
+        run.id for run in Folder(tmp_path).runs(Experiment("1", "of 1")) if isinstance(run, MlflowRun)
+    ] == ["a", "b"]
 
 
 FAULTS = {
@@ -492,8 +597,16 @@ FAULTS = {
         b"run_id: a\nstat",
         "1/a/meta.yaml cannot be read: its last line has no end, or not yet",
     ),
-    "a run cut in a number": ("1/a/meta.yaml", b"lifecycle_stage: active\nrun_id: a\nstatus: 3\nstart_time: 17", "has no end, or not yet"),
-    "a run cut behind a line": ("1/a/meta.yaml", b"lifecycle_stage: active\nrun_id: a\nstatus: 3\n", "it has no start_time"),
+    "a run cut in a number": (
+        "1/a/meta.yaml",
+        b"lifecycle_stage: active\nrun_id: a\nstatus: 3\nstart_time: 17",
+        "has no end, or not yet",
+    ),
+    "a run cut behind a line": (
+        "1/a/meta.yaml",
+        b"lifecycle_stage: active\nrun_id: a\nstatus: 3\n",
+        "it has no start_time",
+    ),
     "a status that is no number": (
         "1/a/meta.yaml",
         b"lifecycle_stage: active\nrun_id: a\nstart_time: 1\nstatus: x\n",
@@ -504,24 +617,48 @@ FAULTS = {
         b"lifecycle_stage: active\nstart_time: 1\nstatus: 3\n",
         "1/a/meta.yaml cannot be read: it has no",
     ),
-    "bytes that are no text": ("1/a/meta.yaml", b"\xff", "1/a/meta.yaml cannot be read: 'utf-8' codec can't decode"),
-    "a value that is no number": ("1/a/metrics/loss", b"1 abc 1\n", "1/a/metrics/loss cannot be read: could not convert string to float"),
-    "an empty experiment": ("1/meta.yaml", b"", "1/meta.yaml cannot be read: it has no lifecycle_stage, name"),
+    "bytes that are no text": (
+        "1/a/meta.yaml",
+        b"\xff",
+        "1/a/meta.yaml cannot be read: 'utf-8' codec can't decode",
+    ),
+    "a value that is no number": (
+        "1/a/metrics/loss",
+        b"1 abc 1\n",
+        "1/a/metrics/loss cannot be read: could not convert string to float",
+    ),
+    "an empty experiment": (
+        "1/meta.yaml",
+        b"",
+        "1/meta.yaml cannot be read: it has no lifecycle_stage, name",
+    ),
     "a half-written experiment": (
         "1/meta.yaml",
         b"experiment_id: '1'\nlifecycle_stage: active\nname: o",
         "1/meta.yaml cannot be read: its last line has no end, or not yet",
     ),
-    "a file of a param that may not be read": ("1/a/params/lr", None, "1/a/params/lr cannot be read: Permission denied"),
-    "a folder of params that may not be listed": ("1/a/params", None, "1/a/params cannot be read: Permission denied"),
-    "artifacts that may not be listed": ("1/a/artifacts", None, "1/a/artifacts cannot be read: Permission denied"),
+    "a file of a param that may not be read": (
+        "1/a/params/lr",
+        None,
+        "1/a/params/lr cannot be read: Permission denied",
+    ),
+    "a folder of params that may not be listed": (
+        "1/a/params",
+        None,
+        "1/a/params cannot be read: Permission denied",
+    ),
+    "artifacts that may not be listed": (
+        "1/a/artifacts",
+        None,
+        "1/a/artifacts cannot be read: Permission denied",
+    ),
     "a run that may not be looked into": ("1/a", None, "1/a/meta.yaml cannot be read: Permission denied"),
     "an experiment that may not be looked into": ("1", None, "1/meta.yaml cannot be read: Permission denied"),
 }
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
-def test_of_a_folder_what_cannot_be_read_is_said_and_keeps_nothing_else_from_being_taken_and_is_taken_whole_later(
+def test_what_cannot_be_read_in_a_folder_is_reported_and_imported_later(
     tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     place, content, said = FAULTS[fault]
@@ -542,13 +679,17 @@ def test_of_a_folder_what_cannot_be_read_is_said_and_keeps_nothing_else_from_bei
     assert {row["name"] for row in found["runs"] if row["outcome"] == "new"} == others
     again = outcomes(imported(capsys, "mlflow", top.as_uri(), root))  # my%20runs
     assert {run for run, counts in again.items() if counts[0] == "unchanged"} == others
-    whole = {info.run: (info.project, info.params, info.status, info.started) for info in list_runs(Store(root))}
+    whole = {
+        info.run: (info.project, info.params, info.status, info.started) for info in list_runs(Store(root))
+    }
     started = list_runs(Store(root))[0].started
     assert whole == {run: (f"of-{1 + (run == 'c')}", {"lr": 0.1}, "finished", started) for run in "abc"}
     assert sorted((run, value) for run, _, _, value, _ in points(root)) == [(run, 0.5) for run in "abc"]
 
 
-@pytest.mark.parametrize("name", ["many words " * 20, "a: b # 'c' \"d\"", "two\nlines", "größe 007", "null", "1e3", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["many words " * 20, "a: b # 'c' \"d\"", "two\nlines", "größe 007", "null", "1e3", "x" * 300]
+)
 def test_names_are_read_as_mlflow_writes_them(tmp_path: Path, name: str) -> None:
     write_folder(tmp_path)
     meta = yaml.safe_load((tmp_path / "1" / "meta.yaml").read_text()) | {"name": name}

@@ -63,7 +63,11 @@ def artifacts(root: str) -> dict[str, bytes]:
 
 def contents(root: str, kind: str) -> list[tuple[str, int, bytes]]:
     """Media of a kind: key, step and content."""
-    return [(key, step, bytes(Store(root).get_blob(digest))) for key, step, found, digest in media(root) if found == kind]
+    return [
+        (key, step, bytes(Store(root).get_blob(digest)))
+        for key, step, found, digest in media(root)
+        if found == kind
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,22 +90,32 @@ def contents(root: str, kind: str) -> list[tuple[str, int, bytes]]:
         ("string_set", [], []),
     ],
 )
-def test_a_param_is_what_it_was(exports: Path, root: str, capsys: Capture, kind: str, value: Any, kept: Any) -> None:
+def test_a_param_is_what_it_was(
+    exports: Path, root: str, capsys: Capture, kind: str, value: Any, kept: Any
+) -> None:
     write_export(exports, [[param("config/it", kind, value)]])
     found = imported(capsys, "neptune", exports, root)
-    assert (outcomes(found), found["taken"], found["not_taken"]) == ({NAME: ("new", 0, 0, 0)}, {"params": 1}, {})
+    assert (outcomes(found), found["taken"], found["not_taken"]) == (
+        {NAME: ("new", 0, 0, 0)},
+        {"params": 1},
+        {},
+    )
     (info,) = list_runs(Store(root))
     assert (info.params, type(info.params["config/it"])) == ({"config/it": kept}, type(kept))
 
 
 @pytest.mark.parametrize("kind", ["int", "float", "string", "bool", "datetime", "string_set"])
-def test_a_param_without_a_value_is_one_that_the_run_does_not_have(exports: Path, root: str, capsys: Capture, kind: str) -> None:
+def test_a_param_without_a_value_is_one_that_the_run_does_not_have(
+    exports: Path, root: str, capsys: Capture, kind: str
+) -> None:
     write_export(exports, [[param("none", kind, None), param("lr", "float", 0.5)]])
     assert imported(capsys, "neptune", exports, root)["not_taken"] == {}
     assert [info.params for info in list_runs(Store(root))] == [{"lr": 0.5}]
 
 
-def test_series_are_points_texts_and_histograms_at_their_steps_and_times(exports: Path, root: str, capsys: Capture) -> None:
+def test_series_are_points_texts_and_histograms_at_their_steps_and_times(
+    exports: Path, root: str, capsys: Capture
+) -> None:
     rows = [
         point("train/loss", 0, 0.5),
         point("train/loss", 1, float("nan"), None),
@@ -123,7 +137,11 @@ def test_series_are_points_texts_and_histograms_at_their_steps_and_times(exports
     assert found["taken"] == {"points": 4, "texts": 3, "histograms": 2}
     assert found["not_taken"] == {"histograms whose edges do not grow, or that are damaged": 2}
     began = 1_740_826_800_000
-    kept = [("train/loss", 0, 0.5, BEGAN_MS), ("train/loss", 1, "nan", began), ("train/loss", 10**11, -1e300, BEGAN_MS)]
+    kept = [
+        ("train/loss", 0, 0.5, BEGAN_MS),
+        ("train/loss", 1, "nan", began),
+        ("train/loss", 10**11, -1e300, BEGAN_MS),
+    ]
     kept.append(("gr\u00f6\u00dfe", 7, 3.0, BEGAN_MS))
     assert [row[1:] for row in points(root)] == sorted(kept)
     assert contents(root, "text") == [("notes", 1, b"a\nb"), ("notes", 2, b""), ("notes", 3, b"c")]
@@ -134,7 +152,9 @@ def test_series_are_points_texts_and_histograms_at_their_steps_and_times(exports
     }
 
 
-def test_what_neptune_says_of_a_run_is_its_tags_its_times_and_its_end(exports: Path, root: str, capsys: Capture) -> None:
+def test_what_neptune_says_of_a_run_is_its_tags_its_times_and_its_end(
+    exports: Path, root: str, capsys: Capture
+) -> None:
     rows = [
         param("sys/name", "string", "baseline"),
         param("sys/tags", "string_set", ["good", "name"]),
@@ -174,31 +194,47 @@ def test_what_neptune_says_of_a_run_is_its_tags_its_times_and_its_end(exports: P
         "forking/parent": "RUN-0",
         "forking/step": "5",
     }
-    assert (first.attempts[0].started, first.attempts[0].ended) == ("2025-03-01T12:00:00.005+00:00", "2025-03-02T00:00:00.000+00:00")
+    assert (first.attempts[0].started, first.attempts[0].ended) == (
+        "2025-03-01T12:00:00.005+00:00",
+        "2025-03-02T00:00:00.000+00:00",
+    )
     assert runs[f"{PROJECT}/RUN-2"].status == "finished"
 
 
-def test_parts_are_read_by_their_numbers_and_no_value_is_lost(exports: Path, root: str, capsys: Capture) -> None:
+def test_parts_are_read_by_their_numbers_and_no_value_is_lost(
+    exports: Path, root: str, capsys: Capture
+) -> None:
     parts = [[point("loss", part * 10 + row, part * 10 + row) for row in range(10)] for part in range(12)]
     parts[10].append(point("loss", 109, -1.0))
     folder = write_export(exports, parts)
     for source in (exports, exports / "data", folder, folder / "RUN-1-9f8e_part_7.parquet"):
         store = f"{root}-{source.name}"
         assert outcomes(imported(capsys, "neptune", source, store)) == {NAME: ("new", 121, 0, 0)}
-        assert sorted(steps_and_values(store)) == sorted([("loss", 109, -1.0), *(("loss", step, step) for step in range(120))])
+        assert sorted(steps_and_values(store)) == sorted(
+            [("loss", 109, -1.0), *(("loss", step, step) for step in range(120))]
+        )
         assert list_runs(Store(store))[0].summary == {"loss": 119.0}
 
 
 def test_the_earlier_layout_has_several_runs_in_a_file(exports: Path, root: str, capsys: Capture) -> None:
     folder = exports / "data" / FOLDER
     for part in range(2):
-        rows = [{"run_id": f"RUN-{number % 3}", **point("loss", part * 10 + number, number)} for number in range(10)]
-        write_part(folder / f"part_{part}.parquet", [*rows, {"run_id": f"RUN-{part}", **param("part", "int", part)}])
+        rows = [
+            {"run_id": f"RUN-{number % 3}", **point("loss", part * 10 + number, number)}
+            for number in range(10)
+        ]
+        write_part(
+            folder / f"part_{part}.parquet", [*rows, {"run_id": f"RUN-{part}", **param("part", "int", part)}]
+        )
     found = imported(capsys, "neptune", exports, root)
-    assert outcomes(found) == {f"{PROJECT}/RUN-{run}": ("new", 2 * count, 0, 0) for run, count in ((0, 4), (1, 3), (2, 3))}
+    assert outcomes(found) == {
+        f"{PROJECT}/RUN-{run}": ("new", 2 * count, 0, 0) for run, count in ((0, 4), (1, 3), (2, 3))
+    }
     taken = {(run, step): value for run, _, step, value, _ in points(root)}
     ids = {info.parent["imported"]["run"][-1]: info.run for info in list_runs(Store(root))}
-    assert taken == {(ids[str(number % 3)], part * 10 + number): number for part in range(2) for number in range(10)}
+    assert taken == {
+        (ids[str(number % 3)], part * 10 + number): number for part in range(2) for number in range(10)
+    }
     assert sorted(str(info.params) for info in list_runs(Store(root))) == ["{'part': 0}", "{'part': 1}", "{}"]
     again = imported(capsys, "neptune", exports, root)
     assert ({outcome for outcome, *_ in outcomes(again).values()}, again["taken"]) == ({"unchanged"}, {})
@@ -211,7 +247,10 @@ def test_the_earlier_layout_has_several_runs_in_a_file(exports: Path, root: str,
         (["part_1.parquet", "part_0.parquet.tmp"], "part_0.parquet.tmp is not written to its end"),
         (["part_1.parquet"], "part 0 of acme_digits-0a1b2c3d/bad is not there"),
         (["part_0.parquet", "part_2.parquet"], "part 1 of acme_digits-0a1b2c3d/bad is not there"),
-        (["part_0.parquet", "part_1.parquet", "part_2.parquet.tmp"], "part_2.parquet.tmp is not written to its end"),
+        (
+            ["part_0.parquet", "part_1.parquet", "part_2.parquet.tmp"],
+            "part_2.parquet.tmp is not written to its end",
+        ),
     ],
 )
 def test_an_export_that_is_not_whole_is_said_and_keeps_no_other_from_being_taken(
@@ -221,15 +260,22 @@ def test_an_export_that_is_not_whole_is_said_and_keeps_no_other_from_being_taken
     for name in left:
         write_part(folder / f"bad_{name}", [point("loss", 1, 0.5)], run="bad")
     found = imported(capsys, "neptune", exports, root, status=1)
-    assert [(row["outcome"], row["error"] and error in row["error"]) for row in found["runs"]] == [("new", None), ("failed", True)]
+    assert [(row["outcome"], row["error"] and error in row["error"]) for row in found["runs"]] == [
+        ("new", None),
+        ("failed", True),
+    ]
     assert "run neptune-exporter again" in found["runs"][1]["error"]
     for name in left:
         (folder / f"bad_{name}").unlink()
     write_part(folder / "bad_part_0.parquet", [point("loss", 1, 0.5)], run="bad")
-    assert sorted(outcome for outcome, *_ in outcomes(imported(capsys, "neptune", exports, root)).values()) == ["new", "unchanged"]
+    assert sorted(
+        outcome for outcome, *_ in outcomes(imported(capsys, "neptune", exports, root)).values()
+    ) == ["new", "unchanged"]
 
 
-def test_damaged_and_foreign_files_are_said_and_keep_no_other_from_being_taken(exports: Path, root: str, capsys: Capture) -> None:
+def test_damaged_and_foreign_files_are_said_and_keep_no_other_from_being_taken(
+    exports: Path, root: str, capsys: Capture
+) -> None:
     folder = write_export(exports, [[point("loss", 1, 0.5)]])
     whole = write_part(folder / "torn_part_0.parquet", [point("loss", 1, 0.5)], run="torn").read_bytes()
     (folder / "torn_part_0.parquet").write_bytes(whole[:-20])
@@ -240,7 +286,10 @@ def test_damaged_and_foreign_files_are_said_and_keep_no_other_from_being_taken(e
         found = imported(capsys, "neptune", exports, root, status=1)
     assert [row["outcome"] for row in found["runs"]] == ["new", "failed", "failed", "failed"]
     errors = {row["name"].rpartition("/")[2]: row["error"] for row in found["runs"]}
-    assert "other_part_0.parquet is not of neptune-exporter: it has no column step, file_value" in errors["other"]
+    assert (
+        "other_part_0.parquet is not of neptune-exporter: it has no column step, file_value"
+        in errors["other"]
+    )
     assert "torn_part_0.parquet cannot be read" in errors["torn"]
     assert "closed_part_0.parquet cannot be read: Permission denied" in errors["closed"]
 
@@ -271,12 +320,16 @@ def test_steps_are_exact_and_those_with_fractions_are_multiplied(
     (info,) = list_runs(Store(root))
     has_fractions = any("." in (step or "") for step in steps)
     assert ("step_scale" in info.parent["imported"]) == has_fractions
-    assert [reason[:20] for reason in found["not_taken"]] == (["steps with fractions"] if has_fractions else [])
+    assert [reason[:20] for reason in found["not_taken"]] == (
+        ["steps with fractions"] if has_fractions else []
+    )
 
 
 @settings(max_examples=examples(25))
 @given(st.lists(st.decimals(-(10**6), 10**6, places=6), min_size=1, max_size=8, unique=True))
-def test_any_steps_stay_apart_and_in_order(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+def test_any_steps_stay_apart_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
     from halving.imports.foreign_run import Skipped
     from halving.imports.neptune import read_runs
 
@@ -292,7 +345,9 @@ def test_any_steps_stay_apart_and_in_order(tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("name", ["model.pt", "a #1 of 2%.txt", "\u00fcber/deep/model", "...", "no suffix"])
 @pytest.mark.parametrize("below", [f"{FOLDER}/", ""])
-def test_files_are_artifacts_by_their_attributes(exports: Path, root: str, capsys: Capture, name: str, below: str) -> None:
+def test_files_are_artifacts_by_their_attributes(
+    exports: Path, root: str, capsys: Capture, name: str, below: str
+) -> None:
     path = exports / "files" / below / "RUN-1" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(b"content")
@@ -334,24 +389,46 @@ def test_files_of_all_kinds_are_taken(exports: Path, root: str, capsys: Capture)
     }
     assert contents(root, "image") == [("samples", 0, PNG)]
     assert sorted(found["not_taken"].values()) == [1, 1, 1, 1]
-    assert sorted(reason.split(" ")[0] for reason in found["not_taken"]) == ["artifacts", "files", "files", "steps"]
+    assert sorted(reason.split(" ")[0] for reason in found["not_taken"]) == [
+        "artifacts",
+        "files",
+        "files",
+        "steps",
+    ]
 
 
-def test_files_that_lead_out_of_their_folder_are_not_taken(exports: Path, root: str, capsys: Capture, tmp_path: Path) -> None:
+def test_files_that_lead_out_of_their_folder_are_not_taken(
+    exports: Path, root: str, capsys: Capture, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("secret")
     write_file(exports, "RUN-1/link", b"")
     link = exports / "files" / FOLDER / "RUN-1" / "tree" / "inner"
     link.parent.mkdir()
     link.symlink_to(tmp_path / "secret")
-    names = ["../../../secret", "RUN-1/../../../../secret", str(tmp_path / "secret"), "..", "", ".", "RUN-1/tree/inner", "a\0b"]
-    rows = [file(f"file{number}", name, kind) for number, name in enumerate(names) for kind in ("file", "file_series")]
+    names = [
+        "../../../secret",
+        "RUN-1/../../../../secret",
+        str(tmp_path / "secret"),
+        "..",
+        "",
+        ".",
+        "RUN-1/tree/inner",
+        "a\0b",
+    ]
+    rows = [
+        file(f"file{number}", name, kind)
+        for number, name in enumerate(names)
+        for kind in ("file", "file_series")
+    ]
     write_export(exports, [[*rows, file("tree", "RUN-1/tree", "file_set")]])
     found = imported(capsys, "neptune", exports, root)
     assert (artifacts(root), media(root)) == ({}, [])
     assert found["not_taken"] == {"files whose path leads out of the folder of files": 2 * len(names) + 1}
 
 
-def test_files_may_be_elsewhere_and_come_later(exports: Path, root: str, capsys: Capture, tmp_path: Path) -> None:
+def test_files_may_be_elsewhere_and_come_later(
+    exports: Path, root: str, capsys: Capture, tmp_path: Path
+) -> None:
     rows = [
         file("model", "RUN-1/model"),
         *(file("samples", f"RUN-1/{step}.png", "file_series", step) for step in range(3)),
@@ -369,13 +446,22 @@ def test_files_may_be_elsewhere_and_come_later(exports: Path, root: str, capsys:
         write_file(tmp_path, name, content)
     found = imported(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))
     assert (outcomes(found), found["not_taken"]) == ({NAME: ("continued", 0, 2, 1)}, {})
-    assert outcomes(imported(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))) == {NAME: ("unchanged", 0, 0, 0)}
-    assert [(key, step) for key, step, _, _ in media(root)] == [("samples", 0), ("samples", 1), ("samples", 2)]
+    assert outcomes(imported(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))) == {
+        NAME: ("unchanged", 0, 0, 0)
+    }
+    assert [(key, step) for key, step, _, _ in media(root)] == [
+        ("samples", 0),
+        ("samples", 1),
+        ("samples", 2),
+    ]
 
 
 def test_what_a_run_printed_is_one_file(exports: Path, root: str, capsys: Capture) -> None:
     lines = [series("monitoring/a1b2/stdout", "string_series", step, f"line {step}") for step in range(500)]
-    more = [series("runtime/stderr", "string_series", 0, "oh\n"), series("runtime/notes", "string_series", 0, "mine")]
+    more = [
+        series("runtime/stderr", "string_series", 0, "oh\n"),
+        series("runtime/notes", "string_series", 0, "mine"),
+    ]
     write_export(exports, [lines[:300], [*lines[300:], *more]])
     assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("new", 0, 1, 2)}
     printed = "".join(f"line {step}\n" for step in range(500)).encode()
@@ -408,7 +494,9 @@ def test_what_has_no_form_here_is_counted(exports: Path, root: str, capsys: Capt
     assert (outcomes(again), again["taken"]) == ({NAME: ("unchanged", 0, 0, 0)}, {})
 
 
-def test_a_run_that_was_exported_again_is_said(exports: Path, root: str, capsys: Capture, tmp_path: Path) -> None:
+def test_a_run_that_was_exported_again_is_said(
+    exports: Path, root: str, capsys: Capture, tmp_path: Path
+) -> None:
     write_export(exports, [[point("loss", 1, 0.5), point("loss", 2, 0.25)]])
     imported(capsys, "neptune", exports, root)
     moved = exports.rename(tmp_path / "moved")
@@ -417,7 +505,9 @@ def test_a_run_that_was_exported_again_is_said(exports: Path, root: str, capsys:
     found = imported(capsys, "neptune", exports, root)
     (reason,) = found["not_taken"]
     assert (outcomes(found), reason[:29]) == ({NAME: ("unchanged", 0, 0, 0)}, "runs that were exported again")
-    assert outcomes(imported(capsys, "neptune", exports, root, "--project", "anew")) == {NAME: ("new", 3, 0, 0)}
+    assert outcomes(imported(capsys, "neptune", exports, root, "--project", "anew")) == {
+        NAME: ("new", 3, 0, 0)
+    }
 
 
 def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twice(
@@ -435,13 +525,18 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
     whole = str(tmp_path / "whole")
     with small_disk() as written:
         imported(capsys, "neptune", exports, whole)
-    everything, number = (points(whole), media(whole), artifacts(whole)), len(written)
-    assert [(step, value) for _, step, value in steps_and_values(whole)] == [(step, step) for step in range(13)]
+    everything = (points(whole), media(whole), artifacts(whole))
+    number = len(written)
+    assert [(step, value) for _, step, value in steps_and_values(whole)] == [
+        (step, step) for step in range(13)
+    ]
     for stopped in range(number):
         root = str(tmp_path / f"stopped{stopped}")
         with small_disk(stopped):
             assert outcomes(imported(capsys, "neptune", exports, root, status=1))[NAME][0] == "failed"
-        assert outcomes(imported(capsys, "neptune", exports, root))[NAME][0] == ("continued" if stopped else "new")
+        assert outcomes(imported(capsys, "neptune", exports, root))[NAME][0] == (
+            "continued" if stopped else "new"
+        )
         assert (points(root), media(root), artifacts(root)) == everything
         (info,) = list_runs(Store(root))
         assert [attempt.status for attempt in info.attempts] == ["finished"]
@@ -452,7 +547,10 @@ def test_every_run_goes_into_the_project_that_is_named(exports: Path, root: str,
     write_export(exports, [[point("loss", 1, 0.5)]])
     write_export(exports, [[point("loss", 1, 0.5)]], run="RUN/2")
     imported(capsys, "neptune", exports, root, "-p", "mine")
-    assert {(info.project, info.run[:5]) for info in list_runs(Store(root))} == {("mine", "RUN-1"), ("mine", "RUN-2")}
+    assert {(info.project, info.run[:5]) for info in list_runs(Store(root))} == {
+        ("mine", "RUN-1"),
+        ("mine", "RUN-2"),
+    }
 
 
 def test_files_of_runs_are_not_taken_for_exports(exports: Path, root: str, capsys: Capture) -> None:

@@ -51,7 +51,9 @@ def events_file(folder: Path) -> Path:
     return path
 
 
-def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_written_is_there_with_its_steps_times_and_values(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     picture = np.random.default_rng(0).integers(0, 255, (3, 8, 8), np.uint8)
     with writing(tmp_path / "logs" / "first") as writer:
         for step, value in enumerate((0.5, float("nan"), float("inf"), -1e30)):
@@ -71,7 +73,9 @@ def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Pat
     run = found["runs"][0]["run"]
     kept = [("train/loss", 0, 0.5, 0), ("train/loss", 1, "nan", 1), ("train/loss", 2, float("inf"), 2)]
     kept += [("train/loss", 3, float(np.float32(-1e30)), 3), ("größe", 7, 3.0, 0)]
-    assert points(root) == sorted((run, key, step, value, int((TIME + at) * 1000)) for key, step, value, at in kept)
+    assert points(root) == sorted(
+        (run, key, step, value, int((TIME + at) * 1000)) for key, step, value, at in kept
+    )
     assert [(key, step, kind) for key, step, kind, _ in media(root)] == [
         ("all equal", 3, "histogram"),
         ("batch", 1, "image"),
@@ -96,7 +100,9 @@ def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Pat
         [-1e10, -1e-12, 0.0],
     ],
 )
-@pytest.mark.parametrize("bins", [[-each for each in reversed(GROWING)] + [0.0, *GROWING], "auto"], ids=["tensorflow", "auto"])
+@pytest.mark.parametrize(
+    "bins", [[-each for each in reversed(GROWING)] + [0.0, *GROWING], "auto"], ids=["tensorflow", "auto"]
+)
 def test_no_count_of_a_histogram_is_lost(values: list[float], bins: Any) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
     from torch.utils.tensorboard.summary import histogram
@@ -111,7 +117,9 @@ def test_no_count_of_a_histogram_is_lost(values: list[float], bins: Any) -> None
     assert facts["low"] <= min(values) <= max(values) <= facts["high"]
 
 
-def test_an_import_ends_with_what_was_taken_and_what_was_not(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_ends_with_what_was_taken_and_what_was_not(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with writing(tmp_path / "logs") as writer:
         writer.add_scalar("loss", 0.5, 1)
         writer.add_text("note", "hello", 0)
@@ -121,25 +129,42 @@ def test_an_import_ends_with_what_was_taken_and_what_was_not(tmp_path: Path, roo
         assert main(["import", "tensorboard", str(tmp_path / "logs"), "--root", root]) == 0
         ends.append([line.split() for line in capsys.readouterr().out.splitlines() if line.strip("─━ ")])
     first, again = ends
-    assert first[2:] == [["taken", "count"], ["points", "1"], ["texts", "1"], ["not", "taken", "count"], ["audio", "clips", "1"]]
+    assert first[2:] == [
+        ["taken", "count"],
+        ["points", "1"],
+        ["texts", "1"],
+        ["not", "taken", "count"],
+        ["audio", "clips", "1"],
+    ]
     assert again[2:] == [["taken", "count"], ["nothing", "0"], ["not", "taken", "count"], ["nothing", "0"]]
 
 
-def test_what_tensorboard_shows_of_other_files_is_counted(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_tensorboard_shows_of_other_files_is_counted(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     log_scalars(tmp_path / "logs", range(2))
     with writing(tmp_path / "logs") as writer:
         for tag in ("first", "second"):
             writer.add_embedding(np.eye(3), tag=tag)
-    for name in ("plugins/profile/day/a.xplane.pb", "plugins/profile/day/b.xplane.pb", "plugins/profile/night/a.trace.json.gz"):
+    for name in (
+        "plugins/profile/day/a.xplane.pb",
+        "plugins/profile/day/b.xplane.pb",
+        "plugins/profile/night/a.trace.json.gz",
+    ):
         (tmp_path / "logs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "logs" / name).write_bytes(b"")
     for name in ("host_1.123.pt.trace.json", "host_2.123.pt.trace.json.gz", "notes.json"):
         (tmp_path / "logs" / name).write_bytes(b"")
     found = imported(capsys, "tensorboard", tmp_path / "logs", root)
-    assert found["not_taken"] == {"embeddings of the projector": 2, "profiles (files beside those of events)": 4}
+    assert found["not_taken"] == {
+        "embeddings of the projector": 2,
+        "profiles (files beside those of events)": 4,
+    }
 
 
-def test_hyperparameters_belong_to_the_run_that_wrote_them(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hyperparameters_belong_to_the_run_that_wrote_them(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with writing(tmp_path / "logs" / "tried") as writer:
         writer.add_scalar("loss", 0.1, 1)
         writer.add_hparams({"lr": 0.01, "layers": 3, "optimizer": "adam"}, {"final": 0.9})
@@ -148,7 +173,9 @@ def test_hyperparameters_belong_to_the_run_that_wrote_them(tmp_path: Path, root:
         writer.add_hparams({"lr": 1.0}, {"final": 0.1}, run_name="1.0")
         writer.add_hparams({"lr": 2.0}, {"final": 0.2}, run_name="2.0")
     imported(capsys, "tensorboard", tmp_path / "logs", root)
-    params = {info.parent["imported"]["run"]: (info.params, sorted(info.summary)) for info in list_runs(Store(root))}
+    params = {
+        info.parent["imported"]["run"]: (info.params, sorted(info.summary)) for info in list_runs(Store(root))
+    }
     assert params == {
         "tried": ({"lr": 0.01, "layers": 3, "optimizer": "adam"}, ["final", "loss"]),
         "twice": ({}, ["loss"]),
@@ -162,15 +189,27 @@ def test_a_second_import_takes_nothing_and_one_of_a_grown_run_what_is_new(
 ) -> None:
     log_scalars(tmp_path / "logs" / "a", range(10))
     log_scalars(tmp_path / "logs" / "b", range(5))
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("new", 10, 0, 0), "b": ("new", 5, 0, 0)}
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("unchanged", 0, 0, 0), "b": ("unchanged", 0, 0, 0)}
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {
+        "a": ("new", 10, 0, 0),
+        "b": ("new", 5, 0, 0),
+    }
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {
+        "a": ("unchanged", 0, 0, 0),
+        "b": ("unchanged", 0, 0, 0),
+    }
     a = next(info for info in list_runs(Store(root)) if info.parent["imported"]["run"] == "a")
     compact(Store(root), a.project, a.run)
     log_scalars(tmp_path / "logs" / "a", range(10, 13), filename_suffix=".resumed")
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("continued", 3, 0, 0), "b": ("unchanged", 0, 0, 0)}
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {
+        "a": ("continued", 3, 0, 0),
+        "b": ("unchanged", 0, 0, 0),
+    }
     assert [step for run, _, step, _, _ in points(root) if run == a.run] == list(range(13))
     grown = next(info for info in list_runs(Store(root)) if info.run == a.run)
-    assert [(attempt.number, attempt.status) for attempt in grown.attempts] == [(1, "finished"), (2, "finished")]
+    assert [(attempt.number, attempt.status) for attempt in grown.attempts] == [
+        (1, "finished"),
+        (2, "finished"),
+    ]
 
 
 def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twice(
@@ -184,13 +223,19 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
     whole = str(tmp_path / "whole")
     with small_disk() as written:
         imported(capsys, "tensorboard", tmp_path / "logs", whole)
-    everything, number = (points(whole), media(whole)), len(written)
+    everything = (points(whole), media(whole))
+    number = len(written)
     assert number == 6  # the record, three segments, a medium, the end
     for stopped in range(number):
         root = str(tmp_path / f"stopped{stopped}")
         with small_disk(stopped):
-            assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0] == "failed"
-        assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["a"][0] == ("continued" if stopped else "new")
+            assert (
+                outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0]
+                == "failed"
+            )
+        assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["a"][0] == (
+            "continued" if stopped else "new"
+        )
         assert (points(root), media(root)) == everything
         (info,) = list_runs(Store(root))
         assert [attempt.status for attempt in info.attempts] == ["finished"]
@@ -201,17 +246,24 @@ def test_a_file_that_is_being_written_gives_its_complete_records_and_later_the_r
 ) -> None:
     log_scalars(tmp_path / "logs", range(4))
     path = events_file(tmp_path / "logs")
-    content, ends = path.read_bytes(), [record.end for record in records(path)]
+    content = path.read_bytes()
+    ends = [record.end for record in records(path)]
     for cut in range(ends[-3], len(content)):
         path.write_bytes(content[:cut])
         complete = sum(end <= cut for end in ends) - 1  # the first record has the file's version
         assert len(list(records(path))) == complete + 1, cut
-        if cut not in {edge + near for edge in ends for near in (-1, 0, 1, 11, 12)}:  # within a header, and at its end
+        if cut not in {edge + near for edge in ends for near in (-1, 0, 1, 11, 12)}:
+            # within a header, and at its end
             continue
         found = imported(capsys, "tensorboard", path, f"{root}{cut}")
         assert outcomes(found)["logs"][:2] == ("new", complete)
         path.write_bytes(content)
-        assert outcomes(imported(capsys, "tensorboard", path, f"{root}{cut}"))["logs"] == ("continued", 4 - complete, 0, 0)
+        assert outcomes(imported(capsys, "tensorboard", path, f"{root}{cut}"))["logs"] == (
+            "continued",
+            4 - complete,
+            0,
+            0,
+        )
 
 
 def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
@@ -220,7 +272,8 @@ def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
     log_scalars(tmp_path / "logs" / "good", range(3))
     log_scalars(tmp_path / "logs" / "bad", range(3))
     path = events_file(tmp_path / "logs" / "bad")
-    content, ends = bytearray(path.read_bytes()), [record.end for record in records(path)]
+    content = bytearray(path.read_bytes())
+    ends = [record.end for record in records(path)]
     content[ends[1]] ^= 0xFF
     path.write_bytes(content)
     found = imported(capsys, "tensorboard", tmp_path / "logs", root)
@@ -229,11 +282,15 @@ def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
     assert reason.endswith(f"is damaged from byte {ends[1]} on")
 
 
-def test_the_tenth_file_of_a_second_is_no_other_run(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tenth_file_of_a_second_is_no_other_run(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for number, steps in ((9, range(3)), (10, range(3, 5))):
         log_scalars(tmp_path / f"{number}", steps)
         (tmp_path / "logs").mkdir(exist_ok=True)
-        events_file(tmp_path / f"{number}").rename(tmp_path / "logs" / f"events.out.tfevents.1764310000.host.77.{number}")
+        events_file(tmp_path / f"{number}").rename(
+            tmp_path / "logs" / f"events.out.tfevents.1764310000.host.77.{number}"
+        )
         found = imported(capsys, "tensorboard", tmp_path / "logs", root)
         assert outcomes(found) == {"logs": ("new", 3, 0, 0) if number == 9 else ("continued", 2, 0, 0)}
 
@@ -248,7 +305,10 @@ def test_a_run_of_which_no_event_can_be_read_is_said_and_taken_when_there_are_so
     whole = path.read_bytes()
     path.write_bytes(content)
     found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
-    assert {run: counts[:2] for run, counts in outcomes(found).items()} == {"good": ("new", 3), "bad": ("failed", 0)}
+    assert {run: counts[:2] for run, counts in outcomes(found).items()} == {
+        "good": ("new", 3),
+        "bad": ("failed", 0),
+    }
     (error,) = [row["error"] for row in found["runs"] if row["error"]]
     assert f"what is in {path} is damaged from its beginning, or has not been written yet" in error
     path.write_bytes(whole)
@@ -264,15 +324,21 @@ def test_what_may_not_be_read_is_said_and_keeps_no_other_run_from_being_taken_an
     if kind == "a folder of hyperparameters":
         with writing(tmp_path / "logs" / "b") as writer:
             writer.add_hparams({"lr": 0.01}, {"final": 0.9}, run_name="1.5")
-    place = {"a file": events_file(tmp_path / "logs" / "a"), "a folder": tmp_path / "logs" / "a"}.get(kind, tmp_path / "logs" / "b" / "1.5")
+    place = {"a file": events_file(tmp_path / "logs" / "a"), "a folder": tmp_path / "logs" / "a"}.get(
+        kind, tmp_path / "logs" / "b" / "1.5"
+    )
     bad = place.relative_to(tmp_path / "logs").parts[0]
     with forbidden(place):
         found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
-    assert {run: counts[0] for run, counts in outcomes(found).items()} == {run: "failed" if run == bad else "new" for run in "abc"}
+    assert {run: counts[0] for run, counts in outcomes(found).items()} == {
+        run: "failed" if run == bad else "new" for run in "abc"
+    }
     (error,) = [row["error"] for row in found["runs"] if row["error"]]
     assert f"{place} cannot be read: Permission denied" in error
     again = imported(capsys, "tensorboard", tmp_path / "logs", root)
-    assert {run: counts[0] for run, counts in outcomes(again).items()} == {run: "new" if run == bad else "unchanged" for run in "abc"}
+    assert {run: counts[0] for run, counts in outcomes(again).items()} == {
+        run: "new" if run == bad else "unchanged" for run in "abc"
+    }
     params = {info.parent["imported"]["run"]: info.params for info in list_runs(Store(root))}
     assert params == {"a": {}, "b": {"lr": 0.01} if kind == "a folder of hyperparameters" else {}, "c": {}}
 
@@ -287,7 +353,9 @@ def test_times_that_no_calendar_has_and_damaged_hyperparameters_are_counted_and_
 
     log_scalars(tmp_path / "logs" / "good", range(3))
     (tmp_path / "logs" / "bad").mkdir()
-    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="hparams", content=b"\xff\xff"))
+    metadata = SummaryMetadata(
+        plugin_data=SummaryMetadata.PluginData(plugin_name="hparams", content=b"\xff\xff")
+    )
     damaged = Summary.Value(tag="_hparams_/session_start_info", metadata=metadata)
     values = [Summary.Value(tag="loss", simple_value=value) for value in (0.5, 0.25)]
     with (tmp_path / "logs" / "bad" / "events.out.tfevents.7").open("wb") as file:
@@ -302,18 +370,32 @@ def test_times_that_no_calendar_has_and_damaged_hyperparameters_are_counted_and_
     assert (hyperparameters[0].startswith("hyperparameters in "), hyperparameters[1]) == (True, 1)
 
 
-def test_the_name_of_a_run_that_was_trained_here_is_not_taken(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_a_run_that_was_trained_here_is_not_taken(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     log_scalars(tmp_path / "logs", range(3))
     run = imported(capsys, "tensorboard", tmp_path / "logs", f"{root}-other")["runs"][0]["run"]
     halving.init("logs", root=root, id=run, system_metrics=None).finish()
     found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
-    assert "is a run that was trained here already; take another project with --project NAME" in found["runs"][0]["error"]
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, "--project", "elsewhere"))["logs"][0] == "new"
+    assert (
+        "is a run that was trained here already; take another project with --project NAME"
+        in found["runs"][0]["error"]
+    )
+    assert (
+        outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, "--project", "elsewhere"))["logs"][
+            0
+        ]
+        == "new"
+    )
 
 
 @pytest.mark.parametrize("source", ["missing", "."])
 def test_a_source_without_event_files_is_refused(
-    source: str, tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    source: str,
+    tmp_path: Path,
+    root: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
 
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,6 @@
-"""Runs that began again at an earlier step: what TensorBoard's own reader shows of them is what is imported."""
+"""Runs that began again at an earlier step: what TensorBoard's own reader shows of them is what is
+imported.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,7 +75,9 @@ def taken(folder: Path, skipped: Skipped, position: Position | None = None) -> d
 def shown(folder: Path) -> dict[tuple[str, int], float]:
     """What TensorBoard shows of a run."""
     theirs = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
-    return {(key, point.step): point.value for key in theirs.Tags()["scalars"] for point in theirs.Scalars(key)}
+    return {
+        (key, point.step): point.value for key in theirs.Tags()["scalars"] for point in theirs.Scalars(key)
+    }
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,8 @@ def shown(folder: Path) -> dict[tuple[str, int], float]:
         ([[*of("loss", range(3)), 1], [*of("loss", range(1, 5)), 4]], 3),
         ([of("loss", range(-5, 2)), [-2, *of("loss", range(-2, 0))]], 4),
         ([[("loss", 2**62), ("loss", 2**62 + 1)], [2**62 + 1, ("loss", 2**62 + 2)]], 1),
-        ([of("loss", range(11)), of("loss", range(5, 8))], 0),  # without purge_step nothing is gone; of a step the last value counts
+        # without purge_step nothing is gone; of a step the last value counts
+        ([of("loss", range(11)), of("loss", range(5, 8))], 0),
         ([of("loss", range(3)), [1]], 2),
         ([[], [1], of("loss", range(3))], 0),
     ],
@@ -105,7 +110,9 @@ def test_a_curve_is_tensorboards(tmp_path: Path, files: list[list[Said]], discar
 
 
 _FILES = st.lists(
-    st.lists(st.integers(-2, 5) | st.tuples(st.sampled_from(["a", "b"]), st.integers(-3, 6)), max_size=8), min_size=1, max_size=4
+    st.lists(st.integers(-2, 5) | st.tuples(st.sampled_from(["a", "b"]), st.integers(-3, 6)), max_size=8),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -131,23 +138,31 @@ def test_images_histograms_and_texts_are_discarded_too_and_what_is_taken_later_h
             writer.add_text("note", f"{purged} {step}", step)
         writer.close()
         (path,) = folder.glob("events.out.tfevents.*.*.*.*")
-        path.rename(folder / f"events.out.tfevents.{purged or 1}")  # in the order of writing, within one second, too
+        # in the order of writing, within one second, too
+        path.rename(folder / f"events.out.tfevents.{purged or 1}")
     answer = imported(capsys, "tensorboard", tmp_path / "logs", str(tmp_path / "store"))
     assert outcomes(answer) == {"a": ("new", 0, 9, 0)}
     assert answer["not_taken"] == {DISCARDED: 6}
     there = media(str(tmp_path / "store"))
-    assert [(key, step) for key, step, _, _ in there] == [(key, step) for key in ("note", "samples", "weights") for step in (4, 5, 6)]
+    assert [(key, step) for key, step, _, _ in there] == [
+        (key, step) for key in ("note", "samples", "weights") for step in (4, 5, 6)
+    ]
     assert len({digest for _, _, kind, digest in there if kind == "text"}) == 3
 
 
-def test_a_restart_after_an_import_is_told_once_and_the_new_values_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, root = tmp_path / "logs" / "a", str(tmp_path / "store")
+def test_a_restart_after_an_import_is_told_once_and_the_new_values_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "logs" / "a"
+    root = str(tmp_path / "store")
     write_all(folder, [of("loss", range(11))])
     assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("new", 11, 0, 0)}
     write_all(folder, [of("loss", range(11)), [5, *of("loss", range(5, 8))]])
     again = imported(capsys, "tensorboard", tmp_path / "logs", root)
     assert (outcomes(again), again["not_taken"]) == ({"a": ("continued", 3, 0, 0)}, {COPIED: 6})
-    curve = halving.sql("select step, value from metrics where key = 'loss' order by step", root=root).to_pylist()
+    curve = halving.sql(
+        "select step, value from metrics where key = 'loss' order by step", root=root
+    ).to_pylist()
     assert {row["step"]: row["value"] for row in curve} == {
         step: 2_000.0 + step - 4 if 5 <= step < 8 else 1_000.0 + step for step in range(11)
     }
@@ -187,7 +202,10 @@ def test_profiles_and_log_messages_are_counted(tmp_path: Path) -> None:
     write_all(tmp_path, [of("loss", range(2))])
     with (tmp_path / "events.out.tfevents.1.host").open("ab") as file:
         writer = RecordWriter(file)
-        for event in (Event(tagged_run_metadata=TaggedRunMetadata(tag="step 1")), Event(log_message=LogMessage(message="hello"))):
+        for event in (
+            Event(tagged_run_metadata=TaggedRunMetadata(tag="step 1")),
+            Event(log_message=LogMessage(message="hello")),
+        ):
             writer.write(event.SerializeToString())
         writer.flush()
     skipped = Skipped()

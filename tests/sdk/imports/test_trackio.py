@@ -36,7 +36,12 @@ def png() -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0\0"))
+        + chunk(b"IEND", b"")
+    )
 
 
 def values(root: str) -> list[tuple[str, int, float]]:
@@ -69,7 +74,9 @@ def test_a_run_has_its_params_tags_points_and_times(
     top: Path, root: str, kind: str, given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = {"_Username": "ada", "_Created": at(-5), "_Group": "first"}
-    database = Database(top / "digits.db", kind).configure("a", {"lr": 0.1, "deep": {"layers": [1, "NaN"]}, "clip": "Infinity", **own})
+    database = Database(top / "digits.db", kind).configure(
+        "a", {"lr": 0.1, "deep": {"layers": [1, "NaN"]}, "clip": "Infinity", **own}
+    )
     database.log("a", 0, {"loss": 0.5}, time=at(1)).log("a", 7, {"loss": 0.25, "acc": True}, time=at(2.5))
     database.log_system("a", 12, {"gpu": {"0": {"power": 80}}})
     said = imported(capsys, "trackio", top if given == "the folder" else database.path, root)
@@ -84,12 +91,22 @@ def test_a_run_has_its_params_tags_points_and_times(
         (run, "system/gpu/0/power", 11, 80.0, begun + 12_000),
     ]
     record = record_of(root)
-    assert (record["project"], record["parent"]["tags"]) == ("digits", {"name": "a", "user": "ada", "group": "first"})
-    assert json.dumps(record["params"], sort_keys=True) == '{"clip": Infinity, "deep": {"layers": [1, NaN]}, "lr": 0.1}'
+    assert (record["project"], record["parent"]["tags"]) == (
+        "digits",
+        {"name": "a", "user": "ada", "group": "first"},
+    )
+    assert (
+        json.dumps(record["params"], sort_keys=True)
+        == '{"clip": Infinity, "deep": {"layers": [1, NaN]}, "lr": 0.1}'
+    )
     (end,) = documents(Store(root), "digits", run, "end-*.json")
     assert (record["started"], end["status"]) == ("2023-11-14T22:13:15.000+00:00", "finished")
     said = imported(capsys, "trackio", top, root)
-    assert (outcomes(said), said["taken"], said["not_taken"]) == ({"digits/a": ("unchanged", 0, 0, 0)}, {}, {})
+    assert (outcomes(said), said["taken"], said["not_taken"]) == (
+        {"digits/a": ("unchanged", 0, 0, 0)},
+        {},
+        {},
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,11 +124,23 @@ def test_a_run_has_its_params_tags_points_and_times(
         ({"a": 1, "b": {"c": 2}}, {"x/a": 1.0, "x/b/c": 2.0}, []),
         ([1, 2], {}, ["lists in a history"]),
         ([], {}, ["lists in a history"]),
-        ({"_type": "trackio.video", "file_path": "digits/a/0/v.mp4"}, {}, ["media of trackio's kind 'trackio.video'"]),
+        (
+            {"_type": "trackio.video", "file_path": "digits/a/0/v.mp4"},
+            {},
+            ["media of trackio's kind 'trackio.video'"],
+        ),
         ({"_type": "trackio.html", "file_path": "a"}, {}, ["media of trackio's kind 'trackio.html'"]),
         ({"_type": ["odd"]}, {}, ["media of trackio's kind ['odd']"]),
-        ({"_type": "trackio.image", "file_path": "digits/gone.png"}, {}, ["media whose file is not in trackio's folder media"]),
-        ({"_type": "trackio.image"}, {}, ["media of trackio's kind 'trackio.image' that have no form here, or are damaged"]),
+        (
+            {"_type": "trackio.image", "file_path": "digits/gone.png"},
+            {},
+            ["media whose file is not in trackio's folder media"],
+        ),
+        (
+            {"_type": "trackio.image"},
+            {},
+            ["media of trackio's kind 'trackio.image' that have no form here, or are damaged"],
+        ),
         (
             {"_type": "trackio.image", "file_path": "../secret.png"},
             {},
@@ -130,16 +159,25 @@ def test_a_run_has_its_params_tags_points_and_times(
     ],
 )
 def test_each_value_is_taken_as_it_was_logged_or_counted(
-    top: Path, root: str, value: Any, taken: dict[str, float], not_taken: list[str], capsys: pytest.CaptureFixture[str]
+    top: Path,
+    root: str,
+    value: Any,
+    taken: dict[str, float],
+    not_taken: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     Database(top / "digits.db").log("a", 3, {"x": value, "loss": 1, "__step": 2})
     (top / "secret.png").write_bytes(png())
     said = imported(capsys, "trackio", top, root)
-    assert values(root) == sorted((key, 3, value) for key, value in {"loss": 1.0, "__step": 2.0, **taken}.items())
+    assert values(root) == sorted(
+        (key, 3, value) for key, value in {"loss": 1.0, "__step": 2.0, **taken}.items()
+    )
     assert (said["not_taken"], media(root)) == (dict.fromkeys(not_taken, 1), [])
 
 
-def test_images_histograms_tables_and_texts_are_media(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_histograms_tables_and_texts_are_media(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     image = {"_type": "trackio.image", "file_path": "digits/a b/0/1.png", "caption": "a digit"}
     path = top / "media" / image["file_path"]
     path.parent.mkdir(parents=True)
@@ -173,7 +211,8 @@ def test_images_histograms_tables_and_texts_are_media(top: Path, root: str, caps
     assert {each["caption"] for each in references if each["kind"] == "image"} == {"a digit"}
     table = pq.read_table(io.BytesIO(Store(root).get_blob(found["table"][1]))).to_pydict()
     assert json.dumps(table) == (
-        '{"x": [1.0, 2.5, null], "y": [NaN, null, null], "t": ["NaN", "a", null], "pic": [null, null, null], "pics": [null, null, null]}'
+        '{"x": [1.0, 2.5, null], "y": [NaN, null, null], "t": ["NaN", "a", null], "pic": [null, null, '
+        'null], "pics": [null, null, null]}'
     )
 
 
@@ -193,7 +232,12 @@ def test_images_histograms_tables_and_texts_are_media(top: Path, root: str, caps
     ],
 )
 def test_times_are_read_with_and_without_a_zone(
-    top: Path, root: str, time: str, milliseconds: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    top: Path,
+    root: str,
+    time: str,
+    milliseconds: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     _zone(monkeypatch, "UTC+3")  # west of Greenwich
     Database(top / "digits.db").log("a", 0, {"before": 1}, time=at(-1)).log("a", 1, {"loss": 1}, time=time)
@@ -207,22 +251,32 @@ def _zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     time.tzset()
 
 
-def test_two_runs_of_one_name_and_projects_in_one_project_are_two(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_of_one_name_and_projects_in_one_project_are_two(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for project in ("one", "two"):
         database = Database(top / f"{project}.db")
         for step in range(3):
             database.log("a", step, {"loss": step}, id="x").log("a", step, {"loss": -step}, id="y")
         database.configure("a", {"of": "x"}, id="x").configure("a", {"of": "y"}, id="y")
     said = imported(capsys, "trackio", top, root, "--project", "all")
-    assert [(row["project"], row["outcome"], row["points"]) for row in said["runs"]] == [("all", "new", 3)] * 4
+    assert [(row["project"], row["outcome"], row["points"]) for row in said["runs"]] == [
+        ("all", "new", 3)
+    ] * 4
     assert len({row["run"] for row in said["runs"]}) == 4
-    assert sorted(values(root)) == sorted(("loss", step, sign * step) for step in range(3) for sign in (1.0, -1.0) for _ in range(2))
+    assert sorted(values(root)) == sorted(
+        ("loss", step, sign * step) for step in range(3) for sign in (1.0, -1.0) for _ in range(2)
+    )
     records = [json.loads(path.read_text()) for path in Path(root).glob("runs/*/*/record.json")]
     assert sorted(record["params"]["of"] for record in records) == ["x", "x", "y", "y"]
 
 
-@pytest.mark.parametrize("name", ["a", "mixed Case", "ä/ö", "x" * 300, "a'b\"c", "%41", "a\nb", "🙂", "-", "1"])
-def test_any_name_of_a_run_is_kept_as_its_tag(top: Path, root: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "name", ["a", "mixed Case", "ä/ö", "x" * 300, "a'b\"c", "%41", "a\nb", "🙂", "-", "1"]
+)
+def test_any_name_of_a_run_is_kept_as_its_tag(
+    top: Path, root: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Database(top / "my project.db").log(name, 0, {"loss": 1}).configure(name, {"lr": 1})
     said = imported(capsys, "trackio", top, root)
     record = record_of(root)
@@ -241,8 +295,15 @@ def test_databases_of_versions_with_fewer_tables_are_read(
     assert (outcomes(said), said["not_taken"]) == ({"digits/a": ("new", 1, 0, 0)}, {})
 
 
-def test_a_run_stays_the_same_when_trackio_gives_it_an_id(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    database = Database(top / "digits.db", "without ids").log("a", 0, {"loss": 1}).log_system("a", 1, {"cpu": 2}).configure("a", {"lr": 1})
+def test_a_run_stays_the_same_when_trackio_gives_it_an_id(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = (
+        Database(top / "digits.db", "without ids")
+        .log("a", 0, {"loss": 1})
+        .log_system("a", 1, {"cpu": 2})
+        .configure("a", {"lr": 1})
+    )
     before = imported(capsys, "trackio", top, root)
     for table in ("metrics", "system_metrics", "configs"):
         database.do(f"alter table {table} add column run_id text default 'a new id'")
@@ -251,27 +312,44 @@ def test_a_run_stays_the_same_when_trackio_gives_it_an_id(top: Path, root: str, 
     assert outcomes(after) == {"digits/a": ("unchanged", 0, 0, 0)}
 
 
-def test_a_grown_run_gets_an_attempt_with_what_is_new(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    database = Database(top / "digits.db").log("a", 0, {"loss": 1}).log_system("a", 1, {"cpu": 2}).log("b", 0, {"loss": 9})
+def test_a_grown_run_gets_an_attempt_with_what_is_new(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = (
+        Database(top / "digits.db")
+        .log("a", 0, {"loss": 1})
+        .log_system("a", 1, {"cpu": 2})
+        .log("b", 0, {"loss": 9})
+    )
     imported(capsys, "trackio", top, root)
     database.log("a", 1, {"loss": 0.5}).log("a", 0, {"loss": 0.75}).log_system("a", 2, {"cpu": 3})
     said = imported(capsys, "trackio", top, root)
     assert outcomes(said) == {"digits/a": ("continued", 3, 0, 0), "digits/b": ("unchanged", 0, 0, 0)}
-    assert sorted(value for key, step, value in values(root) if key == "loss" and step == 0 and value != 9) == [0.75, 1.0]
+    assert sorted(
+        value for key, step, value in values(root) if key == "loss" and step == 0 and value != 9
+    ) == [0.75, 1.0]
     assert [value for key, _, value in values(root) if key == "system/cpu"] == [2.0, 3.0]
     database.do("delete from metrics").do("delete from system_metrics")
     assert imported(capsys, "trackio", top, root)["runs"] == []
     assert len(list(Path(root).glob("runs/*/*/record.json"))) == 2
 
 
-def test_a_run_that_has_logged_just_now_goes_on(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_has_logged_just_now_goes_on(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     begun = time.time() - STARTED
-    database = Database(top / "digits.db").log("now", 0, {"loss": 1}, time=at(begun)).log("then", 0, {"loss": 1}, time=at(begun - 3600))
+    database = (
+        Database(top / "digits.db")
+        .log("now", 0, {"loss": 1}, time=at(begun))
+        .log("then", 0, {"loss": 1}, time=at(begun - 3600))
+    )
     database.log_system("beginning", begun, {"cpu": 1})
     database.log_system("never began", begun - 3600, {"cpu": 1})
     said = imported(capsys, "trackio", top, root)
     assert said["not_taken"] == {"runs that have not logged a metric yet": 1}
-    ended = {row["name"]: len(documents(Store(root), "digits", row["run"], "end-*.json")) for row in said["runs"]}
+    ended = {
+        row["name"]: len(documents(Store(root), "digits", row["run"], "end-*.json")) for row in said["runs"]
+    }
     assert ended == {"digits/now": 0, "digits/then": 1, "digits/never began": 1}
     database.log("now", 1, {"loss": 0.5}, time=at(begun)).log("beginning", 0, {"loss": 1}, time=at(begun))
     said = imported(capsys, "trackio", top, root)
@@ -283,11 +361,14 @@ def test_a_run_that_has_logged_just_now_goes_on(top: Path, root: str, capsys: py
     }
 
 
-def test_a_database_that_is_written_meanwhile_is_read_as_far_as_it_goes(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_is_written_meanwhile_is_read_as_far_as_it_goes(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     database = Database(top / "digits.db").do("pragma journal_mode = wal").log("a", 0, {"loss": 1})
     with closing(sqlite3.connect(database.path)) as writer:
         writer.execute(
-            "insert into metrics (run_id, timestamp, run_name, step, metrics) select run_id, timestamp, run_name, 1, metrics from metrics"
+            "insert into metrics (run_id, timestamp, run_name, step, metrics) select run_id, timestamp, "
+            "run_name, 1, metrics from metrics"
         )
         writer.commit()  # into the journal
         writer.execute("update metrics set step = step + 10")
@@ -302,13 +383,17 @@ def test_a_reader_lets_writers_write_between_its_parts(top: Path, monkeypatch: p
     for step in range(5):
         database.log("a", step, {"loss": step}).log("b", step, {"loss": -step})
     steps = []
-    for _, step in sqlite_file.SqliteFile(database.path, "trackio's").after("metrics", "step", "run_name = ?", "a", 2, 9):
+    for _, step in sqlite_file.SqliteFile(database.path, "trackio's").after(
+        "metrics", "step", "run_name = ?", "a", 2, 9
+    ):
         database.log("a", 100 + step, {"loss": 0})  # which waits for nobody
         steps.append(step)
     assert steps == [1, 2, 3, 4]
 
 
-def test_a_folder_that_may_not_be_written_is_read(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_may_not_be_written_is_read(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Database(top / "digits.db").do("pragma journal_mode = wal").log("a", 0, {"loss": 1})
     assert [path.name for path in top.iterdir()] == ["digits.db"]
     top.chmod(0o500)
@@ -329,8 +414,16 @@ def _other(top: Path) -> Path:
 def test_a_step_that_is_no_whole_number_and_rows_that_are_not_json_are_counted(
     top: Path, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    database = Database(top / "digits.db").log("a", 0.5, {"loss": 1, "acc": 2}).log("a", 1, b"{").log("a", 2, b"\xff").log("a", 3, [1])
-    database.log("a", 4, b"[" * 100_000).log("a", "x", {"loss": 1}).log("a", 5, {"loss": 1}).configure("a", b"{")
+    database = (
+        Database(top / "digits.db")
+        .log("a", 0.5, {"loss": 1, "acc": 2})
+        .log("a", 1, b"{")
+        .log("a", 2, b"\xff")
+        .log("a", 3, [1])
+    )
+    database.log("a", 4, b"[" * 100_000).log("a", "x", {"loss": 1}).log("a", 5, {"loss": 1}).configure(
+        "a", b"{"
+    )
     database.configure("nobody", {})
     said = imported(capsys, "trackio", top, root)
     assert values(root) == [("loss", 5, 1.0)]
@@ -342,7 +435,9 @@ def test_a_step_that_is_no_whole_number_and_rows_that_are_not_json_are_counted(
     }
 
 
-def test_what_trackio_keeps_beside_runs_is_counted(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_trackio_keeps_beside_runs_is_counted(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     database = Database(top / "digits.db").log("a", 0, {"loss": 1})
     for table, count in (("alerts", 1), ("traces", 2), ("artifact_versions", 3)):
         database.do(f"create table {table} (id integer primary key)")
@@ -364,7 +459,10 @@ def test_what_trackio_keeps_beside_runs_is_counted(top: Path, root: str, capsys:
     }
 
 
-OLD = "create table metrics (id integer primary key, timestamp text, project_name text, run_name text, step integer, metrics text)"
+OLD = (
+    "create table metrics (id integer primary key, timestamp text, project_name text, run_name text, step "
+    "integer, metrics text)"
+)
 
 
 @pytest.mark.parametrize(
@@ -397,13 +495,19 @@ def test_a_source_without_runs_of_trackio_is_refused(
     assert not Path(root).joinpath("runs").exists()
 
 
-def test_a_database_that_cannot_be_read_keeps_no_other_from_being_taken(top: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_cannot_be_read_keeps_no_other_from_being_taken(
+    top: Path, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Database(top / "digits.db").log("a", 0, {"loss": 1})
     (top / "broken.db").write_text("no database" * 100)
     with closing(sqlite3.connect(top / "trackio.db")) as connection:
         connection.execute(OLD)
     said = imported(capsys, "trackio", top, root, status=1)
-    assert outcomes(said) == {"broken": ("failed", 0, 0, 0), "digits/a": ("new", 1, 0, 0), "trackio": ("failed", 0, 0, 0)}
+    assert outcomes(said) == {
+        "broken": ("failed", 0, 0, 0),
+        "digits/a": ("new", 1, 0, 0),
+        "trackio": ("failed", 0, 0, 0),
+    }
 
 
 @pytest.mark.parametrize("stopped", range(10))
@@ -455,14 +559,29 @@ def test_what_trackio_logged_is_what_the_store_has(
     (source,) = (path.parent for path in tmp_path.rglob("digits.db"))
     said = imported(capsys, "trackio", source, root)
     assert said["not_taken"] == {"alerts": 1}
-    assert said["taken"] == {"points": 13, "images": 1, "histograms": 1, "tables": 1, "texts": 2, "params": 2, "tags": 2}
+    assert said["taken"] == {
+        "points": 13,
+        "images": 1,
+        "histograms": 1,
+        "tables": 1,
+        "texts": 2,
+        "params": 2,
+        "tags": 2,
+    }
     expected = [
         (key, step, value)
         for step in range(3)
-        for key, value in (("loss", 1 / (step + 1)), ("deep/acc", float(step)), ("nan", "nan"), ("__step", 9.0))
+        for key, value in (
+            ("loss", 1 / (step + 1)),
+            ("deep/acc", float(step)),
+            ("nan", "nan"),
+            ("__step", 9.0),
+        )
     ]
     assert [row for row in values(root) if not row[0].startswith("system/")] == sorted(expected)
-    assert [(key, value) for key, _, value in values(root) if key.startswith("system/")] == [("system/cpu/percent", 12.5)]
+    assert [(key, value) for key, _, value in values(root) if key.startswith("system/")] == [
+        ("system/cpu/percent", 12.5)
+    ]
     assert [(key, step, kind) for key, step, kind, _ in media(root)] == [
         ("histogram", 7, "histogram"),
         ("image", 7, "image"),
@@ -471,4 +590,7 @@ def test_what_trackio_logged_is_what_the_store_has(
         ("table", 7, "table"),
     ]
     record = record_of(root)
-    assert (json.dumps(record["params"]), record["parent"]["tags"]["group"]) == ('{"clip": Infinity, "lr": 0.1}', "first")
+    assert (json.dumps(record["params"]), record["parent"]["tags"]["group"]) == (
+        '{"clip": Infinity, "lr": 0.1}',
+        "first",
+    )

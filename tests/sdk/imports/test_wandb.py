@@ -66,15 +66,21 @@ def aged(path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["the folder of all", "a run's folder", "the file"])
-def test_a_folder_a_runs_folder_and_a_file_are_accepted(tmp_path: Path, store: Store, imported: Import, given: str) -> None:
-    path = write_run(tmp_path / "wandb", "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)])
+def test_a_folder_a_runs_folder_and_a_file_are_accepted(
+    tmp_path: Path, store: Store, imported: Import, given: str
+) -> None:
+    path = write_run(
+        tmp_path / "wandb", "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)]
+    )
     source = {"the folder of all": tmp_path / "wandb", "a run's folder": path.parent, "the file": path}[given]
     assert outcomes(imported(source)) == {"a": "new"}
     assert logged_of(store, "digits", "a") == [("loss", 0, "0.5")]
 
 
 def test_a_run_that_is_given_by_its_file_is_the_one_of_its_folder(tmp_path: Path, imported: Import) -> None:
-    path = write_run(tmp_path / "wandb", "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)])
+    path = write_run(
+        tmp_path / "wandb", "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)]
+    )
     assert outcomes(imported(path)) == {"a": "new"}
     moved = tmp_path / "elsewhere.wandb"
     shutil.copy(path, moved)
@@ -91,7 +97,9 @@ def test_a_source_without_runs_is_refused_with_what_is_accepted(
         source = tmp_path / "run-a.wandb"
         source.write_bytes(content)
     assert main(["import", "wandb", str(source), "--root", store.root]) != 0
-    assert "give a folder that has W&B's runs (offline-run-…/run-ID.wandb)" in " ".join(capfd.readouterr().err.split())
+    assert "give a folder that has W&B's runs (offline-run-…/run-ID.wandb)" in " ".join(
+        capfd.readouterr().err.split()
+    )
 
 
 def test_a_missing_protobuf_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +112,9 @@ def test_a_missing_protobuf_is_named_with_what_installs_it(monkeypatch: pytest.M
         wandb_messages.record_class.cache_clear()
 
 
-def test_numbers_texts_and_nested_names_are_taken_as_they_were_logged(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_numbers_texts_and_nested_names_are_taken_as_they_were_logged(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
     values = {
         "a": 1,
         "b": True,
@@ -128,8 +138,15 @@ def test_numbers_texts_and_nested_names_are_taken_as_they_were_logged(tmp_path: 
     assert said["not_taken"] == {"lists in a history": 1, "integers that a float64 does not hold": 1}
 
 
-def test_a_config_with_nan_and_infinity_is_the_same_when_it_is_read_again(tmp_path: Path, store: Store, imported: Import) -> None:
-    config = {"nan": float("nan"), "inf": float("inf"), "deep": {"list": [float("nan"), 1]}, "_wandb": {"version": 1}}
+def test_a_config_with_nan_and_infinity_is_the_same_when_it_is_read_again(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
+    config = {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "deep": {"list": [float("nan"), 1]},
+        "_wandb": {"version": 1},
+    }
     write_run(tmp_path, "a", [run_record("a", config=config), history_record(0, {"loss": 1}), exit_record(0)])
     assert imported(tmp_path)["not_taken"] == {}
     (record,) = documents(store, "digits", "a", "record.json")
@@ -141,7 +158,12 @@ def test_a_config_with_nan_and_infinity_is_the_same_when_it_is_read_again(tmp_pa
 def test_values_of_wandbs_later_typed_form_are_taken(tmp_path: Path, store: Store, imported: Import) -> None:
     record = wandb_messages.record_class()()
     record.history.step.num = 4
-    for name, field, value in [("i", "integer", -3), ("n", "number", 0.5), ("b", "boolean", False), ("j", "json", '{"x": 1}')]:
+    for name, field, value in [
+        ("i", "integer", -3),
+        ("n", "number", 0.5),
+        ("b", "boolean", False),
+        ("j", "json", '{"x": 1}'),
+    ]:
         item = record.history.item.add(nested_key=["typed", name])
         setattr(item, field, value)
     write_run(tmp_path, "a", [run_record("a"), bytes(record.SerializeToString()), exit_record(0)])
@@ -150,7 +172,9 @@ def test_values_of_wandbs_later_typed_form_are_taken(tmp_path: Path, store: Stor
     assert logged_of(store, "digits", "a") == expected
 
 
-def test_the_metadata_file_says_where_an_online_run_ran(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_the_metadata_file_says_where_an_online_run_ran(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
     path = write_run(tmp_path, "a", [run_record("a"), history_record(0, {"loss": 1}), exit_record(0)])
     said = {
         "os": "Linux",
@@ -171,24 +195,39 @@ def test_the_metadata_file_says_where_an_online_run_ran(tmp_path: Path, store: S
     known = record["provenance"]
     assert (known["git"]["commit"], known["git"]["remote"]) == ("abc", "https://example.org/a.git")
     assert known["command"] == ["/usr/bin/python3", "train.py", "--lr", "1"]
-    assert known["hardware"] == {"platform": "Linux", "host": "gpu1", "memory_bytes": 1024, "gpus": ["A100", "A100"]}
+    assert known["hardware"] == {
+        "platform": "Linux",
+        "host": "gpu1",
+        "memory_bytes": 1024,
+        "gpus": ["A100", "A100"],
+    }
     assert known["python"] == {"version": "3.9.1", "implementation": "CPython"}
 
 
-def test_a_tag_with_the_name_of_another_fact_is_counted(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_a_tag_with_the_name_of_another_fact_is_counted(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
     record = wandb_messages.record_class().FromString(run_record("a"))
     record.run.display_name = "mine"
     record.run.tags.extend(["name", "other"])
     write_run(tmp_path, "a", [bytes(record.SerializeToString()), history_record(0, {"loss": 1})])
     said = imported(tmp_path)
-    assert documents(store, "digits", "a", "record.json")[0]["parent"]["tags"] == {"name": "mine", "other": "true"}
+    assert documents(store, "digits", "a", "record.json")[0]["parent"]["tags"] == {
+        "name": "mine",
+        "other": "true",
+    }
     assert list(said["not_taken"].values()) == [1]
 
 
-def test_a_media_path_that_leads_out_of_the_runs_folder_is_not_followed(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_a_media_path_that_leads_out_of_the_runs_folder_is_not_followed(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
     (tmp_path / "secret.table.json").write_text('{"columns": ["a"], "data": [[1]]}')
     value = {"_type": "table-file", "path": "../../secret.table.json"}
-    records = [run_record("a"), history_record(0, {"t": value, "gone": {"_type": "image-file", "path": "media/gone.png"}, "loss": 1})]
+    records = [
+        run_record("a"),
+        history_record(0, {"t": value, "gone": {"_type": "image-file", "path": "media/gone.png"}, "loss": 1}),
+    ]
     write_run(tmp_path, "a", records)
     said = imported(tmp_path)
     assert documents(store, "digits", "a", "media/*.json") == []
@@ -196,17 +235,24 @@ def test_a_media_path_that_leads_out_of_the_runs_folder_is_not_followed(tmp_path
     assert said["runs"][0]["points"] == 1
 
 
-def test_a_run_cut_at_any_byte_is_read_without_an_error_and_completed_later(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_a_run_cut_at_any_byte_is_read_without_an_error_and_completed_later(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
     records = [run_record("a"), *(history_record(step, {"loss": step}) for step in range(3)), exit_record(0)]
-    content, ends = log_of(records), ends_of(records)
+    content = log_of(records)
+    ends = ends_of(records)
     path = write_run(tmp_path / "wandb", "a", [])
     edges = {size for end in ends[2:] for size in (end - 1, end)}
-    for size in sorted({*range(0, ends[2], 9), *range(ends[2] - 1, len(content) + 1, 1 if ALL else 4), *edges}):
+    for size in sorted(
+        {*range(0, ends[2], 9), *range(ends[2] - 1, len(content) + 1, 1 if ALL else 4), *edges}
+    ):
         path.write_bytes(content[:size])
         said = imported(tmp_path / "wandb")
         points = sum(end <= size for end in ends[1:4])
         assert len(said["runs"]) == (size >= ends[0]), size
-        assert logged_of(store, "digits", "a") == [("loss", step, f"{step}.0") for step in range(points)], size
+        assert logged_of(store, "digits", "a") == [("loss", step, f"{step}.0") for step in range(points)], (
+            size
+        )
     assert documents(store, "digits", "a", "end-*.json")[-1]["status"] == "finished"
     assert outcomes(imported(tmp_path / "wandb")) == {"a": "unchanged"}
 
@@ -228,9 +274,19 @@ def test_a_run_without_an_exit_goes_on_while_its_file_is_written_and_has_crashed
     assert len(logged_of(store, "digits", "a")) == 1
 
 
-def test_the_files_of_a_resumed_run_are_one_run_in_the_order_of_their_times(tmp_path: Path, store: Store, imported: Import) -> None:
-    later = [run_record("a", started=STARTED + 60, config={"lr": 2}), history_record(9, {"loss": 9}), exit_record(0)]
-    earlier = [run_record("a", config={"lr": 1, "kept": True}), history_record(1, {"loss": 1}), exit_record(1)]
+def test_the_files_of_a_resumed_run_are_one_run_in_the_order_of_their_times(
+    tmp_path: Path, store: Store, imported: Import
+) -> None:
+    later = [
+        run_record("a", started=STARTED + 60, config={"lr": 2}),
+        history_record(9, {"loss": 9}),
+        exit_record(0),
+    ]
+    earlier = [
+        run_record("a", config={"lr": 1, "kept": True}),
+        history_record(1, {"loss": 1}),
+        exit_record(1),
+    ]
     for folder, records in (("1-later", later), ("2-earlier", earlier)):
         write_run(tmp_path / folder, "a", records)
     said = imported(tmp_path)
@@ -245,7 +301,11 @@ def test_the_files_of_a_resumed_run_are_one_run_in_the_order_of_their_times(tmp_
 def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Store, imported: Import) -> None:
     whole = [run_record("b"), history_record(0, {"loss": 1}), exit_record(0)]
     write_run(tmp_path, "b", whole)
-    path = write_run(tmp_path, "a", [run_record("a"), *(history_record(step, {"x": step}) for step in range(2000)), exit_record(0)])
+    path = write_run(
+        tmp_path,
+        "a",
+        [run_record("a"), *(history_record(step, {"x": step}) for step in range(2000)), exit_record(0)],
+    )
     content = bytearray(path.read_bytes())
     content[40_000] ^= 255
     path.write_bytes(content)
@@ -260,14 +320,26 @@ def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Sto
 
 
 @pytest.mark.parametrize(
-    "part", ["the log", "the folder", "files", "files/wandb-metadata.json", "files/requirements.txt", "files/media/t.json"]
+    "part",
+    [
+        "the log",
+        "the folder",
+        "files",
+        "files/wandb-metadata.json",
+        "files/requirements.txt",
+        "files/media/t.json",
+    ],
 )
 @pytest.mark.parametrize("others", [True, False])
-def test_a_run_of_which_something_may_not_be_read_is_said_and_keeps_no_other_from_being_taken_and_is_taken_later(
+def test_a_run_that_may_not_be_read_is_reported_and_imported_later(
     tmp_path: Path, store: Store, imported: Import, part: str, others: bool
 ) -> None:
     value = {"_type": "table-file", "path": "media/t.json"}
-    path = write_run(tmp_path / "1", "a", [run_record("a", config={"lr": 1, "kept": True}), history_record(0, {"t": value, "loss": 1})])
+    path = write_run(
+        tmp_path / "1",
+        "a",
+        [run_record("a", config={"lr": 1, "kept": True}), history_record(0, {"t": value, "loss": 1})],
+    )
     files = path.parent / "files"
     (files / "media").mkdir(parents=True)
     (files / "media" / "t.json").write_text('{"columns": ["a"], "data": [[1]]}')
@@ -275,19 +347,31 @@ def test_a_run_of_which_something_may_not_be_read_is_said_and_keeps_no_other_fro
     (files / "wandb-metadata.json").write_text('{"host": "gpu1"}')
     if others:  # the same run, resumed, and another
         write_run(
-            tmp_path / "2", "a", [run_record("a", started=STARTED + 60, config={"lr": 2}), history_record(1, {"loss": 2}), exit_record(0)]
+            tmp_path / "2",
+            "a",
+            [
+                run_record("a", started=STARTED + 60, config={"lr": 2}),
+                history_record(1, {"loss": 2}),
+                exit_record(0),
+            ],
         )
         write_run(tmp_path, "b", [run_record("b"), history_record(0, {"loss": 1}), exit_record(0)])
     with forbidden({"the log": path, "the folder": path.parent}.get(part, path.parent / part)):
         said = imported(tmp_path, status=1)
     rows = {row["name"].rpartition("/")[2]: row for row in said["runs"]}
-    assert {run: row["outcome"] for run, row in rows.items()} == {"a": "failed", **({"b": "new"} if others else {})}
+    assert {run: row["outcome"] for run, row in rows.items()} == {
+        "a": "failed",
+        **({"b": "new"} if others else {}),
+    }
     assert "cannot be read: Permission denied" in rows["a"]["error"]
     assert str(path.parent) in rows["a"]["error"]
     imported(tmp_path)
     (record,) = documents(store, "digits", "a", "record.json")
     assert record["params"] == {"lr": 2 if others else 1, "kept": True}
-    assert (record["provenance"]["packages"], record["provenance"]["hardware"]) == ({"numpy": "1.0"}, {"host": "gpu1"})
+    assert (record["provenance"]["packages"], record["provenance"]["hardware"]) == (
+        {"numpy": "1.0"},
+        {"host": "gpu1"},
+    )
     assert [row["kind"] for row in documents(store, "digits", "a", "media/*.json")] == ["table"]
     assert len(logged_of(store, "digits", "a")) == 1 + others
 
@@ -302,7 +386,8 @@ import wandb
 
 how, run_id, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 run = wandb.init(
-    project="My digits", id=run_id, name="a nice name", group="g", job_type="train", notes="two\\nlines", tags=["first", "second"],
+    project="My digits", id=run_id, name="a nice name", group="g", job_type="train", notes="two\\nlines",
+    tags=["first", "second"],
     config={"lr": 0.1, "opt": {"name": "sgd", "betas": [0.9, 0.99]}, "none": None},
     resume="allow" if how == "resume" else None,
 )
@@ -321,7 +406,8 @@ noise = np.random.default_rng(0)
 pixels = lambda: noise.integers(0, 255, (8, 9, 3), dtype=np.uint8)
 for step in range(steps):
     run.log({
-        "loss": 1 / (step + 1), "flag": step % 2 == 0, "train/acc": np.float32(0.5), "nan": math.nan, "inf": -math.inf,
+        "loss": 1 / (step + 1), "flag": step % 2 == 0, "train/acc": np.float32(0.5),
+        "nan": math.nan, "inf": -math.inf,
         "nested": {"a": step, "b": {"c": 2}}, "acc": 1 / (step + 1), "valid/loss": step, "epoch": step,
     })
 if how != "resume":
@@ -369,7 +455,9 @@ def trainer(python: Path, folder: Path) -> Training:
 
     def run(how: str, run_id: str, steps: int = STEPS) -> int:
         command = [str(python), "training.py", how, run_id, str(steps)]
-        return subprocess.run(command, cwd=folder, env=plain | own, capture_output=True, timeout=120, check=False).returncode
+        return subprocess.run(
+            command, cwd=folder, env=plain | own, capture_output=True, timeout=120, check=False
+        ).returncode
 
     return run
 
@@ -423,10 +511,18 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
         media = documents(store, "My-digits", run, "media/*.json")
         kinds = Counter(medium["kind"] for medium in media)
         assert kinds == {"image": 5, "histogram": 1, "table": 1, "text": 1}
-        assert {medium["key"] for medium in media if medium["kind"] == "image"} == {"image", "jpeg", *(f"several/{n}" for n in range(3))}
+        assert {medium["key"] for medium in media if medium["kind"] == "image"} == {
+            "image",
+            "jpeg",
+            *(f"several/{n}" for n in range(3)),
+        }
         assert {medium["step"] for medium in media} == {1000}
         by_key = {medium["key"]: medium for medium in media}
-        assert (by_key["image"]["caption"], by_key["image"]["width"], by_key["image"]["height"]) == ("said", 9, 8)
+        assert (by_key["image"]["caption"], by_key["image"]["width"], by_key["image"]["height"]) == (
+            "said",
+            9,
+            8,
+        )
         assert [by_key[f"several/{n}"]["caption"] for n in range(3)] == ["c0", "c1", "c2"]
         assert by_key["jpeg"]["media_type"] == "image/jpeg"
         assert json.loads(store.get_blob(by_key["histogram"]["digest"]))["counts"] == [3, 1, 2]
@@ -435,7 +531,12 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
         (picture,) = runs.glob(f"*-{run}/files/media/images/image_*")
         assert store.get_blob(by_key["image"]["digest"]) == picture.read_bytes()
     axes = "x axes of their own (define_metric with step_metric; the values are taken)"
-    assert said["not_taken"] == {"lists in a history": 2, "media of W&B's kind 'html-file'": 2, "alerts": 2, axes: 3}
+    assert said["not_taken"] == {
+        "lists in a history": 2,
+        "media of W&B's kind 'html-file'": 2,
+        "alerts": 2,
+        axes: 3,
+    }
 
 
 @pytest.mark.slow
@@ -450,7 +551,9 @@ def test_a_runs_summary_is_what_it_shows_as_its_values(runs: Path, store: Store,
         "acc/max": 1.0,
     }
     (killed,) = fill_last(store, [read_run(store, "My-digits", "killed")])
-    assert killed.summary["loss"] == 1 / sum(key == "loss" for key, _, _ in logged_of(store, "My-digits", "killed"))
+    assert killed.summary["loss"] == 1 / sum(
+        key == "loss" for key, _, _ in logged_of(store, "My-digits", "killed")
+    )
 
 
 @pytest.mark.slow
@@ -458,8 +561,20 @@ def test_a_runs_summary_is_what_it_shows_as_its_values(runs: Path, store: Store,
 def test_who_how_and_where_are_recorded(runs: Path, store: Store, imported: Import) -> None:
     imported(runs)
     (record,) = documents(store, "My-digits", "good", "record.json")
-    assert record["params"] == {"lr": 0.1, "opt": {"name": "sgd", "betas": [0.9, 0.99]}, "none": None, "late": 5}
-    expected = {"name": "a nice name", "group": "g", "job_type": "train", "notes": "two\nlines", "first": "true", "second": "true"}
+    assert record["params"] == {
+        "lr": 0.1,
+        "opt": {"name": "sgd", "betas": [0.9, 0.99]},
+        "none": None,
+        "late": 5,
+    }
+    expected = {
+        "name": "a nice name",
+        "group": "g",
+        "job_type": "train",
+        "notes": "two\nlines",
+        "first": "true",
+        "second": "true",
+    }
     assert record["parent"]["tags"] == expected
     origin = record["parent"]["imported"]
     assert (origin["tool"], origin["run"]) == ("wandb", "My digits/good")
@@ -468,7 +583,10 @@ def test_who_how_and_where_are_recorded(runs: Path, store: Store, imported: Impo
     assert known["packages"]["wandb"] == WANDB.partition("==")[2]
     assert known["command"][1:][-3:] == ["finish", "good", str(STEPS)]
     assert known["hardware"]["cpus"] >= 1
-    statuses = {run: documents(store, "My-digits", run, "end-*.json")[-1]["status"] for run in ("good", "bad", "killed")}
+    statuses = {
+        run: documents(store, "My-digits", run, "end-*.json")[-1]["status"]
+        for run in ("good", "bad", "killed")
+    }
     assert statuses == {"good": "finished", "bad": "failed", "killed": "crashed"}
     names = {row["name"] for row in documents(store, "My-digits", "good", "artifacts/*.json")}
     assert {"requirements.txt", "weights.txt"} <= names
@@ -477,7 +595,9 @@ def test_who_how_and_where_are_recorded(runs: Path, store: Store, imported: Impo
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_of_a_killed_run_everything_that_wandb_wrote_is_there_without_gaps(runs: Path, store: Store, imported: Import) -> None:
+def test_of_a_killed_run_everything_that_wandb_wrote_is_there_without_gaps(
+    runs: Path, store: Store, imported: Import
+) -> None:
     imported(runs)
     losses = [(step, value) for key, step, value in logged_of(store, "My-digits", "killed") if key == "loss"]
     assert len(losses) > 50
@@ -497,7 +617,9 @@ def test_a_second_import_changes_nothing(runs: Path, store: Store, imported: Imp
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_a_resumed_run_goes_on_with_what_is_new(wandb_python: Path, written: Path, tmp_path: Path, store: Store, imported: Import) -> None:
+def test_a_resumed_run_goes_on_with_what_is_new(
+    wandb_python: Path, written: Path, tmp_path: Path, store: Store, imported: Import
+) -> None:
     folder = tmp_path / "again"
     folder.mkdir()
     shutil.copytree(written, folder / "wandb", symlinks=True)
@@ -505,9 +627,14 @@ def test_a_resumed_run_goes_on_with_what_is_new(wandb_python: Path, written: Pat
     assert trainer(wandb_python, folder)("resume", "good", 5) == 0
     said = imported(folder / "wandb")
     assert outcomes(said) == {"good": "continued", "bad": "unchanged", "killed": "unchanged"}
-    # W&B offline knows nothing of the earlier steps, so they begin with 0 again; the attempt tells them apart.
+    # W&B offline knows nothing of the earlier steps, so they begin with 0 again; the attempt tells them
+    # apart.
     assert logged_of(store, "My-digits", "good") == sorted(expected_points() + expected_points(5))
-    second = [row for row in points_of(store, "My-digits", "good") if row["attempt"] == 2 and not row["key"].startswith("system/")]
+    second = [
+        row
+        for row in points_of(store, "My-digits", "good")
+        if row["attempt"] == 2 and not row["key"].startswith("system/")
+    ]
     assert len(second) == len(expected_points(5))
 
 

@@ -15,7 +15,9 @@ from tests.sdk.imports.wandb_files import chunk, ends_of, log_of
 DAMAGED = "damaged parts of log files (up to 32 KiB each)"
 
 
-def read(tmp_path: Path, content: bytes, start: int = 0, until: int | None = None) -> tuple[list[bytes], Skipped]:
+def read(
+    tmp_path: Path, content: bytes, start: int = 0, until: int | None = None
+) -> tuple[list[bytes], Skipped]:
     path = tmp_path / "run-a.wandb"
     path.write_bytes(content)
     skipped = Skipped()
@@ -27,7 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("logs")
 
 
-RECORDS = st.lists(st.integers(0, 3 * BLOCK).map(lambda size: bytes(value % 251 for value in range(size))), max_size=6)
+RECORDS = st.lists(
+    st.integers(0, 3 * BLOCK).map(lambda size: bytes(value % 251 for value in range(size))), max_size=6
+)
 
 
 @given(RECORDS)
@@ -53,7 +57,8 @@ def test_a_reading_begins_where_another_one_ended(tmp_path: Path) -> None:
 
 def test_a_file_cut_at_any_byte_gives_its_whole_records_and_no_error(tmp_path: Path) -> None:
     records = [b"a" * 30, b"b" * 5, b"", b"c" * 100]
-    content, ends = log_of(records), ends_of(records)
+    content = log_of(records)
+    ends = ends_of(records)
     for size in range(len(content) + 1):
         whole = sum(end <= size for end in ends)
         assert read(tmp_path, content[:size]) == (records[:whole], Skipped()), size
@@ -61,7 +66,8 @@ def test_a_file_cut_at_any_byte_gives_its_whole_records_and_no_error(tmp_path: P
 
 def test_a_file_cut_around_a_blocks_end_gives_its_whole_records_and_no_error(tmp_path: Path) -> None:
     records = [b"a" * (BLOCK - 50), b"b" * 200, b"c" * BLOCK]
-    content, ends = log_of(records), ends_of(records)
+    content = log_of(records)
+    ends = ends_of(records)
     for size in range(BLOCK - 60, BLOCK + 300):
         whole = sum(end <= size for end in ends)
         assert read(tmp_path, content[:size]) == (records[:whole], Skipped()), size
@@ -80,7 +86,11 @@ def test_a_damaged_byte_costs_its_block_and_is_counted(tmp_path: Path) -> None:
     content[at] ^= 1
     got, skipped = read(tmp_path, bytes(content))
     before = [record for record, end in zip(records, ends, strict=True) if end <= BLOCK]
-    after = [record for record, end in zip(records, ends, strict=True) if end - len(record) - CHUNK.size >= 2 * BLOCK]
+    after = [
+        record
+        for record, end in zip(records, ends, strict=True)
+        if end - len(record) - CHUNK.size >= 2 * BLOCK
+    ]
     assert got == before + after
     assert before
     assert after
@@ -120,7 +130,9 @@ def test_a_file_that_has_just_been_begun_has_no_records(tmp_path: Path, content:
     assert read(tmp_path, content) == ([], Skipped())
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04 a zip", b":W&B\xe1\xbe\x07rest of it", b":W&B\x00\x00\x00 rest"])
+@pytest.mark.parametrize(
+    "content", [b"PK\x03\x04 a zip", b":W&B\xe1\xbe\x07rest of it", b":W&B\x00\x00\x00 rest"]
+)
 def test_another_header_is_refused_with_what_is_accepted(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"run-a\.wandb.*begins with.*:W&B"):
         read(tmp_path, content)

@@ -1,4 +1,6 @@
-"""The tools whose runs are imported, each in an environment of its own, kept from one test run to the next."""
+"""The tools whose runs are imported, each in an environment of its own, kept from one test run to the
+next.
+"""
 
 import fcntl
 import os

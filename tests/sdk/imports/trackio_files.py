@@ -23,25 +23,35 @@ class Database:
         tables: what there is beside ``metrics``, which the first version had alone.
     """
 
-    def __init__(self, path: Path, kind: str = "with ids", tables: tuple[str, ...] = ("configs", "system_metrics")) -> None:
+    def __init__(
+        self, path: Path, kind: str = "with ids", tables: tuple[str, ...] = ("configs", "system_metrics")
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._ids = path, kind == "with ids"
+        self.path = path
+        self._ids = kind == "with ids"
         run = _RUN[kind]
         row = f"id integer primary key autoincrement, {run}timestamp text not null, run_name text not null"
         self.do(f"create table if not exists metrics ({row}, step integer not null, metrics text not null)")
         if "system_metrics" in tables:
             self.do(f"create table if not exists system_metrics ({row}, metrics text not null)")
         if "configs" in tables:
-            self.do(f"create table if not exists configs (id integer primary key, {run}run_name text, config text, created_at text)")
+            self.do(
+                f"create table if not exists configs (id integer primary key, {run}run_name text, config "
+                "text, created_at text)"
+            )
 
     def do(self, asked: str, *values: Any) -> Self:
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(asked, values)
         return self
 
-    def log(self, run: str, step: Any, values: Any, *, id: str | None = None, time: str | None = None) -> Self:
+    def log(
+        self, run: str, step: Any, values: Any, *, id: str | None = None, time: str | None = None
+    ) -> Self:
         """A row of metrics; ``values`` are bytes where they are to be written as they are."""
-        return self._row("metrics", run, id, timestamp=at(0) if time is None else time, step=step, metrics=values)
+        return self._row(
+            "metrics", run, id, timestamp=at(0) if time is None else time, step=step, metrics=values
+        )
 
     def log_system(self, run: str, seconds: float, values: Any, *, id: str | None = None) -> Self:
         return self._row("system_metrics", run, id, timestamp=at(seconds), metrics=values)
@@ -51,8 +61,13 @@ class Database:
 
     def _row(self, table: str, run: str, id: str | None, **fields: Any) -> Self:
         cells = {
-            name: json.dumps(value).encode() if name in ("metrics", "config") and not isinstance(value, bytes) else value
+            name: json.dumps(value).encode()
+            if name in ("metrics", "config") and not isinstance(value, bytes)
+            else value
             for name, value in fields.items()
         }
         cells |= {"run_name": run} | ({"run_id": id or f"id of {run}"} if self._ids else {})
-        return self.do(f"insert into {table} ({', '.join(cells)}) values ({', '.join('?' * len(cells))})", *cells.values())
+        return self.do(
+            f"insert into {table} ({', '.join(cells)}) values ({', '.join('?' * len(cells))})",
+            *cells.values(),
+        )

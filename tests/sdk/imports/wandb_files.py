@@ -31,7 +31,8 @@ def ends_of(records: list[bytes]) -> list[int]:
 
 
 def _log_and_ends(records: list[bytes]) -> tuple[bytes, list[int]]:
-    out, ends = bytearray(HEADER.pack(*MAGIC, VERSION)), []
+    out = bytearray(HEADER.pack(*MAGIC, VERSION))
+    ends = []
     for data in records:
         begun = False
         while True:
@@ -39,7 +40,8 @@ def _log_and_ends(records: list[bytes]) -> tuple[bytes, list[int]]:
             if left < CHUNK.size:
                 out += bytes(left)
                 left = BLOCK
-            part, data = data[: left - CHUNK.size], data[left - CHUNK.size :]
+            part = data[: left - CHUNK.size]
+            data = data[left - CHUNK.size :]
             kind = (LAST if begun else WHOLE) if not data else (MIDDLE if begun else FIRST)
             out += chunk(kind, part)
             begun = True
@@ -49,9 +51,12 @@ def _log_and_ends(records: list[bytes]) -> tuple[bytes, list[int]]:
     return bytes(out), ends
 
 
-def run_record(run: str, *, project: str = "digits", started: int = STARTED, config: dict[str, Any] | None = None) -> bytes:
+def run_record(
+    run: str, *, project: str = "digits", started: int = STARTED, config: dict[str, Any] | None = None
+) -> bytes:
     record = record_class()()
-    record.run.run_id, record.run.project = run, project
+    record.run.run_id = run
+    record.run.project = project
     record.run.start_time.seconds = started
     for name, value in (config or {}).items():
         record.run.config.update.add(key=name, value_json=json.dumps(value))
@@ -68,14 +73,20 @@ def history_record(step: int, values: dict[str, Any]) -> bytes:
 
 
 def summary_record(values: dict[str, Any], remove: tuple[str, ...] = (), *, nested: bool = False) -> bytes:
-    """What a training says by ``run.summary[…] = …`` and ``del run.summary[…]``, or, ``nested``, what W&B says with each step."""
+    """What a training says by ``run.summary[…] = …`` and ``del run.summary[…]``, or, ``nested``, what W&B
+    says with each step.
+    """
     record = record_class()()
     record.summary.SetInParent()
     for name, value in values.items():
         names: dict[str, Any] = {"nested_key": name.split("/")} if nested else {"key": name}
-        record.summary.update.add(**names, value_json=value if isinstance(value, bytes) else json.dumps(value))
+        record.summary.update.add(
+            **names, value_json=value if isinstance(value, bytes) else json.dumps(value)
+        )
     for name in remove:
-        record.summary.remove.add(nested_key=name.split("/")) if "/" in name else record.summary.remove.add(key=name)
+        record.summary.remove.add(nested_key=name.split("/")) if "/" in name else record.summary.remove.add(
+            key=name
+        )
     return bytes(record.SerializeToString())
 
 
@@ -93,7 +104,9 @@ def write_run(folder: Path, run: str, records: list[bytes]) -> Path:
 
 
 def points_of(store: Store, project: str, run: str) -> list[dict[str, Any]]:
-    """All points of a run's segments, sorted by name, step and value; NaN as a string, which equals itself."""
+    """All points of a run's segments, sorted by name, step and value; NaN as a string, which equals
+    itself.
+    """
     folder = Path(store.root) / live_folder(project, run)
     if not folder.exists():
         return []
@@ -108,7 +121,11 @@ def points_of(store: Store, project: str, run: str) -> list[dict[str, Any]]:
 
 def logged_of(store: Store, project: str, run: str) -> list[tuple[str, int, str]]:
     """The points that the training logged, without those of the machine: name, step, value."""
-    return [(row["key"], row["step"], row["value"]) for row in points_of(store, project, run) if not row["key"].startswith("system/")]
+    return [
+        (row["key"], row["step"], row["value"])
+        for row in points_of(store, project, run)
+        if not row["key"].startswith("system/")
+    ]
 
 
 def documents(store: Store, project: str, run: str, pattern: str) -> list[dict[str, Any]]:

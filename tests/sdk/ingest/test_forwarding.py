@@ -40,7 +40,8 @@ def test_what_a_rank_appends_rank_0_logs_in_its_order_and_the_fast_way_keeps_not
     import torch
 
     logged = Logged(3)
-    writer, forwarded = ForwardingWriter(store.clone()), Forwarded(store.clone(), logged)
+    writer = ForwardingWriter(store.clone())
+    forwarded = Forwarded(store.clone(), logged)
     validator = Validator(writer, "r", strict=False)  # type: ignore[arg-type]  # as a rank's run uses it
     assert writer.appender.fast({"plain": 1.0}, 0)
     validator.take({"a": 1, "b": {"c": torch.tensor(2.5)}}, 1)

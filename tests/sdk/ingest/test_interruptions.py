@@ -1,4 +1,6 @@
-"""Signal handlers, forks and exits at the worst moments: nothing hangs, and what was logged stays what it was."""
+"""Signal handlers, forks and exits at the worst moments: nothing hangs, and what was logged stays what it
+was.
+"""
 
 import json
 import os
@@ -42,10 +44,13 @@ def in_journal(appender: Appender) -> list[tuple[str, float]]:
 
 
 class Interrupted:
-    """Calls a handler once, in the middle of what an appender must not be interrupted in: after the n-th step under its lock."""
+    """Calls a handler once, in the middle of what an appender must not be interrupted in: after the n-th step
+    under its lock.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, handler: Any) -> None:
-        self.armed, real = True, getattr(Appender, name)
+        self.armed = True
+        real = getattr(Appender, name)
 
         def interrupted(appender: Appender, *arguments: Any) -> Any:
             if self.armed and appender._interrupted():
@@ -61,8 +66,17 @@ def test_a_handler_that_logs_while_its_thread_changes_log_segments_keeps_every_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     refused: list[OSError] = []
-    appender = Appender(tmp_path, "main", max_bytes=1 << 30, log_segment_bytes=SMALL, on_full=lambda: None, on_refused=refused.append)
-    interruption = Interrupted(monkeypatch, moment, lambda: appender.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1))
+    appender = Appender(
+        tmp_path,
+        "main",
+        max_bytes=1 << 30,
+        log_segment_bytes=SMALL,
+        on_full=lambda: None,
+        on_refused=refused.append,
+    )
+    interruption = Interrupted(
+        monkeypatch, moment, lambda: appender.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1)
+    )
     appender.append(("loss", "acc"), (1.0, 2.0), 0, 0)
     appender.append(("sig_x", "sig_y"), (101.0, 201.0), 2, 2)
     assert not interruption.armed
@@ -113,7 +127,9 @@ def test_sigterm_in_the_middle_of_finish_lets_it_be_finished(script: Script, sto
 
 
 @pytest.mark.slow
-def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its_parent_has_runs_open(script: Script) -> None:
+def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its_parent_has_runs_open(
+    script: Script,
+) -> None:
     done = script(
         "import halving, os, signal\n"
         "from halving.ingest.metric_writer import MetricWriter\n"
@@ -122,7 +138,8 @@ def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its
         "if child == 0:\n"
         "    run = halving.init('p', id='child', system_metrics=None)\n"
         "    real = MetricWriter.close\n"
-        "    MetricWriter.close = lambda self, seconds: (os.kill(os.getpid(), signal.SIGTERM), real(self, seconds))[1]\n"
+        "    MetricWriter.close = lambda self, seconds: (os.kill(os.getpid(), signal.SIGTERM), real(self, "
+        "seconds))[1]\n"
         "    run.finish(); os._exit(0)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
@@ -216,7 +233,8 @@ def test_a_child_that_logs_on_while_its_parent_finishes_loses_nothing(script: Sc
         "    os.read(read, 1)\n"
         "    run.log({'child': 1}, step=1)\n"
         "    os._exit(0)\n"
-        "def end(*arguments):\n"  # the child logs after the last drain, and is gone before the journal is removed
+        # the child logs after the last drain, and is gone before the journal is removed
+        "def end(*arguments):\n"
         "    os.write(write, b'x'); os.wait(); real(*arguments)\n"
         "run.records.end = end\n"
         "run.finish()\n"
@@ -233,7 +251,13 @@ def test_dicts_that_make_up_values_are_read_as_they_are(store: Store) -> None:
         run.log(sparse, step=2)
         run.log(defaultdict(float, {"a": 1.0, "b": 2.0}), step=3)
         assert dict(sparse) == {"val/loss": 0.9}
-    assert points(store) == [("a", 3, 1.0), ("b", 3, 2.0), ("train/acc", 1, 0.5), ("train/loss", 1, 1.0), ("val/loss", 2, 0.9)]
+    assert points(store) == [
+        ("a", 3, 1.0),
+        ("b", 3, 2.0),
+        ("train/acc", 1, 0.5),
+        ("train/loss", 1, 1.0),
+        ("val/loss", 2, 0.9),
+    ]
 
 
 class Broken:
@@ -258,7 +282,9 @@ def test_nothing_that_is_logged_raises_into_training(store: Store) -> None:
 def test_a_wrong_value_is_never_written_out_for_a_message(store: Store) -> None:
     class Large(list[float]):
         def __repr__(self) -> str:
-            raise AssertionError("the repr of a long list takes a while, and that of a device tensor waits for the device")
+            raise AssertionError(
+                "the repr of a long list takes a while, and that of a device tensor waits for the device"
+            )
 
     run = start(store)
     with pytest.warns(UserWarning, match="metric 'a' = a .*Large is not accepted"):
@@ -271,7 +297,12 @@ def test_artifacts_of_many_threads_keep_their_own_content(store: Store) -> None:
     from halving import Text
 
     with start(store) as run:
-        threads = [threading.Thread(target=lambda n=n: [run.log({f"t{n}": Text(f"{n}.{i}")}, step=i) for i in range(50)]) for n in range(4)]
+        threads = [
+            threading.Thread(
+                target=lambda n=n: [run.log({f"t{n}": Text(f"{n}.{i}")}, step=i) for i in range(50)]
+            )
+            for n in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -282,11 +313,15 @@ def test_artifacts_of_many_threads_keep_their_own_content(store: Store) -> None:
     assert all(store.get_blob(row["digest"]).decode() == f"{row['key'][1:]}.{row['step']}" for row in rows)
 
 
-def test_artifacts_are_bounded_too_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifacts_are_bounded_too_while_the_store_is_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "store").write_text("not a folder")
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     with pytest.warns(UserWarning, match="halving: "):
-        writer = MetricWriter(Store(tmp_path / "store"), "p", "r", 1, delay=3600, max_bytes=1 << 20, log_segment_bytes=SMALL)
+        writer = MetricWriter(
+            Store(tmp_path / "store"), "p", "r", 1, delay=3600, max_bytes=1 << 20, log_segment_bytes=SMALL
+        )
         for step in range(50):
             writer.append_artifact("a", bytes(100_000), ".bin", {}, step, 0)
         used = sum(path.stat().st_size for path in writer.folder.iterdir())

@@ -61,7 +61,13 @@ def file_of(kind: str) -> bytes:
     [
         (Image(PICTURE), "image", "image/png", ".png", {"width": 7, "height": 5}),
         (Image(file_of("JPEG")), "image", "image/jpeg", ".jpg", {"width": 7, "height": 5}),
-        (Table(columns=["a", "b"], rows=[(1, "x")]), "table", "application/vnd.apache.parquet", ".parquet", {"rows": 1, "columns": 2}),
+        (
+            Table(columns=["a", "b"], rows=[(1, "x")]),
+            "table",
+            "application/vnd.apache.parquet",
+            ".parquet",
+            {"rows": 1, "columns": 2},
+        ),
         (
             Histogram([1.0, 3.0], bins=2),
             "histogram",
@@ -73,8 +79,16 @@ def file_of(kind: str) -> bytes:
         (Text("# né", markdown=True), "text", "text/markdown", ".md", {"length": 4}),
     ],
 )
-def test_every_kind_says_what_it_is(media: Media, kind: str, media_type: str, suffix: str, facts: dict[str, Any]) -> None:
-    assert (media.kind, media.media_type, media.suffix, media.describe(), media.caption) == (kind, media_type, suffix, facts, None)
+def test_every_kind_says_what_it_is(
+    media: Media, kind: str, media_type: str, suffix: str, facts: dict[str, Any]
+) -> None:
+    assert (media.kind, media.media_type, media.suffix, media.describe(), media.caption) == (
+        kind,
+        media_type,
+        suffix,
+        facts,
+        None,
+    )
     assert isinstance(media.encode(), bytes)
     json.dumps(media.describe())
     media.describe().clear()
@@ -82,7 +96,14 @@ def test_every_kind_says_what_it_is(media: Media, kind: str, media_type: str, su
     assert repr(media).startswith(f"{type(media).__name__}(")
 
 
-@pytest.mark.parametrize("make", [lambda c: Image(PICTURE, caption=c), lambda c: Histogram([1], caption=c), lambda c: Text("t", caption=c)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda c: Image(PICTURE, caption=c),
+        lambda c: Histogram([1], caption=c),
+        lambda c: Text("t", caption=c),
+    ],
+)
 def test_a_caption_is_a_string(make: Any) -> None:
     assert make("a line").caption == "a line"
     with pytest.raises(InvalidInput, match="caption 3 is not accepted: give a string"):
@@ -97,10 +118,16 @@ def test_equal_content_gives_equal_bytes() -> None:
 
 
 def test_what_is_logged_is_what_was_given_even_if_it_changes_afterwards() -> None:
-    picture, values, rows = PICTURE.copy(), np.arange(10.0), [[1]]
-    image, histogram, table = Image(picture), Histogram(values), Table(columns=["a"], rows=rows)
+    picture = PICTURE.copy()
+    values = np.arange(10.0)
+    rows = [[1]]
+    image = Image(picture)
+    histogram = Histogram(values)
+    table = Table(columns=["a"], rows=rows)
     before = image.encode(), histogram.encode(), table.encode()
-    picture[:], values[:], rows[0][0] = 0, 0, 0
+    picture[:] = 0
+    values[:] = 0
+    rows[0][0] = 0
     assert (image.encode(), histogram.encode(), table.encode()) == before
     assert np.array_equal(decoded(image), PICTURE)
 
@@ -108,7 +135,8 @@ def test_what_is_logged_is_what_was_given_even_if_it_changes_afterwards() -> Non
 @pytest.mark.slow
 def test_importing_the_module_imports_no_heavy_package(script: Script) -> None:
     done = script(
-        "import halving.ingest.media, sys; print([n for n in ('numpy', 'torch', 'pyarrow', 'PIL', 'pandas') if n in sys.modules])"
+        "import halving.ingest.media, sys; print([n for n in ('numpy', 'torch', 'pyarrow', 'PIL', "
+        "'pandas') if n in sys.modules])"
     )
     assert done.stdout == "[]\n", done.stderr
 
@@ -166,7 +194,11 @@ def test_a_file_is_stored_as_it_is(tmp_path: Path) -> None:
         path.write_bytes(content)
         for given_as in (content, path, str(path), bytearray(content)):
             image = Image(given_as)
-            assert (image.encode(), image.suffix, image.describe()) == (content, suffix, {"width": 7, "height": 5})
+            assert (image.encode(), image.suffix, image.describe()) == (
+                content,
+                suffix,
+                {"width": 7, "height": 5},
+            )
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "LA", "I;16"])
@@ -210,7 +242,10 @@ def test_what_is_no_image_is_refused_with_what_is(bad: Any, said: str) -> None:
 
 def test_rows_of_every_plain_kind_are_read_back() -> None:
     day = datetime.date(2026, 1, 2)
-    rows = [[1, 0.5, "é", True, b"\0", day, [1, 2], None], [np.int64(2), torch.tensor(1.5), "", False, b"", day, [], None]]
+    rows = [
+        [1, 0.5, "é", True, b"\0", day, [1, 2], None],
+        [np.int64(2), torch.tensor(1.5), "", False, b"", day, [], None],
+    ]
     table = read(Table(columns=["i", "f", "s", "b", "y", "d", "l", "n"], rows=rows))
     assert table.to_pylist() == [
         {"i": 1, "f": 0.5, "s": "é", "b": True, "y": b"\0", "d": day, "l": [1, 2], "n": None},
@@ -224,7 +259,9 @@ def test_a_table_may_have_no_rows() -> None:
 
 
 def test_arrow_tables_and_streams_keep_their_types() -> None:
-    arrow = pa.table({"t": pa.array([1, 2], pa.timestamp("ms", "UTC")), "f": pa.array([0.5, math.nan], pa.float32())})
+    arrow = pa.table(
+        {"t": pa.array([1, 2], pa.timestamp("ms", "UTC")), "f": pa.array([0.5, math.nan], pa.float32())}
+    )
     assert read(Table(arrow)).schema == arrow.schema
     assert read(Table(duckdb.sql("select 7 as answer"))).to_pylist() == [{"answer": 7}]
 
@@ -242,7 +279,10 @@ def test_arrow_tables_and_streams_keep_their_types() -> None:
         ({"columns": ["a"], "rows": [[1], [1, 2]]}, r"row 1 \[1, 2\] is not accepted: give 1 values"),
         ({"columns": ["a"], "rows": ["x"]}, "row 0 'x' is not accepted"),
         ({"columns": ["a"], "rows": [3]}, "row 0 3 is not accepted"),
-        ({"columns": ["a", "b"], "rows": [[1, 1], [1, "x"]]}, "column 'b' is not accepted: give values of one kind"),
+        (
+            {"columns": ["a", "b"], "rows": [[1, 1], [1, "x"]]},
+            "column 'b' is not accepted: give values of one kind",
+        ),
         ({"columns": ["a"], "rows": [[object()]]}, "column 'a' is not accepted"),
         ({"columns": ["a"], "rows": [["\ud800"]]}, "column 'a' is not accepted"),
         ({"columns": ["a"], "rows": [[2**70]]}, "column 'a' is not accepted"),
@@ -259,7 +299,13 @@ def test_what_is_no_table_is_refused_with_what_is(arguments: dict[str, Any], sai
 
 def test_values_are_counted_in_bins_of_equal_width() -> None:
     content = stored(Histogram([0, 1, 1, 2, 4], bins=4))
-    assert content == {"counts": [1, 2, 1, 1], "edges": [0.0, 1.0, 2.0, 3.0, 4.0], "nan": 0, "inf": 0, "-inf": 0}
+    assert content == {
+        "counts": [1, 2, 1, 1],
+        "edges": [0.0, 1.0, 2.0, 3.0, 4.0],
+        "nan": 0,
+        "inf": 0,
+        "-inf": 0,
+    }
 
 
 def test_values_that_are_not_finite_are_counted_apart() -> None:
@@ -297,7 +343,9 @@ def test_values_too_close_for_the_bins_are_counted_all_the_same(value: float, ot
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int64, torch.bool])
 def test_tensors_of_any_shape_and_type_are_counted(dtype: torch.dtype) -> None:
     tensor = torch.tensor([[0, 1], [1, 1]]).to(dtype)
-    assert stored(Histogram(tensor.requires_grad_() if tensor.is_floating_point() else tensor, bins=2))["counts"] == [1, 3]
+    assert stored(Histogram(tensor.requires_grad_() if tensor.is_floating_point() else tensor, bins=2))[
+        "counts"
+    ] == [1, 3]
 
 
 def test_finished_counts_are_kept_as_they_are() -> None:
@@ -321,7 +369,10 @@ def test_finished_counts_are_kept_as_they_are() -> None:
         ({"values": [1], "bins": 0}, "bins 0 is not accepted: give an integer from 1"),
         ({"values": [1], "bins": True}, "bins True is not accepted"),
         ({"values": [1], "bins": 2.0}, r"bins 2\.0 is not accepted"),
-        ({"counts": [-1], "edges": [0, 1]}, r"counts \[-1\] are not accepted: give finite numbers, none negative"),
+        (
+            {"counts": [-1], "edges": [0, 1]},
+            r"counts \[-1\] are not accepted: give finite numbers, none negative",
+        ),
         ({"counts": [math.nan], "edges": [0, 1]}, "counts"),
         ({"counts": [], "edges": [0]}, "counts"),
         ({"counts": [1], "edges": [0]}, r"edges \[0\] are not accepted: give 2 finite, growing numbers"),
@@ -341,7 +392,9 @@ def test_text_is_stored_in_utf_8() -> None:
     assert Text("naïve 🙂").encode().decode() == "naïve 🙂"
 
 
-@pytest.mark.parametrize(("bad", "said"), [(b"bytes", "type bytes is not accepted: give a string"), ("\ud800", "no UTF-8 form")])
+@pytest.mark.parametrize(
+    ("bad", "said"), [(b"bytes", "type bytes is not accepted: give a string"), ("\ud800", "no UTF-8 form")]
+)
 def test_what_is_no_text_is_refused_with_what_is(bad: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=f"text .*{said}"):
         Text(bad)

@@ -20,5 +20,7 @@ def test_a_frame_keeps_its_types_and_an_index_that_says_something() -> None:
 
 
 def test_a_frame_that_mixes_kinds_in_a_column_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="table data of type DataFrame is not accepted: Arrow does not hold it"):
+    with pytest.raises(
+        InvalidInput, match="table data of type DataFrame is not accepted: Arrow does not hold it"
+    ):
         Table(pd.DataFrame({"a": [1, "x"]}))

@@ -57,14 +57,23 @@ def end_record(store: Store, attempt: int = 1) -> dict[str, Any]:
 def test_every_point_arrives_with_its_run_attempt_key_step_time_and_value(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 3, delay=SOON)
     for step in range(100):
-        writer.append({"loss": 1 / (step + 1), "accuracy": float(step)}, step, (1_700_000_000_000 + step) * 1_000_000)
+        writer.append(
+            {"loss": 1 / (step + 1), "accuracy": float(step)}, step, (1_700_000_000_000 + step) * 1_000_000
+        )
     assert closed(writer) == (True, 0)
     rows = points(store)
     assert len(rows) == 200
     assert {(row["run"], row["attempt"]) for row in rows} == {("r", 3)}
-    assert {row["step"]: row["value"] for row in rows if row["key"] == "loss"} == {step: 1 / (step + 1) for step in range(100)}
-    assert {row["step"]: row["value"] for row in rows if row["key"] == "accuracy"} == {step: float(step) for step in range(100)}
-    assert all(row["wall_time"].timestamp() == pytest.approx(1_700_000_000 + row["step"] / 1000, abs=1e-6) for row in rows)
+    assert {row["step"]: row["value"] for row in rows if row["key"] == "loss"} == {
+        step: 1 / (step + 1) for step in range(100)
+    }
+    assert {row["step"]: row["value"] for row in rows if row["key"] == "accuracy"} == {
+        step: float(step) for step in range(100)
+    }
+    assert all(
+        row["wall_time"].timestamp() == pytest.approx(1_700_000_000 + row["step"] / 1000, abs=1e-6)
+        for row in rows
+    )
 
 
 def test_segments_have_the_columns_and_types_that_readers_expect(store: Store) -> None:
@@ -114,7 +123,9 @@ def test_flush_says_that_everything_is_in_the_store(store: Store) -> None:
     assert closed(writer) == (True, 0)
 
 
-def test_a_store_that_is_unreachable_for_a_while_loses_nothing_and_never_raises_into_training(tmp_path: Path) -> None:
+def test_a_store_that_is_unreachable_for_a_while_loses_nothing_and_never_raises_into_training(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "store"
     store = Store(root)
     writer = MetricWriter(store, "p", "r", 1, delay=SOON)
@@ -147,7 +158,9 @@ def back(store: Store) -> None:
     store.folder.unlink()
 
 
-def test_the_user_is_warned_once_when_the_store_becomes_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_is_warned_once_when_the_store_becomes_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = unreachable(tmp_path, monkeypatch)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -155,11 +168,15 @@ def test_the_user_is_warned_once_when_the_store_becomes_unreachable(tmp_path: Pa
         writer.append({"a": 0.0}, 0, 0)
         assert not writer.flush(0.5)
         assert closed(writer, 0.1) == (False, 0)
-    assert [str(warning.message).split(" (")[0] for warning in caught] == [f"halving: cannot write metrics to {tmp_path}/store"]
+    assert [str(warning.message).split(" (")[0] for warning in caught] == [
+        f"halving: cannot write metrics to {tmp_path}/store"
+    ]
     assert "StoreError: cannot write" in str(caught[0].message)
 
 
-def test_a_flush_that_does_not_insist_waits_for_one_refusal_and_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_does_not_insist_waits_for_one_refusal_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = unreachable(tmp_path, monkeypatch)
     with pytest.warns(UserWarning, match="The journal keeps them, and writing is retried"):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
@@ -186,7 +203,13 @@ def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_it
     back(store)
     assert recover(store) == [Recovered("p", "r", 1, 14, "recovered")]
     assert counted(store) == {(key, step): 1 for key in "ab" for step in range(7)}
-    assert end_record(store) == {"status": "finished", "points": 14, "summary": {"a": 1.0, "b": 2.0}, "dropped_points": 0, "time": ANY}
+    assert end_record(store) == {
+        "status": "finished",
+        "points": 14,
+        "summary": {"a": 1.0, "b": 2.0},
+        "dropped_points": 0,
+        "time": ANY,
+    }
     assert not kept.exists()
     assert recover(store) == []
 
@@ -200,7 +223,13 @@ def test_what_exceeds_the_journals_bound_is_dropped_and_counted_and_the_rest_is_
         for step in range(5_000):
             writer.append({"a": 1.0, "b": 2.0}, step, 0)
         assert not writer.flush(0.3)
-    assert sum("points of run r are dropped and counted: the journal holds" in str(warning.message) for warning in caught) == 1
+    assert (
+        sum(
+            "points of run r are dropped and counted: the journal holds" in str(warning.message)
+            for warning in caught
+        )
+        == 1
+    )
     kept = 5_000 - writer.dropped // 2
     assert 3 * SMALL // 48 - 50 < kept < 3 * SMALL // 48
     back(store)
@@ -214,7 +243,10 @@ def test_a_disk_that_takes_no_journal_is_warned_about_and_costs_no_point_while_t
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", "/proc/no/such/folder")
-    with pytest.warns(UserWarning, match="cannot write the journal of run r .*points wait in memory, and are lost if the process dies"):
+    with pytest.warns(
+        UserWarning,
+        match="cannot write the journal of run r .*points wait in memory, and are lost if the process dies",
+    ):
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(100):
             writer.append({"a": 1.0}, step, 0)
@@ -223,7 +255,9 @@ def test_a_disk_that_takes_no_journal_is_warned_about_and_costs_no_point_while_t
 
 
 @pytest.mark.slow
-def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_children(script: Script, store: Store) -> None:
+def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_children(
+    script: Script, store: Store
+) -> None:
     done = script(
         "import os\n"
         "from halving import Store\n"
@@ -239,14 +273,17 @@ def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_c
         "    writer.append({'b': 1.0}, 1, 0); os._exit(writer.dropped)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         "assert writer.close(); writer.release()\n"
-        "print(os.listdir(folder), (folder / 'main-000000.journal').read_bytes(), os.listdir(folder.parent))\n"
+        "print(os.listdir(folder), (folder / 'main-000000.journal').read_bytes(), "
+        "os.listdir(folder.parent))\n"
     )
     assert done.stdout.splitlines() == ["1", "['main-000000.journal'] b'theirs' ['0001']"], done.stderr
     assert "belongs to another process" in done.stderr
     assert counted(store) == {("a", 1): 1}
 
 
-def test_points_without_journal_and_store_are_counted_as_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_without_journal_and_store_are_counted_as_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "store").write_text("not a folder")
     monkeypatch.setenv("HALVING_JOURNAL", "/proc/no/such/folder")
     with pytest.warns(UserWarning, match="halving: cannot write (the journal|metrics)"):
@@ -259,10 +296,14 @@ def test_points_without_journal_and_store_are_counted_as_dropped(tmp_path: Path,
 
 @pytest.mark.slow
 def test_a_full_disk_neither_kills_nor_loses_anything(tmp_path: Path, script: Script) -> None:
-    """A real full disk: writing to mapped memory without blocks of its own would end the process with SIGBUS."""
+    """A real full disk: writing to mapped memory without blocks of its own would end the process with
+    SIGBUS.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"this user may not mount a small disk: {mounted.stderr.decode().strip()}")
     try:
@@ -355,15 +396,25 @@ def test_many_threads_log_at_once_and_every_point_arrives_exactly_once(store: St
 
 
 @pytest.mark.slow
-def test_a_short_script_without_finish_leaves_all_its_points_and_its_end(script: Script, store: Store) -> None:
-    done = script("import halving\nrun = halving.init('p', id='r', system_metrics=None)\nfor i in range(50): run.log({'a': i}, step=i)\n")
+def test_a_short_script_without_finish_leaves_all_its_points_and_its_end(
+    script: Script, store: Store
+) -> None:
+    done = script(
+        "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nfor i in range(50): "
+        "run.log({'a': i}, step=i)\n"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert counted(store) == {("a", step): 1 for step in range(50)}
-    assert end_record(store).items() >= {"status": "finished", "dropped_points": 0, "summary": {"a": 49.0}}.items()
+    assert (
+        end_record(store).items()
+        >= {"status": "finished", "dropped_points": 0, "summary": {"a": 49.0}}.items()
+    )
 
 
 @pytest.mark.slow
-def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(script: Script, store: Store) -> None:
+def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(
+    script: Script, store: Store
+) -> None:
     done = script(
         "import halving\nrun = halving.init('p', id='r', system_metrics=None)\n"
         "run.log({'a': 1}, step=1)\nraise RuntimeError('out of luck')\n"
@@ -376,7 +427,9 @@ def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(script
 
 
 @pytest.mark.slow
-def test_a_script_that_turns_sigterm_into_an_exit_leaves_all_its_points_and_its_end(script: Script, store: Store) -> None:
+def test_a_script_that_turns_sigterm_into_an_exit_leaves_all_its_points_and_its_end(
+    script: Script, store: Store
+) -> None:
     done = script(
         "import halving, os, signal, sys\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
@@ -434,7 +487,9 @@ def test_a_handler_of_the_users_own_is_left_alone(script: Script, store: Store) 
 
 
 @pytest.mark.slow
-def test_what_a_forked_child_logs_arrives_and_it_does_not_end_the_run_of_its_parent(script: Script, store: Store) -> None:
+def test_what_a_forked_child_logs_arrives_and_it_does_not_end_the_run_of_its_parent(
+    script: Script, store: Store
+) -> None:
     done = script(
         "import halving, os, sys, threading\n"
         "run = halving.init('p', id='r', system_metrics=None)\n"
@@ -479,7 +534,8 @@ def test_what_workers_of_a_data_loader_log_arrives_too(script: Script, store: St
         "        run.log({'worker': i}, step=i)\n"
         "        return torch.tensor(float(i))\n"
         "for epoch in run.epochs(2):\n"
-        "    total = sum(batch.sum() for batch in torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=2))\n"
+        "    total = sum(batch.sum() for batch in torch.utils.data.DataLoader(Rows(), batch_size=2, "
+        "num_workers=2))\n"
         "    run.report(total=total)\n"
         "    run.save(epoch=epoch)\n"
     )
@@ -491,12 +547,16 @@ def test_what_workers_of_a_data_loader_log_arrives_too(script: Script, store: St
 @pytest.mark.slow
 def test_a_run_says_how_many_values_it_refused(script: Script, store: Store) -> None:
     done = script(
-        "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nrun.log({'a': 10**400, 'b': 1}, step=1)\nrun.finish()\n"
+        "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nrun.log({'a': 10**400, 'b': "
+        "1}, step=1)\nrun.finish()\n"
     )
     assert done.returncode == 0
     assert "metric 'a' = an integer of 1329 bits is not accepted" in done.stderr
     assert "halving: 1 values of r were not accepted and were left out" in done.stderr
-    assert end_record(store).items() >= {"dropped_points": 0, "rejected_values": 1, "summary": {"b": 1.0}}.items()
+    assert (
+        end_record(store).items()
+        >= {"dropped_points": 0, "rejected_values": 1, "summary": {"b": 1.0}}.items()
+    )
 
 
 @pytest.mark.slow
@@ -512,7 +572,9 @@ def test_a_script_whose_warnings_are_errors_ends_all_the_same(script: Script, st
 
 @pytest.mark.slow
 def test_training_goes_on_to_its_end_while_the_store_is_unreachable(tmp_path: Path, store: Store) -> None:
-    """The store's root is replaced by a file while the script trains, and is repaired before the script ends."""
+    """The store's root is replaced by a file while the script trains, and is repaired before the script
+    ends.
+    """
     source = (
         "import halving, sys, time\n"
         "run = halving.init('p', id='r', system_metrics=None)\n"
@@ -528,7 +590,14 @@ def test_training_goes_on_to_its_end_while_the_store_is_unreachable(tmp_path: Pa
     )
     command = [sys.executable, "-c", source]
     environment = {**os.environ, "HALVING_ROOT": store.root}
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     with process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,4 +1,6 @@
-"""A journal that another user has planted or changed: recovery publishes nothing of it, deletes nothing, and no run writes into it."""
+"""A journal that another user has planted or changed: recovery publishes nothing of it, deletes nothing, and
+no run writes into it.
+"""
 
 import hashlib
 import json
@@ -22,7 +24,9 @@ from halving.journal.directory import attempt_folders, create_folder, journal_ho
 
 SECRET = b"nobody's business\n"
 OTHER_USER = 12345
-_AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="gives a directory to another user, which only root may")
+_AS_ROOT = pytest.mark.skipif(
+    os.geteuid() != 0, reason="gives a directory to another user, which only root may"
+)
 
 
 @pytest.fixture
@@ -40,7 +44,14 @@ def attempt_folder(store: Store, attempt: int = 1) -> Path:
 def plant(folder: Path, note: dict[str, Any] | None = None) -> None:
     """A journal as a killed process leaves it: one point, and perhaps a note."""
     folder.mkdir(parents=True)
-    appender = Appender(folder, "main", max_bytes=1 << 20, log_segment_bytes=1 << 15, on_full=lambda: None, on_refused=pytest.fail)
+    appender = Appender(
+        folder,
+        "main",
+        max_bytes=1 << 20,
+        log_segment_bytes=1 << 15,
+        on_full=lambda: None,
+        on_refused=pytest.fail,
+    )
     appender.append(("a",), (1.0,), 1, 1_000_000)
     if note is not None:
         appender.note({"key": "sample", "kind": "text", "step": 1, "time": 1_000_000, **note})
@@ -49,7 +60,11 @@ def plant(folder: Path, note: dict[str, Any] | None = None) -> None:
 
 def published(store: Store) -> list[float]:
     folder = "metrics/project=p/run=r/live"
-    return [value for name in store.names(folder) for value in pq.read_table(store.path(f"{folder}/{name}"))["value"].to_pylist()]
+    return [
+        value
+        for name in store.names(folder)
+        for value in pq.read_table(store.path(f"{folder}/{name}"))["value"].to_pylist()
+    ]
 
 
 def contents(root: Path) -> list[bytes]:
@@ -59,8 +74,12 @@ def contents(root: Path) -> list[bytes]:
 # What a note names
 
 
-@pytest.mark.parametrize("name", ["{victim}", "../../../../../secret.txt", "media-main-000001/../../../../../../secret.txt"])
-def test_a_note_that_names_a_file_outside_of_its_folder_neither_publishes_nor_deletes_it(store: Store, victim: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["{victim}", "../../../../../secret.txt", "media-main-000001/../../../../../../secret.txt"]
+)
+def test_a_note_that_names_a_file_outside_of_its_folder_neither_publishes_nor_deletes_it(
+    store: Store, victim: Path, name: str
+) -> None:
     folder = attempt_folder(store)
     plant(folder, {"file": name.format(victim=victim)})
     (folder / "media-main-000001").mkdir()
@@ -78,7 +97,9 @@ def test_a_note_that_names_another_file_of_the_journal_publishes_nothing(store: 
     assert published(store) == [1.0]
 
 
-def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(store: Store, victim: Path) -> None:
+def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(
+    store: Store, victim: Path
+) -> None:
     for attempt in (1, 2):
         plant(attempt_folder(store, attempt), {"file": "media-main-000001.txt"})
     (attempt_folder(store) / "media-main-000001.txt").symlink_to(victim)
@@ -91,7 +112,9 @@ def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(
 
 def test_an_end_that_is_a_link_is_not_read(store: Store, tmp_path: Path) -> None:
     plant(folder := attempt_folder(store))
-    (tmp_path / "private.json").write_text('{"status": "finished", "token": "secret", "segments": 0, "points": 0, "summary": {}}')
+    (tmp_path / "private.json").write_text(
+        '{"status": "finished", "token": "secret", "segments": 0, "points": 0, "summary": {}}'
+    )
     (folder / "end.json").symlink_to(tmp_path / "private.json")
     recover(store)
     ended = json.loads(store.read("runs/project=p/r/end-0001.json"))
@@ -137,9 +160,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(params=["store", "HALVING_JOURNAL", "XDG_STATE_HOME", "temporary"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Path, Path]:
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Store, Path, Path]:
     """A store, the place that was given for its journals, and their home in it."""
-    local, remote = Store(tmp_path / "store"), Store("s3://bucket/prefix")
+    local = Store(tmp_path / "store")
+    remote = Store("s3://bucket/prefix")
     if request.param == "store":
         return local, tmp_path / "store", journal_home(local)
     if request.param == "temporary":
@@ -180,7 +206,9 @@ def test_a_run_whose_journal_would_lie_where_others_can_change_it_keeps_its_poin
     store = Store(tmp_path / "store")
     journal_home(store).mkdir(parents=True)
     change(journal_home(store))
-    with pytest.warns(UserWarning, match=f"cannot write the journal of run r .*{reason}.*points wait in memory") as caught:
+    with pytest.warns(
+        UserWarning, match=f"cannot write the journal of run r .*{reason}.*points wait in memory"
+    ) as caught:
         run = halving.init("p", id="r", root=store.root, system_metrics=None)
     assert len(caught) == 1
     run.log({"a": 1.0}, step=1)
@@ -196,7 +224,9 @@ def test_a_store_whose_journals_belong_to_another_user_has_its_journals_in_the_f
     store = Store(tmp_path / "store")
     journal_home(store).mkdir(parents=True)
     change(journal_home(store))
-    with pytest.warns(UserWarning, match=f"the journal of run r is in {temporary}.*{journal_home(store)} {reason}") as caught:
+    with pytest.warns(
+        UserWarning, match=f"the journal of run r is in {temporary}.*{journal_home(store)} {reason}"
+    ) as caught:
         writer = MetricWriter(store, "p", "r", 1, delay=3600)
     assert len(caught) == 1
     assert writer.folder.is_relative_to(temporary)
@@ -219,7 +249,9 @@ def test_a_user_without_a_home_has_the_journals_of_an_object_store_in_the_folder
     release(folder, remove=True)
 
 
-def test_every_directory_of_a_journal_is_for_its_user_alone_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_directory_of_a_journal_is_for_its_user_alone_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "given"))
     before = os.umask(0o002)
     try:

@@ -1,4 +1,6 @@
-"""What a process leaves when it dies: the next open, or ``recover``, brings every logged point to the store, exactly once."""
+"""What a process leaves when it dies: the next open, or ``recover``, brings every logged point to the store,
+exactly once.
+"""
 
 import json
 import os
@@ -70,7 +72,10 @@ def test_a_killed_process_loses_nothing_that_it_logged(script: Script, store: St
     assert end_record(store).items() >= {"status": "crashed"}.items()
     (name,) = store.names("runs/project=p/r/media")
     reference = json.loads(store.read(f"runs/project=p/r/media/{name}"))
-    assert reference.items() >= {"key": "sample", "step": 150, "kind": "text", "caption": "note", "attempt": 1}.items()
+    assert (
+        reference.items()
+        >= {"key": "sample", "step": 150, "kind": "text", "caption": "note", "attempt": 1}.items()
+    )
     assert store.get_blob(reference["digest"]) == b"so far so good"
     assert recover(store) == []
     assert not list(journal_home(store).iterdir())
@@ -98,7 +103,9 @@ def test_the_next_attempt_drains_what_the_killed_one_left(script: Script, store:
         assert run.attempt == 2
         assert counted(store) == LOGGED
         run.log({"a": 1.0}, step=149)
-    assert [(row["attempt"], row["value"]) for row in points(store) if (row["key"], row["step"]) == ("a", 149)] == [(1, 149.0), (2, 1.0)]
+    assert [
+        (row["attempt"], row["value"]) for row in points(store) if (row["key"], row["step"]) == ("a", 149)
+    ] == [(1, 149.0), (2, 1.0)]
     assert (end_record(store, 1)["status"], end_record(store, 2)["status"]) == ("crashed", "finished")
 
 
@@ -111,7 +118,10 @@ def test_a_run_that_lives_is_left_alone(store: Store) -> None:
         [
             sys.executable,
             "-c",
-            f"from halving import Store; from halving.ingest.recovery import recover; print(recover(Store({store.root!r})))",
+            (
+                "from halving import Store; from halving.ingest.recovery import recover; "
+                f"print(recover(Store({store.root!r})))"
+            ),
         ],
         capture_output=True,
         text=True,
@@ -128,7 +138,8 @@ class Stops(Store):
 
     def __init__(self, root: str, at: int, *, after: bool) -> None:
         super().__init__(root)
-        self.left, self.after = at, after
+        self.left = at
+        self.after = after
 
     def create(self, name: str, content: bytes | Path, *, sole: bool = False) -> None:
         self.left -= 1
@@ -142,7 +153,9 @@ class Stops(Store):
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-the-write"])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(script: Script, store: Store, at: int, after: bool) -> None:
+def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(
+    script: Script, store: Store, at: int, after: bool
+) -> None:
     script(KILLED)
     with pytest.raises(KeyboardInterrupt):
         recover(Stops(store.root, at, after=after))
@@ -159,7 +172,12 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
     script(KILLED)
     files = run_files(store, "p", "r")
     drained = json.loads(pq.read_metadata(store.path(max(files.segments))).metadata[b"halving.drained"])
-    publish_manifest(store, "p", "r", Manifest(1, None, None, {1: Absorbed(len(files.segments), drained)}, 200, "2026-01-01"))
+    publish_manifest(
+        store,
+        "p",
+        "r",
+        Manifest(1, None, None, {1: Absorbed(len(files.segments), drained)}, 200, "2026-01-01"),
+    )
     for name in files.segments:
         Path(store.path(name)).unlink()
     assert recover(store)[0].points == 100
@@ -169,7 +187,9 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["live", "compacted"])
-def test_a_killed_attempt_ended_at_its_last_point_however_late_it_is_recovered(script: Script, store: Store, is_compacted: bool) -> None:
+def test_a_killed_attempt_ended_at_its_last_point_however_late_it_is_recovered(
+    script: Script, store: Store, is_compacted: bool
+) -> None:
     script(
         "import halving, os, signal\n"
         "run = halving.init('p', id='r', system_metrics=None)\n"
@@ -187,15 +207,24 @@ def test_a_killed_attempt_ended_at_its_last_point_however_late_it_is_recovered(s
 
 @pytest.mark.slow
 def test_a_killed_attempt_without_points_has_trained_for_no_time(script: Script, store: Store) -> None:
-    script("import halving, os, signal\nhalving.init('p', id='r', system_metrics=None)\nos.kill(os.getpid(), signal.SIGKILL)")
+    script(
+        "import halving, os, signal\nhalving.init('p', id='r', system_metrics=None)\nos.kill(os.getpid(), "
+        "signal.SIGKILL)"
+    )
     recover(store)
     assert end_record(store)["time"] == json.loads(store.read("runs/project=p/r/record.json"))["started"]
 
 
 @pytest.mark.slow
 @pytest.mark.folder
-def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Script, store: Store, tmp_path: Path) -> None:
-    script(KILLED.replace("assert run.flush(30)", "").replace("halving.Text('so far so good', caption='note')", "1"))
+def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(
+    script: Script, store: Store, tmp_path: Path
+) -> None:
+    script(
+        KILLED.replace("assert run.flush(30)", "").replace(
+            "halving.Text('so far so good', caption='note')", "1"
+        )
+    )
     (folder,) = attempt_folders(store)
     log_segment = folder / "main-000000.journal"
     content = log_segment.read_bytes()
@@ -205,7 +234,9 @@ def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Scr
     for cut in [*range(0, 200, 7), *range(200, end, 397), end]:
         shutil.rmtree(store.root)
         shutil.copytree(saved, store.root)
-        log_segment.write_bytes(content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40)))
+        log_segment.write_bytes(
+            content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40))
+        )
         recover(store)
         steps = sorted(step for key, step in counted(store) if key == "a")
         assert steps == list(range(len(steps)))
@@ -214,7 +245,9 @@ def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(script: Scr
 
 
 @pytest.mark.slow
-def test_a_journal_of_another_store_is_not_touched(script: Script, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_of_another_store_is_not_touched(
+    script: Script, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
     script(KILLED)
     assert recover(Store(tmp_path / "another")) == []
@@ -222,20 +255,29 @@ def test_a_journal_of_another_store_is_not_touched(script: Script, store: Store,
 
 
 @pytest.mark.slow
-def test_two_processes_with_the_same_run_id_are_two_attempts_and_lose_nothing(script: Script, store: Store) -> None:
+def test_two_processes_with_the_same_run_id_are_two_attempts_and_lose_nothing(
+    script: Script, store: Store
+) -> None:
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         run.log({"a": 1.0}, step=1)
         other = script(
-            "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nrun.log({'a': 2.0}, step=1)\nprint(run.attempt)\n"
+            "import halving\nrun = halving.init('p', id='r', system_metrics=None)\nrun.log({'a': 2.0}, "
+            "step=1)\nprint(run.attempt)\n"
         )
         assert (other.stdout.strip(), other.returncode) == ("2", 0), other.stderr
         run.log({"a": 1.5}, step=2)
-    assert {(row["attempt"], row["step"], row["value"]) for row in points(store)} == {(1, 1, 1.0), (2, 1, 2.0), (1, 2, 1.5)}
+    assert {(row["attempt"], row["step"], row["value"]) for row in points(store)} == {
+        (1, 1, 1.0),
+        (2, 1, 2.0),
+        (1, 2, 1.5),
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.folder
-def test_permission_lost_while_training_is_survived_and_recovered(tmp_path: Path, script: Script, store: Store) -> None:
+def test_permission_lost_while_training_is_survived_and_recovered(
+    tmp_path: Path, script: Script, store: Store
+) -> None:
     """Immutable by attribute: root, who may run the tests, passes every permission bit."""
     root = Path(store.root)
     root.mkdir()
@@ -278,7 +320,10 @@ def test_a_store_that_refuses_keeps_the_journal_and_lets_the_next_attempt_train(
     real = Store.create
     with monkeypatch.context() as patched:
         patched.setattr(Store, "create", refuse)
-        warned = pytest.warns(UserWarning, match="attempt 1 of r left points that are not in the store yet: kept: StoreError: away")
+        warned = pytest.warns(
+            UserWarning,
+            match="attempt 1 of r left points that are not in the store yet: kept: StoreError: away",
+        )
         with nullcontext() if errors else warned:
             run = halving.init("p", id="r", root=store.root, system_metrics=None)
     run.finish()

@@ -1,5 +1,8 @@
-"""A soak: processes that log from threads and forked children are killed, stopped and starved at random, and every point that
-was logged is read back exactly once. ``HALVING_SOAK_SECONDS`` and ``HALVING_SOAK_SEED`` make it longer or repeat it."""
+"""A soak: processes that log from threads and forked children are killed, stopped and starved at random, and
+every point that was logged is read back exactly once.
+
+``HALVING_SOAK_SECONDS`` and ``HALVING_SOAK_SEED`` make it longer or repeat it.
+"""
 
 import contextlib
 import mmap
@@ -80,7 +83,9 @@ else:
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)
-def test_whatever_is_killed_forked_or_starved_every_logged_point_is_read_back_exactly_once(tmp_path: Path) -> None:
+def test_whatever_is_killed_forked_or_starved_every_logged_point_is_read_back_exactly_once(
+    tmp_path: Path,
+) -> None:
     seed = int(os.environ.get("HALVING_SOAK_SEED", random.SystemRandom().randrange(2**32)))
     print(f"HALVING_SOAK_SEED={seed}")
     rng = random.Random(seed)
@@ -132,8 +137,13 @@ def starve(live: Path, rng: random.Random) -> None:
 
 
 def check(store: Store, logged: dict[int, list[int]]) -> None:
-    tables = [pq.ParquetFile(store.path(name)).read(columns=["key", "step", "value"]) for name in run_files(store, "p", "r").segments]
-    points = pa.concat_tables([table.set_column(0, "key", table["key"].cast(pa.string())) for table in tables])
+    tables = [
+        pq.ParquetFile(store.path(name)).read(columns=["key", "step", "value"])
+        for name in run_files(store, "p", "r").segments
+    ]
+    points = pa.concat_tables(
+        [table.set_column(0, "key", table["key"].cast(pa.string())) for table in tables]
+    )
     steps: dict[str, set[int]] = defaultdict(set)
     for group in points.group_by("key").aggregate([("step", "list"), ("value", "list")]).to_pylist():
         found = group["step_list"]
@@ -147,7 +157,9 @@ def check(store: Store, logged: dict[int, list[int]]) -> None:
         for number, count in enumerate(counts):
             found = steps.get(f"{attempt}.{number}", set())
             # A process killed between the return of log() and its own counting has logged one more.
-            assert len(found) in (count, count + 1), f"{attempt}.{number}: {count} calls, {len(found)} steps read"
+            assert len(found) in (count, count + 1), (
+                f"{attempt}.{number}: {count} calls, {len(found)} steps read"
+            )
             assert found == set(range(len(found)))
             first = points.filter(pc.equal(points["key"], f"{attempt}.{number}.0"))
             assert len(first) == len(found)

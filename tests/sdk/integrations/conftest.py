@@ -12,7 +12,9 @@ from halving.records.run_record import RunRecords
 
 
 def record_only_what_is_logged(patch: pytest.MonkeyPatch) -> None:
-    """Without the half second that looking at all installed packages takes, and without system metrics, however slow the machine is."""
+    """Without the half second that looking at all installed packages takes, and without system metrics,
+    however slow the machine is.
+    """
     patch.setattr("halving.records.provenance.capture", lambda store: {"git": None})
     patch.setattr("halving.run.system_metrics._FIRST", 3600.0)
 
@@ -53,7 +55,8 @@ class Left:
         ]
 
     def artifacts(self, run: str) -> dict[str, bytes]:
-        folder, found = f"runs/project=p/{run}/artifacts", {}
+        folder = f"runs/project=p/{run}/artifacts"
+        found = {}
         for name in self.store.names(folder):
             entry = json.loads(self.store.read(f"{folder}/{name}"))
             found[entry["name"]] = self.store.get_blob(entry["digest"])

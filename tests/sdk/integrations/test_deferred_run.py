@@ -11,7 +11,9 @@ from halving.integrations.deferred_run import DeferredRun
 from tests.sdk.integrations.conftest import Left
 
 
-def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_else(store: Store, left: Left) -> None:
+def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_else(
+    store: Store, left: Left
+) -> None:
     late = DeferredRun("p", None, {"root": store.root, "config": {"lr": 0.5}})
     assert late.opened is None
     assert store.names("") == []
@@ -26,7 +28,9 @@ def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_el
 
 
 def test_config_is_any_object_of_names_and_values(store: Store, left: Left) -> None:
-    late = DeferredRun("p", None, {"root": store.root, "config": argparse.Namespace(lr=0.5, betas=(0.9, 0.99))})
+    late = DeferredRun(
+        "p", None, {"root": store.root, "config": argparse.Namespace(lr=0.5, betas=(0.9, 0.99))}
+    )
     assert late.open({"lr": 0.1, "width": 8}).params == {"lr": 0.5, "betas": [0.9, 0.99], "width": 8}
     assert late.changed({"lr": 0.1, "width": 8}) == []
     late.finish("finished")
@@ -44,9 +48,12 @@ def test_what_comes_after_the_end_goes_to_the_next_attempt(store: Store, left: L
     assert left.ends(late.id) == ["failed", "finished"]
 
 
-def test_another_training_is_another_run_or_the_next_attempt_of_the_run_that_was_named(store: Store, left: Left) -> None:
+def test_another_training_is_another_run_or_the_next_attempt_of_the_run_that_was_named(
+    store: Store, left: Left
+) -> None:
     for named, ids, attempts in (({}, 2, [1, 1]), ({"id": "r"}, 1, [1, 2])):
-        late, seen = DeferredRun("p", None, {"root": store.root, **named}), []
+        late = DeferredRun("p", None, {"root": store.root, **named})
+        seen = []
         for _ in range(2):
             late.renew()
             seen.append(late.open({"lr": 0.1}))

@@ -1,4 +1,6 @@
-"""Accelerate, Lightning and Hugging Face's Trainer on two ranks: unchanged in a gang's trial and in a script, and one run is left."""
+"""Accelerate, Lightning and Hugging Face's Trainer on two ranks: unchanged in a gang's trial and in a script,
+and one run is left.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -42,14 +44,22 @@ def loss_of(model: Any, inputs: torch.Tensor) -> torch.Tensor:
 
 def train(run: Run) -> None:
     """One model by Accelerate and one by Fabric, each as their documentation has it."""
-    accelerator, fabric = Accelerator(cpu=True), Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    accelerator = Accelerator(cpu=True)
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     fabric.launch()
-    assert (accelerator.num_processes, accelerator.process_index) == (fabric.world_size, fabric.global_rank) == (2, run.rank)
+    assert (
+        (accelerator.num_processes, accelerator.process_index)
+        == (fabric.world_size, fabric.global_rank)
+        == (2, run.rank)
+    )
     one, one_optimizer = accelerator.prepare(*linear())
     two, two_optimizer = fabric.setup(*linear())
     for epoch in run.epochs(EPOCHS):
         own = rows(epoch).chunk(2)[run.rank]
-        for model, optimizer, backward in ((one, one_optimizer, accelerator.backward), (two, two_optimizer, fabric.backward)):
+        for model, optimizer, backward in (
+            (one, one_optimizer, accelerator.backward),
+            (two, two_optimizer, fabric.backward),
+        ):
             optimizer.zero_grad()
             backward(loss_of(model, own))
             optimizer.step()
@@ -82,14 +92,18 @@ def weights(folder: Path) -> torch.Tensor:
     return torch.stack([weight for rank in range(2) for weight in torch.load(folder / f"weights-{rank}.pt")])
 
 
-def test_accelerate_and_fabric_train_in_a_gangs_trial_as_one_process_does(store: Store, tmp_path: Path) -> None:
+def test_accelerate_and_fabric_train_in_a_gangs_trial_as_one_process_does(
+    store: Store, tmp_path: Path
+) -> None:
     heard, status = run_in_gang(context(store), f"{__name__}:train", 2, EPOCHS, Granted(EPOCHS, True))
     assert status == 0, heard
     assert isinstance(heard[-1], Stopped)
     assert torch.allclose(weights(tmp_path), alone())
 
 
-def test_accelerate_and_fabric_train_in_a_script_as_one_process_does(store: Store, left: Left, tmp_path: Path) -> None:
+def test_accelerate_and_fabric_train_in_a_script_as_one_process_does(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     run_ranks(2, as_script, tmp_path)
     assert torch.allclose(weights(tmp_path), alone())
     (run,) = left.runs()
@@ -100,19 +114,34 @@ def test_accelerate_and_fabric_train_in_a_script_as_one_process_does(store: Stor
 def fit(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         record_only_what_is_logged(patch)
-        logger = HalvingLogger("p", root=folder / "store", id="lightning", log_model=True, system_metrics=None)
-        settings = {"devices": 2, "strategy": "ddp", "enable_checkpointing": True, "callbacks": [ModelCheckpoint(folder)]}
+        logger = HalvingLogger(
+            "p", root=folder / "store", id="lightning", log_model=True, system_metrics=None
+        )
+        settings = {
+            "devices": 2,
+            "strategy": "ddp",
+            "enable_checkpointing": True,
+            "callbacks": [ModelCheckpoint(folder)],
+        }
         trainer(logger, folder, **settings).fit(Line())
-        training(HalvingCallback("p", root=folder / "store", id="trainer", system_metrics=None), folder).train()
+        training(
+            HalvingCallback("p", root=folder / "store", id="trainer", system_metrics=None), folder
+        ).train()
         with halving.init("p", root=folder / "store", id="own", system_metrics=None) as run:
             trainer(HalvingLogger(run=run), folder, devices=2, strategy="ddp").fit(Line())
 
 
-def test_loggers_and_callbacks_leave_one_run_of_a_training_on_two_ranks(store: Store, left: Left, tmp_path: Path) -> None:
+def test_loggers_and_callbacks_leave_one_run_of_a_training_on_two_ranks(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     run_ranks(2, fit, tmp_path)
     assert left.runs() == ["lightning", "own", "trainer"]
     assert [left.ends(run) for run in left.runs()] == [["finished"]] * 3
     steps = BATCHES  # in two epochs, of half the batches on each rank
-    assert list(left.points("lightning")["train/loss"]) == list(left.points("own")["train/loss"]) == list(range(steps))
+    assert (
+        list(left.points("lightning")["train/loss"])
+        == list(left.points("own")["train/loss"])
+        == list(range(steps))
+    )
     assert len(left.artifacts("lightning")) == 1
     assert list(left.points("trainer")["eval/loss"]) == [2, 4]

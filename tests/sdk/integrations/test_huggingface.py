@@ -12,7 +12,9 @@ from halving import AlreadyExists, Store
 from halving.integrations.huggingface import HalvingCallback
 from tests.sdk.integrations.conftest import Left
 
-SAMPLES, STEPS = 32, 4  # an epoch, of 8 samples a step
+# an epoch, of 8 samples a step
+SAMPLES = 32
+STEPS = 4
 
 
 class Sentences(torch.utils.data.Dataset[dict[str, Any]]):
@@ -21,7 +23,10 @@ class Sentences(torch.utils.data.Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(index)
-        return {"input_ids": torch.randint(0, 50, (6,), generator=generator), "labels": torch.tensor(index % 2)}
+        return {
+            "input_ids": torch.randint(0, 50, (6,), generator=generator),
+            "labels": torch.tensor(index % 2),
+        }
 
 
 def tiny() -> BertForSequenceClassification:
@@ -40,30 +45,48 @@ def training(callback: HalvingCallback, folder: Path, **changes: Any) -> Trainer
         **changes,
     }
     arguments = TrainingArguments(
-        str(folder / "out"), report_to="none", disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, **settings
+        str(folder / "out"),
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        **settings,
     )
-    return Trainer(tiny(), arguments, train_dataset=Sentences(), eval_dataset=Sentences(), callbacks=[callback])
+    return Trainer(
+        tiny(), arguments, train_dataset=Sentences(), eval_dataset=Sentences(), callbacks=[callback]
+    )
 
 
-def test_a_training_leaves_params_and_every_point_and_ends_finished(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_training_leaves_params_and_every_point_and_ends_finished(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     trainer = training(HalvingCallback("p", root=store.root, config={"note": "x"}), tmp_path)
     trainer.train()
     (run,) = left.runs()
     params = left.params(run)
     assert (params["learning_rate"], params["num_train_epochs"], params["note"]) == (1e-3, 2, "x")
     assert (params["model"]["hidden_size"], params["model"]["model_type"]) == (16, "bert")
-    assert not any(name in params or name in params["model"] for name in ("output_dir", "hub_token", "transformers_version"))
+    assert not any(
+        name in params or name in params["model"]
+        for name in ("output_dir", "hub_token", "transformers_version")
+    )
     points = left.points(run)
     assert list(points["train/loss"]) == [2, 4, 6, 8]
     assert list(points["eval/loss"]) == [STEPS, 2 * STEPS]
-    assert {"train/learning_rate", "train/grad_norm", "train/train_loss", "eval/runtime", "epoch"} <= set(points)
+    assert {"train/learning_rate", "train/grad_norm", "train/train_loss", "eval/runtime", "epoch"} <= set(
+        points
+    )
     logged = trainer.state.log_history
     assert points["train/loss"] == {entry["step"]: entry["loss"] for entry in logged if "loss" in entry}
-    assert points["eval/loss"] == {entry["step"]: entry["eval_loss"] for entry in logged if "eval_loss" in entry}
+    assert points["eval/loss"] == {
+        entry["step"]: entry["eval_loss"] for entry in logged if "eval_loss" in entry
+    }
     assert left.ends(run) == ["finished"]
 
 
-def test_what_comes_after_the_training_is_the_next_attempt_of_its_run(store: Store, left: Left, tmp_path: Path) -> None:
+def test_what_comes_after_the_training_is_the_next_attempt_of_its_run(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     callback = HalvingCallback("p", root=store.root)
     trainer = training(callback, tmp_path, num_train_epochs=1)
     trainer.train()
@@ -87,7 +110,9 @@ def test_another_training_is_another_run(store: Store, left: Left, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_run_is_continued_by_its_id_from_another_folder_but_only_with_its_params(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_run_is_continued_by_its_id_from_another_folder_but_only_with_its_params(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     for folder in ("here", "there"):
         training(HalvingCallback("p", root=store.root, id="r"), tmp_path / folder, num_train_epochs=1).train()
     assert left.ends("r") == ["finished", "finished"]
@@ -95,7 +120,9 @@ def test_a_run_is_continued_by_its_id_from_another_folder_but_only_with_its_para
         training(HalvingCallback("p", root=store.root, id="r"), tmp_path, num_train_epochs=5).train()
 
 
-def test_a_run_of_the_callers_gets_the_points_and_stays_open(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_run_of_the_callers_gets_the_points_and_stays_open(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     with halving.init("p", {"lr": 0.9}, store.root, id="mine") as run:
         callback = HalvingCallback(run=run)
         training(callback, tmp_path, num_train_epochs=1).train()

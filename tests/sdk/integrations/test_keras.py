@@ -15,12 +15,16 @@ from halving.integrations.keras import HalvingCallback
 from tests.sdk.integrations.conftest import Left
 
 # Keras's variables under numpy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
 
 STEPS = 4  # an epoch, of 8 samples
 
 
-def fit(callback: HalvingCallback, epochs: int = 2, optimizer: Any = None, **changes: Any) -> keras.callbacks.History:
+def fit(
+    callback: HalvingCallback, epochs: int = 2, optimizer: Any = None, **changes: Any
+) -> keras.callbacks.History:
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer=optimizer or keras.optimizers.SGD(0.125), loss="mse", metrics=["mae"])
@@ -38,7 +42,12 @@ def test_a_fit_leaves_params_and_every_epoch_and_ends_finished(store: Store, lef
     assert (params["optimizer"]["name"], params["optimizer"]["learning_rate"]) == ("SGD", 0.125)
     points = left.points(run)
     assert set(points) == {"train/loss", "train/mae", "val/loss", "val/mae", "epoch", "learning_rate"}
-    for name, key in (("loss", "train/loss"), ("mae", "train/mae"), ("val_loss", "val/loss"), ("val_mae", "val/mae")):
+    for name, key in (
+        ("loss", "train/loss"),
+        ("mae", "train/mae"),
+        ("val_loss", "val/loss"),
+        ("val_mae", "val/mae"),
+    ):
         assert points[key] == {STEPS: history[name][0], 2 * STEPS: history[name][1]}
     assert points["epoch"] == {STEPS: 1, 2 * STEPS: 2}
     assert set(points["learning_rate"].values()) == {0.125}
@@ -54,7 +63,10 @@ def test_batches_are_logged_as_often_as_asked_for(store: Store, left: Left) -> N
 
 
 def test_steps_are_those_of_the_optimizer_when_gradients_are_accumulated(store: Store, left: Left) -> None:
-    fit(HalvingCallback("p", root=store.root, every=1), optimizer=keras.optimizers.SGD(0.1, gradient_accumulation_steps=2))
+    fit(
+        HalvingCallback("p", root=store.root, every=1),
+        optimizer=keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
+    )
     points = left.points(left.runs()[0])
     assert sorted(points["batch/loss"]) == [0, 1, 2, 3, 4]
     assert sorted(points["train/loss"]) == [2, 4]

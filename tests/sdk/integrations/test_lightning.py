@@ -34,7 +34,8 @@ class Line(pl.LightningModule):
     def __init__(self, lr: float = 0.1, fails_at: int | None = None) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["fails_at"])
-        self.layer, self.fails_at = torch.nn.Linear(4, 1), fails_at
+        self.layer = torch.nn.Linear(4, 1)
+        self.fails_at = fails_at
 
     def _loss(self, batch: Any) -> torch.Tensor:
         return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
@@ -64,11 +65,25 @@ class Line(pl.LightningModule):
 
 
 def trainer(logger: HalvingLogger, folder: Path, **changes: Any) -> pl.Trainer:
-    settings = {"max_epochs": 2, "log_every_n_steps": 1, "accelerator": "cpu", "enable_checkpointing": False, **changes}
-    return pl.Trainer(logger=logger, default_root_dir=folder, enable_progress_bar=False, enable_model_summary=False, **settings)
+    settings = {
+        "max_epochs": 2,
+        "log_every_n_steps": 1,
+        "accelerator": "cpu",
+        "enable_checkpointing": False,
+        **changes,
+    }
+    return pl.Trainer(
+        logger=logger,
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **settings,
+    )
 
 
-def test_a_fit_leaves_params_and_every_point_and_ends_finished(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_fit_leaves_params_and_every_point_and_ends_finished(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     logger = HalvingLogger("p", root=store.root, config={"note": "x"}, tags={"team": "vision"})
     fit = trainer(logger, tmp_path)
     fit.fit(Line(lr=0.05))
@@ -91,8 +106,11 @@ def test_a_fit_that_fails_ends_failed_with_its_points(store: Store, left: Left, 
     assert left.ends(logger.version) == ["failed"]
 
 
-def test_a_test_after_the_fit_is_the_next_attempt_of_the_same_run(store: Store, left: Left, tmp_path: Path) -> None:
-    logger, line = HalvingLogger("p", root=store.root), Line()
+def test_a_test_after_the_fit_is_the_next_attempt_of_the_same_run(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
+    logger = HalvingLogger("p", root=store.root)
+    line = Line()
     both = trainer(logger, tmp_path, max_epochs=1)
     both.fit(line)
     both.test(line, verbose=False)
@@ -101,7 +119,9 @@ def test_a_test_after_the_fit_is_the_next_attempt_of_the_same_run(store: Store, 
     assert left.ends(logger.version) == ["finished", "finished"]
 
 
-def test_the_experiment_is_the_run_even_before_the_hyperparameters_are_known(store: Store, left: Left, tmp_path: Path) -> None:
+def test_the_experiment_is_the_run_even_before_the_hyperparameters_are_known(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     class Logs(Line):
         def on_train_start(self) -> None:
             assert self.logger is not None
@@ -116,7 +136,9 @@ def test_the_experiment_is_the_run_even_before_the_hyperparameters_are_known(sto
     logger.finalize("success")
 
 
-def test_a_run_of_the_callers_gets_the_points_and_stays_open(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_run_of_the_callers_gets_the_points_and_stays_open(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     with halving.init("p", {"lr": 0.9}, store.root, id="mine") as run:
         logger = HalvingLogger(run=run)
         trainer(logger, tmp_path, max_epochs=1).fit(Line(lr=0.05))
@@ -128,7 +150,9 @@ def test_a_run_of_the_callers_gets_the_points_and_stays_open(store: Store, left:
     assert left.params("mine") == {"lr": 0.9}
 
 
-def test_a_run_is_continued_by_its_id_and_only_with_its_params(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_run_is_continued_by_its_id_and_only_with_its_params(
+    store: Store, left: Left, tmp_path: Path
+) -> None:
     for _ in range(2):
         trainer(HalvingLogger("p", root=store.root, id="r"), tmp_path, max_epochs=1).fit(Line())
     assert left.ends("r") == ["finished", "finished"]
@@ -181,8 +205,30 @@ def test_a_logger_that_nobody_used_leaves_nothing(store: Store, tmp_path: Path) 
     [
         (False, -1, set()),
         (True, 1, {"last.ckpt", "epoch-2-step-12.ckpt"}),
-        (True, -1, {"epoch-0-step-4.ckpt", "epoch-1-step-8.ckpt", "epoch-2-step-12.ckpt", "last.ckpt", "last-2.ckpt", "last-3.ckpt"}),
-        ("all", 1, {"epoch-0-step-4.ckpt", "epoch-1-step-8.ckpt", "epoch-2-step-12.ckpt", "last.ckpt", "last-2.ckpt", "last-3.ckpt"}),
+        (
+            True,
+            -1,
+            {
+                "epoch-0-step-4.ckpt",
+                "epoch-1-step-8.ckpt",
+                "epoch-2-step-12.ckpt",
+                "last.ckpt",
+                "last-2.ckpt",
+                "last-3.ckpt",
+            },
+        ),
+        (
+            "all",
+            1,
+            {
+                "epoch-0-step-4.ckpt",
+                "epoch-1-step-8.ckpt",
+                "epoch-2-step-12.ckpt",
+                "last.ckpt",
+                "last-2.ckpt",
+                "last-3.ckpt",
+            },
+        ),
     ],
 )
 def test_checkpoints_are_stored_as_asked_for(
@@ -249,11 +295,19 @@ def test_the_older_package_is_enough_and_is_preferred_when_it_is_what_the_script
         "logger = HalvingLogger('p', id=case)\n"
         "assert isinstance(logger, pl.loggers.Logger)\n"
         "assert 'lightning.pytorch' not in sys.modules\n"
-        "pl.Trainer(max_epochs=1, log_every_n_steps=1, accelerator='cpu', logger=logger, enable_checkpointing=False,\n"
+        "pl.Trainer(max_epochs=1, log_every_n_steps=1, accelerator='cpu', logger=logger, "
+        "enable_checkpointing=False,\n"
         "           enable_progress_bar=False, enable_model_summary=False).fit(Line(lr=0.2))\n"
     )
     environment = {**os.environ, "HALVING_ROOT": str(tmp_path / "store")}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     left = Left(Store(tmp_path / "store"))
     for case in ("hidden", "there"):

@@ -1,4 +1,6 @@
-"""The appender: every record finds its place, the fast path writes what the slow one does, and a full journal loses nothing else."""
+"""The appender: every record finds its place, the fast path writes what the slow one does, and a full journal
+loses nothing else.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,9 @@ def test_the_fast_path_writes_nothing_of_any_other_call(tmp_path: Path, values: 
 def test_the_fast_path_writes_no_more_into_a_log_segment_that_is_full_or_closed(tmp_path: Path) -> None:
     writing = appender(tmp_path)
     writing.append(("a",), (0.0,), 0, 0)
-    fast, step, memory = writing.fast, 0, writing.log_segments[0].memory
+    fast = writing.fast
+    step = 0
+    memory = writing.log_segments[0].memory
     while memory.tell() + 40 <= len(memory):
         step += 1
         assert fast({"a": 0.0}, step)
@@ -66,7 +70,11 @@ def test_the_fast_path_writes_no_more_into_a_log_segment_that_is_full_or_closed(
     writing.append(("a",), (0.0,), step + 1, 0)
     writing.close()
     assert not writing.fast({"a": 0.0}, -1)
-    found = [record for number in (0, 1) for record in records(Reading(writing.log_segments[number].memory, verify=True))]
+    found = [
+        record
+        for number in (0, 1)
+        for record in records(Reading(writing.log_segments[number].memory, verify=True))
+    ]
     assert [record[2] for record in found] == list(range(step + 2))
 
 
@@ -75,9 +83,14 @@ def test_more_sets_of_keys_than_a_log_segment_defines_are_logged_key_by_key(tmp_
     for number in range(1_200):
         writing.append((f"k{number}", "shared"), (1.0, float(number)), number, 0)
     reading = Reading(writing.log_segments[0].memory, verify=True)
-    found = [point for names, values, step, _ in records(reading) for point in zip(names, values, [step] * len(names), strict=True)]
+    found = [
+        point
+        for names, values, step, _ in records(reading)
+        for point in zip(names, values, [step] * len(names), strict=True)
+    ]
     assert sorted(found) == sorted(
-        [(f"k{number}", 1.0, number) for number in range(1_200)] + [("shared", float(n), n) for n in range(1_200)]
+        [(f"k{number}", 1.0, number) for number in range(1_200)]
+        + [("shared", float(n), n) for n in range(1_200)]
     )
 
 
@@ -86,7 +99,9 @@ def test_a_record_with_more_keys_than_a_log_segment_could_define_is_logged_key_b
     names = tuple(f"a rather long name of a metric, number {number}" for number in range(2_000))
     writing.append(names, tuple(float(number) for number in range(2_000)), 7, 7)
     found = [
-        record for number in sorted(writing.log_segments) for record in records(Reading(writing.log_segments[number].memory, verify=True))
+        record
+        for number in sorted(writing.log_segments)
+        for record in records(Reading(writing.log_segments[number].memory, verify=True))
     ]
     assert found == [((name,), (float(number),), 7, 7) for number, name in enumerate(names)]
 
@@ -116,7 +131,9 @@ def test_a_log_segment_made_ahead_takes_the_next_number(tmp_path: Path) -> None:
     assert [number for number, _ in log_segment_files(tmp_path)["main"]] == [0, 1, 2, 3]
     assert not list(tmp_path.glob("*.new"))
     found = [
-        record for number in sorted(writing.log_segments) for record in records(Reading(writing.log_segments[number].memory, verify=True))
+        record
+        for number in sorted(writing.log_segments)
+        for record in records(Reading(writing.log_segments[number].memory, verify=True))
     ]
     assert [step for _, _, step, _ in found] == list(range(written_steps))
 

@@ -11,7 +11,9 @@ from halving.ingest.metric_writer import MetricWriter
 from halving.journal.directory import attempt_folders, whose
 
 
-def test_a_run_that_ends_while_folders_are_listed_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_while_folders_are_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store")
     writers = [MetricWriter(store, "p", run, 1, delay=3600) for run in ("a", "gone", "z")]
     real = os.listdir

@@ -1,4 +1,6 @@
-"""The journal's format: what was written is read back, and a log segment that was cut or damaged anywhere gives a clean prefix."""
+"""The journal's format: what was written is read back, and a log segment that was cut or damaged anywhere
+gives a clean prefix.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from tests.properties import examples
 Record = tuple[tuple[str, ...], tuple[float, ...], int, int]
 SMALL = 1 << 15
 
-keys = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=6, unique=True).map(tuple)
+keys = st.lists(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=6, unique=True
+).map(tuple)
 int64 = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -32,7 +36,15 @@ def logs(draw: st.DrawFn) -> list[Record]:
 
 def appender(folder: Path, name: str = "main", **limits: Any) -> Appender:
     return Appender(
-        folder, name, **{"max_bytes": 1 << 30, "log_segment_bytes": SMALL, "on_full": lambda: None, "on_refused": fail, **limits}
+        folder,
+        name,
+        **{
+            "max_bytes": 1 << 30,
+            "log_segment_bytes": SMALL,
+            "on_full": lambda: None,
+            "on_refused": fail,
+            **limits,
+        },
     )
 
 
@@ -45,7 +57,9 @@ def records(reading: Reading) -> list[Record]:
     found = []
     for block in reading.blocks():
         if isinstance(block, Block):
-            for whole, values in zip(block.rows.view("int64").tolist(), block.rows.view("float64").tolist(), strict=True):
+            for whole, values in zip(
+                block.rows.view("int64").tolist(), block.rows.view("float64").tolist(), strict=True
+            ):
                 found.append((block.keys, tuple(values[3:-1]), whole[1], whole[2]))
     return found
 
@@ -65,12 +79,17 @@ def written(folder: Path, log: list[Record]) -> list[Record]:
     ]
 
 
-anywhere = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(60))
+anywhere = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=examples(60),
+)
 
 
 @anywhere
 @given(log=logs())
-def test_what_was_logged_is_read_back_in_order_with_or_without_checking(log: list[Record], tmp_path_factory: Any) -> None:
+def test_what_was_logged_is_read_back_in_order_with_or_without_checking(
+    log: list[Record], tmp_path_factory: Any
+) -> None:
     folder = tmp_path_factory.mktemp("journal")
     writing = appender(folder)
     for record in log:
@@ -107,7 +126,8 @@ def test_a_log_segment_cut_at_any_byte_gives_the_records_that_were_whole(
 
 def ends_of(content: bytes) -> list[int]:
     """Where each record of points ends, by a plain loop over the format."""
-    ends, offset = [], 16
+    ends = []
+    offset = 16
     while length := int.from_bytes(content[offset : offset + 4], "little"):
         if int.from_bytes(content[offset + 4 : offset + 8], "little") >= 2:
             ends.append(offset + length)
@@ -138,7 +158,10 @@ def test_a_file_of_zeros_as_a_dead_machine_leaves_it_is_no_log_segment(tmp_path:
 
 
 def test_many_records_span_log_segments_and_the_definitions_go_along(tmp_path: Path) -> None:
-    log = [((("a", "b"), (float(step), -float(step)), step, step) if step % 3 else (("c",), (0.5,), step, step)) for step in range(3_000)]
+    log = [
+        ((("a", "b"), (float(step), -float(step)), step, step) if step % 3 else (("c",), (0.5,), step, step))
+        for step in range(3_000)
+    ]
     assert written(tmp_path, log) == log
     assert len(log_segment_files(tmp_path)["main"]) > 3
 

@@ -42,7 +42,9 @@ def test_a_folder_in_use_is_left_alone_and_goes_at_the_end(tmp_path: Path) -> No
     assert list((tmp_path / "base").iterdir()) == []
 
 
-def test_what_could_not_be_deleted_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_deleted_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remove = shutil.rmtree
 
     def refused(path: Path, **options: Any) -> None:
@@ -115,8 +117,14 @@ with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("calls", [1, 3, 6])
-def test_a_process_that_is_killed_while_it_deletes_its_folder_leaves_the_rest_to_the_next(tmp_path: Path, calls: int) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_END, str(tmp_path / "base"), str(calls)], capture_output=True, text=True)
+def test_a_process_that_is_killed_while_it_deletes_its_folder_leaves_the_rest_to_the_next(
+    tmp_path: Path, calls: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED_AT_THE_END, str(tmp_path / "base"), str(calls)],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(list((tmp_path / "base").iterdir())) == 1
     with temporary_folder(tmp_path / "base") as folder:
@@ -125,7 +133,9 @@ def test_a_process_that_is_killed_while_it_deletes_its_folder_leaves_the_rest_to
 
 @pytest.mark.slow
 def test_a_child_that_outlives_a_killed_process_does_not_keep_its_folder(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", _FORKED, str(tmp_path / "base")], stdout=subprocess.PIPE, text=True) as killed:
+    with subprocess.Popen(
+        [sys.executable, "-c", _FORKED, str(tmp_path / "base")], stdout=subprocess.PIPE, text=True
+    ) as killed:
         assert killed.stdout is not None
         child = int(killed.stdout.readline())
         try:
@@ -136,7 +146,9 @@ def test_a_child_that_outlives_a_killed_process_does_not_keep_its_folder(tmp_pat
             os.kill(child, signal.SIGKILL)
 
 
-def test_on_a_disk_without_locks_folders_are_made_and_go_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_disk_without_locks_folders_are_made_and_go_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def flock(descriptor: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -173,5 +185,8 @@ def test_a_folder_of_another_user_is_refused(disk: Path, monkeypatch: pytest.Mon
     name = f"halving-join-{user + 1}"
     (disk / name).mkdir()
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    with pytest.raises(StoreError, match=f"^{disk}/{name} is not accepted .* a folder of this user's .* give another place by TMPDIR"):
+    with pytest.raises(
+        StoreError,
+        match=f"^{disk}/{name} is not accepted .* a folder of this user's .* give another place by TMPDIR",
+    ):
         folder_of_user("join")

@@ -1,4 +1,6 @@
-"""Collection of blobs: what is named stays, what is put in that moment stays, all else goes; in a folder and on S3, killed anywhere."""
+"""Collection of blobs: what is named stays, what is put in that moment stays, all else goes; in a folder and
+on S3, killed anywhere.
+"""
 
 import itertools
 import json
@@ -42,8 +44,16 @@ def record_one_of_each(store: Store) -> set[str]:
     records.start({}, {}, None, {"provenance": {"git": {"patch": patch}}})
     records.add_checkpoint(SavedCheckpoint(1, 1, checkpoint, {}, {"best_checkpoint": best}))
     records.add_artifact("weights", artifact, 8)
-    store.create("runs/project=p/r/media/0001-0-000001-00000000.json", json.dumps({"digest": media}).encode(), sole=True)
-    store.create("runs/project=p/r/mail/0001/task.json", json.dumps({"checkpoint": digest_of(b"by mail")}).encode(), sole=True)
+    store.create(
+        "runs/project=p/r/media/0001-0-000001-00000000.json",
+        json.dumps({"digest": media}).encode(),
+        sole=True,
+    )
+    store.create(
+        "runs/project=p/r/mail/0001/task.json",
+        json.dumps({"checkpoint": digest_of(b"by mail")}).encode(),
+        sole=True,
+    )
     return {checkpoint, best, artifact, media, patch}
 
 
@@ -57,7 +67,9 @@ def marks_of(store: Store, project: str = "p") -> Marks:
 
 def test_a_blob_that_nothing_names_goes_and_every_other_stays(any_store: Store) -> None:
     kept = record_one_of_each(any_store)
-    unnamed, expired, both = (any_store.put_blob(name) for name in (b"nobody's", b"expired", b"expired, and kept by another run"))
+    unnamed, expired, both = (
+        any_store.put_blob(name) for name in (b"nobody's", b"expired", b"expired, and kept by another run")
+    )
     marks = marks_of(any_store)
     marks.expire(raw(expired, both), OLD)
     marks.keep(raw(both))
@@ -67,7 +79,10 @@ def test_a_blob_that_nothing_names_goes_and_every_other_stays(any_store: Store) 
     assert set(found) == {Blob(unnamed, 8, NOBODY), Blob(expired, 7, OLD)}
     assert any_store.has_blob(unnamed)
     assert set(delete_unmarked(any_store, found, before)) == set(found)
-    assert {digest for digest in (unnamed, expired, both, *kept) if any_store.has_blob(digest)} == {both, *kept}
+    assert {digest for digest in (unnamed, expired, both, *kept) if any_store.has_blob(digest)} == {
+        both,
+        *kept,
+    }
     assert find_unmarked(any_store, marks, before) == []
     assert delete_unmarked(any_store, found, before) == []
 
@@ -90,10 +105,14 @@ def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_th
     parts = [any_store.put_blob(b"part %d" % number) for number in range(6)]
 
     def manifest(*named: str) -> str:
-        content = {"halving_checkpoint": 1, "tensors": {"w": {"chunks": [[[0], [2], digest, 0, 8] for digest in named]}}}
+        content = {
+            "halving_checkpoint": 1,
+            "tensors": {"w": {"chunks": [[[0], [2], digest, 0, 8] for digest in named]}},
+        }
         return any_store.put_blob(json.dumps(content, separators=(",", ":")).encode())
 
-    kept, expired = manifest(*parts[:3]), manifest(*parts[2:5])
+    kept = manifest(*parts[:3])
+    expired = manifest(*parts[2:5])
     marks = Marks()
     marks.keep(raw(kept), sharded=True)
     marks.expire(raw(expired), OLD._replace(sharded=True))
@@ -105,7 +124,8 @@ def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_th
         (parts[4], "checkpoints"),
         (parts[5], "unnamed blobs"),
     }
-    collect, early = Store.collect, []
+    collect = Store.collect
+    early = []
 
     def look(store: Store, name: str, before: float) -> bool:
         early.extend([name] if name in map(blob_name, parts[3:5]) and store.has_blob(expired) else [])
@@ -116,7 +136,9 @@ def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_th
     assert early == []
 
 
-def test_records_are_read_once_and_only_new_ones_again(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_read_once_and_only_new_ones_again(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record_one_of_each(any_store)
     first = list(named_by_runs(any_store, "p"))
     reads = Counter[str]()
@@ -131,7 +153,9 @@ def test_records_are_read_once_and_only_new_ones_again(any_store: Store, monkeyp
     for _ in range(2):
         (a, (record,)), (r, records) = named_by_runs(any_store, "p")
         assert (a, r, record.digests, record.sharded) == ("a", "r", tuple(raw(new)), True)
-        assert [one.name for one in records] == [one.name for one in first[0][1] if one.name != "artifacts/weights.json"]
+        assert [one.name for one in records] == [
+            one.name for one in first[0][1] if one.name != "artifacts/weights.json"
+        ]
     assert sum(reads.values()) == 3  # what is remembered, twice, and the new record
     any_store.replace("retention/named-blobs/project=p.parquet", b"damaged")
     assert [run for run, _ in named_by_runs(any_store, "p")] == ["a", "r"]
@@ -143,7 +167,9 @@ def test_nothing_is_remembered_where_nothing_may_be_written(store: Store) -> Non
     assert store.names("retention") == []
 
 
-def test_a_full_disk_stops_nobody_from_finding_what_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_nobody_from_finding_what_is_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record_one_of_each(store)
 
     def full(*_: Any) -> None:
@@ -154,13 +180,20 @@ def test_a_full_disk_stops_nobody_from_finding_what_is_named(store: Store, monke
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 300, b'{"digest": "sha256:'], ids=["empty", "zeros", "cut"])
-def test_a_damaged_record_says_so_and_names_what_it_named_before_until_it_is_mended(any_store: Store, damage: bytes) -> None:
+def test_a_damaged_record_says_so_and_names_what_it_named_before_until_it_is_mended(
+    any_store: Store, damage: bytes
+) -> None:
     record_one_of_each(any_store)
     name = "runs/project=p/r/artifacts/weights.json"
     content = any_store.read(name)
 
     def record() -> Record:
-        return next(record for _, records in named_by_runs(any_store, "p") for record in records if record.name == "artifacts/weights.json")
+        return next(
+            record
+            for _, records in named_by_runs(any_store, "p")
+            for record in records
+            if record.name == "artifacts/weights.json"
+        )
 
     sound = record()
     any_store.replace(name, damage)
@@ -187,16 +220,22 @@ def test_a_rerun_is_known_by_its_record(store: Store) -> None:
     assert record.rerun_of == "p/r"
 
 
-def test_nothing_goes_where_the_store_does_not_say_when_it_was_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_goes_where_the_store_does_not_say_when_it_was_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digest = store.put_blob(b"weights")
-    monkeypatch.setattr(store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)])
+    monkeypatch.setattr(
+        store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)]
+    )
     assert find_unmarked(store, Marks(), time.time() + 60) == []
     monkeypatch.setattr(store, "_written", lambda name: (7, 0.0))
     assert not store.collect(blob_name(digest), time.time() + 60)
     assert store.has_blob(digest)
 
 
-def test_no_request_of_a_collection_is_for_each_blob_that_stays(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_of_a_collection_is_for_each_blob_that_stays(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [any_store.put_blob(b"%d" % number) for number in range(20)]
     marks = Marks()
     marks.keep(raw(*names[1:]))
@@ -214,7 +253,8 @@ def test_no_request_of_a_collection_is_for_each_blob_that_stays(any_store: Store
     assert asked == {"names": 1, "files": folders}
     asked.clear()
     assert len(delete_unmarked(any_store, found, before)) == 1
-    assert asked == {"_written": 2, "delete": 1}  # and on S3 three for the marker, by which one process at a time may do it
+    # and on S3 three for the marker, by which one process at a time may do it
+    assert asked == {"_written": 2, "delete": 1}
 
 
 class Saves:
@@ -238,19 +278,22 @@ class Saves:
 def test_a_collection_beside_runs_that_save_the_same_bytes_takes_nothing_that_they_record(
     any_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Old leftovers are collected while two runs save the same bytes, with a grace time that is as short as it may be.
+    """Old leftovers are collected while two runs save the same bytes, with a grace time that is as short as
+    it may be.
 
     A blob goes as soon as it is older than every save that is not recorded yet.
     """
     refresh = 0.1
     monkeypatch.setattr("halving.store.store.REFRESH_SECONDS", refresh)
-    tick = 0.05 if any_store.folder else 1.05  # a file's time is that of the kernel's last tick, an object's is of a whole second
+    # a file's time is that of the kernel's last tick, an object's is of a whole second
+    tick = 0.05 if any_store.folder else 1.05
     shortest_grace = refresh + tick
     contents = [b"weights %d" % epoch for epoch in range(20)]
     saves = Saves()
 
     def save(number: int) -> None:
-        store, records = Store(any_store.root), RunRecords(Store(any_store.root), "p", f"r{number}")
+        store = Store(any_store.root)
+        records = RunRecords(Store(any_store.root), "p", f"r{number}")
         for epoch, content in enumerate(contents):
             saves.begin(number)
             digest = store.put_blob(content)
@@ -263,7 +306,12 @@ def test_a_collection_beside_runs_that_save_the_same_bytes_takes_nothing_that_th
 
     for content in contents:
         any_store.put_blob(content)
-    wait_for(lambda: len(unmarked(time.time() - shortest_grace)) == len(contents), 60, "the leftovers are old", every=0.02)
+    wait_for(
+        lambda: len(unmarked(time.time() - shortest_grace)) == len(contents),
+        60,
+        "the leftovers are old",
+        every=0.02,
+    )
     with ThreadPoolExecutor(2) as pool:
         savers = [pool.submit(save, number) for number in range(2)]
         while not all(saver.done() for saver in savers):
@@ -285,7 +333,9 @@ def test_a_save_of_the_same_bytes_at_any_step_of_their_deletion_or_at_any_step_o
     for content in contents:
         any_store.put_blob(content)
     monkeypatch.setattr("halving.store.store.REFRESH_SECONDS", 0.1)
-    now = wait_for(lambda: second_after(any_store), 60, "a later second, because an object's time is of a whole one")
+    now = wait_for(
+        lambda: second_after(any_store), 60, "a later second, because an object's time is of a whole one"
+    )
     left = iter(contents)
 
     def take(digest: str) -> None:
@@ -320,7 +370,9 @@ def second_after(store: Store) -> int:
 
 
 @pytest.mark.slow
-def test_a_collection_that_is_killed_at_any_step_is_finished_by_the_next(any_store: Store, tmp_path: Path) -> None:
+def test_a_collection_that_is_killed_at_any_step_is_finished_by_the_next(
+    any_store: Store, tmp_path: Path
+) -> None:
     kept = any_store.put_blob(b"kept")
     marks = Marks()
     marks.keep(raw(kept))
@@ -340,14 +392,19 @@ def test_a_collection_that_is_killed_at_any_step_is_finished_by_the_next(any_sto
 
 
 @pytest.mark.slow
-def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(any_store: Store, tmp_path: Path) -> None:
-    content, fifo = os.urandom(25_000_000), tmp_path / "fifo"
+def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(
+    any_store: Store, tmp_path: Path
+) -> None:
+    content = os.urandom(25_000_000)
+    fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     child = "import sys, pathlib, halving.store.store\n"
     child += "halving.store.store.digest_of = lambda content: sys.argv[3]\n"  # the file can be read only once
     child += "halving.Store(sys.argv[1]).put_blob(pathlib.Path(sys.argv[2]))\n"
     with (
-        subprocess.Popen([sys.executable, "-c", child, any_store.root, str(fifo), digest_of(content)]) as uploading,
+        subprocess.Popen(
+            [sys.executable, "-c", child, any_store.root, str(fifo), digest_of(content)]
+        ) as uploading,
         fifo.open("wb") as source,
     ):
         source.write(content[:20_000_000])
@@ -363,5 +420,8 @@ def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(any_store: 
 
 
 def test_whatever_looks_like_a_digest_is_one() -> None:
-    one, other = digest_of(b"1"), digest_of(b"2")
-    assert digests_in(f'{{"a": "{one}", "b": ["{other}", "{one}"], "c": "sha256:12"}}'.encode()) == tuple(raw(one, other))
+    one = digest_of(b"1")
+    other = digest_of(b"2")
+    assert digests_in(f'{{"a": "{one}", "b": ["{other}", "{one}"], "c": "sha256:12"}}'.encode()) == tuple(
+        raw(one, other)
+    )

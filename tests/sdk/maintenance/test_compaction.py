@@ -43,12 +43,16 @@ ROUNDS = st.lists(st.dictionaries(st.integers(1, 3), SEGMENTS, max_size=3), min_
 
 @pytest.fixture
 def store(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a while."""
+    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a
+    while.
+    """
     monkeypatch.setattr("halving.maintenance.compaction.GRACE_SECONDS", 0.0)
     return any_store
 
 
-def log_rounds(store: Store, rounds: list[dict[int, list[list[Logged]]]], after_each: Callable[[], object]) -> list[Row]:
+def log_rounds(
+    store: Store, rounds: list[dict[int, list[list[Logged]]]], after_each: Callable[[], object]
+) -> list[Row]:
     sequences: dict[int, int] = {}
     logged: list[Row] = []
     for attempts in rounds:
@@ -65,7 +69,10 @@ def log_rounds(store: Store, rounds: list[dict[int, list[list[Logged]]]], after_
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("limit", [7, external_sort.LIMIT])
 def test_every_point_is_read_back_bit_by_bit_in_the_order_of_key_step_attempt_and_logging(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, rounds: list[dict[int, list[list[Logged]]]], limit: int
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    rounds: list[dict[int, list[list[Logged]]]],
+    limit: int,
 ) -> None:
     monkeypatch.setattr(external_sort.Sorter.__init__, "__defaults__", (limit,))
     store = Store(tmp_path_factory.mktemp("store"))
@@ -129,8 +136,15 @@ def test_a_key_with_many_points_has_row_groups_of_its_own_and_small_keys_share_o
     manifest = read_manifest(store, "p", "r")
     metadata = pq.read_metadata(store.path(f"metrics/project=p/{manifest.full}"), filesystem=store.filesystem)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    keys = [(group.column(2).statistics.min, group.column(2).statistics.max, group.num_rows) for group in groups]
-    assert keys == [("m/big", "m/big", 150_000), ("m/big", "m/big", 150_000), ("n/big", "n/big", 20_000), ("small/00", "small/49", 500)]
+    keys = [
+        (group.column(2).statistics.min, group.column(2).statistics.max, group.num_rows) for group in groups
+    ]
+    assert keys == [
+        ("m/big", "m/big", 150_000),
+        ("m/big", "m/big", 150_000),
+        ("n/big", "n/big", 20_000),
+        ("small/00", "small/49", 500),
+    ]
 
 
 def test_noisy_losses_take_at_most_3_8_bytes_a_point(store: Store) -> None:
@@ -138,8 +152,14 @@ def test_noisy_losses_take_at_most_3_8_bytes_a_point(store: Store) -> None:
     times = 1_700_000_000_000 + np.cumsum(50 + random.integers(-3, 4, 50_000))
     logged = []
     for number in range(3):
-        noisy = ((0.1 + 2 / (1 + 0.001 * np.arange(50_000))) * random.uniform(0.8, 1.2, 50_000)).astype(np.float32).astype(np.float64)
-        logged += list(zip([f"loss/{number}"] * 50_000, range(50_000), times.tolist(), noisy.tolist(), strict=True))
+        noisy = (
+            ((0.1 + 2 / (1 + 0.001 * np.arange(50_000))) * random.uniform(0.8, 1.2, 50_000))
+            .astype(np.float32)
+            .astype(np.float64)
+        )
+        logged += list(
+            zip([f"loss/{number}"] * 50_000, range(50_000), times.tolist(), noisy.tolist(), strict=True)
+        )
     write_segment(store, "r", 1, 0, logged)
     done = compact(store, "p", "r")
     assert done.bytes_after / done.total <= 3.8
@@ -147,7 +167,9 @@ def test_noisy_losses_take_at_most_3_8_bytes_a_point(store: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.folder
-def test_a_compaction_killed_at_any_step_leaves_every_point_once_and_is_finished_by_the_next(store: Store) -> None:
+def test_a_compaction_killed_at_any_step_leaves_every_point_once_and_is_finished_by_the_next(
+    store: Store,
+) -> None:
     logged = []
     for sequence in range(2):
         write_segment(store, "r", 1, sequence, curve(5, first=5 * sequence))
@@ -181,7 +203,9 @@ def test_unfinished_files_of_killed_writers_go_after_a_day(store: Store) -> None
     assert (folder / ".full-new").exists()
 
 
-def test_a_compaction_that_comes_second_takes_its_files_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_that_comes_second_takes_its_files_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from halving.maintenance import compaction
 
     write_segment(store, "r", 1, 0, curve(5))
@@ -199,7 +223,9 @@ def test_a_compaction_that_comes_second_takes_its_files_away(store: Store, monke
     assert len(all_files(store)) == 3
 
 
-def test_a_compaction_overtaken_by_several_deletes_nothing_that_they_need(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_overtaken_by_several_deletes_nothing_that_they_need(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from halving.maintenance import compaction
 
     write_segment(store, "r", 1, 0, curve(5))
@@ -221,7 +247,9 @@ def test_a_compaction_overtaken_by_several_deletes_nothing_that_they_need(store:
 
 
 def test_readers_and_compactions_at_the_same_time_see_every_point_once(store: Store) -> None:
-    written, stop, wrong = [0], threading.Event(), []
+    written = [0]
+    stop = threading.Event()
+    wrong = []
 
     def keep_compacting() -> None:
         while not stop.is_set():
@@ -234,7 +262,10 @@ def test_readers_and_compactions_at_the_same_time_see_every_point_once(store: St
             if steps != list(range(len(steps))) or len(steps) < at_least:
                 wrong.append((at_least, steps))
 
-    threads = [threading.Thread(target=target) for target in (keep_compacting, keep_compacting, keep_reading, keep_reading)]
+    threads = [
+        threading.Thread(target=target)
+        for target in (keep_compacting, keep_compacting, keep_reading, keep_reading)
+    ]
     for thread in threads:
         thread.start()
     for sequence in range(40):
@@ -248,7 +279,9 @@ def test_readers_and_compactions_at_the_same_time_see_every_point_once(store: St
     assert read_points(store, "r") == rows(1, curve(120))
 
 
-@pytest.mark.parametrize("folder", ["x", "x" * 200], ids=["an answer of NO_SUCH_KEY", "an answer longer than what is read"])
+@pytest.mark.parametrize(
+    "folder", ["x", "x" * 200], ids=["an answer of NO_SUCH_KEY", "an answer longer than what is read"]
+)
 def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_that_was_never_there(
     s3: S3, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,13 +291,17 @@ def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_
     compact(remote, "p", "r")
     [name] = [name for name in all_files(remote) if "full" in name]
     files = Files(remote)
-    assert not len(files.points(remote.path(name), "other", EVERYWHERE).step), "opened, and nothing read of it"
+    assert not len(files.points(remote.path(name), "other", EVERYWHERE).step), (
+        "opened, and nothing read of it"
+    )
     remote.delete(name)
     with pytest.raises(FileNotFoundError):
         files.points(remote.path(name), "loss", EVERYWHERE)
 
 
-def test_on_an_object_store_what_is_superfluous_goes_only_after_a_while(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_an_object_store_what_is_superfluous_goes_only_after_a_while(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from halving.maintenance import compaction
 
     remote = Store(s3.root(secrets.token_hex(6)))

@@ -1,4 +1,6 @@
-"""Retention that nobody asks for is begun once a day where a run ends, by one of several processes, and never where it could do harm."""
+"""Retention that nobody asks for is begun once a day where a run ends, by one of several processes, and never
+where it could do harm.
+"""
 
 import io
 import logging
@@ -50,7 +52,9 @@ def make_old(store: Store) -> None:
         os.utime(mark, (time.time() - 3601, time.time() - 3601))
 
 
-def test_an_hour_after_a_process_was_lost_one_of_many_begins_another_and_none_on_the_first_day(store: Store, begun: Begun) -> None:
+def test_an_hour_after_a_process_was_lost_one_of_many_begins_another_and_none_on_the_first_day(
+    store: Store, begun: Begun
+) -> None:
     begin_daily(store, FIRST)
     make_old(store)
     begin_daily(store, FIRST)
@@ -66,7 +70,9 @@ def test_an_hour_after_a_process_was_lost_one_of_many_begins_another_and_none_on
 
 
 @pytest.mark.slow
-def test_a_day_is_over_only_when_a_process_has_ended_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_is_over_only_when_a_process_has_ended_well(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin_daily(store, FIRST)
     second = FIRST + timedelta(days=1)
     main = daily._MAIN
@@ -96,12 +102,30 @@ def test_a_day_is_over_only_when_a_process_has_ended_well(store: Store, monkeypa
     assert begin_daily(store, second) is None
 
 
-def test_the_end_of_a_run_begins_it_once_a_day_and_the_end_of_a_trial_does_not(store: Store, begun: Begun) -> None:
+def test_the_end_of_a_run_begins_it_once_a_day_and_the_end_of_a_trial_does_not(
+    store: Store, begun: Begun
+) -> None:
     begin_daily(store, FIRST)
-    about: dict[str, Any] = {"project": "p", "params": {}, "seed": 1, "captured": {"git": None}, "system_metrics": None}
+    about: dict[str, Any] = {
+        "project": "p",
+        "params": {},
+        "seed": 1,
+        "captured": {"git": None},
+        "system_metrics": None,
+    }
     data: dict[str, Any] = {"dataset_name": "d", "dataset_digest": f"sha256:{'0' * 64}"}
-    task: dict[str, Any] = {"root": store.root, "project": "p", "run": "s.0000", "attempt": 1, "params": {}, "seed": 1, "max_epochs": 9}
-    trial = TrialContext(**task, **data, objectives=(ObjectiveRule("score"),), parent={"sweep": "s"}, provenance={"git": None})
+    task: dict[str, Any] = {
+        "root": store.root,
+        "project": "p",
+        "run": "s.0000",
+        "attempt": 1,
+        "params": {},
+        "seed": 1,
+        "max_epochs": 9,
+    }
+    trial = TrialContext(
+        **task, **data, objectives=(ObjectiveRule("score"),), parent={"sweep": "s"}, provenance={"git": None}
+    )
     Run(store, run_id=trial.run, **{**about, "trial": trial}).finish()
     assert begun == []
     for run in ("a", "b"):
@@ -111,7 +135,11 @@ def test_the_end_of_a_run_begins_it_once_a_day_and_the_end_of_a_trial_does_not(s
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_run_ends_without_a_standard_error_and_the_log_says_what_was_begun(
-    store: Store, begun: Begun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, closed: bool
+    store: Store,
+    begun: Begun,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    closed: bool,
 ) -> None:
     begin_daily(store, FIRST)
     stream = io.StringIO()
@@ -141,7 +169,9 @@ def test_a_process_that_has_ended_is_waited_for_at_the_next_look_though_nothing_
 def test_where_only_the_sdk_is_installed_nothing_is_begun_and_no_day_taken(
     store: Store, begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [EntryPoint("other", "other:add_commands", group)])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [EntryPoint("other", "other:add_commands", group)]
+    )
     begin_daily(store, FIRST)
     begin_daily(store, FIRST + timedelta(days=1))
     assert begun == []

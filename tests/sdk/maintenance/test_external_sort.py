@@ -11,7 +11,9 @@ from halving.metrics.segments import points_table
 
 @pytest.mark.parametrize("same_step", [False, True])
 def test_a_single_long_curve_is_sorted_in_the_memory_of_a_short_one(same_step: bool) -> None:
-    limit, batch, batches = 20_000, 10_000, 60
+    limit = 20_000
+    batch = 10_000
+    batches = 60
     random = np.random.default_rng(0)
     test_curves_come_by_key()  # imports what is imported on first use, which is not to be measured
     tracemalloc.start()
@@ -22,7 +24,8 @@ def test_a_single_long_curve_is_sorted_in_the_memory_of_a_short_one(same_step: b
             values = np.arange(batch, dtype=np.float64) + number * batch
             table = points_table("r", 1 + number % 3, ["k"], np.zeros(batch, np.int32), steps, steps, values)
             sorter.add(table.to_batches()[0])
-        total, last = 0, (-(2**63), 0, -1.0)
+        total = 0
+        last = (-(2**63), 0, -1.0)
         for chunk in sorter.chunks():
             assert len(chunk) <= limit
             first = (int(chunk["step"][0]), int(chunk["attempt"][0]), float(chunk["value"][0]))
@@ -31,7 +34,8 @@ def test_a_single_long_curve_is_sorted_in_the_memory_of_a_short_one(same_step: b
                 assert (np.diff(chunk["attempt"]) > 0)[np.diff(chunk["value"]) < 0].all()
             else:
                 assert (np.diff(chunk["step"]) >= 0).all()
-            total, last = total + len(chunk), (int(chunk["step"][-1]), int(chunk["attempt"][-1]), float(chunk["value"][-1]))
+            total = total + len(chunk)
+            last = (int(chunk["step"][-1]), int(chunk["attempt"][-1]), float(chunk["value"][-1]))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -42,7 +46,14 @@ def test_a_single_long_curve_is_sorted_in_the_memory_of_a_short_one(same_step: b
 def test_curves_come_by_key() -> None:
     sorter = Sorter(4)
     for attempt in (1, 2):
-        table = points_table("r", attempt, ["y", "x", "unused"], np.array([0, 1, 0], np.int32), *[np.arange(3)] * 2, np.zeros(3))
+        table = points_table(
+            "r",
+            attempt,
+            ["y", "x", "unused"],
+            np.array([0, 1, 0], np.int32),
+            *[np.arange(3)] * 2,
+            np.zeros(3),
+        )
         sorter.add(table.to_batches()[0])
     found = [sorter.keys[curve] for chunk in sorter.chunks() for curve in chunk["curve"]]
     assert found == ["x", "x", "y", "y", "y", "y"]

@@ -5,7 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from halving import Store
-from halving.maintenance.orphan_files import OrphanFile, delete_orphan_file, find_orphan_files, owner_of_orphan_file
+from halving.maintenance.orphan_files import (
+    OrphanFile,
+    delete_orphan_file,
+    find_orphan_files,
+    owner_of_orphan_file,
+)
 from halving.records.run_record import RunRecords, SavedCheckpoint
 
 
@@ -37,7 +42,9 @@ def cleared(store: Store, days: float, project: str | None = None) -> list[Orpha
         ("runs/project=p/mail/record.json", 9999, None),
     ],
 )
-def test_what_nobody_alive_can_want_is_left_over(name: str, days: float, owner: tuple[str, str] | None) -> None:
+def test_what_nobody_alive_can_want_is_left_over(
+    name: str, days: float, owner: tuple[str, str] | None
+) -> None:
     assert owner_of_orphan_file(name, timedelta(days=days), {("p", "safe")}) == owner
 
 
@@ -47,18 +54,28 @@ def test_leftovers_go_and_only_those_of_the_project(any_store: Store) -> None:
     left = ["runs/project=p/r/mail/0001/task.json", "steps/0f3e/plan/result.json"]
     for name in left:
         any_store.create(name, b"12345", sole=True)
-    with any_store.filesystem.open_output_stream(any_store.path("runs/project=p/r/.claim-record.json-0a.1.2")) as claim:
+    with any_store.filesystem.open_output_stream(
+        any_store.path("runs/project=p/r/.claim-record.json-0a.1.2")
+    ) as claim:
         claim.write(b"claim")
     assert cleared(any_store, 0) == []
     assert all(any_store.exists(name) for name in left)
-    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in cleared(any_store, 400, "p")] == [("p", "r", 5)] * 2
-    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in cleared(any_store, 400)] == [("", "0f3e", 5)]
+    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in cleared(any_store, 400, "p")] == [
+        ("p", "r", 5)
+    ] * 2
+    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in cleared(any_store, 400)] == [
+        ("", "0f3e", 5)
+    ]
     assert sorted(name for folder in ("runs", "steps") for name, _, _ in any_store.files(folder)) == kept
 
 
-def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.create("runs/project=p/r/mail/0001/trial-000001.json", b"{}")
-    monkeypatch.setattr(store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)])
+    monkeypatch.setattr(
+        store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)]
+    )
     assert list(find_orphan_files(store, (), in_days(400))) == []
 
 
@@ -71,7 +88,8 @@ def test_temporary_files_of_killed_writers_go_wherever_they_are(store: Store, fo
 
 
 DAY = "features/clicks/1/day=2026-11-25"
-A, B = "a" * 64, "b" * 64
+A = "a" * 64
+B = "b" * 64
 
 
 def generation(digest: str) -> bytes:
@@ -85,7 +103,11 @@ def generation(digest: str) -> bytes:
         ({f"{DAY}/{A}.parquet": b"rows"}, 7.1, [f"{DAY}/{A}.parquet"]),
         ({f"{DAY}/{A}.parquet": b"rows"}, 6.9, []),
         (
-            {f"{DAY}/{A}.parquet": b"rows", f"{DAY}/{B}.parquet": b"rows", f"{DAY}/generation-000001.json": generation(A)},
+            {
+                f"{DAY}/{A}.parquet": b"rows",
+                f"{DAY}/{B}.parquet": b"rows",
+                f"{DAY}/generation-000001.json": generation(A),
+            },
             7.1,
             [f"{DAY}/{B}.parquet"],
         ),
@@ -101,12 +123,18 @@ def generation(digest: str) -> bytes:
             [],
         ),
         (
-            {f"{DAY}/{A}.parquet": b"rows", "features/clicks/1/day=2026-11-26/generation-000001.json": generation(A)},
+            {
+                f"{DAY}/{A}.parquet": b"rows",
+                "features/clicks/1/day=2026-11-26/generation-000001.json": generation(A),
+            },
             7.1,
             [f"{DAY}/{A}.parquet"],
         ),
         (
-            {f"{DAY}/{A}.parquet": b"rows", "features/clicks/2/day=2026-11-25/generation-000001.json": generation(A)},
+            {
+                f"{DAY}/{A}.parquet": b"rows",
+                "features/clicks/2/day=2026-11-25/generation-000001.json": generation(A),
+            },
             7.1,
             [f"{DAY}/{A}.parquet"],
         ),
@@ -115,7 +143,7 @@ def generation(digest: str) -> bytes:
         ({f"{DAY}/notes.parquet": b"somebody's own"}, 400, []),
         ({f"{DAY}/generation-000001.json": generation(A)}, 400, []),
     ],
-)  # fmt: skip
+)
 def test_of_a_view_s_days_only_files_that_no_generation_names_go(
     store: Store, files: dict[str, bytes], days: float, orphans: list[str]
 ) -> None:
@@ -126,7 +154,9 @@ def test_of_a_view_s_days_only_files_that_no_generation_names_go(
     assert {name for name, _, _ in store.files("features")} == set(files) - set(orphans)
 
 
-def test_generations_are_read_only_where_a_day_has_a_file_too_many(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generations_are_read_only_where_a_day_has_a_file_too_many(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for day in range(10, 20):
         any_store.create(f"features/clicks/1/day=2026-11-{day}/{A}.parquet", b"rows", sole=True)
         any_store.create(f"features/clicks/1/day=2026-11-{day}/generation-000001.json", generation(A))

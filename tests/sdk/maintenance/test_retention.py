@@ -11,7 +11,15 @@ from halving import Store
 from halving.maintenance.compaction import compact
 from halving.maintenance.retention import Drop, PointDays, RunState, drop_points, plan_retention
 from halving.metrics.manifest import Manifest, read_manifest
-from tests.sdk.metric_files import Logged, all_files, killed_everywhere, read_points, read_rollup, rows, write_segment
+from tests.sdk.metric_files import (
+    Logged,
+    all_files,
+    killed_everywhere,
+    read_points,
+    read_rollup,
+    rows,
+    write_segment,
+)
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 FUTURE = datetime.now(UTC) + timedelta(days=100)
@@ -19,14 +27,18 @@ FUTURE = datetime.now(UTC) + timedelta(days=100)
 
 @pytest.fixture
 def store(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a while."""
+    """Everything here holds for every kind of store, but that an object store keeps what is superfluous for a
+    while.
+    """
     monkeypatch.setattr("halving.maintenance.compaction.GRACE_SECONDS", 0.0)
     return any_store
 
 
 def logged(first: int = 0, count: int = 40) -> list[Logged]:
     keys = ("loss", "system/cpu")
-    return [(key, step, 1000 + step, step / 3 + len(key)) for key in keys for step in range(first, first + count)]
+    return [
+        (key, step, 1000 + step, step / 3 + len(key)) for key in keys for step in range(first, first + count)
+    ]
 
 
 def only(key: str, points: list[Logged]) -> list[Logged]:
@@ -40,12 +52,18 @@ def manifest_of(store: Store, run: str) -> Manifest:
 
 
 def shape(buckets: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(bucket["key"], bucket["level"], bucket["step"], bucket["count"], bucket["last"]) for bucket in buckets]
+    return [
+        (bucket["key"], bucket["level"], bucket["step"], bucket["count"], bucket["last"])
+        for bucket in buckets
+    ]
 
 
-def state(run: str, days_old: float, *, full: str | None = None, live: bool = False, system: int = 10) -> RunState:
+def state(
+    run: str, days_old: float, *, full: str | None = None, live: bool = False, system: int = 10
+) -> RunState:
     moment = (NOW - timedelta(days=days_old)).isoformat()
-    full, rollup = f"run={run}/full.parquet" if full is None else full or None, f"run={run}/rollup.parquet"
+    full = f"run={run}/full.parquet" if full is None else full or None
+    rollup = f"run={run}/rollup.parquet"
     held = {"other": 30, "system": system} if full else {}
     manifest = Manifest(1, full, rollup, {}, 40, moment, moment, held)
     return RunState("p", run, manifest, {name: 4_000 for name in (full, rollup) if name}, live)
@@ -58,21 +76,35 @@ def state(run: str, days_old: float, *, full: str | None = None, live: bool = Fa
         (PointDays(30), [state("a", 29.9), state("b", 30.1)], [("b", "full", 40, 4000)]),
         (PointDays(30), [state("a", 31, live=True)], []),
         (PointDays(30), [state("safe", 31)], []),
-        (PointDays(30, 7), [state("a", 8), state("b", 31)], [("a", "system", 10, 1000), ("b", "full", 40, 4000)]),
+        (
+            PointDays(30, 7),
+            [state("a", 8), state("b", 31)],
+            [("a", "system", 10, 1000), ("b", "full", 40, 4000)],
+        ),
         (PointDays(30, 7), [state("a", 6)], []),
         (PointDays(system=7), [state("a", 8, system=0)], []),
-        (PointDays(30, rollup=300), [state("a", 31, full=""), state("b", 301, full="")], [("b", "rollup", 0, 4000)]),
+        (
+            PointDays(30, rollup=300),
+            [state("a", 31, full=""), state("b", 301, full="")],
+            [("b", "rollup", 0, 4000)],
+        ),
         (PointDays(30, rollup=300), [state("a", 301)], [("a", "full", 40, 4000), ("a", "rollup", 0, 4000)]),
     ],
-)  # fmt: skip
-def test_what_is_due_is_what_should_be(days: PointDays, states: list[RunState], dropped: list[tuple[str, str, int, int]]) -> None:
+)
+def test_what_is_due_is_what_should_be(
+    days: PointDays, states: list[RunState], dropped: list[tuple[str, str, int, int]]
+) -> None:
     drops = plan_retention(states, days, {("p", "safe")}, NOW)
     assert [(drop.run, drop.what, drop.points, drop.bytes) for drop in drops] == dropped
 
 
-def retained(store: Store, full: float | None, system: float | None = None, rollup: float | None = None, **given: Any) -> list[Drop]:
+def retained(
+    store: Store, full: float | None, system: float | None = None, rollup: float | None = None, **given: Any
+) -> list[Drop]:
     """What went of the project, a hundred days from now."""
-    return drop_points(store, "p", PointDays(full, system, rollup), **{"protected": (), "now": FUTURE, **given})
+    return drop_points(
+        store, "p", PointDays(full, system, rollup), **{"protected": (), "now": FUTURE, **given}
+    )
 
 
 def test_a_dry_run_says_what_would_go_and_touches_nothing(store: Store) -> None:
@@ -98,7 +130,9 @@ def test_the_rollup_outlives_the_points_and_goes_on_with_new_ones(store: Store) 
     done = compact(store, "p", "r")
     assert done.total == 80
     assert read_points(store, "r") == rows(2, logged(first=30))
-    assert shape(read_rollup(store, "r")) == [(key, 0, step, 1, value) for key, step, _, value in logged(count=70)]
+    assert shape(read_rollup(store, "r")) == [
+        (key, 0, step, 1, value) for key, step, _, value in logged(count=70)
+    ]
     assert manifest_of(store, "r").points == 160
     write_segment(store, "r", 2, 1, logged(first=70, count=5))
     compact(store, "p", "r")
@@ -117,7 +151,9 @@ def test_segments_that_nobody_has_compacted_go_by_their_own_age_and_their_rollup
     would = retained(store, 30, dry_run=True, **given)
     assert all_files(store) == files
     assert [(drop.run, drop.what, drop.bytes > 0) for drop in would] == [("r", "full", True)]
-    assert [(drop.run, drop.what, drop.points) for drop in retained(store, 30, **given)] == [("r", "full", 160)]
+    assert [(drop.run, drop.what, drop.points) for drop in retained(store, 30, **given)] == [
+        ("r", "full", 160)
+    ]
     assert (read_points(store, "r"), len(read_points(store, "safe"))) == ([], 160)
     assert len(read_rollup(store, "r")) == 160
     assert retained(store, 30, **given) == []
@@ -130,7 +166,9 @@ def test_of_segments_that_nobody_has_compacted_system_metrics_go_earlier(store: 
     assert read_points(store, "r") == rows(1, only("loss", logged()))
 
 
-def test_points_that_were_put_while_a_run_is_compacted_are_young(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_that_were_put_while_a_run_is_compacted_are_young(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_segment(store, "r", 1, 0, logged())
 
     def beside(*given: Any, **more: Any) -> Any:
@@ -167,7 +205,8 @@ def test_a_long_history_and_new_points_share_their_levels(store: Store, old: int
     compact(store, "p", "r")
     buckets = read_rollup(store, "r")
     counts = {
-        level: [bucket["count"] for bucket in buckets if bucket["level"] == level] for level in {bucket["level"] for bucket in buckets}
+        level: [bucket["count"] for bucket in buckets if bucket["level"] == level]
+        for level in {bucket["level"] for bucket in buckets}
     }
     assert all(sum(held) == old + new for held in counts.values())
     assert len(counts[max(counts)]) <= 2_000
@@ -189,7 +228,9 @@ def test_system_metrics_go_earlier_and_later_ones_join_their_rollup(store: Store
     write_segment(store, "r", 2, 0, logged(first=40))
     compact(store, "p", "r")
     assert len(read_points(store, "r")) == 120
-    assert shape(read_rollup(store, "r")) == [(key, 0, step, 1, value) for key, step, _, value in logged(count=80)]
+    assert shape(read_rollup(store, "r")) == [
+        (key, 0, step, 1, value) for key, step, _, value in logged(count=80)
+    ]
     retained(store, 30)
     assert len(read_rollup(store, "r")) == 160
     write_segment(store, "r", 2, 1, logged(first=80))
@@ -225,7 +266,9 @@ def test_a_protected_run_keeps_every_point_and_the_others_keep_their_rollups(sto
 @pytest.mark.slow
 @pytest.mark.folder
 @pytest.mark.parametrize("days", ["30", "300, 30"])
-def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(store: Store, days: str) -> None:
+def test_retention_killed_at_any_step_loses_nothing_that_stays_and_is_finished_by_the_next(
+    store: Store, days: str
+) -> None:
     for run in ("a", "b", "champion"):
         write_segment(store, run, 1, 0, logged())
         compact(store, "p", run)

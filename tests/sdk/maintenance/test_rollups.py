@@ -69,14 +69,23 @@ def assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> N
 
 
 def stitch(store: Store, run: str, key: str) -> list[tuple[int, int, float]]:
-    stitched = {step: (step, time, np.frombuffer(value)[0]) for _, named, step, time, value in read_points(store, run) if named == key}
+    stitched = {
+        step: (step, time, np.frombuffer(value)[0])
+        for _, named, step, time, value in read_points(store, run)
+        if named == key
+    }
     return [stitched[step] for step in sorted(stitched)]
 
 
 def noise(count: int, first: int = 0, key: str = "loss") -> list[Logged]:
     values = np.random.default_rng(count + first).normal(size=count)
-    values[::50], values[7::1000], values[100:130] = np.nan, np.inf, np.nan
-    return [(key, step, 1000 * step, float(value)) for step, value in zip(range(first, first + count), values, strict=True)]
+    values[::50] = np.nan
+    values[7::1000] = np.inf
+    values[100:130] = np.nan
+    return [
+        (key, step, 1000 * step, float(value))
+        for step, value in zip(range(first, first + count), values, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 16_000, 16_001, 70_000, 140_000])
@@ -87,7 +96,8 @@ def test_every_level_that_is_needed_is_there_and_every_bucket_is_true(
     monkeypatch.setattr(external_sort.Sorter.__init__, "__defaults__", (limit,))
     write_segment(store, "r", 1, 0, noise(count))
     compact(store, "p", "r")
-    buckets, curve = read_rollup(store, "r"), stitch(store, "r", "loss")
+    buckets = read_rollup(store, "r")
+    curve = stitch(store, "r", "loss")
     assert sorted({bucket["level"] for bucket in buckets}) == levels_for(count)
     for level in levels_for(count):
         assert_equal([bucket for bucket in buckets if bucket["level"] == level], expected(curve, level))
@@ -109,16 +119,22 @@ def test_steps_logged_again_by_a_resumed_run_count_once_with_their_latest_value(
 ) -> None:
     monkeypatch.setattr(external_sort.Sorter.__init__, "__defaults__", (limit,))
     write_segment(store, "r", 1, 0, noise(30_000))
-    write_segment(store, "r", 2, 0, [("loss", step, 5, 7.0) for step in range(29_000, 31_000) for _ in range(3)])
+    write_segment(
+        store, "r", 2, 0, [("loss", step, 5, 7.0) for step in range(29_000, 31_000) for _ in range(3)]
+    )
     compact(store, "p", "r")
     buckets = read_rollup(store, "r")
-    assert_equal([bucket for bucket in buckets if bucket["level"] == 2], expected(stitch(store, "r", "loss"), 2))
+    assert_equal(
+        [bucket for bucket in buckets if bucket["level"] == 2], expected(stitch(store, "r", "loss"), 2)
+    )
     assert sum(bucket["count"] for bucket in buckets if bucket["level"] == 2) == 31_000
     assert buckets[-1]["max"] == 7.0
 
 
 @pytest.mark.parametrize("limit", [3_000, external_sort.LIMIT])
-def test_ten_thousand_values_at_one_step_are_one_point(store: Store, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_ten_thousand_values_at_one_step_are_one_point(
+    store: Store, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
     monkeypatch.setattr(external_sort.Sorter.__init__, "__defaults__", (limit,))
     write_segment(store, "r", 1, 0, [("loss", 0, 5, float(number)) for number in range(100_000)])
     compact(store, "p", "r")
@@ -131,7 +147,8 @@ def test_ten_thousand_values_at_one_step_are_one_point(store: Store, monkeypatch
 @settings(max_examples=examples(200))
 def test_a_mean_never_leaves_the_range_of_its_bucket(values: list[float]) -> None:
     points = np.zeros(len(values), external_sort.POINT)
-    points["value"], points["step"] = values, np.arange(len(values))
+    points["value"] = values
+    points["step"] = np.arange(len(values))
     buckets = as_buckets(points)
     while len(buckets) > 1:
         buckets = grouped(buckets)
@@ -141,6 +158,8 @@ def test_a_mean_never_leaves_the_range_of_its_bucket(values: list[float]) -> Non
         assert (buckets["min"][0], buckets["max"][0]) == (min(finite), max(finite))
         assert min(finite) <= buckets["mean"][0] <= max(finite)
         middle = float(sum(map(Fraction, finite)) / len(finite))
-        assert buckets["mean"][0] == pytest.approx(middle, rel=1e-9, abs=1e-9 * max(map(abs, finite)) + 1e-300)
+        assert buckets["mean"][0] == pytest.approx(
+            middle, rel=1e-9, abs=1e-9 * max(map(abs, finite)) + 1e-300
+        )
     else:
         assert np.isnan(buckets["mean"][0])

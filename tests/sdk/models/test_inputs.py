@@ -18,7 +18,9 @@ from halving.models.inputs import arrow_type, checked_inputs
 
 SCHEMA = {"x": "double", "pixels": "fixed_size_list<item: float>[2]", "name": "string"}
 ROWS: dict[str, Any] = {"x": [1.0, 2.0], "pixels": [[0, 1], [2, 3]], "name": ["a", "b"]}
-WANTED = pa.table({"x": [1.0, 2.0], "pixels": pa.array([[0, 1], [2, 3]], pa.list_(pa.float32(), 2)), "name": ["a", "b"]})
+WANTED = pa.table(
+    {"x": [1.0, 2.0], "pixels": pa.array([[0, 1], [2, 3]], pa.list_(pa.float32(), 2)), "name": ["a", "b"]}
+)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +42,21 @@ def test_rows_of_any_kind_become_a_table_of_the_schema(rows: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"x": None}, r"column 'x' \(double\) is missing: the model takes x \(double\), .*; given were \['name', 'pixels'\]"),
+        (
+            {"x": None},
+            (
+                r"column 'x' \(double\) is missing: the model takes x \(double\), .*; given were \['name', "
+                r"'pixels'\]"
+            ),
+        ),
         ({"x": ["1.0", "2.0"]}, "column 'x' is not accepted: the model takes double; it is string"),
         ({"name": [1, 2]}, "column 'name' is not accepted: the model takes string; it is int64"),
         ({"pixels": [[0, 1], [2]]}, "column 'pixels' is not accepted: the model takes fixed_size_list"),
         ({"x": [1.0]}, "columns of different lengths are not accepted"),
-        ({"x": [1.0, None]}, "column 'x' has 1 nulls, the first in row 1: there were none in what the model was trained on"),
+        (
+            {"x": [1.0, None]},
+            "column 'x' has 1 nulls, the first in row 1: there were none in what the model was trained on",
+        ),
         ({"x": [object(), object()]}, "column 'x' is not accepted"),
     ],
 )
@@ -78,7 +89,9 @@ def test_what_a_data_frame_misses_is_null_and_refused_where_there_were_none() ->
     assert {column.null_count for column in found.columns} == {1}
     assert found.column("name").to_pylist() == ["a", None]
     for name in schema:
-        with pytest.raises(InvalidInput, match=f"column '{name}' has 1 nulls, the first in row 1: there were none"):
+        with pytest.raises(
+            InvalidInput, match=f"column '{name}' has 1 nulls, the first in row 1: there were none"
+        ):
             checked_inputs(frame, schema, complete=[name])
 
 
@@ -110,15 +123,35 @@ def test_lists_of_every_type_are_taken_and_come_back_from_json(kind: str) -> Non
 def test_a_time_is_not_cut_off_to_make_a_date() -> None:
     morning = datetime(2026, 1, 2, 3)
     for rows in ({"d": [morning]}, {"d": np.array([morning], "M8[us]")}, pd.DataFrame({"d": [morning]})):
-        with pytest.raises(InvalidInput, match=r"column 'd' is not accepted: the model takes date32.*; it has times, which a date has not"):
+        with pytest.raises(
+            InvalidInput,
+            match=r"column 'd' is not accepted: the model takes date32.*; it has times, which a date has not",
+        ):
             checked_inputs(rows, {"d": "date32[day]"})
-    assert checked_inputs({"d": [datetime(2026, 1, 2)]}, {"d": "date32[day]"}).column("d").to_pylist() == [date(2026, 1, 2)]
+    assert checked_inputs({"d": [datetime(2026, 1, 2)]}, {"d": "date32[day]"}).column("d").to_pylist() == [
+        date(2026, 1, 2)
+    ]
 
 
-TYPES = st.sampled_from([pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us")])
+TYPES = st.sampled_from(
+    [
+        pa.int8(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.bool_(),
+        pa.date32(),
+        pa.timestamp("us"),
+    ]
+)
 
 
-@given(st.one_of(TYPES, TYPES.map(pa.list_), TYPES.map(pa.large_list), st.builds(pa.list_, TYPES, st.integers(1, 9))))
+@given(
+    st.one_of(
+        TYPES, TYPES.map(pa.list_), TYPES.map(pa.large_list), st.builds(pa.list_, TYPES, st.integers(1, 9))
+    )
+)
 def test_a_type_is_read_from_its_text(kind: pa.DataType) -> None:
     assert arrow_type(str(kind)) == kind
 

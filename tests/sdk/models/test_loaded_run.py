@@ -30,11 +30,16 @@ STATE: dict[str, Any] = {
 
 def stored(tmp_path: Path, **changes: Any) -> tuple[Store, Manifest]:
     """A store with a checkpoint, and a manifest of it that is the champion of the model m."""
-    store, file = Store(tmp_path / "store"), io.BytesIO()
+    store = Store(tmp_path / "store")
+    file = io.BytesIO()
     pack(STATE, file)
     checkpoint = store.put_blob(file.getvalue())
-    manifest = Manifest(**{**ABOUT, "checkpoint": checkpoint, "dataset": "d", "snapshot": "sha256:" + "0" * 64, **changes})
-    version: dict[str, Any] = dict.fromkeys(("model", "version", "stage", "framework", "description", "source"), "m")
+    manifest = Manifest(
+        **{**ABOUT, "checkpoint": checkpoint, "dataset": "d", "snapshot": "sha256:" + "0" * 64, **changes}
+    )
+    version: dict[str, Any] = dict.fromkeys(
+        ("model", "version", "stage", "framework", "description", "source"), "m"
+    )
     version |= {"input_schema": {}, "output_schema": {}, "metrics": {}, "gates": [], "tags": {}}
     version |= {"checkpoint": checkpoint, "manifest": manifest.write(store)}
     store.replace(published_name("m", "champion"), to_json({"version": version}))
@@ -62,7 +67,12 @@ def test_a_module_is_filled_with_its_layers_versions(tmp_path: Path) -> None:
     file = io.BytesIO()
     pack({"model": layers}, file)
     store = Store(tmp_path)
-    run = trained_run(store, Manifest(**{**ABOUT, "checkpoint": store.put_blob(file.getvalue()), "snapshot": "sha256:" + "0" * 64}))
+    run = trained_run(
+        store,
+        Manifest(
+            **{**ABOUT, "checkpoint": store.put_blob(file.getvalue()), "snapshot": "sha256:" + "0" * 64}
+        ),
+    )
     empty = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))
     assert run.restore(model=empty)["model"] is empty
     assert torch.equal(empty[0].weight, layers[0].weight)
@@ -72,7 +82,13 @@ def test_a_module_is_filled_with_its_layers_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("predicted", "said"),
     [
-        (None, "returned a NoneType; return a list, an array or a dict of probabilities, with a value for each of the 2 rows"),
+        (
+            None,
+            (
+                "returned a NoneType; return a list, an array or a dict of probabilities, with a value for "
+                "each of the 2 rows"
+            ),
+        ),
         (iter([1, 2]), "returned a list_iterator; return a list"),
         ([1], "returned 1 predictions for 2 rows"),
         ({"a": [0.5], "b": [0.5]}, "returned 1 predictions for 2 rows"),
@@ -99,7 +115,14 @@ def test_probabilities_by_class_are_predictions() -> None:
             "raise RuntimeError('no license')",
             r"cannot be imported: RuntimeError at \w+\.py:1: no license; halving models export m@champion",
         ),
-        (None, "there is no module .*; halving models export m@champion FOLDER writes a folder with the code as it was"),
+        (
+            None,
+            (
+                "there is no module .*; halving models export m@champion FOLDER writes a folder with the "
+                "code "
+                "as it was"
+            ),
+        ),
         ("x = 1", "has no function 'predict'; it has .*; halving models export m@champion FOLDER"),
     ],
     ids=["raises", "gone", "without-the-function"],
@@ -111,12 +134,16 @@ def test_a_champion_whose_code_no_longer_imports_says_how_to_get_it_back(
     if text is not None:
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    store, _ = stored(tmp_path, predictor=f"{module}:predict", code={f"{module}.py": "def predict(run, table): ..."})
+    store, _ = stored(
+        tmp_path, predictor=f"{module}:predict", code={f"{module}.py": "def predict(run, table): ..."}
+    )
     with pytest.raises(InvalidInput, match=said):
         load_model("m@champion", root=store.root)
 
 
-@pytest.mark.parametrize(("exporter", "changed"), [({}, {}), ({"graph_of_it.py": "gone"}, {}), ({}, {"asks_beside.py": "x = 1"})])
+@pytest.mark.parametrize(
+    ("exporter", "changed"), [({}, {}), ({"graph_of_it.py": "gone"}, {}), ({}, {"asks_beside.py": "x = 1"})]
+)
 def test_a_warning_says_where_the_predictors_code_is_another_whatever_became_of_its_exporter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: dict[str, str], changed: dict[str, str]
 ) -> None:

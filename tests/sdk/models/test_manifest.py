@@ -1,4 +1,6 @@
-"""What a model is made of is read as it was written, or refused: it says which files are written and imported."""
+"""What a model is made of is read as it was written, or refused: it says which files are written and
+imported.
+"""
 
 import json
 from pathlib import Path
@@ -13,7 +15,21 @@ from halving.models.source_code import warn_of_secrets
 from halving.store.store import Store
 
 ABOUT: dict[str, Any] = {
-    **dict.fromkeys(("model", "run", "checkpoint", "predictor", "exporter", "dataset", "snapshot", "framework", "python", "report"), ""),
+    **dict.fromkeys(
+        (
+            "model",
+            "run",
+            "checkpoint",
+            "predictor",
+            "exporter",
+            "dataset",
+            "snapshot",
+            "framework",
+            "python",
+            "report",
+        ),
+        "",
+    ),
     **{name: {} for name in ("params", "input_schema", "output_schema", "code", "metrics")},
     **{name: [] for name in ("complete", "requirements")},
 }
@@ -21,9 +37,11 @@ ABOUT: dict[str, Any] = {
 
 def read_both(tmp_path: Path, about: Any) -> list[Manifest | StoreError]:
     """The manifest from a store and from an exported folder, or the errors."""
-    store, content = Store(tmp_path / "store"), json.dumps(about).encode()
+    store = Store(tmp_path / "store")
+    content = json.dumps(about).encode()
     (tmp_path / MANIFEST).write_text(json.dumps({**about, "files": {}} if isinstance(about, dict) else about))
-    digest, found = store.put_blob(content), list[Manifest | StoreError]()
+    digest = store.put_blob(content)
+    found = list[Manifest | StoreError]()
     for read in (lambda: Manifest.read(store, digest), lambda: read_manifest(tmp_path)):
         try:
             found.append(read())
@@ -35,7 +53,19 @@ def read_both(tmp_path: Path, about: Any) -> list[Manifest | StoreError]:
 @pytest.mark.parametrize(
     "path",
     [
-        *("../../pwned.py", "/tmp/pwned.py", "a/../../pwned.py", "a//b.py", "./a.py", "a\\..\\b.py", "c:/a.py", "a.sh", ".py", "a/.py", ""),
+        *(
+            "../../pwned.py",
+            "/tmp/pwned.py",
+            "a/../../pwned.py",
+            "a//b.py",
+            "./a.py",
+            "a\\..\\b.py",
+            "c:/a.py",
+            "a.sh",
+            ".py",
+            "a/.py",
+            "",
+        ),
         *("a.pth.py", "my-module.py", "a\n.py", "halving/__init__.py"),
     ],
 )
@@ -52,17 +82,27 @@ def test_the_path_of_a_module_is_taken(tmp_path: Path, path: str) -> None:
         assert found.code == {path: "x = 1\n"}
 
 
-@pytest.mark.parametrize("about", [[], 3, {}, {**ABOUT, "newer": 1}, {**ABOUT, "code": ["a.py"]}, {**ABOUT, "code": {"a.py": 1}}])
+@pytest.mark.parametrize(
+    "about", [[], 3, {}, {**ABOUT, "newer": 1}, {**ABOUT, "code": ["a.py"]}, {**ABOUT, "code": {"a.py": 1}}]
+)
 def test_a_manifest_of_another_version_is_a_clear_error(tmp_path: Path, about: Any) -> None:
     for found in read_both(tmp_path, about):
         assert isinstance(found, StoreError)
         assert "is not one that this version of Halving reads" in str(found)
 
 
-def test_code_with_what_looks_like_a_secret_is_named_and_the_secret_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_with_what_looks_like_a_secret_is_named_and_the_secret_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SOME_TOKEN", "value-of-the-token")
-    code = {"settings.py": "import os\nAPI_KEY = 'sk-0123456789'\n", "b.py": "x = 'value-of-the-token'\n", "c.py": "max_tokens = 1000000\n"}
-    with pytest.warns(UserWarning, match=r"looks like a secret in settings\.py:2, b\.py:1; it is kept in the store") as warned:
+    code = {
+        "settings.py": "import os\nAPI_KEY = 'sk-0123456789'\n",
+        "b.py": "x = 'value-of-the-token'\n",
+        "c.py": "max_tokens = 1000000\n",
+    }
+    with pytest.warns(
+        UserWarning, match=r"looks like a secret in settings\.py:2, b\.py:1; it is kept in the store"
+    ) as warned:
         warn_of_secrets("digits", code, stacklevel=1)
     assert "0123456789" not in str(warned[0].message)
     warn_of_secrets("digits", {"c.py": code["c.py"]}, stacklevel=1)

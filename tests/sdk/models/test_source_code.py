@@ -11,12 +11,17 @@ from halving.models import source_code
 from halving.models.source_code import code_of
 
 
-def test_own_modules_are_taken_as_text_and_packages_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_modules_are_taken_as_text_and_packages_by_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "served_by_me"
     (package / "parts").mkdir(parents=True)
     files = {
         "__init__.py": "",
-        "model.py": "import json\nimport pyarrow as pa\nfrom halving import Run\nfrom . import scaling\nfrom .parts.tree import leaf\n",
+        "model.py": (
+            "import json\nimport pyarrow as pa\nfrom halving import Run\nfrom . import scaling\nfrom "
+            ".parts.tree import leaf\n"
+        ),
         "scaling.py": "def scale():\n    import yaml\n    from served_by_me.parts import late\n",
         "unused.py": "",
         "parts/__init__.py": "",
@@ -34,13 +39,22 @@ def test_own_modules_are_taken_as_text_and_packages_by_version(tmp_path: Path, m
 
 
 def installed(
-    folder: Path, distribution: str, files: dict[str, str], *, editable: bool = False, origin: dict[str, Any] | None = None
+    folder: Path,
+    distribution: str,
+    files: dict[str, str],
+    *,
+    editable: bool = False,
+    origin: dict[str, Any] | None = None,
 ) -> None:
-    """As pip installs with --target: the files, and a dist-info that lists them, and where they are from if that is no index."""
+    """As pip installs with --target: the files, and a dist-info that lists them, and where they are from if
+    that is no index.
+    """
     info = folder / f"{distribution.replace('-', '_')}-1.5.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.5\n")
-    (info / "top_level.txt").write_text("\n".join({name.partition("/")[0].removesuffix(".py") for name in files}))
+    (info / "top_level.txt").write_text(
+        "\n".join({name.partition("/")[0].removesuffix(".py") for name in files})
+    )
     (info / "RECORD").write_text("".join(f"{name},,\n" for name in ([] if editable else files)))
     if origin is not None:
         (info / "direct_url.json").write_text(json.dumps(origin))
@@ -52,9 +66,17 @@ def installed(
 def test_what_is_installed_in_any_folder_is_a_requirement_and_an_editable_package_is_own_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, target = tmp_path / "own", tmp_path / "target"
-    text = "import installed_there.deep\nfrom shared_space.second import thing\nimport edited_here\nimport shared_space.mine\n"
-    installed(target, "installed-there", {"installed_there/__init__.py": "raise ImportError", "installed_there/deep.py": ""})
+    own = tmp_path / "own"
+    target = tmp_path / "target"
+    text = (
+        "import installed_there.deep\nfrom shared_space.second import thing\nimport edited_here\nimport "
+        "shared_space.mine\n"
+    )
+    installed(
+        target,
+        "installed-there",
+        {"installed_there/__init__.py": "raise ImportError", "installed_there/deep.py": ""},
+    )
     installed(target, "first", {"shared_space/first.py": ""})
     installed(target, "second", {"shared_space/second.py": "raise ImportError"})
     installed(own, "edited-here", {"edited_here.py": ""}, editable=True)
@@ -74,12 +96,18 @@ def test_what_is_installed_in_any_folder_is_a_requirement_and_an_editable_packag
 def test_what_pip_installed_from_a_folder_is_own_code_and_what_it_installed_from_elsewhere_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, target = tmp_path / "own", tmp_path / "site-packages"
+    own = tmp_path / "own"
+    target = tmp_path / "site-packages"
     text = "import of_folder.deep\nimport of_wheel\nimport of_git\n"
     files = {"of_folder/__init__.py": "", "of_folder/deep.py": "import of_wheel\n"}
     installed(target, "of-folder", files, origin={"url": f"file://{own}", "dir_info": {}})
     installed(target, "of-wheel", {"of_wheel.py": ""}, origin={"url": "file:///w.whl", "archive_info": {}})
-    installed(target, "of-git", {"of_git.py": ""}, origin={"url": "https://git", "vcs_info": {"vcs": "git", "commit_id": "0"}})
+    installed(
+        target,
+        "of-git",
+        {"of_git.py": ""},
+        origin={"url": "https://git", "vcs_info": {"vcs": "git", "commit_id": "0"}},
+    )
     own.mkdir()
     (own / "asks_those.py").write_text(text)
     for folder in (own, target):
@@ -91,7 +119,9 @@ def test_what_pip_installed_from_a_folder_is_own_code_and_what_it_installed_from
     assert list(code.packages) == ["numpy", "of-git", "of-wheel", "pyarrow"]
 
 
-def test_a_module_that_is_no_python_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_no_python_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "asks_broken.py").write_text("import broken_one, latin_one\n")
     (tmp_path / "broken_one.py").write_text("def (:\n")
     (tmp_path / "latin_one.py").write_bytes("# coding: latin-1\nname = 'größe'\n".encode("latin-1"))
@@ -101,7 +131,9 @@ def test_a_module_that_is_no_python_is_taken_as_it_is(tmp_path: Path, monkeypatc
     assert "größe" in code.files["latin_one.py"]
 
 
-def test_nothing_is_imported_to_find_the_code_not_even_the_packages_that_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_imported_to_find_the_code_not_even_the_packages_that_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = {
         "ends_all/__init__.py": "raise SystemExit(3)\n",
         "ends_all/space/deep/model.py": "from ends_all.space.more import x\n",
@@ -116,7 +148,9 @@ def test_nothing_is_imported_to_find_the_code_not_even_the_packages_that_it_is_i
 
 
 @pytest.mark.parametrize("content", [b"x = 1\n\n\nname = '\xff'\n", b"# coding: klingon\n"])
-def test_code_that_is_no_text_is_refused_by_its_name(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_no_text_is_refused_by_its_name(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "asks_bytes.py").write_text("def predict(run, table):\n    import no_text\n")
     (tmp_path / "no_text.py").write_bytes(content)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -51,7 +51,10 @@ def test_a_state_without_tensors_has_no_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensor", "said"),
     [
-        (torch.eye(2).to_sparse(), "the checkpoint's model.w is torch.sparse_coo, which safetensors does not take: save it dense"),
+        (
+            torch.eye(2).to_sparse(),
+            "the checkpoint's model.w is torch.sparse_coo, which safetensors does not take: save it dense",
+        ),
         (torch.empty(2, device="meta"), "the checkpoint's model.w is on the device meta, without values"),
     ],
     ids=["sparse", "meta"],
@@ -63,8 +66,23 @@ def test_a_tensor_without_dense_values_is_named(tmp_path: Path, tensor: torch.Te
 
 def test_states_are_the_same_to_the_last_bit_or_not() -> None:
     nan = float("nan")
-    state = {"a": torch.tensor([1.0, nan]), "b": np.array([nan]), "c": [nan, 1, "x", b"y", None], "d": torch.tensor(1, dtype=torch.int64)}
-    again = {"a": torch.nn.Parameter(state["a"].clone()), "b": state["b"].copy(), "c": list(state["c"]), "d": state["d"].clone()}
+    state = {
+        "a": torch.tensor([1.0, nan]),
+        "b": np.array([nan]),
+        "c": [nan, 1, "x", b"y", None],
+        "d": torch.tensor(1, dtype=torch.int64),
+    }
+    again = {
+        "a": torch.nn.Parameter(state["a"].clone()),
+        "b": state["b"].copy(),
+        "c": list(state["c"]),
+        "d": state["d"].clone(),
+    }
     assert same_state(state, again)
-    for change in ({"a": torch.tensor([1.0, 2.0])}, {"b": np.array([nan], np.float32)}, {"c": [nan, True, "x", b"y", None]}, {"d": 1}):
+    for change in (
+        {"a": torch.tensor([1.0, 2.0])},
+        {"b": np.array([nan], np.float32)},
+        {"c": [nan, True, "x", b"y", None]},
+        {"d": 1},
+    ):
         assert not same_state(state, {**again, **change})

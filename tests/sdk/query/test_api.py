@@ -21,7 +21,9 @@ from halving.query.api import best, curves, last
 from tests.properties import examples
 
 T0 = 1_700_000_000_000
-VALUES = st.one_of(st.floats(-100, 100, width=32), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
+VALUES = st.one_of(
+    st.floats(-100, 100, width=32), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308])
+)
 Logged = list[tuple[int, int, float]]  # step, ms behind T0, value: a segment's points of one key
 
 
@@ -30,7 +32,10 @@ def put_segment(store: Store, run: str, attempt: int, sequence: int, points: dic
     keys = sorted(points)
     codes = np.repeat(np.arange(len(keys), dtype=np.int32), [len(points[key]) for key in keys])
     rows = [row for key in keys for row in points[key]]
-    columns = [np.array([row[place] for row in rows], kind) for place, kind in ((0, np.int64), (1, np.int64), (2, np.float64))]
+    columns = [
+        np.array([row[place] for row in rows], kind)
+        for place, kind in ((0, np.int64), (1, np.int64), (2, np.float64))
+    ]
     data = encode(points_table(run, attempt, keys, codes, columns[0], columns[1] + T0, columns[2]))
     store.create(f"{live_folder('p', run)}/{segment_name(attempt, sequence)}", data)
 
@@ -64,21 +69,33 @@ def same(found: Logged, expected: Logged) -> bool:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, Logged]]:
-    """Segments of up to three attempts: long orderly stretches, which have buckets, and short ones that repeat steps and jump back."""
+    """Segments of up to three attempts: long orderly stretches, which have buckets, and short ones that
+    repeat steps and jump back.
+    """
     segments: list[tuple[int, Logged]] = []
     for attempt in range(1, draw(st.integers(1, 3)) + 1):
         step = draw(st.integers(0, 900))
         for _ in range(draw(st.integers(1, 3))):
             if draw(st.booleans()):
-                count, stride = draw(st.integers(256, 700)), draw(st.integers(1, 3))
+                count = draw(st.integers(256, 700))
+                stride = draw(st.integers(1, 3))
                 seed = draw(st.integers(0, 9))
                 values = np.random.default_rng(seed).standard_normal(count).tolist()
                 for place in draw(st.lists(st.integers(0, count - 1), max_size=3)):
                     values[place] = draw(VALUES)
-                points = [(step + i * stride, 10 * (step + i * stride) + attempt, value) for i, value in enumerate(values)]
+                points = [
+                    (step + i * stride, 10 * (step + i * stride) + attempt, value)
+                    for i, value in enumerate(values)
+                ]
                 step += count * stride
             else:
-                points = draw(st.lists(st.tuples(st.integers(step, step + 20), st.integers(0, 5), VALUES), min_size=1, max_size=30))
+                points = draw(
+                    st.lists(
+                        st.tuples(st.integers(step, step + 20), st.integers(0, 5), VALUES),
+                        min_size=1,
+                        max_size=30,
+                    )
+                )
                 step = max(point[0] for point in points) + draw(st.integers(-10, 1))
             segments.append((attempt, points))
     return segments
@@ -91,20 +108,35 @@ def store_of(folder: Path, history: list[tuple[int, Logged]], form: str) -> Stor
     """A store with the history in one of the forms that it can have."""
     store = Store(folder)
     put_record(store, "r", "other")
-    put_segment(store, "other", 1, 0, {"a": [(1, 1, 1.0)], "m": [(step, step, 7.0) for step in range(300)], "z": [(2, 2, 2.0)]})
+    put_segment(
+        store,
+        "other",
+        1,
+        0,
+        {"a": [(1, 1, 1.0)], "m": [(step, step, 7.0) for step in range(300)], "z": [(2, 2, 2.0)]},
+    )
     sequences: dict[int, int] = {}
     for place, (attempt, points) in enumerate(history):
         if form == "half compacted" and place == len(history) // 2 and place:
             compact(store, "p", "r")
         sequence = sequences.get(attempt, 0)
         sequences[attempt] = sequence + 1
-        put_segment(store, "r", attempt, sequence, {"a": [(0, 0, 5.0)], "m": points, "z": [(step, time, -1.0) for step, time, _ in points]})
+        put_segment(
+            store,
+            "r",
+            attempt,
+            sequence,
+            {"a": [(0, 0, 5.0)], "m": points, "z": [(step, time, -1.0) for step, time, _ in points]},
+        )
     if form == "compacted":
         compact(store, "p", "r")
     return store
 
 
-slow = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+slow = settings(
+    max_examples=examples(25),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -122,9 +154,17 @@ def test_single_points_are_exactly_the_stitched_history(
 
 @pytest.mark.parametrize("form", FORMS)
 @slow
-@given(history=histories(), limit=st.integers(1, 300), ends=st.none() | st.tuples(st.integers(0, 2000), st.integers(0, 2000)))
+@given(
+    history=histories(),
+    limit=st.integers(1, 300),
+    ends=st.none() | st.tuples(st.integers(0, 2000), st.integers(0, 2000)),
+)
 def test_buckets_keep_extremes_and_counts_and_are_no_more_than_asked(
-    form: str, history: list[tuple[int, Logged]], limit: int, ends: tuple[int, int] | None, tmp_path_factory: pytest.TempPathFactory
+    form: str,
+    history: list[tuple[int, Logged]],
+    limit: int,
+    ends: tuple[int, int] | None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
     window = (min(ends), max(ends)) if ends else None
@@ -143,7 +183,12 @@ def test_buckets_keep_extremes_and_counts_and_are_no_more_than_asked(
             assert (row["min"], row["max"]) == (min(finite), max(finite))
             assert row["min"] <= row["value"] <= row["max"] or len(inside) == 1
             assert (
-                math.isclose(row["value"], math.fsum(value / len(finite) for value in finite), rel_tol=1e-9, abs_tol=1e295)
+                math.isclose(
+                    row["value"],
+                    math.fsum(value / len(finite) for value in finite),
+                    rel_tol=1e-9,
+                    abs_tol=1e295,
+                )
                 or len(inside) == 1
             )
         else:
@@ -160,7 +205,9 @@ def test_the_best_is_the_first_extreme_of_the_stitched_history(
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
     finite = [point for point in stitched(history) if math.isfinite(point[2])]
-    expected = [min(finite, key=lambda point: point[2] * (1 if direction == "minimize" else -1))] if finite else []
+    expected = (
+        [min(finite, key=lambda point: point[2] * (1 if direction == "minimize" else -1))] if finite else []
+    )
     assert same(rows(best("r", "m", project="p", root=store, direction=direction)), expected)
 
 
@@ -185,7 +232,8 @@ def test_a_time_window_and_time_as_x_follow_the_clock(form: str, tmp_path: Path)
     again = [(step, 700_000 + step * 1000, -float(step)) for step in range(300, 900)]
     store = store_of(tmp_path, [(1, first), (2, again)], form)
     expected = [(step, step * 1000, float(step)) for step in range(300)] + again
-    low, high = datetime.fromtimestamp((T0 + 200_000) / 1000, UTC), (T0 + 1_100_000) / 1000
+    low = datetime.fromtimestamp((T0 + 200_000) / 1000, UTC)
+    high = (T0 + 1_100_000) / 1000
     inside = [point for point in expected if 200_000 <= point[1] <= 1_100_000]
     assert same(rows(curves("r", "m", project="p", root=store, x="time", window=(low, high))), inside)
     reduced = curves("r", "m", project="p", root=store, x="time", window=(low, None), max_points=10)
@@ -193,12 +241,19 @@ def test_a_time_window_and_time_as_x_follow_the_clock(form: str, tmp_path: Path)
     assert reduced["wall_time"].to_pylist() == sorted(reduced["wall_time"].to_pylist())
 
 
-@given(values=st.lists(VALUES.filter(lambda value: abs(value) != 1e308), max_size=60), weight=st.floats(0, 0.99), points=st.integers(1, 12))
+@given(
+    values=st.lists(VALUES.filter(lambda value: abs(value) != 1e308), max_size=60),
+    weight=st.floats(0, 0.99),
+    points=st.integers(1, 12),
+)
 def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float, points: int) -> None:
     from halving.query.curve_table import smoothed
 
     array = np.array(values, np.float64)
-    ema, mean, seen, state = [], [], [], 0.0
+    ema = []
+    mean = []
+    seen = []
+    state = 0.0
     for value in values:
         if not math.isfinite(value):
             ema.append(value)
@@ -215,18 +270,26 @@ def test_smoothing_is_what_a_plain_loop_gives(values: list[float], weight: float
 
 @pytest.mark.parametrize("form", FORMS)
 @slow
-@given(history=histories(), limit=st.integers(1, 300), ends=st.tuples(st.integers(0, 2000), st.integers(0, 2000)))
+@given(
+    history=histories(), limit=st.integers(1, 300), ends=st.tuples(st.integers(0, 2000), st.integers(0, 2000))
+)
 def test_whole_edges_give_what_is_in_the_window_and_no_more_than_the_buckets_that_cross_its_ends(
-    form: str, history: list[tuple[int, Logged]], limit: int, ends: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+    form: str,
+    history: list[tuple[int, Logged]],
+    limit: int,
+    ends: tuple[int, int],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
-    low, high = min(ends), max(ends)
+    low = min(ends)
+    high = max(ends)
     every = stitched(history)
     inside = [point for point in every if low <= point[0] <= high]
     found = curves("r", "m", project="p", root=store, max_points=limit, window=(low, high), edges="whole")
     assert len(found) <= limit
     steps = [point[0] for point in every]
-    first, count = (steps.index(found["step"][0].as_py()) if len(found) else 0), sum(found["count"].to_pylist())
+    first = steps.index(found["step"][0].as_py()) if len(found) else 0
+    count = sum(found["count"].to_pylist())
     given = every[first : first + count]
     assert [point[0] for point in given if low <= point[0] <= high] == [point[0] for point in inside]
     # Of what is outside, only buckets that cross an end have any.
@@ -235,7 +298,9 @@ def test_whole_edges_give_what_is_in_the_window_and_no_more_than_the_buckets_tha
     for row in found.to_pylist():
         assert row["step"] == every[at][0]
         finite = [value for *_, value in every[at : at + row["count"]] if math.isfinite(value)]
-        assert (row["min"], row["max"]) == ((min(finite), max(finite)) if finite else (None, None)) or not finite
+        assert (row["min"], row["max"]) == (
+            (min(finite), max(finite)) if finite else (None, None)
+        ) or not finite
         at += row["count"]
 
 
@@ -245,7 +310,9 @@ def test_whole_edges_read_no_points(store: Store, monkeypatch: pytest.MonkeyPatc
     compact(store, "p", "r")
     read: list[str] = []
     real = Files.points
-    monkeypatch.setattr(Files, "points", lambda self, *arguments: read.append(arguments[0]) or real(self, *arguments))
+    monkeypatch.setattr(
+        Files, "points", lambda self, *arguments: read.append(arguments[0]) or real(self, *arguments)
+    )
     asked: Any = {"project": "p", "root": store, "max_points": 100, "window": (10_001, 89_999)}
     whole = curves("r", "m", **asked, edges="whole")
     assert read == []
@@ -258,8 +325,11 @@ def test_keys_that_no_run_has_are_left_out_where_that_is_asked_for(store: Store)
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(1, 1, 1.0), (2, 2, 2.0)]})
     counted: list[int] = []
-    (found,) = module.curve_rows("p/r", ["m", "nope"], root=store, known_keys=False, after_each=counted.append)
-    assert (found.run, found.key, found.step.tolist(), counted) == ("p/r", "m", [1, 2], [0, 2, 0])  # 0 before its one block
+    (found,) = module.curve_rows(
+        "p/r", ["m", "nope"], root=store, known_keys=False, after_each=counted.append
+    )
+    # 0 before its one block
+    assert (found.run, found.key, found.step.tolist(), counted) == ("p/r", "m", [1, 2], [0, 2, 0])
 
 
 def test_smoothing_works_on_the_rows_that_come_out(store: Store) -> None:
@@ -268,7 +338,9 @@ def test_smoothing_works_on_the_rows_that_come_out(store: Store) -> None:
     plain = curves("p/r", "m", root=store, max_points=50)
     smooth = curves("p/r", "m", root=store, max_points=50, smooth={"mean": 3})
     values = plain["value"].to_pylist()
-    expected = [sum(values[max(0, place - 2) : place + 1]) / min(3, place + 1) for place in range(len(values))]
+    expected = [
+        sum(values[max(0, place - 2) : place + 1]) / min(3, place + 1) for place in range(len(values))
+    ]
     np.testing.assert_allclose(smooth["value"].to_pylist(), expected)
     assert smooth.drop(["value"]).equals(plain.drop(["value"]))
 
@@ -291,13 +363,17 @@ def test_a_run_that_trains_is_read_up_to_its_latest_log(store: Store) -> None:
             run.log({"loss": float(step)}, step=step)
             if step == 500:
                 run.flush()
-        assert curves("live", "loss", project="p", root=store)["value"].to_pylist() == [float(step) for step in range(1000)]
+        assert curves("live", "loss", project="p", root=store)["value"].to_pylist() == [
+            float(step) for step in range(1000)
+        ]
         assert last("live", "loss", project="p", root=store)["value"].to_pylist() == [999.0]
     finally:
         run.finish()
 
 
-def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_record(store, "r")
     for sequence in range(3):
         put_segment(store, "r", 1, sequence, {"m": [(sequence * 10 + i, 0, 1.0 * i) for i in range(10)]})
@@ -308,7 +384,9 @@ def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(stor
     from halving.query import curve_reader
 
     answers = [listed]
-    monkeypatch.setattr(curve_reader, "run_files", lambda *args: answers.pop() if answers else run_files(*args))
+    monkeypatch.setattr(
+        curve_reader, "run_files", lambda *args: answers.pop() if answers else run_files(*args)
+    )
     assert curves("r", "m", project="p", root=store)["step"].to_pylist() == list(range(30))
     assert not answers
 
@@ -316,30 +394,84 @@ def test_files_that_are_compacted_away_while_they_are_read_are_listed_again(stor
 @pytest.mark.parametrize(
     ("ask", "error", "message"),
     [
-        (lambda store: curves("nope", "m", project="p", root=store), NotFound, "no run 'nope' in project 'p' .*; there are 1 runs: r"),
-        (lambda store: curves("r", "m", project="q", root=store), NotFound, "no project 'q' in .*; there are 1 projects: p"),
+        (
+            lambda store: curves("nope", "m", project="p", root=store),
+            NotFound,
+            "no run 'nope' in project 'p' .*; there are 1 runs: r",
+        ),
+        (
+            lambda store: curves("r", "m", project="q", root=store),
+            NotFound,
+            "no project 'q' in .*; there are 1 projects: p",
+        ),
         (lambda store: curves("rr", "m", root=store), NotFound, "no run 'rr'"),
-        (lambda store: curves("r", "lss", project="p", root=store), NotFound, "no metric 'lss' in r; close to it: loss"),
-        (lambda store: last("r", ["loss", "k"], project="p", root=store), NotFound, "no metric 'k' in r; there are 1 metrics: loss"),
-        (lambda store: best("r", "k", project="p", root=store, direction="minimize"), NotFound, "no metric 'k'"),
-        (lambda store: best("r", "loss", project="p", root=store, direction="up"), InvalidInput, "direction 'up' is not accepted"),
+        (
+            lambda store: curves("r", "lss", project="p", root=store),
+            NotFound,
+            "no metric 'lss' in r; close to it: loss",
+        ),
+        (
+            lambda store: last("r", ["loss", "k"], project="p", root=store),
+            NotFound,
+            "no metric 'k' in r; there are 1 metrics: loss",
+        ),
+        (
+            lambda store: best("r", "k", project="p", root=store, direction="minimize"),
+            NotFound,
+            "no metric 'k'",
+        ),
+        (
+            lambda store: best("r", "loss", project="p", root=store, direction="up"),
+            InvalidInput,
+            "direction 'up' is not accepted",
+        ),
         (lambda store: curves("../r", "loss", project="p", root=store), InvalidInput, "is not accepted"),
         (lambda store: curves("r", 3, project="p", root=store), InvalidInput, "key"),
-        (lambda store: curves("r", "loss", project="p", root=store, max_points=0), InvalidInput, "max_points 0 is not accepted"),
-        (lambda store: curves("r", "loss", project="p", root=store, x="epoch"), InvalidInput, "x 'epoch' is not accepted"),
-        (lambda store: curves("r", "loss", project="p", root=store, window=(5, 1)), InvalidInput, "its first end 5 comes after"),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, max_points=0),
+            InvalidInput,
+            "max_points 0 is not accepted",
+        ),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, x="epoch"),
+            InvalidInput,
+            "x 'epoch' is not accepted",
+        ),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, window=(5, 1)),
+            InvalidInput,
+            "its first end 5 comes after",
+        ),
         (
             lambda store: curves("r", "loss", project="p", root=store, window=("a", 1)),
             InvalidInput,
             "window .* is not accepted: give two steps",
         ),
-        (lambda store: curves("r", "loss", project="p", root=store, smooth={"ema": 1.0}), InvalidInput, "smooth .* is not accepted"),
-        (lambda store: curves("r", "loss", project="p", root=store, smooth={"mean": 0}), InvalidInput, "smooth .* is not accepted"),
-        (lambda store: curves("r", "loss", project="p", root=store, attempts="all"), InvalidInput, "attempts 'all' is not accepted"),
-        (lambda store: curves("r", "loss", project="p", root=store, edges="cut"), InvalidInput, "edges 'cut' is not accepted"),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, smooth={"ema": 1.0}),
+            InvalidInput,
+            "smooth .* is not accepted",
+        ),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, smooth={"mean": 0}),
+            InvalidInput,
+            "smooth .* is not accepted",
+        ),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, attempts="all"),
+            InvalidInput,
+            "attempts 'all' is not accepted",
+        ),
+        (
+            lambda store: curves("r", "loss", project="p", root=store, edges="cut"),
+            InvalidInput,
+            "edges 'cut' is not accepted",
+        ),
     ],
 )
-def test_a_slip_is_answered_with_what_there_is(store: Store, ask: Callable[[Store], Any], error: type[Exception], message: str) -> None:
+def test_a_slip_is_answered_with_what_there_is(
+    store: Store, ask: Callable[[Store], Any], error: type[Exception], message: str
+) -> None:
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"loss": [(1, 1, 1.0)]})
     with pytest.raises(error, match=message):
@@ -353,7 +485,10 @@ def test_a_run_that_has_logged_nothing_has_no_rows(store: Store) -> None:
 
 
 def test_a_store_by_its_address_gives_the_same(tmp_path: Path) -> None:
-    history = [(1, [(step, step, float(step % 9)) for step in range(700)]), (2, [(step, step, 1.0) for step in range(500, 600)])]
+    history = [
+        (1, [(step, step, float(step % 9)) for step in range(700)]),
+        (2, [(step, step, 1.0) for step in range(500, 600)]),
+    ]
     for form in FORMS:
         folder = store_of(tmp_path / form.replace(" ", ""), history, form)
         address = Store(f"file://{folder.folder}")
@@ -370,7 +505,8 @@ def test_curves_are_drawn_without_duckdb_and_pandas(store: Store, script: Any) -
     done = script(
         "import sys, halving.query.api\n"
         "table = halving.query.api.curves('p/r', 'm', max_points=10)\n"
-        "print(len(table), [name for name in ('duckdb', 'pandas', 'pyarrow.compute') if name in sys.modules])\n"
+        "print(len(table), [name for name in ('duckdb', 'pandas', 'pyarrow.compute') if name in "
+        "sys.modules])\n"
     )
     assert done.stdout == "8 []\n", done.stderr
     assert module.MAX_POINTS == 1000

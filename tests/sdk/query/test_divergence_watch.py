@@ -33,7 +33,9 @@ def watch(store: Store, attempt: int = 1, bounds: dict[str, Range] = BOUNDS) -> 
         ("other", math.nan, None),
     ],
 )
-def test_a_value_out_of_bounds_is_named_with_its_bound_and_step(store: Store, metric: str, value: float, message: str | None) -> None:
+def test_a_value_out_of_bounds_is_named_with_its_bound_and_step(
+    store: Store, metric: str, value: float, message: str | None
+) -> None:
     logged = [(metric, step, 0, value if step == 7 else 0.5) for step in range(10)]
     write_segment(store, "r", 1, 0, logged)
     looking = watch(store)

@@ -31,7 +31,11 @@ def test_no_param_is_lost_by_its_joined_name(params: dict[str, Any], dotted: dic
 
 
 def _with_slashes(params: Any) -> Any:
-    return {name.replace(".", "/"): _with_slashes(value) for name, value in params.items()} if isinstance(params, dict) else params
+    return (
+        {name.replace(".", "/"): _with_slashes(value) for name, value in params.items()}
+        if isinstance(params, dict)
+        else params
+    )
 
 
 def test_a_name_with_slashes_says_what_a_param_lies_in() -> None:

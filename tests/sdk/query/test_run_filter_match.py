@@ -35,10 +35,19 @@ def test_a_filter_chooses_runs_in_its_order(store: Store, text: str, runs: list[
 
 @pytest.mark.parametrize(
     ("text", "column"),
-    [("best(metrics.loss) < 1", 1), ("run = a and model = digits", 13), ("run = a or not stage is null", 16), ("order by run, stage", 15)],
+    [
+        ("best(metrics.loss) < 1", 1),
+        ("run = a and model = digits", 13),
+        ("run = a or not stage is null", 16),
+        ("order by run, stage", 15),
+    ],
 )
-def test_what_only_the_catalog_knows_is_refused_and_who_answers_it_is_said(store: Store, text: str, column: int) -> None:
-    with pytest.raises(InvalidFilter, match="only the catalog knows it; the server and its page answer it") as caught:
+def test_what_only_the_catalog_knows_is_refused_and_who_answers_it_is_said(
+    store: Store, text: str, column: int
+) -> None:
+    with pytest.raises(
+        InvalidFilter, match="only the catalog knows it; the server and its page answer it"
+    ) as caught:
         chosen(store, text)
     assert caught.value.column == column
 
@@ -56,9 +65,15 @@ def test_what_only_the_catalog_knows_is_refused_and_who_answers_it_is_said(store
         ("project = digits order by run limit 1", []),
     ],
 )
-def test_points_are_read_once_and_only_where_they_decide(store: Store, text: str, read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_are_read_once_and_only_where_they_decide(
+    store: Store, text: str, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(run_filter_match, "read_extremes", lambda _, info, keys: seen.append(info.run) or read_extremes(store, info, keys))
+    monkeypatch.setattr(
+        run_filter_match,
+        "read_extremes",
+        lambda _, info, keys: seen.append(info.run) or read_extremes(store, info, keys),
+    )
     chosen(store, text)
     assert sorted(seen, reverse=True) == read
 
@@ -68,7 +83,9 @@ def test_like_is_what_a_regular_expression_says(pattern: str, text: str) -> None
     pattern = pattern.rstrip("\\")
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     expression = "".join({"%": ".*", "_": "."}.get(part) or re.escape(part[-1]) for part in parts)
-    assert run_filter_match.is_like(text, pattern) == bool(re.fullmatch(expression, text, re.DOTALL | re.IGNORECASE))
+    assert run_filter_match.is_like(text, pattern) == bool(
+        re.fullmatch(expression, text, re.DOTALL | re.IGNORECASE)
+    )
 
 
 def test_a_pattern_of_many_parts_takes_no_longer_than_it_has_parts() -> None:

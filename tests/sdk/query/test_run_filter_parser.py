@@ -33,8 +33,12 @@ from halving.query.run_filter import (
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from tests.run_filters import CASES, NOW
 
-LR, LOSS, TEAM = Field("params", "lr"), Field("metrics", "loss"), Field("tags", "team")
-STATUS, SECONDS, STARTED = Field("run", "status"), Field("run", "seconds"), Field("run", "started")
+LR = Field("params", "lr")
+LOSS = Field("metrics", "loss")
+TEAM = Field("tags", "team")
+STATUS = Field("run", "status")
+SECONDS = Field("run", "seconds")
+STARTED = Field("run", "started")
 
 
 def where(text: str) -> Condition | None:
@@ -52,7 +56,8 @@ def refused(text: str) -> InvalidFilter:
 
 def test_a_filter_has_a_condition_an_order_and_a_limit() -> None:
     text = (
-        "params.lr between 1e-4 and 1e-3 and status = finished and tags.team in (vision, 'nlp x') and started > 2026-11-01 "
+        "params.lr between 1e-4 and 1e-3 and status = finished and tags.team in (vision, 'nlp x') and "
+        "started > 2026-11-01 "
         "order by metrics.loss desc, started limit 100"
     )
     assert parse_filter(text, NOW) == RunFilter(
@@ -73,7 +78,11 @@ def test_a_filter_has_a_condition_an_order_and_a_limit() -> None:
 
 def test_a_field_knows_its_column() -> None:
     found = parse_filter("status = a and min( metrics.loss ) > 1 order by tags.team", NOW)
-    assert [(str(field), field.column) for field in found.fields] == [("status", 1), ("min(metrics.loss)", 16), ("tags.team", 49)]
+    assert [(str(field), field.column) for field in found.fields] == [
+        ("status", 1),
+        ("min(metrics.loss)", 16),
+        ("tags.team", 49),
+    ]
 
 
 def test_and_binds_before_or_and_not_before_both() -> None:
@@ -109,9 +118,19 @@ def test_a_field_is_named_and_written_back(text: str, field: Field) -> None:
 
 
 def test_columns_are_fields_with_commas_between() -> None:
-    assert parse_fields(' params.lr ,min(metrics."a,b"), status') == (LR, Field("metrics", "a,b", "min"), STATUS)
+    assert parse_fields(' params.lr ,min(metrics."a,b"), status') == (
+        LR,
+        Field("metrics", "a,b", "min"),
+        STATUS,
+    )
     assert parse_fields(" ") == ()
-    for text, column in (("params.lr status", 11), ("params.lr,", 11), (",status", 1), ("params.lr = 3", 11), ("nonsense", 1)):
+    for text, column in (
+        ("params.lr status", 11),
+        ("params.lr,", 11),
+        (",status", 1),
+        ("params.lr = 3", 11),
+        ("nonsense", 1),
+    ):
         with pytest.raises(InvalidFilter) as caught:
             parse_fields(text)
         assert caught.value.column == column
@@ -179,12 +198,20 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
     ("text", "column", "says"),
     [
         # What stands where a field is expected.
-        ("stauts = x", 1, "'stauts' is not a field: close to it: status, started; the fields are project, run, status,"),
+        (
+            "stauts = x",
+            1,
+            "'stauts' is not a field: close to it: status, started; the fields are project, run, status,",
+        ),
         ("Status = x", 1, "close to it: status"),
         ("status = a and loss < 3", 16, "'loss' is not a field: the fields are"),
         ("param.lr = 1", 1, "'param.lr' is not a field: close to it: params.lr; "),
         ("metric.loss < 1", 1, "close to it: metrics.loss"),
-        ("params. = 1", 1, "'params.' has no name: give params.NAME, quoted if it has spaces: params.\"my name\""),
+        (
+            "params. = 1",
+            1,
+            "'params.' has no name: give params.NAME, quoted if it has spaces: params.\"my name\"",
+        ),
         ('params."" = 1', 1, "has no name"),
         ("params = 1", 1, "'params' is not a field"),
         ("'status' = x", 1, "'status' stands where a field is expected"),
@@ -192,14 +219,26 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
         ("not", 4, "the filter ends where a field is expected"),
         ("()", 2, "')' stands where a field is expected"),
         ("status = a and and", 16, "'and' stands where a field is expected"),
-        ("min(params.lr) > 1", 5, "'params.lr' is not accepted here: min(…) is of a metric: min(metrics.NAME)"),
+        (
+            "min(params.lr) > 1",
+            5,
+            "'params.lr' is not accepted here: min(…) is of a metric: min(metrics.NAME)",
+        ),
         ("max(min(metrics.loss)) > 1", 5, "'min' is not accepted here: max(…) is of a metric"),
         ("min(loss) > 1", 5, "'loss' is not a field"),
         ("best(", 6, "the filter ends here: best(…) is of a metric"),
         ("best(metrics.loss > 1", 19, "'>' is not accepted here: the ) of best( is expected"),
         ("mean(metrics.loss) > 1", 1, "'mean' is not a field"),
         # What follows a field.
-        ("status", 7, "the filter ends here: behind status stands one of =, !=, <, <=, >, >=, between, in, like, is null, not in,"),
+        (
+            "status",
+            7,
+            (
+                "the filter ends here: behind status stands one of =, !=, <, <=, >, >=, between, in, like, "
+                "is "
+                "null, not in,"
+            ),
+        ),
         ("status finished", 8, "'finished' is not accepted here: behind status stands one of ="),
         ("status == x", 8, "'==' is not accepted: give ="),
         ("status <> x", 8, "'<>' is not accepted: give !="),
@@ -216,15 +255,37 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
         ("seconds =", 10, "the filter ends where a value is expected: seconds is a number"),
         ("seconds = (5)", 11, "'(' stands where a value is expected"),
         ('seconds = params."x"', 11, "'params.x' stands where a value is expected"),
-        ("status = and", 10, "'and' is a word of the language: status is text, such as abc or 'a b'; in quotes ('and') it is text"),
+        (
+            "status = and",
+            10,
+            (
+                "'and' is a word of the language: status is text, such as abc or 'a b'; in quotes ('and') it "
+                "is text"
+            ),
+        ),
         ("status = a b", 12, "'b' is not accepted here: and, or, order by, limit or the end is expected"),
-        ("status > 7d ago", 10, "'7d ago' is not accepted: status is text, such as abc or 'a b'; started and ended are times"),
+        (
+            "status > 7d ago",
+            10,
+            "'7d ago' is not accepted: status is text, such as abc or 'a b'; started and ended are times",
+        ),
         (
             "params.x > 7d ago",
             12,
-            "'7d ago' is not accepted: params.x is compared with a number, text, true or false; started and ended are",
+            (
+                "'7d ago' is not accepted: params.x is compared with a number, text, true or false; started "
+                "and ended are"
+            ),
         ),
-        ("started > 5", 11, "'5' is not accepted: started is a time, such as 2026-11-01, 2026-11-01T12:00 or 7d ago (UTC, or with +02:00)"),
+        (
+            "started > 5",
+            11,
+            (
+                "'5' is not accepted: started is a time, such as 2026-11-01, 2026-11-01T12:00 or 7d ago "
+                "(UTC, "
+                "or with +02:00)"
+            ),
+        ),
         ("started > 7d", 11, "'7d' is not accepted: started is a time"),
         ("started > 7 ago", 11, "'7 ago' is not accepted"),
         ("started > 7y ago", 11, "'7y ago' is not accepted"),
@@ -241,7 +302,11 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
         ("params.x < true", 12, "'true' is not accepted with <: give =, != or in"),
         ("metrics.loss >= nan", 17, "'nan' is not accepted with >=: give =, != or in"),
         ("seconds between nan and 1", 17, "'nan' is not accepted with between"),
-        ("seconds between 1", 18, "the filter ends here: seconds is between two values: and stands between them"),
+        (
+            "seconds between 1",
+            18,
+            "the filter ends here: seconds is between two values: and stands between them",
+        ),
         ("seconds between 1, 2", 18, "',' is not accepted here: seconds is between two values"),
         ("params.x between 1 and b", 24, "'b' is text, but the lower value is a number: give two of a kind"),
         ("params.x between b and 1", 24, "'1' is a number, but the lower value is text"),
@@ -249,7 +314,11 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
         ("seconds in ()", 13, "')' stands where a value is expected"),
         ("seconds in (1, 2", 17, "the filter ends here: a comma and another value, or ), is expected"),
         ("seconds in (1 2)", 15, "'2' is not accepted here: a comma and another value, or ), is expected"),
-        ("seconds like '5%'", 9, "like is not accepted: seconds is a number, such as 5, 1e-4, inf or nan, and like is for text"),
+        (
+            "seconds like '5%'",
+            9,
+            "like is not accepted: seconds is a number, such as 5, 1e-4, inf or nan, and like is for text",
+        ),
         ("started not like '5%'", 13, "like is not accepted: started is a time"),
         ("status like", 12, "the filter ends here: behind like stands text"),
         ("status like and", 13, "'and' is not accepted here: behind like stands text"),
@@ -265,7 +334,11 @@ def test_what_is_ago_counts_from_now_in_any_time_zone() -> None:
         # The order and the limit.
         ("order run", 7, "'run' is not accepted here: by stands behind order"),
         ("order by", 9, "the filter ends where a field is expected"),
-        ("order by run desc asc", 19, "'asc' is not accepted here: a comma and another field, asc, desc, limit or the end is expected"),
+        (
+            "order by run desc asc",
+            19,
+            "'asc' is not accepted here: a comma and another field, asc, desc, limit or the end is expected",
+        ),
         ("order by run and status = x", 14, "'and' is not accepted here"),
         ("limit", 6, "the filter ends here: limit is a whole number from 1 to 999,999,999"),
         ("limit 0", 7, "'0' is not accepted here: limit is a whole number from 1; leave it out for all runs"),
@@ -283,12 +356,28 @@ def test_a_wrong_filter_is_refused_where_it_is_wrong(text: str, column: int, say
 @pytest.mark.parametrize(
     ("text", "column", "says"),
     [
-        ("status = " + "x" * 9_991, MAX_CHARACTERS + 1, "a filter of 10,000 characters is not accepted: at most 8,000"),
-        ("(" * 200 + "status = x" + ")" * 200, MAX_DEPTH + 1, f"conditions are nested at most {MAX_DEPTH} deep"),
+        (
+            "status = " + "x" * 9_991,
+            MAX_CHARACTERS + 1,
+            "a filter of 10,000 characters is not accepted: at most 8,000",
+        ),
+        (
+            "(" * 200 + "status = x" + ")" * 200,
+            MAX_DEPTH + 1,
+            f"conditions are nested at most {MAX_DEPTH} deep",
+        ),
         ("not " * 200 + "status = x", 4 * MAX_DEPTH + 1, f"conditions are nested at most {MAX_DEPTH} deep"),
         ("min(" * 2_000, 5, "min(…) is of a metric"),
-        ("seed = 1 or " * 201 + "seed = 2", 12 * MAX_CONDITIONS + 1, f"a filter has at most {MAX_CONDITIONS} conditions"),
-        (f"status in (a, '{'x' * 700}')", 15, f"it has 700 characters, and of a text filters know the first {MAX_TEXT}; give those"),
+        (
+            "seed = 1 or " * 201 + "seed = 2",
+            12 * MAX_CONDITIONS + 1,
+            f"a filter has at most {MAX_CONDITIONS} conditions",
+        ),
+        (
+            f"status in (a, '{'x' * 700}')",
+            15,
+            f"it has 700 characters, and of a text filters know the first {MAX_TEXT}; give those",
+        ),
         ("order by " + "run," * MAX_ORDERS + "run", 9 + 4 * MAX_ORDERS + 1, f"at most {MAX_ORDERS} fields"),
     ],
     ids=["characters", "brackets", "nots", "functions", "conditions", "texts", "orders"],

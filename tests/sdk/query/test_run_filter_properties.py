@@ -25,7 +25,9 @@ from halving.query.run_filter_parser import parse_filter
 from tests.properties import examples
 from tests.run_filters import NOW
 
-STATUS, SECONDS, STARTED = Field("run", "status"), Field("run", "seconds"), Field("run", "started")
+STATUS = Field("run", "status")
+SECONDS = Field("run", "seconds")
+STARTED = Field("run", "started")
 
 
 def same(wanted: RunFilter) -> str:
@@ -40,12 +42,16 @@ TIMES = st.datetimes(timezones=st.just(NOW.tzinfo)).map(lambda moment: moment.is
 ORDERED = st.sampled_from(["<", "<=", ">", ">="])
 EQUAL = st.sampled_from(["=", "!="])
 TEXT_FIELDS = st.sampled_from([STATUS, Field("run", "model")]) | st.builds(Field, st.just("tags"), NAMES)
-NUMBER_FIELDS = st.just(SECONDS) | st.builds(Field, st.just("metrics"), NAMES, st.sampled_from(["last", "best", "min", "max"]))
+NUMBER_FIELDS = st.just(SECONDS) | st.builds(
+    Field, st.just("metrics"), NAMES, st.sampled_from(["last", "best", "min", "max"])
+)
 PARAMS = st.builds(Field, st.just("params"), NAMES)
 FIELDS = TEXT_FIELDS | NUMBER_FIELDS | PARAMS | st.just(STARTED)
 
 
-def conditions_of(fields: st.SearchStrategy[Field], values: st.SearchStrategy[Value]) -> st.SearchStrategy[Condition]:
+def conditions_of(
+    fields: st.SearchStrategy[Field], values: st.SearchStrategy[Value]
+) -> st.SearchStrategy[Condition]:
     ordered = values.filter(lambda value: value == value and not isinstance(value, bool))
     return st.one_of(
         st.builds(Comparison, fields, EQUAL, values),
@@ -86,20 +92,26 @@ def test_every_filter_is_read_as_it_was_written(wanted: RunFilter) -> None:
 
 
 _WORDS = (
-    "and or not between in like is null order by asc desc limit ago params. metrics. tags. params.lr min( max( best( ( ) , = != < <= > >= "
+    "and or not between in like is null order by asc desc limit ago params. metrics. tags. params.lr min( "
+    "max( best( ( ) , = != < <= > >= "
     "status seconds started run 1 -1e3 nan inf true 7d 2026-11-01 ' \" '' a% \\"
 )
 WORDS = st.sampled_from(_WORDS.split())
 
 
 @settings(max_examples=examples(500), deadline=None)
-@given(st.text(max_size=60) | st.lists(WORDS | st.text(max_size=3), max_size=25).map(" ".join) | st.lists(WORDS, max_size=25).map("".join))
+@given(
+    st.text(max_size=60)
+    | st.lists(WORDS | st.text(max_size=3), max_size=25).map(" ".join)
+    | st.lists(WORDS, max_size=25).map("".join)
+)
 @example("started > ²d ago")
 @example("limit ²")
 @example("seconds = \N{ARABIC-INDIC DIGIT ONE}")
 @example("started > 202\N{ARABIC-INDIC DIGIT ONE}-11-01")
 def test_any_text_is_understood_or_refused_with_a_column_that_it_has(text: str) -> None:
-    column, found = 1, RunFilter()
+    column = 1
+    found = RunFilter()
     try:
         found = parse_filter(text, NOW)
     except InvalidFilter as error:

@@ -1,4 +1,6 @@
-"""Following a run: whatever is drained and compacted meanwhile, and wherever one follower ends and another goes on, nothing is lost."""
+"""Following a run: whatever is drained and compacted meanwhile, and wherever one follower ends and another
+goes on, nothing is lost.
+"""
 
 import json
 import math
@@ -75,15 +77,25 @@ def test_from_now_on_is_neither_what_was_drained_nor_what_was_logged_before(stor
     writer.release()
 
 
-STEPS = st.lists(st.sampled_from(["log", "log", "log", "flush", "compact", "look", "hand over", "end"]), max_size=40)
+STEPS = st.lists(
+    st.sampled_from(["log", "log", "log", "flush", "compact", "look", "hand over", "end"]), max_size=40
+)
 
 
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(steps=STEPS)
-@example(steps=["log", "log", "look", "log", "flush", "hand over"])  # the rest of a log segment is only in the store
-def test_nothing_is_lost_whatever_happens_between_two_looks(steps: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+# the rest of a log segment is only in the store
+@example(steps=["log", "log", "look", "log", "flush", "hand over"])
+def test_nothing_is_lost_whatever_happens_between_two_looks(
+    steps: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     store = Store(tmp_path_factory.mktemp("follow"))
-    attempt, step, seen = 1, 0, Seen()
+    attempt = 1
+    step = 0
+    seen = Seen()
     logged: dict[tuple[str, int], tuple[int, float]] = {}
     # So small that a log segment is filled, drained and deleted between two looks.
     writer = MetricWriter(store, "p", "r", attempt, delay=3600, log_segment_bytes=1 << 12)
@@ -105,17 +117,23 @@ def test_nothing_is_lost_whatever_happens_between_two_looks(steps: list[str], tm
         else:
             assert writer.close()
             writer.release()
-            attempt, step = attempt + 1, max(0, step - 50)  # a resumed run logs some steps again
+            # a resumed run logs some steps again
+            attempt = attempt + 1
+            step = max(0, step - 50)
             writer = MetricWriter(store, "p", "r", attempt, delay=3600, log_segment_bytes=1 << 12)
     assert seen.points == logged
     assert writer.close()
     writer.release()
 
 
-def test_segments_that_were_seen_in_the_journal_are_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_that_were_seen_in_the_journal_are_not_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
     real = Files.segment
-    monkeypatch.setattr(Files, "segment", lambda self, path, *rest: read.append(Path(path).name) or real(self, path, *rest))
+    monkeypatch.setattr(
+        Files, "segment", lambda self, path, *rest: read.append(Path(path).name) or real(self, path, *rest)
+    )
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     follower = RunFollower(store, "p", "r")
     for step in range(5):
@@ -150,7 +168,16 @@ def test_what_is_more_than_the_limit_is_left_out_and_said(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [None, [], {"a": [0, {}]}, {"1": 0}, {"1": [0, {"main": [0]}]}, {"1": [-7, {}]}, {"1": [0, {"main": [0, "x"]}]}]
+    "wrong",
+    [
+        None,
+        [],
+        {"a": [0, {}]},
+        {"1": 0},
+        {"1": [0, {"main": [0]}]},
+        {"1": [-7, {}]},
+        {"1": [0, {"main": [0, "x"]}]},
+    ],
 )
 def test_what_is_no_position_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="is not accepted"):
@@ -161,7 +188,8 @@ def test_after_a_look_that_the_store_cut_short_the_next_one_says_that_something_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path / "store")
-    follower, writer = RunFollower(store, "p", "r"), MetricWriter(store, "p", "r", 1, delay=3600)
+    follower = RunFollower(store, "p", "r")
+    writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer.append({"a": 1.0}, 1, 5_000_000)
     with monkeypatch.context() as away:
         away.setattr(store, "names", lambda folder: (_ for _ in ()).throw(StoreUnavailable(folder)))

@@ -1,4 +1,6 @@
-"""Many metrics' points at once: they are what single curves are read as, and every file is read once for all of them, and never again."""
+"""Many metrics' points at once: they are what single curves are read as, and every file is read once for all
+of them, and never again.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -38,7 +40,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 def _same(points: dict[str, Points], others: dict[str, Points]) -> bool:
     return points.keys() == others.keys() and all(
-        all(np.array_equal(column, other, equal_nan=True) for column, other in zip(own, others[key], strict=True))
+        all(
+            np.array_equal(column, other, equal_nan=True)
+            for column, other in zip(own, others[key], strict=True)
+        )
         for key, own in points.items()
     )
 
@@ -59,7 +64,9 @@ def test_points_of_many_metrics_are_those_of_each(
 ) -> None:
     store = store_of(tmp_path_factory.mktemp("q"), history, form)
     assert _same(_everything(store).points, _one_by_one(store, "a", "m", "z"))
-    assert _same(RunPoints(store, "p", "r", lambda key: key in ("a", "z")).look().points, _one_by_one(store, "a", "z"))
+    assert _same(
+        RunPoints(store, "p", "r", lambda key: key in ("a", "z")).look().points, _one_by_one(store, "a", "z")
+    )
 
 
 @slow
@@ -80,10 +87,16 @@ def test_looking_again_and_again_gives_what_one_look_does(
 
 def _logged(keys: int) -> dict[str, Logged]:
     """Curves that have buckets in a segment's footer."""
-    return {f"{name}/{key:03d}": [(step, step, 1.0) for step in range(300)] for name in ("other", "wanted") for key in range(keys)}
+    return {
+        f"{name}/{key:03d}": [(step, step, 1.0) for step in range(300)]
+        for name in ("other", "wanted")
+        for key in range(keys)
+    }
 
 
-@pytest.mark.parametrize(("is_compacted", "groups"), [(False, [(0, True), (0, False)]), (True, [(0, True), (1, False)])])
+@pytest.mark.parametrize(
+    ("is_compacted", "groups"), [(False, [(0, True), (0, False)]), (True, [(0, True), (1, False)])]
+)
 def test_a_row_group_is_read_once_however_many_metrics_are_in_it(
     tmp_path: Path, reads: Reads, is_compacted: bool, groups: list[tuple[int, bool]]
 ) -> None:
@@ -100,7 +113,9 @@ def test_a_row_group_is_read_once_however_many_metrics_are_in_it(
         found = RunPoints(store, "p", "r", set(keys).__contains__).look()
         assert len(found.points) == wanted
         assert [group for group, columns in reads if columns == ("key",)] == [group for group, _ in groups]
-        assert [group for group, columns in reads if "value" in columns] == [group for group, is_wanted in groups if is_wanted]
+        assert [group for group, columns in reads if "value" in columns] == [
+            group for group, is_wanted in groups if is_wanted
+        ]
 
 
 def test_what_was_read_is_not_read_again_until_the_run_is_compacted(tmp_path: Path, reads: Reads) -> None:
@@ -130,7 +145,9 @@ def test_what_was_read_is_not_read_again_until_the_run_is_compacted(tmp_path: Pa
     assert look()[1] == 0
 
 
-def test_what_only_this_machines_journal_has_is_there_and_is_not_there_twice_once_it_is_drained(any_store: Store) -> None:
+def test_what_only_this_machines_journal_has_is_there_and_is_not_there_twice_once_it_is_drained(
+    any_store: Store,
+) -> None:
     writer = MetricWriter(any_store, "p", "r", 1, delay=3600)
     points = RunPoints(any_store, "p", "r", lambda key: key == "a")
 
@@ -150,7 +167,9 @@ def test_what_only_this_machines_journal_has_is_there_and_is_not_there_twice_onc
 
 
 @pytest.mark.folder  # an object store deletes compacted segments later
-def test_files_that_a_compaction_takes_away_are_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_a_compaction_takes_away_are_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path)
     put_segment(store, "r", 1, 0, _logged(2))
     from halving.query import run_points as module
@@ -173,7 +192,10 @@ def test_metrics_of_which_retention_has_dropped_points_are_named(tmp_path: Path)
     compact(store, "p", "r")
     later = datetime.now(UTC)
     points = RunPoints(store, "p", "r", lambda key: True)
-    for days, left, dropped in ((PointDays(system=7), ["loss"], ["system/x"]), (PointDays(7), [], ["loss", "system/x"])):
+    for days, left, dropped in (
+        (PointDays(system=7), ["loss"], ["system/x"]),
+        (PointDays(7), [], ["loss", "system/x"]),
+    ):
         later += timedelta(days=10)
         assert drop_points(store, "p", days, protected=(), now=later)
         for now in (points.look(), _everything(store)):

@@ -44,7 +44,9 @@ def trainer(store: Store) -> Iterator[Start]:
 
     def start() -> "subprocess.Popen[str]":
         environment = {**os.environ, "HALVING_ROOT": store.root}
-        process = subprocess.Popen([sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", ENDLESS], env=environment, stdout=subprocess.PIPE, text=True
+        )
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -78,7 +80,10 @@ def test_a_run_has_the_status_that_its_newest_attempt_ended_with_and_the_time_of
     let_a_millisecond_pass()
     new_run(store, "r", loss=1.0)
     info = only(store)
-    assert (info.status, [attempt.status for attempt in info.attempts]) == ("finished", ["paused", "finished"])
+    assert (info.status, [attempt.status for attempt in info.attempts]) == (
+        "finished",
+        ["paused", "finished"],
+    )
     assert info.seconds is not None
     assert info.seconds == sum(attempt.seconds or 0.0 for attempt in info.attempts)
     assert info.started == info.attempts[0].started < info.attempts[1].started
@@ -86,7 +91,9 @@ def test_a_run_has_the_status_that_its_newest_attempt_ended_with_and_the_time_of
 
 
 @pytest.mark.slow
-def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_once_recovered(store: Store, trainer: Start) -> None:
+def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_once_recovered(
+    store: Store, trainer: Start
+) -> None:
     process = trainer()
     assert only(store).status == "running"
     process.kill()
@@ -97,18 +104,25 @@ def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_o
 
 
 @pytest.mark.slow
-def test_what_only_a_killed_attempt_has_logged_is_found_after_a_later_one_has_ended(store: Store, trainer: Start) -> None:
+def test_what_only_a_killed_attempt_has_logged_is_found_after_a_later_one_has_ended(
+    store: Store, trainer: Start
+) -> None:
     process = trainer()
     process.kill()
     process.wait()
     recover(store)
     with halving.init("p", {}, store.root, id="live", system_metrics=None) as run:
         run.log({"accuracy": 0.9}, step=2)
-    assert {key: found.last for key, found in read_extremes(store, only(store)).items()} == {"accuracy": 0.9, "loss": 0.5}
+    assert {key: found.last for key, found in read_extremes(store, only(store)).items()} == {
+        "accuracy": 0.9,
+        "loss": 0.5,
+    }
 
 
 @pytest.mark.slow
-def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_from_another(store: Store, trainer: Start) -> None:
+def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_from_another(
+    store: Store, trainer: Start
+) -> None:
     trainer()
     own = halving.init("p", {}, store.root, id="own", system_metrics=None)
     for _ in range(3):
@@ -117,7 +131,9 @@ def test_asking_how_a_run_stands_takes_its_lock_neither_from_this_process_nor_fr
         "import sys; from halving import Store; from halving.ingest.recovery import recover\n"
         "print([r.state for r in recover(Store(sys.argv[1]))])"
     )
-    done = subprocess.run([sys.executable, "-c", script, store.root], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, store.root], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "['live', 'live']\n"
     own.finish()
 
@@ -138,7 +154,8 @@ def test_on_another_machine_a_run_is_running_while_it_writes_something_from_time
     assert only(store).status == "running"
     os.utime(segment, (old, old))
     assert only(store).status == "unfinished"
-    record.write_text(record.read_text().replace("2020-01-01", "2999-01-01"))  # the other machine's clock is wrong
+    # the other machine's clock is wrong
+    record.write_text(record.read_text().replace("2020-01-01", "2999-01-01"))
     assert only(store).status == "unfinished"
     record.write_text(record.read_text().replace("2999-01-01", "2020-01-01"))
     assert only(store).seconds == pytest.approx(old - 1577836800, abs=1)
@@ -150,9 +167,13 @@ def test_a_run_is_found_by_its_id_a_unique_beginning_or_behind_its_project(store
     assert find_run(store, "gamma") == find_run(store, "g") == find_run(store, "q/g") == ("q", "gamma")
     assert find_run(store, "alpha-1") == ("p", "alpha-1")  # exactly, though it begins another
     assert find_run(store, "q/beta") == ("q", "beta")
-    with pytest.raises(InvalidInput, match=r"'beta' is ambiguous: .* 2 runs \(p/beta, q/beta\); give project/run"):
+    with pytest.raises(
+        InvalidInput, match=r"'beta' is ambiguous: .* 2 runs \(p/beta, q/beta\); give project/run"
+    ):
         find_run(store, "beta")
-    with pytest.raises(InvalidInput, match=r"'al' is ambiguous: .*p/alpha-1, p/alpha-10.*give more of the id"):
+    with pytest.raises(
+        InvalidInput, match=r"'al' is ambiguous: .*p/alpha-1, p/alpha-10.*give more of the id"
+    ):
         find_run(store, "al")
     with pytest.raises(NotFound, match=r"no run 'gamna' in .*; close to it: gamma"):
         find_run(store, "gamna")
@@ -184,9 +205,12 @@ def test_a_damaged_record_is_named(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("end-0001.json", b"{"), ("record.json", b""), ("record.json", b"{}"), ("record.json", b"[]")]
+    ("name", "content"),
+    [("end-0001.json", b"{"), ("record.json", b""), ("record.json", b"{}"), ("record.json", b"[]")],
 )
-def test_a_run_that_is_damaged_does_not_keep_the_others_out_of_a_list(store: Store, name: str, content: bytes) -> None:
+def test_a_run_that_is_damaged_does_not_keep_the_others_out_of_a_list(
+    store: Store, name: str, content: bytes
+) -> None:
     for run in ("r", "sound"):
         new_run(store, run)
     store.replace(f"runs/project=p/r/{name}", content)

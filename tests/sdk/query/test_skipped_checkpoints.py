@@ -16,16 +16,30 @@ def _saved(epoch: int, attempt: int, missed: dict[str, Any] | None) -> SavedChec
 
 
 def test_skipped_checkpoints_are_told_by_the_next_that_was_stored_and_by_an_end_without_one() -> None:
-    ended = {"saves": 1, "skipped": 0, "seconds": 1.0, "missed": {**_AWAY, "since": "2026-03-02T10:00:00+00:00", "count": 1}}
-    attempts = [RunAttempt(1, "failed", "", None, 1.0), RunAttempt(2, "finished", "", None, 1.0, checkpoints=ended)]
+    ended = {
+        "saves": 1,
+        "skipped": 0,
+        "seconds": 1.0,
+        "missed": {**_AWAY, "since": "2026-03-02T10:00:00+00:00", "count": 1},
+    }
+    attempts = [
+        RunAttempt(1, "failed", "", None, 1.0),
+        RunAttempt(2, "finished", "", None, 1.0, checkpoints=ended),
+    ]
     found = skipped_checkpoints([_saved(1, 1, None), _saved(7, 1, _AWAY), _saved(7, 1, _AWAY)], attempts)
     assert found == [
         SkippedCheckpoints(1, 5, _AWAY["since"], _AWAY["why"], 7),
         SkippedCheckpoints(2, 1, "2026-03-02T10:00:00+00:00", _AWAY["why"], None),
     ]
     assert [each.text for each in found] == [
-        "attempt 1 skipped 5 checkpoints, from 2026-03-01 10:00:00 UTC on, until that of epoch 7 was stored: the store does not answer",
-        "attempt 2 skipped 1 checkpoint, from 2026-03-02 10:00:00 UTC on, and none was stored before it ended: the store does not answer",
+        (
+            "attempt 1 skipped 5 checkpoints, from 2026-03-01 10:00:00 UTC on, until that of epoch 7 was "
+            "stored: the store does not answer"
+        ),
+        (
+            "attempt 2 skipped 1 checkpoint, from 2026-03-02 10:00:00 UTC on, and none was stored before it "
+            "ended: the store does not answer"
+        ),
     ]
 
 
@@ -33,7 +47,9 @@ def test_skipped_checkpoints_are_told_by_the_next_that_was_stored_and_by_an_end_
     "missed",
     [{"count": 1}, {**_AWAY, "since": "yesterday"}, {**_AWAY, "count": "many"}, [1], "all"],
 )
-def test_a_record_that_an_image_has_written_otherwise_says_nothing_of_skipped_checkpoints(missed: Any) -> None:
+def test_a_record_that_an_image_has_written_otherwise_says_nothing_of_skipped_checkpoints(
+    missed: Any,
+) -> None:
     assert skipped_checkpoints([_saved(7, 1, missed), _saved(9, 1, {**_AWAY, "more": 1})], []) == [
         SkippedCheckpoints(1, 5, _AWAY["since"], _AWAY["why"], 9)
     ]

@@ -1,4 +1,6 @@
-"""SQL over the store, and the leaderboard: the same points as curves have, records beside them, and nothing but the store in reach."""
+"""SQL over the store, and the leaderboard: the same points as curves have, records beside them, and nothing
+but the store in reach.
+"""
 
 import json
 import math
@@ -12,7 +14,18 @@ from halving import InvalidInput, NotFound, Store, Text, init
 from halving.metrics.manifest import publish_manifest, read_manifest
 from halving.query.api import best, curves, last, leaderboard, sql
 from halving.query.curve_table import as_text
-from tests.sdk.query.test_api import FORMS, Logged, histories, put_record, put_segment, rows, same, slow, stitched, store_of
+from tests.sdk.query.test_api import (
+    FORMS,
+    Logged,
+    histories,
+    put_record,
+    put_segment,
+    rows,
+    same,
+    slow,
+    stitched,
+    store_of,
+)
 
 
 @pytest.fixture
@@ -32,12 +45,18 @@ def test_the_views_of_points_have_what_was_logged(
     found = sql(f"SELECT * FROM metrics {where} ORDER BY step", root=store)
     assert found.column_names == ["project", "run", "key", "step", "wall_time", "value"]
     assert same(rows(found), stitched(history))
-    assert sql(f"SELECT count(*) n FROM points {where}", root=store)["n"].to_pylist() == [sum(len(points) for _, points in history)]
-    assert sql("SELECT count(*) n FROM metrics WHERE run = 'other' AND key = 'm'", root=store)["n"].to_pylist() == [300]
+    assert sql(f"SELECT count(*) n FROM points {where}", root=store)["n"].to_pylist() == [
+        sum(len(points) for _, points in history)
+    ]
+    assert sql("SELECT count(*) n FROM metrics WHERE run = 'other' AND key = 'm'", root=store)[
+        "n"
+    ].to_pylist() == [300]
 
 
 def started(store: Store, name: str, value: float, **params: object) -> None:
-    run = init(project="p", config=params, id=name, root=store.root, seed=3, tags={"team": "a"}, system_metrics=None)
+    run = init(
+        project="p", config=params, id=name, root=store.root, seed=3, tags={"team": "a"}, system_metrics=None
+    )
     run.log({"loss": value + 1}, step=1)
     run.log({"loss": value}, step=2)
     run.log({"loss": value + 2, "note": Text("hello")}, step=3)
@@ -47,10 +66,19 @@ def started(store: Store, name: str, value: float, **params: object) -> None:
 def test_runs_params_and_media_are_tables(store: Store) -> None:
     started(store, "a", 1.0, lr=0.1, net={"kind": "mlp", "sizes": [8, 8]}, warm=True, none=None)
     (run,) = sql("SELECT * FROM runs", root=store).to_pylist()
-    assert (run["project"], run["run"], run["status"], run["attempts"], run["seed"]) == ("p", "a", "finished", 1, 3)
+    assert (run["project"], run["run"], run["status"], run["attempts"], run["seed"]) == (
+        "p",
+        "a",
+        "finished",
+        1,
+        3,
+    )
     assert json.loads(run["tags"]) == {"team": "a"}
     assert run["started"] <= run["ended"]
-    params = {row["name"]: (row["value"], row["number"]) for row in sql("SELECT * FROM params", root=store).to_pylist()}
+    params = {
+        row["name"]: (row["value"], row["number"])
+        for row in sql("SELECT * FROM params", root=store).to_pylist()
+    }
     assert params == {
         "lr": ("0.1", 0.1),
         "net/kind": ("mlp", None),
@@ -62,7 +90,12 @@ def test_runs_params_and_media_are_tables(store: Store) -> None:
     assert (media["key"], media["step"], media["kind"]) == ("note", 3, "text")
     assert len(store.get_blob(media["digest"])) == media["bytes"]
     joined = sql(
-        "SELECT min(m.value) AS best FROM metrics m JOIN params USING (project, run) WHERE name = 'lr' AND number < 0.5", root=store
+        (
+            "SELECT min(m.value) AS best FROM metrics m JOIN params USING (project, run) WHERE name = 'lr' "
+            "AND "
+            "number < 0.5"
+        ),
+        root=store,
     )
     assert joined["best"].to_pylist() == [1.0]
 
@@ -75,7 +108,11 @@ def test_a_run_that_trains_is_in_the_views_up_to_its_latest_log(store: Store) ->
         run.log({"loss": 2.0}, step=1)
         run.log({"loss": 3.0}, step=2)
         assert sql("SELECT value FROM metrics ORDER BY step", root=store)["value"].to_pylist() == [2.0, 3.0]
-        assert sql("SELECT value FROM points ORDER BY value", root=store)["value"].to_pylist() == [1.0, 2.0, 3.0]
+        assert sql("SELECT value FROM points ORDER BY value", root=store)["value"].to_pylist() == [
+            1.0,
+            2.0,
+            3.0,
+        ]
         assert sql("SELECT status FROM runs", root=store)["status"].to_pylist() == ["running"]
     finally:
         run.finish()
@@ -87,7 +124,8 @@ def test_an_empty_store_has_empty_views(store: Store) -> None:
 
 
 def test_a_key_that_looks_like_sql_is_only_a_key(tmp_path: Path) -> None:
-    store, key = Store(tmp_path / "it's a 'store'"), "loss'; DROP VIEW metrics; --"
+    store = Store(tmp_path / "it's a 'store'")
+    key = "loss'; DROP VIEW metrics; --"
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {key: [(1, 1, 4.0)]})
     assert curves("r", key, project="p", root=store)["value"].to_pylist() == [4.0]
@@ -116,7 +154,9 @@ def test_a_store_by_its_address_has_the_same_views(store: Store) -> None:
         ("SELECT * FROM store", "store does not exist"),  # a variable of ours is no table
     ],
 )
-def test_a_question_that_is_none_is_refused_and_changes_nothing(store: Store, query: str, message: str) -> None:
+def test_a_question_that_is_none_is_refused_and_changes_nothing(
+    store: Store, query: str, message: str
+) -> None:
     put_record(store, "r")
     put_segment(store, "r", 1, 0, {"m": [(1, 1, 4.0)]})
     before = sorted(path for path in Path(store.root).rglob("*"))
@@ -131,7 +171,11 @@ def test_a_question_that_is_none_is_refused_and_changes_nothing(store: Store, qu
         ([1, 2**53 + 1], "int64", [1, 2**53 + 1]),
         ([2**63 - 1, -(2**63) + 1], "int64", [2**63 - 1, -(2**63) + 1]),
         ([2**63, 1], "decimal128(38, 0)", [2**63, 1]),
-        ([12345678901234567890, 12345678901234567891], "decimal128(38, 0)", [12345678901234567890, 12345678901234567891]),
+        (
+            [12345678901234567890, 12345678901234567891],
+            "decimal128(38, 0)",
+            [12345678901234567890, 12345678901234567891],
+        ),
         ([10**38 - 1, -(10**38) + 1, None], "decimal128(38, 0)", [10**38 - 1, -(10**38) + 1, None]),
         ([10**38, 1], "string", [str(10**38), "1"]),
         ([10**400, 0.5], "string", [str(10**400), "0.5"]),
@@ -145,7 +189,9 @@ def test_a_question_that_is_none_is_refused_and_changes_nothing(store: Store, qu
         (["a", 2**64], "string", ["a", str(2**64)]),
     ],
 )
-def test_the_leaderboards_params_are_exactly_what_they_are(store: Store, values: list[Any], kind: str, expected: list[Any]) -> None:
+def test_the_leaderboards_params_are_exactly_what_they_are(
+    store: Store, values: list[Any], kind: str, expected: list[Any]
+) -> None:
     for number, value in enumerate(values):
         with init("p", {"id": value}, store.root, id=f"r{number}", system_metrics=None) as run:
             run.log({"loss": float(number)}, step=0)
@@ -187,14 +233,21 @@ def test_where_retention_left_only_rollups_they_answer_and_single_points_are_ref
     store = store_of(tmp_path, [(1, points)], "compacted")
     whole = best("r", "m", project="p", root=store, direction="maximize").to_pylist()
     manifest = read_manifest(store, "p", "r")
-    kept = {**manifest.__dict__, "generation": manifest.generation + 1, "full": None, "history": {"other": manifest.rollup}}
+    kept = {
+        **manifest.__dict__,
+        "generation": manifest.generation + 1,
+        "full": None,
+        "history": {"other": manifest.rollup},
+    }
     publish_manifest(store, "p", "r", type(manifest)(**kept))
     store.delete(f"metrics/project=p/{manifest.full}")
     found = curves("r", "m", project="p", root=store, max_points=100)
     assert sum(found["count"].to_pylist()) == len(points)
     assert max(found["max"].to_pylist()) == whole[0]["value"]
     assert last("r", "m", project="p", root=store)["value"].to_pylist() == [points[-1][2]]
-    assert best("r", "m", project="p", root=store, direction="maximize").to_pylist() == [{**whole[0], "step": None, "wall_time": None}]
+    assert best("r", "m", project="p", root=store, direction="maximize").to_pylist() == [
+        {**whole[0], "step": None, "wall_time": None}
+    ]
     put_segment(store, "r", 2, 0, {"m": [(19_990, 1, -5.0)]})
     assert best("r", "m", project="p", root=store, direction="minimize")["value"].to_pylist() == [-5.0]
     for options in ({"max_points": None}, {"attempts": "raw"}):

@@ -1,4 +1,6 @@
-"""The tail of a live run: together with the listed files it is what was logged, each point once, whatever is drained meanwhile."""
+"""The tail of a live run: together with the listed files it is what was logged, each point once, whatever is
+drained meanwhile.
+"""
 
 import time
 
@@ -37,7 +39,9 @@ def test_the_tail_of_a_live_run_is_what_no_segment_has(store: Store) -> None:
 
 
 @pytest.mark.folder  # an object store deletes compacted segments later
-def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_drained_and_compacted_while_the_tail_is_read_is_looked_for_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer.append({"a": 1.0}, 0, 1_000_000)
     seen = run_files(store, "p", "r")
@@ -70,7 +74,9 @@ def test_segments_and_tail_together_are_always_exactly_what_was_logged(store: St
             found = [
                 s
                 for name in files.segments
-                for s in pq.read_table(store.path(name), columns=["step"], filesystem=store.filesystem)["step"].to_pylist()
+                for s in pq.read_table(store.path(name), columns=["step"], filesystem=store.filesystem)[
+                    "step"
+                ].to_pylist()
             ]
             found += rest["step"].to_pylist() if rest else []
             assert sorted(found) == list(range(step + 1))

@@ -194,7 +194,10 @@ def test_values_of_any_kind_become_plain_data(value: Any, expected: Any) -> None
 
 @pytest.mark.parametrize(("value", "expected"), AS_TEXT)
 def test_what_has_no_value_of_its_own_is_text_and_named(value: Any, expected: str) -> None:
-    assert plain_config({"outer": [{"name": value}], "x": 1}) == ({"outer": [{"name": expected}], "x": 1}, ["outer.name"])
+    assert plain_config({"outer": [{"name": value}], "x": 1}) == (
+        {"outer": [{"name": expected}], "x": 1},
+        ["outer.name"],
+    )
 
 
 def test_what_lies_in_itself_or_too_deep_ends_somewhere() -> None:
@@ -306,7 +309,10 @@ def test_a_class_whose_instances_alone_have_the_values_is_refused_by_the_names_o
 
     classes = {Model: "lr, colour", Attributes: "lr", Settings: "width, where, extra", Point: "x, y"}
     for config, names in classes.items():
-        with pytest.raises(InvalidInput, match=f"class .*{config.__name__} is not accepted: only its instances have values of {names}"):
+        with pytest.raises(
+            InvalidInput,
+            match=f"class .*{config.__name__} is not accepted: only its instances have values of {names}",
+        ):
             plain_config(config)
     assert plain_config(Defaults)[0] == {"lr": 0.1, "kind": "red"}
 
@@ -334,7 +340,10 @@ def test_a_config_is_anything_that_has_names_and_values(config: Any, expected: d
     assert plain_config(config)[0] == expected
 
 
-@pytest.mark.parametrize("config", [[1], "lr=0.1", 5, 0.5, True, {"a"}, (1, 2), b"x", Colour.RED, OmegaConf.create([1]), json, object()])
+@pytest.mark.parametrize(
+    "config",
+    [[1], "lr=0.1", 5, 0.5, True, {"a"}, (1, 2), b"x", Colour.RED, OmegaConf.create([1]), json, object()],
+)
 def test_what_has_no_names_is_refused(config: Any, store: Store) -> None:
     with pytest.raises(InvalidInput, match=r"config = .* is not accepted: give names and values"):
         halving.init("p", config, store.root, id="r")
@@ -355,13 +364,27 @@ def test_plain_data_comes_back_as_it_is(config: dict[str, Any]) -> None:
 
 
 def test_a_run_has_its_config_as_plain_data_with_one_warning_and_is_continued(store: Store) -> None:
-    config = {"act": torch.nn.functional.relu, "f": lambda: 1, "until": date(2026, 3, 1), "b": {1: np.array([0.5])}}
+    config = {
+        "act": torch.nn.functional.relu,
+        "f": lambda: 1,
+        "until": date(2026, 3, 1),
+        "b": {1: np.array([0.5])},
+    }
     with (
-        pytest.warns(UserWarning, match="kept as text in the run's params, since they have no value of their own: act, f$") as caught,
+        pytest.warns(
+            UserWarning,
+            match="kept as text in the run's params, since they have no value of their own: act, f$",
+        ) as caught,
         halving.init("p", config, store.root, id="r", system_metrics=None) as run,
     ):
-        name = f"{HERE}.{test_a_run_has_its_config_as_plain_data_with_one_warning_and_is_continued.__name__}.<locals>.<lambda>"
-        assert run.params == {"act": "torch.nn.functional.relu", "f": name, "until": "2026-03-01", "b": {"1": [0.5]}}
+        test = test_a_run_has_its_config_as_plain_data_with_one_warning_and_is_continued.__name__
+        name = f"{HERE}.{test}.<locals>.<lambda>"
+        assert run.params == {
+            "act": "torch.nn.functional.relu",
+            "f": name,
+            "until": "2026-03-01",
+            "b": {"1": [0.5]},
+        }
     assert sum("kept as text" in str(warning.message) for warning in caught) == 1
     again = {**config, "f": lambda: 1}
     with halving.init("p", again, store.root, id="r", system_metrics=None) as run:
@@ -373,11 +396,18 @@ def test_a_run_has_its_config_as_plain_data_with_one_warning_and_is_continued(st
 @pytest.mark.slow
 def test_every_process_makes_the_same_of_a_config() -> None:
     code = (
-        f"import json; from {HERE} import AS_TEXT, AS_VALUES; from halving.records.plain_config import plain_config\n"
-        "print(json.dumps(plain_config({str(at): value for at, (value, _) in enumerate(AS_VALUES + AS_TEXT)})[0], sort_keys=True))"
+        f"import json; from {HERE} import AS_TEXT, AS_VALUES; from halving.records.plain_config import "
+        "plain_config\n"
+        "print(json.dumps(plain_config({str(at): value for at, (value, _) in enumerate(AS_VALUES + "
+        "AS_TEXT)})[0], sort_keys=True))"
     )
     said = [
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
         for seed in ("1", "2")
     ]
     assert said[0] == said[1]

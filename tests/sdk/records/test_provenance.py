@@ -37,7 +37,9 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
@@ -71,7 +73,10 @@ def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
         if path.is_symlink():
             found[name] = ("link", str(path.readlink()).encode())
         elif path.is_file() and not name.startswith(".git/") and path.suffix != ".log":
-            found[name] = ("executable" if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else "file", path.read_bytes())
+            found[name] = (
+                "executable" if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else "file",
+                path.read_bytes(),
+            )
     return found
 
 
@@ -121,7 +126,9 @@ def test_commit_and_patch_reproduce_the_very_files(store: Store, checkout: Path,
         "diff.upper.textconv=tr a-z A-Z <",
     ],
 )
-def test_no_setting_of_the_user_changes_what_is_reproduced(store: Store, checkout: Path, tmp_path: Path, setting: str) -> None:
+def test_no_setting_of_the_user_changes_what_is_reproduced(
+    store: Store, checkout: Path, tmp_path: Path, setting: str
+) -> None:
     key, _, value = setting.partition("=")
     git(checkout, "config", key, value)
     write(checkout, ".gitattributes", b"*.py diff=upper\n")
@@ -130,7 +137,8 @@ def test_no_setting_of_the_user_changes_what_is_reproduced(store: Store, checkou
 
 
 def test_a_change_of_the_same_size_in_the_moment_of_the_commit_is_seen(store: Store, checkout: Path) -> None:
-    for key, value in (("core.checkStat", "minimal"), ("core.trustctime", "false")):  # the clock of such a moment stands still
+    for key, value in (("core.checkStat", "minimal"), ("core.trustctime", "false")):
+        # the clock of such a moment stands still
         git(checkout, "config", key, value)
     moment = int((checkout / "train.py").stat().st_mtime) - 100
     os.utime(checkout / "train.py", (moment, moment))
@@ -182,7 +190,8 @@ def test_the_repository_of_the_user_is_only_read(store: Store, checkout: Path) -
     def everything() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (checkout / ".git").rglob("*") if path.is_file()}
 
-    before, files = everything(), tree(checkout)
+    before = everything()
+    files = tree(checkout)
     assert git_state(store, checkout) is not None
     assert everything() == before
     assert tree(checkout) == files
@@ -193,9 +202,7 @@ def test_the_same_code_is_the_same_patch(store: Store, checkout: Path) -> None:
     assert git_state(store, checkout) == git_state(store, checkout)
 
 
-def test_untracked_files_are_in_the_patch_up_to_ten_mebibytes_in_all_the_smallest_first_and_the_others_are_listed(
-    store: Store, checkout: Path
-) -> None:
+def test_the_patch_has_the_smallest_untracked_files_up_to_ten_mebibytes(store: Store, checkout: Path) -> None:
     write(checkout, "small.py", b"x = 1\n")
     write(checkout, "data/limit.bin", b"\1" * (10 * 2**20 - 6))
     write(checkout, "data/a little more.bin", b"\1" * (10 * 2**20 - 5))
@@ -211,14 +218,18 @@ def test_untracked_files_are_in_the_patch_up_to_ten_mebibytes_in_all_the_smalles
     assert b"weights" not in patch
 
 
-def test_a_long_list_of_what_is_left_out_ends_with_a_count(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_of_what_is_left_out_ends_with_a_count(
+    store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(provenance, "_UNTRACKED_LIMIT", 10)
     for number in range(150):
         write(checkout, f"data/{number:03d}", b"x" * (11 + number))
     state = git_state(store, checkout)
     assert state is not None
     assert (state["left_out_count"], state["patch"]) == (150, None)
-    assert state["left_out"] == [{"path": f"data/{number:03d}", "bytes": 11 + number} for number in range(50, 150)]
+    assert state["left_out"] == [
+        {"path": f"data/{number:03d}", "bytes": 11 + number} for number in range(50, 150)
+    ]
 
 
 @pytest.mark.parametrize("change", ["written", "staged", "deleted"])
@@ -246,7 +257,9 @@ def test_a_large_change_of_a_tracked_file_is_left_out_and_the_tree_is_dirty_all_
     assert b"table.csv" not in store.get_blob(state["patch"])
 
 
-def test_files_that_were_only_touched_or_copied_are_no_change(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_only_touched_or_copied_are_no_change(
+    store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(provenance, "_CHANGED_LIMIT", 0)
     for path in checkout.glob("*.*"):
         if path.is_file():
@@ -256,7 +269,9 @@ def test_files_that_were_only_touched_or_copied_are_no_change(store: Store, chec
     assert (state["dirty"], state["left_out"]) == (False, [])
 
 
-def test_a_file_that_is_intended_to_be_added_or_became_a_folder_is_reproduced(store: Store, checkout: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_intended_to_be_added_or_became_a_folder_is_reproduced(
+    store: Store, checkout: Path, tmp_path: Path
+) -> None:
     write(checkout, "intended.py", b"x = 1\n")
     git(checkout, "add", "--intent-to-add", "intended.py")
     (checkout / "old.py").unlink()
@@ -267,16 +282,25 @@ def test_a_file_that_is_intended_to_be_added_or_became_a_folder_is_reproduced(st
     assert reproduce(store, checkout, tmp_path / "clone") == tree(checkout)
 
 
-def test_what_a_merge_has_left_unmerged_is_reproduced_as_it_is(store: Store, checkout: Path, tmp_path: Path) -> None:
+def test_what_a_merge_has_left_unmerged_is_reproduced_as_it_is(
+    store: Store, checkout: Path, tmp_path: Path
+) -> None:
     for branch, content in (("side", b"theirs\n"), ("main", b"ours\n")):
         git(checkout, "checkout", "--quiet", *(["-b"] if branch == "side" else []), branch)
         write(checkout, "train.py", content)
         git(checkout, "commit", "--quiet", "--all", "--message=changed")
-    assert subprocess.run(["git", "-C", str(checkout), "merge", "side"], capture_output=True, check=False).returncode == 1
+    assert (
+        subprocess.run(
+            ["git", "-C", str(checkout), "merge", "side"], capture_output=True, check=False
+        ).returncode
+        == 1
+    )
     assert reproduce(store, checkout, tmp_path / "clone") == tree(checkout)
 
 
-def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(store: Store, checkout: Path) -> None:
+def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(
+    store: Store, checkout: Path
+) -> None:
     write(checkout, "train.py", b"changed\n")
     for name in ("empty", "committed"):
         write(checkout, f"vendor/{name}/file.py", b"not ours\n")
@@ -285,7 +309,10 @@ def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(st
     git(checkout / "vendor/committed", "commit", "--quiet", "--message=theirs")
     state = git_state(store, checkout)
     assert state is not None
-    assert state["left_out"] == [{"path": "vendor/committed/", "bytes": 0}, {"path": "vendor/empty/", "bytes": 0}]
+    assert state["left_out"] == [
+        {"path": "vendor/committed/", "bytes": 0},
+        {"path": "vendor/empty/", "bytes": 0},
+    ]
     patch = store.get_blob(state["patch"])
     assert b"+changed" in patch
     assert b"vendor" not in patch
@@ -302,7 +329,9 @@ def test_a_repository_inside_the_checkout_is_listed_and_costs_no_other_change(st
         ("/srv/git/code@2.git", "/srv/git/code@2.git"),
     ],
 )
-def test_a_password_in_the_remote_is_not_recorded(store: Store, checkout: Path, address: str, recorded: str) -> None:
+def test_a_password_in_the_remote_is_not_recorded(
+    store: Store, checkout: Path, address: str, recorded: str
+) -> None:
     git(checkout, "remote", "add", "origin", address)
     state = git_state(store, checkout)
     assert state is not None
@@ -313,7 +342,9 @@ def test_outside_of_git_there_is_no_git_state(store: Store, tmp_path: Path) -> N
     assert git_state(store, tmp_path) is None
 
 
-def test_a_machine_without_git_still_starts_runs(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_still_starts_runs(
+    store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "")
     assert git_state(store, checkout) is None
 
@@ -325,8 +356,16 @@ def test_a_machine_without_git_still_starts_runs(store: Store, checkout: Path, m
         ({}, "registry:5000/train:3", "registry:5000/train:3"),
         ({"HALVING_IMAGE_DIGEST": "sha256:12"}, None, "sha256:12"),
         ({"HALVING_IMAGE_DIGEST": "sha256:12"}, "registry:5000/train:3", "registry:5000/train@sha256:12"),
-        ({"HALVING_IMAGE_DIGEST": "sha256:12"}, "registry:5000/train@sha256:34", "registry:5000/train@sha256:12"),
-        ({"HALVING_IMAGE_DIGEST": "sha256:12", "DAGSTER_CURRENT_IMAGE": "halving:1"}, "other", "halving@sha256:12"),
+        (
+            {"HALVING_IMAGE_DIGEST": "sha256:12"},
+            "registry:5000/train@sha256:34",
+            "registry:5000/train@sha256:12",
+        ),
+        (
+            {"HALVING_IMAGE_DIGEST": "sha256:12", "DAGSTER_CURRENT_IMAGE": "halving:1"},
+            "other",
+            "halving@sha256:12",
+        ),
         ({"DAGSTER_CURRENT_IMAGE": "halving:1"}, "other", "halving:1"),
     ],
 )
@@ -340,7 +379,9 @@ def test_an_images_digest_is_recorded_with_the_name_that_it_is_pulled_by(
     assert image(named) == found
 
 
-def test_capture_describes_code_environment_and_machine(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capture_describes_code_environment_and_machine(
+    store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HALVING_IMAGE_DIGEST", "sha256:1234")
     write(checkout, "uv.lock", b"pinned\n")
     found = capture(store, checkout / "package")
@@ -372,7 +413,9 @@ def test_the_cuda_that_pytorch_was_built_for_is_recorded_without_importing_it(
 
 
 @pytest.mark.parametrize("stand_in", [None, ModuleType("torch")])
-def test_a_stand_in_for_pytorch_is_no_error(monkeypatch: pytest.MonkeyPatch, stand_in: ModuleType | None) -> None:
+def test_a_stand_in_for_pytorch_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, stand_in: ModuleType | None
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", stand_in)
     assert environment()["cuda"] is None
 
@@ -382,9 +425,23 @@ def test_an_absolute_path_in_the_checkout_is_recorded_within_it_unless_git_ignor
 ) -> None:
     write(checkout, ".gitignore", b"data/\n")
     (checkout / "data").mkdir()
-    given = ["-u", f"{checkout}/train.py", f"--config={checkout}/a.yaml", f"--out={checkout}/data/new", "/etc", "lr=1"]
+    given = [
+        "-u",
+        f"{checkout}/train.py",
+        f"--config={checkout}/a.yaml",
+        f"--out={checkout}/data/new",
+        "/etc",
+        "lr=1",
+    ]
     monkeypatch.setattr(sys, "orig_argv", ["python", *given])
-    expected = ["-u", "checkout:train.py", "--config=checkout:a.yaml", f"--out={checkout}/data/new", "/etc", "lr=1"]
+    expected = [
+        "-u",
+        "checkout:train.py",
+        "--config=checkout:a.yaml",
+        f"--out={checkout}/data/new",
+        "/etc",
+        "lr=1",
+    ]
     assert capture(store, checkout)["arguments"] == expected
 
 
@@ -394,11 +451,17 @@ def test_all_that_is_installed_is_recorded_as_pythons_own_library_has_it(
     for folder, version, body in (("first", "2.0", "Version: 7\n"), ("second", "1.0", "")):
         about = tmp_path / folder / f"twice_there-{version}.dist-info" / "METADATA"
         about.parent.mkdir(parents=True)
-        about.write_text(f"Metadata-Version: 2.1\nName: Twice.there\nVersion: {version}\n\nName: other\n{body}")
+        about.write_text(
+            f"Metadata-Version: 2.1\nName: Twice.there\nVersion: {version}\n\nName: other\n{body}"
+        )
     monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
     found = capture(store, checkout)["packages"]
     assert found["Twice.there"] == version_of("Twice.there") == "2.0"
-    assert found == {dist.metadata["Name"]: version_of(dist.metadata["Name"]) for dist in distributions() if dist.metadata["Name"]}
+    assert found == {
+        dist.metadata["Name"]: version_of(dist.metadata["Name"])
+        for dist in distributions()
+        if dist.metadata["Name"]
+    }
 
 
 def test_a_lockfile_outside_of_the_checkout_is_not_its_own(store: Store, checkout: Path) -> None:
@@ -413,7 +476,12 @@ def test_a_store_inside_the_checkout_is_no_part_of_its_patch(checkout: Path, ign
         git(checkout, "commit", "--quiet", "--all", "--message=ignore the store")
     store = Store(checkout / ".halving")
     store.put_blob(b"x" * 11_000_000)
-    assert git_state(store, checkout) == {**(git_state(store, checkout) or {}), "dirty": False, "patch": None, "left_out": []}
+    assert git_state(store, checkout) == {
+        **(git_state(store, checkout) or {}),
+        "dirty": False,
+        "patch": None,
+        "left_out": [],
+    }
     write(checkout, "new.py", b"x = 1\n")
     state = git_state(store, checkout)
     assert state is not None
@@ -430,7 +498,9 @@ def filtered(checkout: Path, command: str) -> None:
     write(checkout, "a.data", b"1\n")
 
 
-def test_a_file_that_goes_while_git_reads_does_not_make_the_tree_unknown(store: Store, checkout: Path) -> None:
+def test_a_file_that_goes_while_git_reads_does_not_make_the_tree_unknown(
+    store: Store, checkout: Path
+) -> None:
     write(checkout, "train.py", b"changed\n")
     write(checkout, "z.tmp", b"an editor's\n")
     filtered(checkout, "rm -f z.tmp")
@@ -454,7 +524,9 @@ def test_where_git_gives_up_each_time_it_is_said_why(store: Store, checkout: Pat
 
 @pytest.mark.parametrize("ignored", [True, False])
 @pytest.mark.parametrize("folder", [".", "package"])
-def test_dagsters_home_of_one_command_is_no_part_of_the_patch(store: Store, checkout: Path, folder: str, ignored: bool) -> None:
+def test_dagsters_home_of_one_command_is_no_part_of_the_patch(
+    store: Store, checkout: Path, folder: str, ignored: bool
+) -> None:
     if ignored:
         write(checkout, ".gitignore", b"*.log\n.tmp_dagster_home_*/\n")
         git(checkout, "commit", "--quiet", "--all", "--message=ignore Dagster's home")

@@ -17,13 +17,22 @@ from tests.sdk.conftest import Script
     ("given", "shown"),
     [
         (["train.py", "--api-key=planted"], ["train.py", "--api-key=…"]),
-        (["train.py", "--hf_token", "planted", "--lr", "0.1"], ["train.py", "--hf_token", "…", "--lr", "0.1"]),
+        (
+            ["train.py", "--hf_token", "planted", "--lr", "0.1"],
+            ["train.py", "--hf_token", "…", "--lr", "0.1"],
+        ),
         (["train.py", "db.password=planted=1\nmore"], ["train.py", "db.password=…"]),
         (["train.py", "postgresql://me:planted@host/db"], ["train.py", "postgresql://host/db"]),
         (["train.py", "x=planted-value/y"], ["train.py", "x=…/y"]),
         (["--secret-key=planted", "--secret-key", "planted"], ["--secret-key=…", "--secret-key", "…"]),
-        (["SECRET_KEY=planted", "--private-key=planted", "auth.key=planted"], ["SECRET_KEY=…", "--private-key=…", "auth.key=planted"]),
-        (["--auth=planted", "--pwd=planted", "storage_key=planted"], ["--auth=…", "--pwd=…", "storage_key=…"]),
+        (
+            ["SECRET_KEY=planted", "--private-key=planted", "auth.key=planted"],
+            ["SECRET_KEY=…", "--private-key=…", "auth.key=planted"],
+        ),
+        (
+            ["--auth=planted", "--pwd=planted", "storage_key=planted"],
+            ["--auth=…", "--pwd=…", "storage_key=…"],
+        ),
         (["--wandb-key=planted", "connection_string=planted"], ["--wandb-key=…", "connection_string=…"]),
         (["postgresql://me:plan/ted@host/db", "x://me:pl@an/ted"], ["postgresql://host/db", "x://an/ted"]),
         (
@@ -32,20 +41,39 @@ from tests.sdk.conftest import Script
         ),
         (['{"api_key": "planted", "lr": 0.1}'], ['{"api_key": "…", "lr": 0.1}']),
         (["an-aws-key", "a-wandb-key", "a-pg-password"], ["…", "…", "…"]),
-        (["/home/me/x", "--sort-key=accuracy", "--author=somebody"], ["/home/me/x", "--sort-key=accuracy", "--author=somebody"]),
+        (
+            ["/home/me/x", "--sort-key=accuracy", "--author=somebody"],
+            ["/home/me/x", "--sort-key=accuracy", "--author=somebody"],
+        ),
         (["train.py", "--tokens-per-batch", "524288"], ["train.py", "--tokens-per-batch", "524288"]),
-        (["train.py", "--max_tokens=100000", "--pad-token", "<pad>"], ["train.py", "--max_tokens=100000", "--pad-token", "<pad>"]),
-        (["train.py", "lr=0.1", "--name=keyboard", "s3://bucket/lab"], ["train.py", "lr=0.1", "--name=keyboard", "s3://bucket/lab"]),
+        (
+            ["train.py", "--max_tokens=100000", "--pad-token", "<pad>"],
+            ["train.py", "--max_tokens=100000", "--pad-token", "<pad>"],
+        ),
+        (
+            ["train.py", "lr=0.1", "--name=keyboard", "s3://bucket/lab"],
+            ["train.py", "lr=0.1", "--name=keyboard", "s3://bucket/lab"],
+        ),
     ],
 )
-def test_what_is_named_like_a_secret_or_is_one_of_the_environments_is_hidden(given: list[str], shown: list[str]) -> None:
-    environment = {"AWS_SECRET_ACCESS_KEY": "planted-value", "HOME": "train.py", "MY_TOKEN": "lr", "PWD": "/home/me", "OLDPWD": "/home/me"}
+def test_what_is_named_like_a_secret_or_is_one_of_the_environments_is_hidden(
+    given: list[str], shown: list[str]
+) -> None:
+    environment = {
+        "AWS_SECRET_ACCESS_KEY": "planted-value",
+        "HOME": "train.py",
+        "MY_TOKEN": "lr",
+        "PWD": "/home/me",
+        "OLDPWD": "/home/me",
+    }
     environment |= {"AWS_SECRET_KEY": "an-aws-key", "WANDB_KEY": "a-wandb-key", "PGPASSWORD": "a-pg-password"}
     assert without_secrets(given, environment) == shown
 
 
 @pytest.mark.slow
-def test_a_planted_secret_is_in_no_file_of_a_run(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_secret_is_in_no_file_of_a_run(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "HALVING_CATALOG"):
         monkeypatch.setenv(name, "planted-secret")
     source = (
@@ -59,10 +87,19 @@ def test_a_planted_secret_is_in_no_file_of_a_run(script: Script, tmp_path: Path,
     assert len(files) > 5
     assert [path for path in files if b"planted-secret" in path.read_bytes()] == []
     record = json.loads((tmp_path / "store/runs/project=p/r/record.json").read_bytes())
-    assert record["provenance"]["command"] == [sys.executable, str(tmp_path / "script.py"), "--password", "…", "…", "x://host"]
+    assert record["provenance"]["command"] == [
+        sys.executable,
+        str(tmp_path / "script.py"),
+        "--password",
+        "…",
+        "…",
+        "x://host",
+    ]
 
 
-def test_untracked_files_that_are_made_for_secrets_are_listed_and_not_in_the_patch(tmp_path: Path, store: Store) -> None:
+def test_untracked_files_that_are_made_for_secrets_are_listed_and_not_in_the_patch(
+    tmp_path: Path, store: Store
+) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     subprocess.run(["git", "init", "--quiet", str(checkout)], check=True)
@@ -82,10 +119,22 @@ def test_untracked_files_that_are_made_for_secrets_are_listed_and_not_in_the_pat
         ("train.py", "token: str = r'planted'", "token: str = r'…'"),
         ("train.py", 'os.environ["WANDB_API_KEY"] = "planted"', 'os.environ["WANDB_API_KEY"] = "…"'),
         ("train.py", 'login(token="planted", lr=1)', 'login(token="…", lr=1)'),
-        ("train.py", 'password = "pl$an>ted"; mask_token = "[MASK]"', 'password = "…"; mask_token = "[MASK]"'),
+        (
+            "train.py",
+            'password = "pl$an>ted"; mask_token = "[MASK]"',
+            'password = "…"; mask_token = "[MASK]"',
+        ),
         ("train.py", "x = 'an-environments'", "x = '…'"),
-        ("train.py", 'token = tokenizer.pad_token or "<|endoftext|>"', 'token = tokenizer.pad_token or "<|endoftext|>"'),
-        ("train.py", 'unk_token="<|unknown|>", max_tokens="100000"', 'unk_token="<|unknown|>", max_tokens="100000"'),
+        (
+            "train.py",
+            'token = tokenizer.pad_token or "<|endoftext|>"',
+            'token = tokenizer.pad_token or "<|endoftext|>"',
+        ),
+        (
+            "train.py",
+            'unk_token="<|unknown|>", max_tokens="100000"',
+            'unk_token="<|unknown|>", max_tokens="100000"',
+        ),
         ("train.py", 'password = os.environ["PASSWORD"]', 'password = os.environ["PASSWORD"]'),
         ("conf/db.yaml", "password: planted", "password: …"),
         (

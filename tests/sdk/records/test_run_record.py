@@ -32,7 +32,14 @@ def records(store: Store) -> RunRecords:
 def test_the_record_is_complete_when_start_returns(records: RunRecords) -> None:
     assert records.start({"lr": 0.1}, {"sweep": "s"}, None, BEGAN) == 1
     record = records.read()
-    assert {**BEGAN, "project": "p", "run": "r", "params": {"lr": 0.1}, "parent": {"sweep": "s"}, "attempt": 1}.items() <= record.items()
+    assert {
+        **BEGAN,
+        "project": "p",
+        "run": "r",
+        "params": {"lr": 0.1},
+        "parent": {"sweep": "s"},
+        "attempt": 1,
+    }.items() <= record.items()
 
 
 def test_a_resume_is_the_next_attempt_and_leaves_the_record_as_it_was(records: RunRecords) -> None:
@@ -40,7 +47,12 @@ def test_a_resume_is_the_next_attempt_and_leaves_the_record_as_it_was(records: R
     before = records.store.read("runs/project=p/r/record.json")
     assert [records.start({"lr": 0.1}, {}, None, {"started": "later"}) for _ in range(3)] == [2, 3, 4]
     assert records.store.read("runs/project=p/r/record.json") == before
-    assert records.store.names("runs/project=p/r") == ["record.json", "start-0002.json", "start-0003.json", "start-0004.json"]
+    assert records.store.names("runs/project=p/r") == [
+        "record.json",
+        "start-0002.json",
+        "start-0003.json",
+        "start-0004.json",
+    ]
 
 
 def test_params_never_change(records: RunRecords) -> None:
@@ -63,7 +75,9 @@ def test_params_never_change(records: RunRecords) -> None:
         ({"b": 1, "a": 2}, {"a": 2, "b": 1}),
     ],
 )
-def test_equal_params_are_a_resume(records: RunRecords, params: dict[str, Any], again: dict[str, Any]) -> None:
+def test_equal_params_are_a_resume(
+    records: RunRecords, params: dict[str, Any], again: dict[str, Any]
+) -> None:
     assert records.start(params, {}, None, BEGAN) == 1
     assert records.start(again, {}, None, BEGAN) == 2
 
@@ -112,7 +126,8 @@ def _open(root: str, barrier: Barrier, answer: Connection) -> None:
 @pytest.mark.slow
 def test_processes_that_open_the_same_run_get_different_attempts(store: Store) -> None:
     spawn = multiprocessing.get_context("spawn")
-    barrier, pipes = spawn.Barrier(PROCESSES), [spawn.Pipe(duplex=False) for _ in range(PROCESSES)]
+    barrier = spawn.Barrier(PROCESSES)
+    pipes = [spawn.Pipe(duplex=False) for _ in range(PROCESSES)]
     processes = [spawn.Process(target=_open, args=(store.root, barrier, writing)) for _, writing in pipes]
     for process in processes:
         process.start()
@@ -138,7 +153,9 @@ def test_checkpoints_are_ordered_by_epoch_then_attempt_then_save(records: RunRec
     ]
     for checkpoint in saved:
         records.add_checkpoint(checkpoint)
-    assert [checkpoint.digest for checkpoint in records.checkpoints()] == [f"sha256:{letter}" for letter in "abcde"]
+    assert [checkpoint.digest for checkpoint in records.checkpoints()] == [
+        f"sha256:{letter}" for letter in "abcde"
+    ]
     assert records.checkpoints()[1] == saved[0]
     assert records.latest_checkpoint() == saved[1]
 

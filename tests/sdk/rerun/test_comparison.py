@@ -16,7 +16,12 @@ CURVES = st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.integers(-5,
 def points(curve: dict[int, float], *, time: int = 0) -> Points:
     steps = sorted(curve)
     number = len(steps)
-    return Points(np.ones(number, np.int32), np.array(steps, np.int64), np.full(number, time), np.array([curve[step] for step in steps]))
+    return Points(
+        np.ones(number, np.int32),
+        np.array(steps, np.int64),
+        np.full(number, time),
+        np.array([curve[step] for step in steps]),
+    )
 
 
 def text(value: float | None) -> str | None:
@@ -34,7 +39,10 @@ def test_it_is_the_first_step_at_which_a_plain_comparison_finds_a_difference(
         for step in one.get(metric, {}).keys() | other.get(metric, {}).keys()
         if text(one.get(metric, {}).get(step)) != text(other.get(metric, {}).get(step))
     )
-    found = first_difference({key: points(curve) for key, curve in one.items()}, {key: points(curve) for key, curve in other.items()})
+    found = first_difference(
+        {key: points(curve) for key, curve in one.items()},
+        {key: points(curve) for key, curve in other.items()},
+    )
     if not different:
         assert found is None
         return
@@ -42,14 +50,22 @@ def test_it_is_the_first_step_at_which_a_plain_comparison_finds_a_difference(
     assert (found.step, found.metric) == different[0]
     assert (found.points, found.metrics) == (len(different), len({metric for _, metric in different}))
     step, metric = different[0]
-    assert (text(found.recorded), text(found.rerun)) == (text(one.get(metric, {}).get(step)), text(other.get(metric, {}).get(step)))
+    assert (text(found.recorded), text(found.rerun)) == (
+        text(one.get(metric, {}).get(step)),
+        text(other.get(metric, {}).get(step)),
+    )
     assert (found.difference is None) == (found.recorded is None or found.rerun is None)
 
 
 @given(CURVES)
-def test_when_a_point_was_logged_and_which_nan_it_is_do_not_count(curves: dict[str, dict[int, float]]) -> None:
+def test_when_a_point_was_logged_and_which_nan_it_is_do_not_count(
+    curves: dict[str, dict[int, float]],
+) -> None:
     recorded = {key: points(curve) for key, curve in curves.items()}
-    again = {key: points(curve, time=7)._replace(value=np.negative(np.negative(points(curve).value))) for key, curve in curves.items()}
+    again = {
+        key: points(curve, time=7)._replace(value=np.negative(np.negative(points(curve).value)))
+        for key, curve in curves.items()
+    }
     assert first_difference(recorded, again) is None
     assert count(recorded) == sum(map(len, curves.values()))
 
@@ -57,7 +73,12 @@ def test_when_a_point_was_logged_and_which_nan_it_is_do_not_count(curves: dict[s
 def logged(*each: tuple[int, int, float]) -> Points:
     """Points of ``(attempt, step, value)``, in the order of :func:`halving.rerun.comparison.read_points`."""
     attempt, step, value = zip(*each, strict=True)
-    return Points(np.array(attempt, np.int32), np.array(step, np.int64), np.zeros(len(each), np.int64), np.array(value, np.float64))
+    return Points(
+        np.array(attempt, np.int32),
+        np.array(step, np.int64),
+        np.zeros(len(each), np.int64),
+        np.array(value, np.float64),
+    )
 
 
 def test_each_of_several_points_at_one_step_is_compared() -> None:

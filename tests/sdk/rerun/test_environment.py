@@ -1,4 +1,6 @@
-"""A virtual environment of the recorded packages, made by pip without a network, and what is trained in it."""
+"""A virtual environment of the recorded packages, made by pip without a network, and what is trained in
+it.
+"""
 
 import json
 import os
@@ -47,8 +49,13 @@ def wheel(folder: Path, name: str, version: str) -> None:
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", f"VERSION = {version!r}\n")
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: absent\n")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: absent\n",
+        )
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         file.writestr(f"{info}/RECORD", "")
 
 
@@ -61,7 +68,8 @@ def build_wheel(folder, settings=None, metadata=None):
         file.writestr("NAME.py", "VERSION = '1.0'")
         about = "NAME-1.0.dist-info/"
         file.writestr(about + "METADATA", "Metadata-Version: 2.1\\nName: NAME\\nVersion: 1.0\\n")
-        file.writestr(about + "WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        file.writestr(about + "WHEEL", wheel)
         file.writestr(about + "RECORD", "")
     return "NAME-1.0-py3-none-any.whl"
 """
@@ -71,30 +79,39 @@ def project(folder: Path, name: str) -> Path:
     """A package's sources that bring what builds them."""
     folder.mkdir(parents=True)
     (folder / "backend.py").write_text(BACKEND.replace("NAME", name))
-    (folder / "pyproject.toml").write_text("[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n")
+    (folder / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    )
     return folder
 
 
 @pytest.mark.slow
-def test_it_has_exactly_the_recorded_versions_and_names_a_package_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_exactly_the_recorded_versions_and_names_a_package_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = tmp_path / "index"
     index.mkdir()
     for version in ("1.0", "2.0"):
         wheel(index, "steady", version)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))  # as a worker leaves it: with another pip
-    inside, outside = project(tmp_path / "code" / "lib", "inside"), project(tmp_path / "elsewhere", "outside")
+    # as a worker leaves it: with another pip
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    inside = project(tmp_path / "code" / "lib", "inside")
+    outside = project(tmp_path / "elsewhere", "outside")
     packages = dict.fromkeys(("steady", "inside", "outside"), "1.0")
     recorded = plan(packages=packages, packages_from={"inside": "checkout:lib", "outside": outside.as_uri()})
     with monkeypatch.context() as patch:
-        patch.setattr(environment, "_has_pip", lambda _: False)  # then the new environment has one until it is complete
+        # then the new environment has one until it is complete
+        patch.setattr(environment, "_has_pip", lambda _: False)
         python = build_environment(recorded, tmp_path / "code", tmp_path / "environment")
     ask = "import importlib.metadata as m; print(sorted((d.name, d.version) for d in m.distributions()))"
     said = subprocess.run([python, "-I", "-c", ask], capture_output=True, text=True, check=True)
     assert said.stdout == f"{sorted(packages.items())}\n"  # and neither pip nor setuptools
     assert {path.name for path in [*inside.iterdir(), *outside.iterdir()]} == {"backend.py", "pyproject.toml"}
-    with pytest.raises(NotFound, match=r"the recorded packages of p/r .* cannot be brought back: .*steady==3\.0"):
+    with pytest.raises(
+        NotFound, match=r"the recorded packages of p/r .* cannot be brought back: .*steady==3\.0"
+    ):
         build_environment(plan(packages={"steady": "3.0"}), tmp_path / "code", tmp_path / "another")
 
 
@@ -114,14 +131,18 @@ def test_a_package_comes_from_where_it_came_from(tmp_path: Path) -> None:
         "numpy==2.4.6",
     ]
     (tmp_path / "lib").rmdir()
-    with pytest.raises(NotFound, match=rf"the package local 1 of run p/r is gone: it was installed from {tmp_path}/lib"):
+    with pytest.raises(
+        NotFound, match=rf"the package local 1 of run p/r is gone: it was installed from {tmp_path}/lib"
+    ):
         requirements(recorded, Path("/code"))
 
 
 @pytest.mark.slow
 def test_a_python_that_is_not_here_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"Python 2\.7 of run p/r is not on this machine: install it"):
-        build_environment(replace(plan(), environment={"python": {"version": "2.7.18"}}), tmp_path, tmp_path / "environment")
+        build_environment(
+            replace(plan(), environment={"python": {"version": "2.7.18"}}), tmp_path, tmp_path / "environment"
+        )
 
 
 SCRIPT = """
@@ -145,7 +166,8 @@ def test_why_trains_in_each_recorded_set_of_packages_built_once_and_a_rerun_in_i
         wheel(index, "steady", version)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    # What halving itself needs is on the path without being an installed package there, so that "steady" is all that is recorded.
+    # What halving itself needs is on the path without being an installed package there, so that "steady" is
+    # all that is recorded.
     for module in (halving, numpy, pyarrow):
         for path in Path(str(module.__file__)).parent.parent.glob(f"{module.__name__}*"):
             if not path.name.endswith((".dist-info", ".egg-info")):
@@ -161,7 +183,12 @@ def test_why_trains_in_each_recorded_set_of_packages_built_once_and_a_rerun_in_i
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", installed], check=True)
         with zipfile.ZipFile(index / f"steady-{version}-py3-none-any.whl") as file:
             file.extractall(next(installed.glob("lib/python*/site-packages")))
-        subprocess.run([installed / "bin" / "python", "train.py"], cwd=checkout, check=True, env={**os.environ, "NAME": name})
+        subprocess.run(
+            [installed / "bin" / "python", "train.py"],
+            cwd=checkout,
+            check=True,
+            env={**os.environ, "NAME": name},
+        )
     monkeypatch.setenv("NAME", "taken from the request")
     how = ["--env", "--repository", str(checkout), "--root", store.root, "--json"]
     assert main(["why", "p/a", "p/b", "--rerun", "--repeat", "2", "--yes", *how]) == 0
@@ -177,5 +204,8 @@ def test_why_trains_in_each_recorded_set_of_packages_built_once_and_a_rerun_in_i
     next(index.glob("steady-2.0*")).unlink()
     before = list_names(store)
     assert main(["why", "p/a", "p/b", "--rerun", "--repeat", "3", "--yes", *how]) == 1
-    assert re.search(r"halving why: the recorded packages of p/b .* cannot be brought back: .*steady==2\.0", capsys.readouterr().err)
+    assert re.search(
+        r"halving why: the recorded packages of p/b .* cannot be brought back: .*steady==2\.0",
+        capsys.readouterr().err,
+    )
     assert list_names(store) == before

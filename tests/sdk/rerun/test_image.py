@@ -1,4 +1,6 @@
-"""A trial that ran in a pod is trained again in a pod of its image: what is compared before it trains, and what ends it before."""
+"""A trial that ran in a pod is trained again in a pod of its image: what is compared before it trains, and
+what ends it before.
+"""
 
 import json
 import os
@@ -60,7 +62,13 @@ class Says:
     said: Ready
     asked: list[PodRerun] = field(default_factory=list)
 
-    def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
+    def train(
+        self,
+        store: Store,
+        rerun: PodRerun,
+        ready: Callable[[Ready, str | None], None],
+        tell: Callable[[str], None],
+    ) -> None:
         self.asked.append(rerun)
         ready(self.said, "registry.example/train@sha256:34")
 
@@ -73,7 +81,9 @@ def again(store: Store, plan: Plan, pods: Any, **options: Any) -> list[str]:
     return told
 
 
-def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_trains_to_the_recorded_epoch(store: Store) -> None:
+def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_trains_to_the_recorded_epoch(
+    store: Store,
+) -> None:
     pods = Says(AS_RECORDED)
     with pytest.raises(RerunFailed, match="ended in its pod and recorded no run"):
         again(store, planned(), pods, strict=True)
@@ -81,7 +91,12 @@ def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_t
     assert (asked.image, asked.resources, asked.rerun_of) == (IMAGE, {"cpus": 2}, "p/r")
     assert asked.variables == {"PYTHONHASHSEED": "0"}, "and none that was not set"
     request = asked.request
-    assert (request.given["params"], request.given["seed"], request.epochs, request.threads) == ({"lr": 0.1}, 3, 3, 2)
+    assert (request.given["params"], request.given["seed"], request.epochs, request.threads) == (
+        {"lr": 0.1},
+        3,
+        3,
+        2,
+    )
     assert request.given["run"] == asked.run
     assert request.given["parent"]["rerun_of"] == "p/r"
     assert (request.image, request.recorded) == (IMAGE, {**TRIAL, "resources": {"cpus": 2}})
@@ -90,19 +105,29 @@ def test_a_pod_gets_the_recorded_image_resources_variables_params_and_seed_and_t
 @pytest.mark.parametrize(
     ("said", "difference"),
     [
-        (replace(AS_RECORDED, trainable_sha256="b" * 64), f"code: the trainable's source was {'a' * 64}, is {'b' * 64}"),
-        (replace(AS_RECORDED, trainable_sha256=None), f"code: the trainable's source was {'a' * 64}, is missing"),
+        (
+            replace(AS_RECORDED, trainable_sha256="b" * 64),
+            f"code: the trainable's source was {'a' * 64}, is {'b' * 64}",
+        ),
+        (
+            replace(AS_RECORDED, trainable_sha256=None),
+            f"code: the trainable's source was {'a' * 64}, is missing",
+        ),
         (Ready({**ENVIRONMENT, "packages": {"numpy": "2.1"}}, "a" * 64), "packages: numpy was 2.0, is 2.1"),
         (Ready({**ENVIRONMENT, "image": "other"}, "a" * 64), f"image: image was {IMAGE}, is other"),
     ],
 )
-def test_what_only_the_pod_can_tell_is_named_before_it_trains_and_strict_refuses_there(store: Store, said: Ready, difference: str) -> None:
+def test_what_only_the_pod_can_tell_is_named_before_it_trains_and_strict_refuses_there(
+    store: Store, said: Ready, difference: str
+) -> None:
     with pytest.raises(RerunRefused, match=r"Nothing was trained. Accept them by --except FACTOR") as refused:
         again(store, planned(), Says(said), strict=True)
     assert difference in str(refused.value)
 
 
-def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_before_there_is_a_pod(store: Store) -> None:
+def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_before_there_is_a_pod(
+    store: Store,
+) -> None:
     later = {2: {"provenance": {"image": IMAGE}}, 3: {"provenance": {"image": "registry.example/train:2"}}}
     found = planned(of_an_image("registry.example/train:1", later)).image
     assert found is not None
@@ -112,10 +137,20 @@ def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_befo
         "image: registry.example/train:1 was named without its digest, is registry.example/train@sha256:34",
     ]
     pods = Says(AS_RECORDED)
-    with pytest.raises(RerunRefused, match=r"registry.example/train:1 was named without its digest, is not known"):
+    with pytest.raises(
+        RerunRefused, match=r"registry.example/train:1 was named without its digest, is not known"
+    ):
         again(store, planned(of_an_image("registry.example/train:1")), pods, strict=True)
-    with pytest.raises(RerunRefused, match=r"--except image would train in a worktree, with what is installed here\). Accept them by"):
-        again(store, replace(planned(of_an_image("registry.example/train:1")), commit="c" * 40), pods, strict=True)
+    with pytest.raises(
+        RerunRefused,
+        match=r"--except image would train in a worktree, with what is installed here\). Accept them by",
+    ):
+        again(
+            store,
+            replace(planned(of_an_image("registry.example/train:1")), commit="c" * 40),
+            pods,
+            strict=True,
+        )
     assert pods.asked == []
 
 
@@ -125,7 +160,9 @@ TAG = "registry.example:5000/team/train:1"
 def of_a_tag(digest: str) -> RunInfo:
     """A trial of an image that its spec named by a tag, and the cluster by its digest."""
     trial = of_an_image(TAG)
-    return replace(trial, record={**trial.record, "provenance": {**trial.record["provenance"], "image_digest": digest}})
+    return replace(
+        trial, record={**trial.record, "provenance": {**trial.record["provenance"], "image_digest": digest}}
+    )
 
 
 class Tagged:
@@ -135,14 +172,21 @@ class Tagged:
         self._digest = digest
         self.started: list[str] = []
 
-    def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
+    def train(
+        self,
+        store: Store,
+        rerun: PodRerun,
+        ready: Callable[[Ready, str | None], None],
+        tell: Callable[[str], None],
+    ) -> None:
         self.started.append(rerun.image)
         now = rerun.image if "@" in rerun.image else self._digest and f"docker.io/mirror@{self._digest}"
         ready(Ready({**ENVIRONMENT, "image": rerun.image}, "a" * 64), now)
 
 
 def test_a_tag_that_means_what_it_meant_is_as_recorded_also_where_strict(store: Store) -> None:
-    plan, pods = planned(of_a_tag("sha256:12")), Tagged("sha256:12")
+    plan = planned(of_a_tag("sha256:12"))
+    pods = Tagged("sha256:12")
     with pytest.raises(RerunFailed, match="recorded no run"):
         again(store, plan, pods, strict=True)
     assert pods.started == [TAG]
@@ -151,10 +195,14 @@ def test_a_tag_that_means_what_it_meant_is_as_recorded_also_where_strict(store: 
 
 
 def test_where_a_tag_has_moved_a_pod_of_the_recorded_image_trains(store: Store) -> None:
-    plan, pods, said = planned(of_a_tag("sha256:12")), Tagged("sha256:34"), list[str]()
+    plan = planned(of_a_tag("sha256:12"))
+    pods = Tagged("sha256:34")
+    said = list[str]()
     assert plan.image is not None
     with pytest.raises(RerunFailed, match="recorded no run"):
-        train_in_pod(store, plan, plan.image, Options(repository=Path("/nowhere"), strict=True), pods, said.append)
+        train_in_pod(
+            store, plan, plan.image, Options(repository=Path("/nowhere"), strict=True), pods, said.append
+        )
     assert pods.started == [TAG, "registry.example:5000/team/train@sha256:12"]
     assert f"{TAG} is another image now (docker.io/mirror@sha256:34), so it is left alone" in said
     assert store.names("runs/project=p") == []
@@ -174,7 +222,10 @@ def test_an_attempt_whose_digest_nobody_told_is_compared_by_its_name() -> None:
         return [str(each) for each in plan.image.incomplete]
 
     assert later(image=TAG) == later(image=TAG, image_digest="sha256:12") == []
-    moved = "image: attempt 2 was in the image registry.example:5000/team/train@sha256:34, is in that of attempt 1"
+    moved = (
+        "image: attempt 2 was in the image registry.example:5000/team/train@sha256:34, is in that of "
+        "attempt 1"
+    )
     assert later(image=TAG, image_digest="sha256:34") == [moved]
     assert later(image="other:1") == ["image: attempt 2 was in the image other:1, is in that of attempt 1"]
 
@@ -187,7 +238,9 @@ def test_two_tags_of_one_image_are_one_image_and_one_tag_of_two_images_is_two() 
 
     repository = "registry.example:5000/team/train"
     assert image_difference("sha256:12", "sha256:12", f"{repository}:latest") == []
-    assert image_difference("sha256:12", "sha256:34", TAG) == [f"image: image was {repository}@sha256:12, is {repository}@sha256:34"]
+    assert image_difference("sha256:12", "sha256:34", TAG) == [
+        f"image: image was {repository}@sha256:12, is {repository}@sha256:34"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,15 +256,23 @@ def test_two_tags_of_one_image_are_one_image_and_one_tag_of_two_images_is_two() 
 )
 def test_a_pod_that_describes_itself_in_another_form_is_refused(environment: dict[str, Any]) -> None:
     image = ImagePlan(name=IMAGE, exact=IMAGE, resources={}, trainable_sha256=None)
-    with pytest.raises(InvalidInput, match=f"the environment that the pod of the image {IMAGE} describes is not accepted"):
+    with pytest.raises(
+        InvalidInput, match=f"the environment that the pod of the image {IMAGE} describes is not accepted"
+    ):
         known_in_pod(image, ENVIRONMENT, Ready(environment, None))
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (of_an_image("sha256:12"), r"its record has the digest of its image alone \(sha256:12\), and no name"),
-        (of_an_image(resources={}), "it ran in the image .*, and its record does not say with which resources"),
+        (
+            of_an_image("sha256:12"),
+            r"its record has the digest of its image alone \(sha256:12\), and no name",
+        ),
+        (
+            of_an_image(resources={}),
+            "it ran in the image .*, and its record does not say with which resources",
+        ),
     ],
 )
 def test_a_record_without_what_a_pod_needs_is_refused(found: RunInfo, said: str) -> None:
@@ -220,19 +281,32 @@ def test_a_record_without_what_a_pod_needs_is_refused(found: RunInfo, said: str)
 
 
 def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(store: Store) -> None:
-    with pytest.raises(InvalidInput, match="--env is not accepted for run p/r: it trains in a pod of the image"):
+    with pytest.raises(
+        InvalidInput, match="--env is not accepted for run p/r: it trains in a pod of the image"
+    ):
         again(store, planned(), Says(AS_RECORDED), build=True)
     with pytest.raises(
-        InvalidInput, match=r"no cluster is at hand: .*set HALVING_CLUSTER .* and KUBECONFIG .* job rerun in the deployment$"
+        InvalidInput,
+        match=(
+            r"no cluster is at hand: .*set HALVING_CLUSTER .* and KUBECONFIG .* job rerun in the "
+            r"deployment$"
+        ),
     ):
         again(store, planned(), None)
 
 
 def with_record(image: str = IMAGE, **changes: Any) -> Planned:
-    """A trial of an image, and how it is trained again; changes are of its record, those of its provenance and parent over what it has."""
+    """A trial of an image, and how it is trained again; changes are of its record, those of its provenance
+    and parent over what it has.
+    """
     trial = of_an_image(image)
-    merged = {name: {**trial.record[name], **value} if isinstance(value, dict) else value for name, value in changes.items()}
-    trial = replace(trial, record={**trial.record, **merged}, parent={**trial.parent, **merged.get("parent", {})})
+    merged = {
+        name: {**trial.record[name], **value} if isinstance(value, dict) else value
+        for name, value in changes.items()
+    }
+    trial = replace(
+        trial, record={**trial.record, **merged}, parent={**trial.parent, **merged.get("parent", {})}
+    )
     return trial, planned(trial)
 
 
@@ -253,32 +327,61 @@ def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_
         (ALL, ("code", "params", "packages", "image")),
     ]
     image_arm, params_arm = (arm.plan for arm in wanted.arms[1:3])
-    assert image_arm.image == ImagePlan(name=OTHER_IMAGE, exact=OTHER_IMAGE, resources={"cpus": 2}, trainable_sha256="b" * 64)
-    assert (image_arm.params, image_arm.environment["packages"], image_arm.environment["cuda"]) == ({"lr": 0.1}, {"numpy": "2.1"}, "13.0")
+    assert image_arm.image == ImagePlan(
+        name=OTHER_IMAGE, exact=OTHER_IMAGE, resources={"cpus": 2}, trainable_sha256="b" * 64
+    )
+    assert (image_arm.params, image_arm.environment["packages"], image_arm.environment["cuda"]) == (
+        {"lr": 0.1},
+        {"numpy": "2.1"},
+        "13.0",
+    )
     assert (params_arm.image, params_arm.params) == (own[1].image, {"lr": 0.2})
 
 
-def test_of_one_image_another_trainable_is_an_arm_and_what_differs_in_it_without_a_reason_is_left_out() -> None:
-    other = with_record(parent={"trainable": "in_image:other", "trainable_sha256": "b" * 64}, provenance={"packages": {"numpy": "2.1"}})
+def test_of_one_image_another_trainable_is_an_arm_and_what_differs_in_it_without_a_reason_is_left_out() -> (
+    None
+):
+    other = with_record(
+        parent={"trainable": "in_image:other", "trainable_sha256": "b" * 64},
+        provenance={"packages": {"numpy": "2.1"}},
+    )
     wanted = experiment(with_record(), other, "score", 2, build=False)
     assert [arm.name for arm in wanted.arms] == ["as it was", "code"]
     changed = wanted.arms[1].plan
-    assert (changed.trainable, changed.image) == ("in_image:other", replace(wanted.arms[0].plan.image, trainable_sha256="b" * 64))
-    assert wanted.left_out == {"packages": f"both ran in the image {IMAGE}, so what differs in it cannot be brought back"}
+    assert (changed.trainable, changed.image) == (
+        "in_image:other",
+        replace(wanted.arms[0].plan.image, trainable_sha256="b" * 64),
+    )
+    assert wanted.left_out == {
+        "packages": f"both ran in the image {IMAGE}, so what differs in it cannot be brought back"
+    }
     tag = "registry.example/train:1"
-    with pytest.raises(InvalidInput, match=r"both ran in the image .*; it is named without its digest, so it may have been two images"):
-        experiment(with_record(tag), with_record(tag, parent={"trainable_sha256": "b" * 64}), "score", 2, build=False)
+    with pytest.raises(
+        InvalidInput,
+        match=r"both ran in the image .*; it is named without its digest, so it may have been two images",
+    ):
+        experiment(
+            with_record(tag), with_record(tag, parent={"trainable_sha256": "b" * 64}), "score", 2, build=False
+        )
 
 
 def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(store: Store) -> None:
     own = with_record()
-    more = with_record(provenance={"hardware": {"machine": "x86_64", "platform": "Linux", "cpus": 64, "gpus": []}})
-    with pytest.raises(InvalidInput, match=r"hardware: every pod asks for what \{'cpus': 2\} says, and runs where the cluster puts it"):
+    more = with_record(
+        provenance={"hardware": {"machine": "x86_64", "platform": "Linux", "cpus": 64, "gpus": []}}
+    )
+    with pytest.raises(
+        InvalidInput,
+        match=r"hardware: every pod asks for what \{'cpus': 2\} says, and runs where the cluster puts it",
+    ):
         experiment(own, more, "score", 2, build=False)
     info, plan = own
     here = replace(plan, name="p/here", image=None, commit="c" * 40)
     for pair in (((info, here), own), (own, (info, here))):
-        with pytest.raises(InvalidInput, match=r"cannot be compared by reruns: p/r trains in a pod of its image, and p/here in a worktree"):
+        with pytest.raises(
+            InvalidInput,
+            match=r"cannot be compared by reruns: p/r trains in a pod of its image, and p/here in a worktree",
+        ):
             experiment(*pair, "score", 2, build=False)
     wanted = experiment(own, with_record(params={"lr": 0.2}), "score", 2, build=False)
     with pytest.raises(InvalidInput, match="no cluster is at hand"):
@@ -295,10 +398,20 @@ def test_of_an_image_that_is_named_by_a_tag_a_call_says_so_before_it_takes_rerun
 
 @pytest.mark.parametrize(
     ("pods", "accepted", "here", "in_a_pod"),
-    [(Says(AS_RECORDED), (), IMAGE, True), (Says(AS_RECORDED), ("image",), "", False), (None, (), IMAGE, False), (None, (), "", True)],
+    [
+        (Says(AS_RECORDED), (), IMAGE, True),
+        (Says(AS_RECORDED), ("image",), "", False),
+        (None, (), IMAGE, False),
+        (None, (), "", True),
+    ],
 )
-def test_a_trial_whose_record_has_a_commit_too_is_trained_in_a_worktree_only_on_demand_or_without_a_cluster_in_its_image(
-    store: Store, monkeypatch: pytest.MonkeyPatch, pods: Says | None, accepted: tuple[str, ...], here: str, in_a_pod: bool
+def test_a_trial_with_image_and_commit_is_trained_in_a_worktree_only_on_demand(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    pods: Says | None,
+    accepted: tuple[str, ...],
+    here: str,
+    in_a_pod: bool,
 ) -> None:
     class Reached(Exception):
         pass
@@ -345,7 +458,8 @@ def is_ended(run):
 
 
 class Processes:
-    """A cluster whose pods are processes in a folder with the trainable, with nothing of this process's environment.
+    """A cluster whose pods are processes in a folder with the trainable, with nothing of this process's
+    environment.
 
     Args:
         offsets: of each image what its trainable adds to the score.
@@ -361,12 +475,25 @@ class Processes:
         self.heard: list[Message | Granted | Ready | None] = []
         self.status: int | None = None
 
-    def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
+    def train(
+        self,
+        store: Store,
+        rerun: PodRerun,
+        ready: Callable[[Ready, str | None], None],
+        tell: Callable[[str], None],
+    ) -> None:
         folder = mail_folder(rerun.project, rerun.run, 1)
         post_task(store, folder, rerun.request.to_bytes())
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SDK), "HALVING_ROOT": store.root, "HALVING_MAILBOX": folder}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SDK),
+            "HALVING_ROOT": store.root,
+            "HALVING_MAILBOX": folder,
+        }
         command = [sys.executable, *COMMAND[1:]]
-        with subprocess.Popen(command, cwd=self._folders[rerun.image], env={**environment, **rerun.variables}) as process:
+        with subprocess.Popen(
+            command, cwd=self._folders[rerun.image], env={**environment, **rerun.variables}
+        ) as process:
             mailbox = Mailbox(store, folder, sends="worker", reads="trial")
             try:
                 said = mailbox.receive(60)
@@ -383,15 +510,25 @@ class Processes:
 
 
 @pytest.mark.slow
-def test_the_process_in_a_pod_says_in_what_it_would_train_and_trains_when_it_may(store: Store, tmp_path: Path) -> None:
-    pods, plan = Processes(tmp_path), planned()
+def test_the_process_in_a_pod_says_in_what_it_would_train_and_trains_when_it_may(
+    store: Store, tmp_path: Path
+) -> None:
+    pods = Processes(tmp_path)
+    plan = planned()
     assert plan.image is not None
     told: list[str] = []
-    new, found = train_in_pod(store, plan, plan.image, Options(repository=Path("/nowhere")), pods, told.append)
+    new, found = train_in_pod(
+        store, plan, plan.image, Options(repository=Path("/nowhere")), pods, told.append
+    )
     assert (pods.heard, pods.status) == ([Stopped()], 0)
     assert "code" in {one.factor for one in found}, "this trainable is another"
     read = read_run(store, "p", new.run)
-    assert (read.status, read.parent["rerun_of"], read.params, read.record["seed"]) == ("finished", "p/r", {"lr": 0.1}, 3)
+    assert (read.status, read.parent["rerun_of"], read.params, read.record["seed"]) == (
+        "finished",
+        "p/r",
+        {"lr": 0.1},
+        3,
+    )
     assert read.record["provenance"]["image"] == IMAGE
     assert [saved.epoch for saved in rerun_module.RunRecords(store, "p", new.run).checkpoints()][-1] == 3
     assert any("the trainable's source was" in line for line in told)
@@ -408,7 +545,9 @@ def test_the_process_of_a_refused_pod_ends_at_once_and_records_no_run(store: Sto
 
 
 @pytest.mark.slow
-def test_a_pod_that_is_ended_while_it_trains_leaves_a_terminated_run_and_says_nothing(store: Store, tmp_path: Path) -> None:
+def test_a_pod_that_is_ended_while_it_trains_leaves_a_terminated_run_and_says_nothing(
+    store: Store, tmp_path: Path
+) -> None:
     pods = Processes(tmp_path)
     with pytest.raises(RerunFailed, match="ended as terminated"):
         again(store, replace(planned(), trainable="in_image:is_ended"), pods)
@@ -416,7 +555,9 @@ def test_a_pod_that_is_ended_while_it_trains_leaves_a_terminated_run_and_says_no
 
 
 @pytest.mark.slow
-def test_what_the_trainable_raises_in_a_pod_comes_back_and_its_run_has_failed(store: Store, tmp_path: Path) -> None:
+def test_what_the_trainable_raises_in_a_pod_comes_back_and_its_run_has_failed(
+    store: Store, tmp_path: Path
+) -> None:
     pods = Processes(tmp_path)
     plan = replace(planned(), trainable="in_image:raises")
     with pytest.raises(RerunFailed, match="ended as failed"):
@@ -427,31 +568,43 @@ def test_what_the_trainable_raises_in_a_pod_comes_back_and_its_run_has_failed(st
 
 
 @pytest.mark.slow
-def test_what_an_image_and_a_param_do_to_a_metric_is_measured_in_pods_and_what_is_trained_is_not_trained_again(
+def test_effects_of_image_and_param_are_measured_in_pods_and_trained_once(
     store: Store, tmp_path: Path
 ) -> None:
-    pods, options = Processes(tmp_path, {IMAGE: 0.0, OTHER_IMAGE: 5.0}), Options(repository=Path("/nowhere"))
+    pods = Processes(tmp_path, {IMAGE: 0.0, OTHER_IMAGE: 5.0})
+    options = Options(repository=Path("/nowhere"))
     told: list[str] = []
 
     def recorded(image: str, lr: float) -> Planned:
         plan = planned(of_an_image(image))
         assert plan.image is not None
-        new, _ = train_in_pod(store, replace(plan, params={"lr": lr}), plan.image, options, pods, lambda _: None)
+        new, _ = train_in_pod(
+            store, replace(plan, params={"lr": lr}), plan.image, options, pods, lambda _: None
+        )
         newest = rerun_module.RunRecords(store, "p", new.run).latest_checkpoint()
         return new, plan_of(new, newest)
 
-    own, other = recorded(IMAGE, 0.1), recorded(OTHER_IMAGE, 0.2)
+    own = recorded(IMAGE, 0.1)
+    other = recorded(OTHER_IMAGE, 0.2)
     wanted = experiment(own, other, "score", 2, build=False)
     values = last_value(store, own[0], "score"), last_value(store, other[0], "score")
     kept = KeptReruns(store, build=False, in_pods=True)
-    attribution = run_experiment(store, wanted, values, options, kept, kept_of(wanted, kept), told.append, pods)
+    attribution = run_experiment(
+        store, wanted, values, options, kept, kept_of(wanted, kept), told.append, pods
+    )
     assert values == (pytest.approx(0.3), pytest.approx(5.6))
     effects = {one.name: (one.effect, one.error) for one in attribution.effects}
-    assert effects == {"image": (pytest.approx(5.0), None), "params": (pytest.approx(0.3), None), ALL: (pytest.approx(5.3), None)}
+    assert effects == {
+        "image": (pytest.approx(5.0), None),
+        "params": (pytest.approx(0.3), None),
+        ALL: (pytest.approx(5.3), None),
+    }
     assert attribution.unexplained == pytest.approx(0.0)
     runs = [read_run(store, "p", run) for arm in attribution.arms for run in arm.runs]
     assert [(info.record["provenance"]["image"], info.record["seed"]) for info in runs] == [
         (image, seed) for image in (IMAGE, OTHER_IMAGE, IMAGE, OTHER_IMAGE) for seed in (3, 4)
     ]
     assert len(kept_of(wanted, kept)) == len(wanted.reruns) == len(pods.heard) - 2
-    assert not [line for line in told if "the trainable's source was" in line], "each arm is compared with the record of its own image"
+    assert not [line for line in told if "the trainable's source was" in line], (
+        "each arm is compared with the record of its own image"
+    )

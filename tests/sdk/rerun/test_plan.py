@@ -31,14 +31,25 @@ TRIAL = {
 def info(git: dict[str, Any], starts: dict[int, dict[str, Any]] | None = None, **record: Any) -> RunInfo:
     provenance = {"git": {"commit": COMMIT, "dirty": False, **git}, "arguments": ["train.py", "--token=…"]}
     determinism = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": None, "torch.threads": 2, "deterministic": True}
-    whole = {"params": {"lr": 0.1}, "parent": {}, "seed": 3, "provenance": provenance, "determinism": determinism, **record}
+    whole = {
+        "params": {"lr": 0.1},
+        "parent": {},
+        "seed": 3,
+        "provenance": provenance,
+        "determinism": determinism,
+        **record,
+    }
     attempts = (RunAttempt(1, "finished", "", None, None),)
     return RunInfo("p", "r", {}, whole["parent"], {}, 3, attempts, {}, True, whole, starts or {})
 
 
 def test_what_of_the_code_is_not_in_the_record_is_named_one_by_one() -> None:
     later = {2: {"provenance": {"git": {"commit": "d" * 40}}}}
-    left_out = {"left_out": [{"path": "data.bin", "bytes": 40_000_000}], "left_out_count": 3, "patch_redacted": 1}
+    left_out = {
+        "left_out": [{"path": "data.bin", "bytes": 40_000_000}],
+        "left_out_count": 3,
+        "patch_redacted": 1,
+    }
     plan = plan_of(info(left_out, later, ordinal=2), None)
     assert [(one.factor, one.name) for one in plan.incomplete] == [
         ("code", "data.bin"),
@@ -47,7 +58,12 @@ def test_what_of_the_code_is_not_in_the_record_is_named_one_by_one() -> None:
         ("code", "the command"),
         ("code", "attempt 2"),
     ]
-    assert (plan.ordinal, plan.seed, plan.deterministic, plan.arguments) == (2, 3, True, ("train.py", "--token=…"))
+    assert (plan.ordinal, plan.seed, plan.deterministic, plan.arguments) == (
+        2,
+        3,
+        True,
+        ("train.py", "--token=…"),
+    )
 
 
 def with_arguments(*arguments: str, **more: Any) -> dict[str, Any]:
@@ -66,14 +82,19 @@ def with_arguments(*arguments: str, **more: Any) -> dict[str, Any]:
         (["-u", "-W", "error", "../../train.py"], "../../train.py"),
     ],
 )
-def test_a_script_that_is_not_in_the_checkout_is_named_as_not_recorded(arguments: list[str], outside: str | None) -> None:
+def test_a_script_that_is_not_in_the_checkout_is_named_as_not_recorded(
+    arguments: list[str], outside: str | None
+) -> None:
     plan = plan_of(info({}, **with_arguments(*arguments)), None)
     assert [one.name for one in plan.incomplete] == ([outside] if outside else [])
 
 
 @pytest.mark.parametrize(
     "record",
-    [with_arguments("train.py", packages_from={"lib": "checkout:../lib"}), with_arguments("train.py", "--config=checkout:/etc/passwd")],
+    [
+        with_arguments("train.py", packages_from={"lib": "checkout:../lib"}),
+        with_arguments("train.py", "--config=checkout:/etc/passwd"),
+    ],
 )
 def test_a_path_that_leaves_the_checkout_is_refused(record: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=r"the folder .* in its record is not within the checkout"):
@@ -82,7 +103,9 @@ def test_a_path_that_leaves_the_checkout_is_refused(record: dict[str, Any]) -> N
 
 def test_a_folder_that_the_code_does_not_have_is_named(store: Store, tmp_path: Path) -> None:
     plan = plan_of(info({"folder": "empty"}, ordinal=1), None)
-    with pytest.raises(InvalidInput, match="the folder 'empty', in which run p/r was started, is not in its code"):
+    with pytest.raises(
+        InvalidInput, match="the folder 'empty', in which run p/r was started, is not in its code"
+    ):
         train_again(plan, store, "n", code=tmp_path, python=sys.executable, scratch=tmp_path)
 
 
@@ -102,16 +125,26 @@ def test_a_trial_is_trained_in_one_go_to_the_epoch_of_its_newest_checkpoint(stor
     assert plan.incomplete == ()  # the command is the platform's
     request = trial_request(plan, store, "r-rerun-1")
     assert (request.epochs, request.threads, request.trainable) == (9, 2, "m:train")
-    assert request.given["parent"] == {"trainable": "m:train", "snapshot": "sha256:d", "dataset": "digits", "rerun_of": "p/r"}
+    assert request.given["parent"] == {
+        "trainable": "m:train",
+        "snapshot": "sha256:d",
+        "dataset": "digits",
+        "rerun_of": "p/r",
+    }
     assert (request.given["seed"], request.recorded["max_epochs"], request.given["attempt"]) == (3, 27, 1)
 
 
 def test_attempts_in_another_number_of_processes_than_the_first_which_a_rerun_has_are_named() -> None:
     same = {"provenance": {"git": {"commit": COMMIT}}}
-    starts = {2: {**same, "trial": {"resources": {"processes": 2}}}, 3: {**same, "trial": {"resources": {"processes": 8, "nodes": 2}}}}
+    starts = {
+        2: {**same, "trial": {"resources": {"processes": 2}}},
+        3: {**same, "trial": {"resources": {"processes": 8, "nodes": 2}}},
+    }
     found = info({}, starts, trial={**TRIAL, "resources": {"processes": 2}}, parent={"trainable": "m:train"})
     plan = plan_of(found, SavedCheckpoint(9, 3, "sha256:e", {}))
-    assert [str(one) for one in plan.incomplete] == ["hardware: processes of attempt 3 was 16, is 2, as of attempt 1"]
+    assert [str(one) for one in plan.incomplete] == [
+        "hardware: processes of attempt 3 was 16, is 2, as of attempt 1"
+    ]
 
 
 def test_a_trial_from_before_there_were_gangs_was_one_process() -> None:
@@ -120,7 +153,10 @@ def test_a_trial_from_before_there_were_gangs_was_one_process() -> None:
 
 @pytest.mark.parametrize(
     ("set_variables", "said"),
-    [({"WORLD_SIZE": "4"}, "one of 4 processes"), ({"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "7"}, "one of 1 processes that torchrun")],
+    [
+        ({"WORLD_SIZE": "4"}, "one of 4 processes"),
+        ({"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "7"}, "one of 1 processes that torchrun"),
+    ],
 )
 def test_a_run_of_a_launchers_process_is_refused_by_its_name(
     monkeypatch: pytest.MonkeyPatch, set_variables: dict[str, str], said: str
@@ -136,7 +172,9 @@ def test_a_run_of_a_launchers_process_is_refused_by_its_name(
 def test_a_run_of_a_process_that_multiprocessing_started_is_refused(method: str) -> None:
     with multiprocessing.get_context(method).Pool(1) as pool:
         begun = pool.apply(how_begun, (1,))
-    with pytest.raises(InvalidInput, match="it was begun in one of the processes that multiprocessing started"):
+    with pytest.raises(
+        InvalidInput, match="it was begun in one of the processes that multiprocessing started"
+    ):
         plan_of(info({}, **begun), None)
 
 

@@ -1,4 +1,6 @@
-"""A run of a user's script, trained again from its record: identical, or where it differs and why; and what is gone is named."""
+"""A run of a user's script, trained again from its record: identical, or where it differs and why; and what
+is gone is named.
+"""
 
 import json
 import os
@@ -45,7 +47,9 @@ pytestmark = pytest.mark.usefixtures("no_git_settings")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository in whose ``code`` folder the script lies; a file that it imports is changed, and another untracked."""
+    """A repository in whose ``code`` folder the script lies; a file that it imports is changed, and another
+    untracked.
+    """
     folder = tmp_path / "checkout"
     (folder / "code").mkdir(parents=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
@@ -74,7 +78,13 @@ def run_script(checkout: Path, store: Store, *arguments: str, script: str = "tra
 
 
 def again(store: Store, checkout: Path, told: list[str] | None = None, **options: Any) -> Verdict:
-    return rerun(store, "p", "r", Options(repository=checkout, **options), tell=(told if told is not None else []).append)
+    return rerun(
+        store,
+        "p",
+        "r",
+        Options(repository=checkout, **options),
+        tell=(told if told is not None else []).append,
+    )
 
 
 @pytest.mark.slow
@@ -87,7 +97,12 @@ def test_a_run_of_changed_and_untracked_code_comes_out_identical_although_the_co
     git(checkout, "commit", "--quiet", "--message=second")
     told: list[str] = []
     verdict = again(store, checkout, told, strict=True)
-    assert (verdict.verdict, verdict.points, verdict.first_difference, verdict.factors) == ("identical", 6, None, [])
+    assert (verdict.verdict, verdict.points, verdict.first_difference, verdict.factors) == (
+        "identical",
+        6,
+        None,
+        [],
+    )
     assert verdict.weights[0] == verdict.weights[1] is not None
     assert told[0] == "the environment is as recorded"
     new = read_run(store, "p", verdict.run)
@@ -112,7 +127,9 @@ for name in sys.argv[2:]:
 
 
 @pytest.mark.slow
-def test_a_rerun_of_one_of_a_scripts_runs_leaves_every_other_recorded_run_as_it_was(store: Store, checkout: Path) -> None:
+def test_a_rerun_of_one_of_a_scripts_runs_leaves_every_other_recorded_run_as_it_was(
+    store: Store, checkout: Path
+) -> None:
     (checkout / "code" / "train.py").write_text(MANY)
     run_script(checkout, store, "many", "r0", "r", "r2")
     before = {name: read_run(store, "p", name).attempts for name in store.names("runs/project=p")}
@@ -142,7 +159,8 @@ ENDING = """
     if ("HALVING_RERUN" in os.environ) == {again}:
         {how}
 """
-KILL, RAISE = "os.kill(os.getpid(), signal.SIGKILL)", "raise OSError"
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+RAISE = "raise OSError"
 
 
 @pytest.mark.slow
@@ -153,12 +171,17 @@ def test_a_rerun_that_did_not_end_as_the_recorded_run_is_no_verdict(
     script = checkout / "code" / "train.py"
     script.write_text(script.read_text() + ENDING.format(again=True, how=how))
     recorded()
-    with pytest.raises(RerunFailed, match=f"ended as {status} .* and not as finished, as it had to .the recorded run ended as finished"):
+    with pytest.raises(
+        RerunFailed,
+        match=f"ended as {status} .* and not as finished, as it had to .the recorded run ended as finished",
+    ):
         again(store, checkout)
 
 
 @pytest.mark.slow
-def test_a_recorded_run_that_was_killed_is_compared_as_far_as_it_went(store: Store, checkout: Path, recorded: Callable[..., None]) -> None:
+def test_a_recorded_run_that_was_killed_is_compared_as_far_as_it_went(
+    store: Store, checkout: Path, recorded: Callable[..., None]
+) -> None:
     script = checkout / "code" / "train.py"
     more = '    run.log({"loss": 0.5}, step=9)\n'
     script.write_text(script.read_text() + ENDING.format(again=False, how=KILL) + more)
@@ -166,7 +189,9 @@ def test_a_recorded_run_that_was_killed_is_compared_as_far_as_it_went(store: Sto
         recorded()
     verdict = again(store, checkout)
     assert (verdict.verdict, verdict.points, verdict.status) == ("identical", 6, ("crashed", "finished"))
-    assert verdict.not_compared == ["1 metric points that the rerun logged after the end of the recorded run, which ended as crashed"]
+    assert verdict.not_compared == [
+        "1 metric points that the rerun logged after the end of the recorded run, which ended as crashed"
+    ]
 
 
 @pytest.mark.slow
@@ -204,7 +229,9 @@ def test_another_package_version_is_named_before_it_trains_and_strict_refuses(
     monkeypatch.setattr(rerun_module, "environment_of", lambda *_: now)
     before = store.names("runs/project=p")
     told: list[str] = []
-    with pytest.raises(RerunRefused, match=r"packages: numpy was [\d.]+, is 0\.9.*\n.*--except FACTOR \(packages\)"):
+    with pytest.raises(
+        RerunRefused, match=r"packages: numpy was [\d.]+, is 0\.9.*\n.*--except FACTOR \(packages\)"
+    ):
         again(store, checkout, told, strict=True)
     assert told[0] == "1 differences from the record:"
     assert store.names("runs/project=p") == before
@@ -212,22 +239,32 @@ def test_another_package_version_is_named_before_it_trains_and_strict_refuses(
 
 
 @pytest.mark.slow
-def test_what_is_gone_is_one_error_that_names_it(store: Store, checkout: Path, recorded: Callable[..., None], tmp_path: Path) -> None:
+def test_what_is_gone_is_one_error_that_names_it(
+    store: Store, checkout: Path, recorded: Callable[..., None], tmp_path: Path
+) -> None:
     recorded()
     commit = git(checkout, "rev-parse", "HEAD")
     other = tmp_path / "other"
     other.mkdir()
-    with pytest.raises(InvalidInput, match=r"repository .*other.* is not accepted: give a folder in a git checkout"):
+    with pytest.raises(
+        InvalidInput, match=r"repository .*other.* is not accepted: give a folder in a git checkout"
+    ):
         again(store, other)
     git(other, "init", "--quiet")
-    with pytest.raises(NotFound, match=f"the commit {commit} of run p/r is not in the repository .*other.*: fetch it there"):
+    with pytest.raises(
+        NotFound, match=f"the commit {commit} of run p/r is not in the repository .*other.*: fetch it there"
+    ):
         again(store, other)
     patch = read_run(store, "p", "r").provenance["git"]["patch"]
     (blob,) = Path(store.root).rglob(patch.removeprefix("sha256:"))
     blob.unlink()
-    with pytest.raises(NotFound, match=f"the changes that run p/r had over its commit are gone: no blob {patch}"):
+    with pytest.raises(
+        NotFound, match=f"the changes that run p/r had over its commit are gone: no blob {patch}"
+    ):
         again(store, checkout)
-    with pytest.raises(InvalidInput, match="factor 'weather' is not accepted: give one of code, arguments, data"):
+    with pytest.raises(
+        InvalidInput, match="factor 'weather' is not accepted: give one of code, arguments, data"
+    ):
         Options(repository=checkout, accepted=("weather",))
 
 
@@ -236,12 +273,20 @@ def test_what_is_gone_is_one_error_that_names_it(store: Store, checkout: Path, r
     [
         (None, "it did not run in a git checkout"),
         ({"commit": "--upload-pack=x"}, "is no commit"),
-        ({"commit": "0" * 40, "folder": "../elsewhere"}, "the folder '../elsewhere' in its record is not within the checkout"),
-        ({"commit": "0" * 40, "import_paths": ["/etc"]}, "the folder '/etc' in its record is not within the checkout"),
+        (
+            {"commit": "0" * 40, "folder": "../elsewhere"},
+            "the folder '../elsewhere' in its record is not within the checkout",
+        ),
+        (
+            {"commit": "0" * 40, "import_paths": ["/etc"]},
+            "the folder '/etc' in its record is not within the checkout",
+        ),
         ({"commit": "0" * 40}, "it ran in a notebook or an interactive session"),
     ],
 )
-def test_a_record_that_does_not_say_how_to_train_again_is_refused(store: Store, checkout: Path, git: Any, said: str) -> None:
+def test_a_record_that_does_not_say_how_to_train_again_is_refused(
+    store: Store, checkout: Path, git: Any, said: str
+) -> None:
     with start(store, captured={"git": git}, recorded={"ordinal": 1}) as run:
         run.log({"loss": 1.0}, step=1)
     with pytest.raises(InvalidInput, match=f"run p/r cannot be trained again: .*{said}"):
@@ -255,7 +300,13 @@ def test_a_run_in_an_image_is_refused_elsewhere_by_the_images_name(
     monkeypatch.setenv("HALVING_IMAGE_DIGEST", "registry.example/train@sha256:12")
     recorded()
     monkeypatch.delenv("HALVING_IMAGE_DIGEST")
-    with pytest.raises(NotFound, match=r"run p/r ran in the image registry\.example/train@sha256:12, which this process does not run in"):
+    with pytest.raises(
+        NotFound,
+        match=(
+            r"run p/r ran in the image registry\.example/train@sha256:12, which this process does not run "
+            r"in"
+        ),
+    ):
         again(store, checkout)
     assert again(store, checkout, accepted=("image",)).verdict == "identical"
 
@@ -265,7 +316,17 @@ def test_the_command_prints_one_document_and_what_the_training_prints_goes_elsew
     store: Store, checkout: Path, recorded: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded()
-    command = [sys.executable, "-m", "halving.cli.main", "rerun", "p/r", "--repository", str(checkout), "--root", store.root]
+    command = [
+        sys.executable,
+        "-m",
+        "halving.cli.main",
+        "rerun",
+        "p/r",
+        "--repository",
+        str(checkout),
+        "--root",
+        store.root,
+    ]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
@@ -277,7 +338,11 @@ def test_the_command_prints_one_document_and_what_the_training_prints_goes_elsew
 
 @pytest.mark.slow
 def test_the_commands_status_tells_a_difference_from_a_failure(
-    store: Store, checkout: Path, recorded: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    store: Store,
+    checkout: Path,
+    recorded: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     recorded()
     command = ["rerun", "p/r", "--root", store.root, "--repository"]
@@ -302,11 +367,22 @@ def test_a_rerun_that_is_ended_trains_no_longer_and_where_it_could_takes_its_wor
 ) -> None:
     started = tmp_path / "started"
     waiting = (
-        f"import os, pathlib, time\nif 'HALVING_RERUN' in os.environ:\n    pathlib.Path({str(started)!r}).write_text(str(os.getpid()))\n"
+        "import os, pathlib, time\nif 'HALVING_RERUN' in os.environ:\n    "
+        f"pathlib.Path({str(started)!r}).write_text(str(os.getpid()))\n"
     )
     (checkout / "code" / "train.py").write_text(f"{waiting}    time.sleep(600)\n{SCRIPT}")
     recorded()
-    command = [sys.executable, "-m", "halving.cli.main", "rerun", "p/r", "--repository", str(checkout), "--root", store.root]
+    command = [
+        sys.executable,
+        "-m",
+        "halving.cli.main",
+        "rerun",
+        "p/r",
+        "--repository",
+        str(checkout),
+        "--root",
+        store.root,
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: started.exists() and started.read_text() != "", 60, "the rerun trains")
         process.send_signal(number)
@@ -314,5 +390,7 @@ def test_a_rerun_that_is_ended_trains_no_longer_and_where_it_could_takes_its_wor
     wait_for(lambda: not Path(f"/proc/{started.read_text()}").exists(), 30, "the end of what trained")
     assert git(checkout, "worktree", "list").count("\n") == (number == signal.SIGKILL)
     with worktree(checkout, plan_of(read_run(store, "p", "r"), None), store):
-        assert git(checkout, "worktree", "list").count("\n") == 1, "what the killed one left goes with the next"
+        assert git(checkout, "worktree", "list").count("\n") == 1, (
+            "what the killed one left goes with the next"
+        )
     assert git(checkout, "worktree", "list").count("\n") == 0

@@ -23,7 +23,15 @@ from halving.query.runs import RunAttempt, RunInfo, list_runs, read_run
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.rerun import attribution, kept_reruns
 from halving.rerun.attribution import Attribution, effect_of, kept_of, run_experiment
-from halving.rerun.experiment import ALL, Arm, Experiment, all_differences, experiment, last_value, with_factors
+from halving.rerun.experiment import (
+    ALL,
+    Arm,
+    Experiment,
+    all_differences,
+    experiment,
+    last_value,
+    with_factors,
+)
 from halving.rerun.factors import differences, environment_differences
 from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.plan import Plan, plan_of
@@ -77,7 +85,12 @@ def two(checkout: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trained(checkout: Path, store: Store, *given: str) -> None:
-    environment = {**os.environ, "HALVING_ROOT": store.root, "PYTHONDONTWRITEBYTECODE": "1", "TRAINED": " ".join(given)}
+    environment = {
+        **os.environ,
+        "HALVING_ROOT": store.root,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TRAINED": " ".join(given),
+    }
     subprocess.run([sys.executable, "train.py"], cwd=checkout, env=environment, check=True)
     (checkout / "left.log").unlink()
 
@@ -93,11 +106,15 @@ Values = Callable[[tuple[str, ...], int], float]
 
 @pytest.fixture
 def as_trained(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[Values], None]:
-    """Let reruns be runs of the store that log a value by their factors and seed, without a process and a checkout each."""
+    """Let reruns be runs of the store that log a value by their factors and seed, without a process and a
+    checkout each.
+    """
 
     def give(values: Values) -> None:
         @contextmanager
-        def prepared(_: Store, plan: Plan, __: Options, ___: Any, tell: Callable[[str], None]) -> Iterator[Any]:
+        def prepared(
+            _: Store, plan: Plan, __: Options, ___: Any, tell: Callable[[str], None]
+        ) -> Iterator[Any]:
             tell(f"differences from {plan.name}")
             yield Path(), "", []
 
@@ -149,7 +166,9 @@ TRIAL = {
 OPTIONS = Options(repository=Path())
 
 
-def explained(store: Store, wanted: Experiment, infos: tuple[RunInfo, RunInfo], tell: Callable[[str], None] = print) -> Attribution:
+def explained(
+    store: Store, wanted: Experiment, infos: tuple[RunInfo, RunInfo], tell: Callable[[str], None] = print
+) -> Attribution:
     """What the command does once it knows what to train."""
     kept = KeptReruns(store, build=False)
     values = last_value(store, infos[0], wanted.metric), last_value(store, infos[1], wanted.metric)
@@ -177,14 +196,20 @@ def test_shares_are_of_the_recorded_change_and_what_is_left_of_it_has_a_row_of_i
     assert "%" not in re.sub("(95|100) ?%", "", capsys.readouterr().out)
 
 
-def test_intervals_are_students_for_as_many_seeds_and_for_all_effects_together(store: Store, as_trained: Callable[[Values], None]) -> None:
+def test_intervals_are_students_for_as_many_seeds_and_for_all_effects_together(
+    store: Store, as_trained: Callable[[Values], None]
+) -> None:
     infos = recorded_in(store, 0.0, 1.0)
     as_trained(lambda changed, seed: len(changed) * (seed - 1.0))
     found = explained(store, asked(infos, "code", "params"), infos)
     first = found.effects[0]
     assert (first.effect, first.standard_error) == (0.0, pytest.approx(1 / math.sqrt(3)))
-    # t with 2 degrees of freedom at 1 - 0.05 / (2 * 3), by scipy.stats.t.ppf; two standard errors would be 1.15
-    assert found.interval(first) == (pytest.approx(-7.648804 / math.sqrt(3)), pytest.approx(7.648804 / math.sqrt(3)))
+    # t with 2 degrees of freedom at 1 - 0.05 / (2 * 3), by scipy.stats.t.ppf; two standard errors would be
+    # 1.15
+    assert found.interval(first) == (
+        pytest.approx(-7.648804 / math.sqrt(3)),
+        pytest.approx(7.648804 / math.sqrt(3)),
+    )
 
 
 def test_a_metric_that_is_not_finite_ends_the_first_arm_at_its_first_rerun_and_of_another_arm_is_its_error(
@@ -193,7 +218,10 @@ def test_a_metric_that_is_not_finite_ends_the_first_arm_at_its_first_rerun_and_o
     infos = recorded_in(store, 0.0, 1.0)
     as_trained(lambda *_: math.nan)
     for _ in range(2):  # also where an earlier call has trained it
-        with pytest.raises(RerunFailed, match=r"score of the rerun p/.* \(seed 0\) is nan, and what is not finite has no difference"):
+        with pytest.raises(
+            RerunFailed,
+            match=r"score of the rerun p/.* \(seed 0\) is nan, and what is not finite has no difference",
+        ):
             explained(store, asked(infos, "params"), infos)
         assert len(list_runs(store)) == 3
     as_trained(lambda changed, _: math.inf if changed == ("code",) else 1.0)
@@ -230,7 +258,10 @@ def test_by_ctrl_c_the_arms_that_have_ended_count_and_what_is_trained_is_not_tra
     as_trained(until(99))
     found = explained(store, asked(infos, "code", "params", seeds=4), infos)  # more seeds than before
     assert [one.effect for one in found.effects] == [1.0, 1.0, 2.0]
-    assert [(arm.name, arm.values) for arm in found.arms][:2] == [("as it was", (0, 1, 2, 3)), ("code", (1, 2, 3, 4))]
+    assert [(arm.name, arm.values) for arm in found.arms][:2] == [
+        ("as it was", (0, 1, 2, 3)),
+        ("code", (1, 2, 3, 4)),
+    ]
     assert len(trained) == len(set(trained)) == 4 * 4
     assert {run for arm in found.arms for run in arm.runs} < {one.run for one in list_runs(store)}
     explained(store, asked(infos, "params", seeds=2), infos)  # fewer, and the arms of another comparison
@@ -254,7 +285,10 @@ def test_a_rerun_is_trained_again_where_anything_that_it_is_trained_by_is_anothe
         own, arm = wanted.arms
         assert known(replace(wanted, arms=(own, replace(arm, plan=replace(arm.plan, **change))))) == 3, change
     here = kept_reruns.environment()
-    for about in ({"packages": {**here["packages"], "numpy": "0.9"}}, {"hardware": {**here["hardware"], "cpus": 999}}):
+    for about in (
+        {"packages": {**here["packages"], "numpy": "0.9"}},
+        {"hardware": {**here["hardware"], "cpus": 999}},
+    ):
         monkeypatch.setattr(kept_reruns, "environment", lambda about=about: {**here, **about})
         assert known(wanted) == 0, about
 
@@ -262,15 +296,22 @@ def test_a_rerun_is_trained_again_where_anything_that_it_is_trained_by_is_anothe
 def test_with_env_a_kept_rerun_is_found_with_other_installed_packages_and_not_by_another_python(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info, here = recorded_in(store, 0.0, 1.0)[0], kept_reruns.environment()
+    info = recorded_in(store, 0.0, 1.0)[0]
+    here = kept_reruns.environment()
     KeptReruns(store, build=True).keep(PLAN, info, 1.0)
-    for about, known in (({"packages": {"numpy": "0.9"}}, True), ({"python": {**here["python"], "version": "3.11.999"}}, False)):
+    for about, known in (
+        ({"packages": {"numpy": "0.9"}}, True),
+        ({"python": {**here["python"], "version": "3.11.999"}}, False),
+    ):
         monkeypatch.setattr(kept_reruns, "environment", lambda about=about: {**here, **about})
         assert (KeptReruns(store, build=True).read(PLAN) is not None) == known, about
 
 
-def test_of_two_calls_that_train_the_same_the_first_to_end_counts_for_both_and_a_damaged_file_is_named(store: Store) -> None:
-    infos, calls = recorded_in(store, 0.0, 1.0), [KeptReruns(store, build=False) for _ in range(2)]
+def test_of_two_calls_that_train_the_same_the_first_to_end_counts_for_both_and_a_damaged_file_is_named(
+    store: Store,
+) -> None:
+    infos = recorded_in(store, 0.0, 1.0)
+    calls = [KeptReruns(store, build=False) for _ in range(2)]
     gave = [call.keep(PLAN, info, 1.0) for call, info in zip(calls, infos, strict=True)]
     assert gave[0] == gave[1] == calls[1].read(PLAN)
     assert (gave[0].run, gave[0].values) == ("a", {"score": 0.0})
@@ -283,24 +324,43 @@ def test_of_two_calls_that_train_the_same_the_first_to_end_counts_for_both_and_a
 def test_of_packages_whose_files_no_record_sees_a_call_says_so_before_it_takes_reruns_over(
     store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    origins = {"mine": "file:///home/ada/mine", "lib": "file:///home/ada/lib", "forked": "git+https://x/forked@a"}
+    origins = {
+        "mine": "file:///home/ada/mine",
+        "lib": "file:///home/ada/lib",
+        "forked": "git+https://x/forked@a",
+    }
     monkeypatch.setattr(kept_reruns, "environment", lambda: {"packages_from": origins})
     built_of = {"packages_from": {"mine": "checkout:sdk", "old": "file:///home/ada/old"}}
     plan = replace(PLAN, environment=built_of)
     other = replace(PLAN, environment={"packages_from": {"new": "file:///home/ada/new"}})
-    assert KeptReruns(store, build=True).not_seen([plan, other]) == ["old from file:///home/ada/old", "new from file:///home/ada/new"]
+    assert KeptReruns(store, build=True).not_seen([plan, other]) == [
+        "old from file:///home/ada/old",
+        "new from file:///home/ada/new",
+    ]
     kept = KeptReruns(store, build=False)
     assert kept.not_seen([plan]) == ["lib from file:///home/ada/lib"]  # and mine from the worktree
     wanted = asked(recorded_in(store, 0.0, 1.0), "params", seeds=2)
     _tell_cost(wanted, {}, kept.not_seen([plan]), build=False)
     assert "note:" not in capsys.readouterr().err  # all are trained now
-    _tell_cost(wanted, {("params", 0): kept_reruns.KeptRerun("r", {}, 1.0)}, kept.not_seen([plan]), build=False)
-    assert "note: nothing says whether lib from file:///home/ada/lib is what it was then" in capsys.readouterr().err
+    _tell_cost(
+        wanted, {("params", 0): kept_reruns.KeptRerun("r", {}, 1.0)}, kept.not_seen([plan]), build=False
+    )
+    assert (
+        "note: nothing says whether lib from file:///home/ada/lib is what it was then"
+        in capsys.readouterr().err
+    )
 
 
-def test_an_arm_of_a_trial_has_the_others_data_settings_epochs_and_trainable_in_what_it_trains_and_in_its_record() -> None:
-    one = replace(PLAN, trial=TRIAL, trainable="m:old", parent={"trainable": "m:old", "snapshot": "1"}, epochs=3)
-    changed = {"deterministic": True, "start_from": {"digest": "sha256:9"}, "max_epochs": 27, "train_on": ["train", "extra"]}
+def test_an_arm_trains_and_records_the_other_runs_data_settings_epochs_and_trainable() -> None:
+    one = replace(
+        PLAN, trial=TRIAL, trainable="m:old", parent={"trainable": "m:old", "snapshot": "1"}, epochs=3
+    )
+    changed = {
+        "deterministic": True,
+        "start_from": {"digest": "sha256:9"},
+        "max_epochs": 27,
+        "train_on": ["train", "extra"],
+    }
     other = replace(
         PLAN,
         trial={**TRIAL, **changed, "dataset_digest": "sha256:2"},
@@ -309,7 +369,9 @@ def test_an_arm_of_a_trial_has_the_others_data_settings_epochs_and_trainable_in_
         epochs=9,
         deterministic=True,
     )
-    settings, data, epochs, code = (with_factors(one, other, [factor]) for factor in ("settings", "data", "epochs", "code"))
+    settings, data, epochs, code = (
+        with_factors(one, other, [factor]) for factor in ("settings", "data", "epochs", "code")
+    )
     assert settings.deterministic
     assert settings.trial == {**TRIAL, "deterministic": True, "start_from": {"digest": "sha256:9"}}
     assert data.trial == {**TRIAL, "dataset_digest": "sha256:2", "train_on": ["train", "extra"]}
@@ -318,17 +380,26 @@ def test_an_arm_of_a_trial_has_the_others_data_settings_epochs_and_trainable_in_
     assert (code.trainable, code.parent["trainable"], code.trial) == ("m:new", "m:new", TRIAL)
 
 
-def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_script_its_data_is_left_out(store: Store) -> None:
+def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_script_its_data_is_left_out(
+    store: Store,
+) -> None:
     info = recorded_in(store, 0.0, 1.0)[0]
     one = replace(info, record={**info.record, "trial": TRIAL})
-    trial = {**TRIAL, "train_on": ["train", "extra"], "start_from": {"digest": "sha256:9"}, "dataset_digest": "sha256:2"}
+    trial = {
+        **TRIAL,
+        "train_on": ["train", "extra"],
+        "start_from": {"digest": "sha256:9"},
+        "dataset_digest": "sha256:2",
+    }
     other = replace(info, record={**info.record, "trial": trial})
     plans = replace(PLAN, trial=TRIAL, epochs=3), replace(PLAN, trial=trial, epochs=9)
     found = experiment((one, plans[0]), (other, plans[1]), "score", 2, build=False)
     assert [arm.name for arm in found.arms] == ["as it was", "data", "epochs", "settings", ALL]
     assert [arm.plan.epochs for arm in found.arms] == [3, 3, 9, 3, 9]
     assert found.arms[-1].plan.trial == trial
-    on_other_data = replace(info, parent={"dataset": "x"}, record={**info.record, "parent": {"dataset": "x"}, "params": {"lr": 9}})
+    on_other_data = replace(
+        info, parent={"dataset": "x"}, record={**info.record, "parent": {"dataset": "x"}, "params": {"lr": 9}}
+    )
     left_out = experiment((info, PLAN), (on_other_data, PLAN), "score", 2, build=False).left_out
     assert left_out == {"data": "a script reads its data itself"}
 
@@ -340,13 +411,27 @@ def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_s
         ("data", "train_on", {"trial": {**TRIAL, "train_on": ["train", "extra"]}}),
         ("epochs", "max_epochs", {"trial": {**TRIAL, "max_epochs": 27}}),
         ("settings", "start_from", {"trial": {**TRIAL, "start_from": {"digest": "sha256:9"}}}),
-        ("settings", "objectives", {"trial": {**TRIAL, "objectives": [{**TRIAL["objectives"][0], "maximize": False}]}}),
-        ("packages", "lib", {"provenance": {"packages": {"Lib": "1.0"}, "packages_from": {"Lib": "git+https://x/lib@bbb"}}}),
+        (
+            "settings",
+            "objectives",
+            {"trial": {**TRIAL, "objectives": [{**TRIAL["objectives"][0], "maximize": False}]}},
+        ),
+        (
+            "packages",
+            "lib",
+            {"provenance": {"packages": {"Lib": "1.0"}, "packages_from": {"Lib": "git+https://x/lib@bbb"}}},
+        ),
         ("packages", "the CUDA of PyTorch", {"provenance": {"cuda": "13.0"}}),
-        ("hardware", "GPUs", {"provenance": {"hardware": {"gpus": GPUS, "visible_gpus": {"CUDA_VISIBLE_DEVICES": "1"}}}}),
+        (
+            "hardware",
+            "GPUs",
+            {"provenance": {"hardware": {"gpus": GPUS, "visible_gpus": {"CUDA_VISIBLE_DEVICES": "1"}}}},
+        ),
     ],
 )
-def test_every_part_of_a_record_that_may_change_a_metric_is_compared(store: Store, factor: str, name: str, change: dict[str, Any]) -> None:
+def test_every_part_of_a_record_that_may_change_a_metric_is_compared(
+    store: Store, factor: str, name: str, change: dict[str, Any]
+) -> None:
     info = recorded_in(store, 0.0, 1.0)[0]
     provenance = {
         "arguments": ["train.py"],
@@ -363,10 +448,17 @@ def test_every_part_of_a_record_that_may_change_a_metric_is_compared(store: Stor
 
 def test_what_an_earlier_version_did_not_record_is_no_difference(store: Store) -> None:
     info = recorded_in(store, 0.0, 1.0)[0]
-    older, newer = (replace(info, record={**info.record, "provenance": provenance}) for provenance in ({}, {"cuda": "13.0"}))
+    older, newer = (
+        replace(info, record={**info.record, "provenance": provenance})
+        for provenance in ({}, {"cuda": "13.0"})
+    )
     assert differences(older, newer) == differences(newer, older) == []
-    older = replace(older, record={**older.record, "determinism": {**info.record["determinism"], "torch.cuda": "12.8"}})
-    assert [str(each) for each in differences(older, newer)] == ["packages: the CUDA of PyTorch was 12.8, is 13.0"]
+    older = replace(
+        older, record={**older.record, "determinism": {**info.record["determinism"], "torch.cuda": "12.8"}}
+    )
+    assert [str(each) for each in differences(older, newer)] == [
+        "packages: the CUDA of PyTorch was 12.8, is 13.0"
+    ]
 
 
 def test_how_far_two_trials_were_trained_is_a_factor(store: Store) -> None:
@@ -378,13 +470,19 @@ def test_how_far_two_trials_were_trained_is_a_factor(store: Store) -> None:
 
 def test_packages_of_a_folder_outside_the_checkout_are_named_as_not_recorded() -> None:
     packages = {"lib": "1", "sdk": "2", "halving": "3"}
-    origins = {"lib": "file:///home/ada/lib", "sdk": "checkout:sdk", "halving": "file:///home/ada/halving/sdk"}
-    (found,) = environment_differences({"packages": packages, "packages_from": origins}, {"packages": packages})
+    origins = {
+        "lib": "file:///home/ada/lib",
+        "sdk": "checkout:sdk",
+        "halving": "file:///home/ada/halving/sdk",
+    }
+    (found,) = environment_differences(
+        {"packages": packages, "packages_from": origins}, {"packages": packages}
+    )
     assert str(found) == "packages: lib was from file:///home/ada/lib, which is not recorded, is 1"
 
 
 @pytest.mark.slow
-def test_each_factor_explains_what_it_did_beside_the_noise_of_the_seeds_and_a_kill_loses_only_the_rerun_that_trained(
+def test_each_factor_explains_its_effect_and_a_kill_loses_only_the_training_rerun(
     store: Store, two: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINED", "taken 0 0")  # from the request of the rerun
@@ -393,7 +491,8 @@ def test_each_factor_explains_what_it_did_beside_the_noise_of_the_seeds_and_a_ki
     assert list(found["differs"]) == ["code", "params", "seed"]
     assert found["differs"]["params"] == [{"factor": "params", "name": "lr", "recorded": 0.1, "now": 0.2}]
     assert found["attribution"] is None
-    gate, reached = two.parent / "gate", two.parent / "reached"
+    gate = two.parent / "gate"
+    reached = two.parent / "reached"
     gate.touch()
     how = ["--rerun", "--repeat", "2", "--yes", "--repository", str(two)]
     command = [sys.executable, "-m", "halving.cli.main", "why", "p/a", "p/b", "--root", store.root, *how]
@@ -403,7 +502,12 @@ def test_each_factor_explains_what_it_did_beside_the_noise_of_the_seeds_and_a_ki
     status, found, said = why(store, capsys, *how)
     assert status == 0, said
     assert re.match(
-        r"8 reruns: 2 seeds each of: .*\nseed differs and is not changed: .*\ntrained by an earlier call, and not again: 1\n", said
+        (
+            r"8 reruns: 2 seeds each of: .*\nseed differs and is not changed: .*\ntrained by an earlier "
+            r"call, "
+            r"and not again: 1\n"
+        ),
+        said,
     )
     assert "\n7 to train: about " in said
     assert said.count("training p/a again") == 7
@@ -420,25 +524,41 @@ def test_each_factor_explains_what_it_did_beside_the_noise_of_the_seeds_and_a_ki
     assert found["attribution"]["unexplained"]["effect"] == pytest.approx(change - 6)
     assert 0 < found["attribution"]["noise"] < 0.1
     assert list(found["attribution"]["left_out"]) == ["seed"]
-    assert {tuple(info.parent.get("changed", ())) for info in list_runs(store)} == {(), ("code",), ("params",), ("code", "params")}
+    assert {tuple(info.parent.get("changed", ())) for info in list_runs(store)} == {
+        (),
+        ("code",),
+        ("params",),
+        ("code", "params"),
+    }
 
 
 def test_what_cannot_be_explained_by_reruns_is_refused_before_anything_is_trained(store: Store) -> None:
-    (info, _), plan = recorded_in(store, 0.0, 1.0), replace(PLAN, environment={"python": {"version": "3.11.4"}})
+    (info, _), plan = (
+        recorded_in(store, 0.0, 1.0),
+        replace(PLAN, environment={"python": {"version": "3.11.4"}}),
+    )
     one = replace(info, record={**info.record, "provenance": plan.environment}), plan
 
     def with_record(**changes: Any) -> tuple[RunInfo, Plan]:
         changed = replace(one[0], record={**one[0].record, **changes})
         return changed, replace(plan, environment=changed.record["provenance"])
 
-    with pytest.raises(InvalidInput, match=r"no factor in which the two runs differ can be changed here \(seed: what seeds do"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"no factor in which the two runs differ can be changed here \(seed: what seeds do",
+    ):
         experiment(one, with_record(seed=2), "score", 2, build=False)
-    with pytest.raises(InvalidInput, match="cannot be compared by reruns: one is a trial, the other a script's run"):
+    with pytest.raises(
+        InvalidInput, match="cannot be compared by reruns: one is a trial, the other a script's run"
+    ):
         experiment(one, (info, replace(plan, trial=TRIAL)), "score", 2, build=False)
     older = with_record(provenance={**plan.environment, "packages": {"numpy": "0.9"}})
     with pytest.raises(InvalidInput, match="packages: only with --env"):
         experiment(one, older, "score", 2, build=False)
-    assert [arm.name for arm in experiment(one, older, "score", 2, build=True).arms] == ["as it was", "packages"]
+    assert [arm.name for arm in experiment(one, older, "score", 2, build=True).arms] == [
+        "as it was",
+        "packages",
+    ]
     with pytest.raises(InvalidInput, match=r"python: both are Python 3\.11, and which patch release"):
         experiment(one, with_record(provenance={"python": {"version": "3.11.9"}}), "score", 2, build=True)
 
@@ -448,7 +568,9 @@ def recorded(store: Store, checkout: Path) -> Callable[..., None]:
     """Record a run of the checkout's script, without the script."""
     here = {"folder": ".", "commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
 
-    def record(name: str, *, status: str = "finished", code: dict[str, Any] | None = None, **values: float) -> None:
+    def record(
+        name: str, *, status: str = "finished", code: dict[str, Any] | None = None, **values: float
+    ) -> None:
         captured = {"git": {**here, **(code or {})}, "arguments": ["train.py", name]}
         run = start(store, run_id=name, seed=1, captured=captured, recorded={"ordinal": 1})
         run.log(values, step=1)
@@ -473,35 +595,70 @@ def test_whatever_stands_against_reruns_is_one_message_before_anything_is_asked_
     running.flush()
 
     def said(one: str, other: str, *arguments: str) -> str:
-        command = ["why", f"p/{one}", f"p/{other}", "--root", store.root, "--rerun", "--repository", str(checkout), *arguments]
+        command = [
+            "why",
+            f"p/{one}",
+            f"p/{other}",
+            "--root",
+            store.root,
+            "--rerun",
+            "--repository",
+            str(checkout),
+            *arguments,
+        ]
         assert main(command) == 1
         return capsys.readouterr().err
 
     before = sorted(str(path) for path in Path(store.root).rglob("*.json"))
     for one, other, arguments, message in [
         ("a", "b", ["--repeat", "0", "--yes"], "repeat = 0 is not accepted: give 2 or more"),
-        ("a", "b", ["--repeat", "1", "--yes"], "repeat = 1 is not accepted: give 2 or more; one rerun has no standard error"),
+        (
+            "a",
+            "b",
+            ["--repeat", "1", "--yes"],
+            "repeat = 1 is not accepted: give 2 or more; one rerun has no standard error",
+        ),
         ("a", "a", ["--yes"], "give two different runs"),
         ("a", "z", ["--yes"], "no run 'p/z'"),
         ("a", "b", ["--yes", "--metric", "f1"], "metric 'f1' is not accepted: p/a has score"),
         ("two", "a", ["--yes", "--metric", "loss"], "metric 'loss' is not accepted: p/a has score"),
         ("two", "both", ["--yes"], "--rerun needs --metric: both runs have loss, score"),
-        ("nan", "a", ["--yes"], "metric 'score' is not accepted: p/nan ended with nan, and so would its reruns"),
-        ("failed", "a", ["--yes"], "p/failed failed, and would fail again: give a run that came to its end as the first"),
+        (
+            "nan",
+            "a",
+            ["--yes"],
+            "metric 'score' is not accepted: p/nan ended with nan, and so would its reruns",
+        ),
+        (
+            "failed",
+            "a",
+            ["--yes"],
+            "p/failed failed, and would fail again: give a run that came to its end as the first",
+        ),
         ("a", "running", ["--yes"], "run p/running is training now: wait for its end"),
         ("a", "gone", ["--yes"], f"the commit {'1' * 40} of run p/gone is not in the repository"),
-        ("a", "patched", ["--yes"], f"the changes that run p/patched had over its commit are gone: no blob sha256:{'2' * 64}"),
+        (
+            "a",
+            "patched",
+            ["--yes"],
+            f"the changes that run p/patched had over its commit are gone: no blob sha256:{'2' * 64}",
+        ),
         ("a", "b", [], "6 reruns: 3 seeds each of: as it was, arguments\n"),
         ("a", "b", [], "--rerun trains, and there is no terminal to ask at: give --yes"),
     ]:
         assert message in said(one, other, *arguments), message
     assert "note: p/b ended as stopped: its last score need not be" in said("a", "b")
-    assert "note: score of p/nan is nan: the change has no size, and an arm that ends so as well is its cause" in said("a", "nan")
+    assert (
+        "note: score of p/nan is nan: the change has no size, and an arm that ends so as well is its cause"
+        in said("a", "nan")
+    )
     assert sorted(str(path) for path in Path(store.root).rglob("*.json")) == before
     running.finish()
 
 
-def test_of_a_trial_counts_what_it_reported_with_its_newest_checkpoint_to_which_it_is_trained_again(store: Store) -> None:
+def test_of_a_trial_counts_what_it_reported_with_its_newest_checkpoint_to_which_it_is_trained_again(
+    store: Store,
+) -> None:
     with start(store, recorded={"trial": TRIAL}) as run:
         run.log({"score": 1.0, "other": 5.0}, step=1)
         run.log({"score": math.nan}, step=2)
@@ -519,7 +676,9 @@ def test_another_gpu_of_the_same_kind_and_another_host_are_the_same_hardware(sto
     info = recorded_in(store, 0.0, 1.0)[0]
 
     def on(gpu: str, host: str) -> Any:
-        return replace(info, record={**info.record, "provenance": {"hardware": {"cpus": 2, "gpus": [gpu], "host": host}}})
+        return replace(
+            info, record={**info.record, "provenance": {"hardware": {"cpus": 2, "gpus": [gpu], "host": host}}}
+        )
 
     one = on("NVIDIA A100, GPU-1, 550.54", "here")
     assert differences(one, on("NVIDIA A100, GPU-2, 550.54", "there")) == []

@@ -17,7 +17,9 @@ __all__ = ["checkout"]
 pytestmark = pytest.mark.usefixtures("no_git_settings")
 
 
-def test_a_worktree_of_the_users_whose_folder_is_away_keeps_its_registration(store: Store, checkout: Path, tmp_path: Path) -> None:
+def test_a_worktree_of_the_users_whose_folder_is_away_keeps_its_registration(
+    store: Store, checkout: Path, tmp_path: Path
+) -> None:
     git(checkout, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"))
     shutil.move(tmp_path / "mine", tmp_path / "away")  # on a disk that is not mounted now
     recorded = replace(plan(), commit=git(checkout, "rev-parse", "HEAD"))
@@ -45,7 +47,9 @@ def submodule(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", ["lib.py", "new.py"])
-def test_changes_in_a_submodule_are_named_as_not_recorded(store: Store, checkout: Path, submodule: Path, name: str) -> None:
+def test_changes_in_a_submodule_are_named_as_not_recorded(
+    store: Store, checkout: Path, submodule: Path, name: str
+) -> None:
     state = git_state(store, checkout)
     assert state is not None
     assert state["left_out"] == []
@@ -55,7 +59,9 @@ def test_changes_in_a_submodule_are_named_as_not_recorded(store: Store, checkout
     assert (state["dirty"], state["left_out"], state["error"]) == (True, [{"path": "lib/", "bytes": 0}], None)
 
 
-def test_a_submodule_that_is_gone_is_named(store: Store, checkout: Path, submodule: Path, tmp_path: Path) -> None:
+def test_a_submodule_that_is_gone_is_named(
+    store: Store, checkout: Path, submodule: Path, tmp_path: Path
+) -> None:
     recorded = replace(plan(), commit=git(checkout, "rev-parse", "HEAD"))
     with worktree(checkout, recorded, store) as code:
         assert (code / "lib" / "lib.py").exists()

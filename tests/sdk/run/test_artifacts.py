@@ -66,7 +66,11 @@ def test_a_folder_is_kept_with_its_tree(
         assert run.log_artifact(tmp_path / "plots" / "empty") is None
         assert run.log_artifact("..", None) is None  # the same as the first
         run.log_artifact(".")
-    expected = {f"{folder}/{path}": content for folder in ("plots", "again/and again") for path, content in tree.items()}
+    expected = {
+        f"{folder}/{path}": content
+        for folder in ("plots", "again/and again")
+        for path, content in tree.items()
+    }
     deep = {path: content for path, content in tree.items() if path.startswith("deep/")}
     assert kept(store, capsys) == expected | deep
 
@@ -83,8 +87,14 @@ def test_of_a_folder_with_what_is_no_file_nothing_is_stored(store: Store, tmp_pa
                 lambda: odd.symlink_to("nowhere"),
                 lambda: listening.bind(os.path.relpath(odd)),
             ],
-            r"it is a link to '.*', in which it is itself": [lambda: odd.symlink_to(folder), lambda: odd.symlink_to(".")],
-            "is not accepted: give text of": [(odd.parent / "a\nb").touch, Path(os.fsdecode(os.fsencode(odd.parent) + b"/\xff")).touch],
+            r"it is a link to '.*', in which it is itself": [
+                lambda: odd.symlink_to(folder),
+                lambda: odd.symlink_to("."),
+            ],
+            "is not accepted: give text of": [
+                (odd.parent / "a\nb").touch,
+                Path(os.fsdecode(os.fsencode(odd.parent) + b"/\xff")).touch,
+            ],
         }
         for message, makers in makers_of.items():
             for make in makers:
@@ -94,7 +104,9 @@ def test_of_a_folder_with_what_is_no_file_nothing_is_stored(store: Store, tmp_pa
                 for made in odd.parent.iterdir():
                     made.unlink()
         for missing in (tmp_path / "nothing", tmp_path / ("x" * 300), "a\0b", odd):
-            with pytest.raises(InvalidInput, match=r"artifact path .* is not accepted: give an existing file or folder"):
+            with pytest.raises(
+                InvalidInput, match=r"artifact path .* is not accepted: give an existing file or folder"
+            ):
                 run.log_artifact(missing)
         with pytest.raises(InvalidInput, match=r"artifact name '\.\./up/a/first\.txt' is not accepted"):
             run.log_artifact(folder, "../up")

@@ -1,4 +1,6 @@
-"""A trial whose place is wanted, without hurry: it ends with its epoch, loses nothing, and comes to its rung where that is its end."""
+"""A trial whose place is wanted, without hurry: it ends with its epoch, loses nothing, and comes to its rung
+where that is its end.
+"""
 
 import dataclasses
 import math
@@ -46,14 +48,18 @@ def train_until_asked_back_in(run: Run, last: int) -> None:
     assert ended(run)["status"] == "terminated"
 
 
-def test_the_epoch_is_trained_to_its_end_and_saved_though_no_checkpoint_is_due(store: Store, clock: Slow) -> None:  # noqa: F811
+def test_the_epoch_is_trained_to_its_end_and_saved_though_no_checkpoint_is_due(
+    store: Store,
+    clock: Slow,  # noqa: F811
+) -> None:
     run = trial(store, Grants(9))
     train_until_asked_back_in(run, last=3)
     assert saved_epochs(run) == [1, 3]
 
 
 def test_a_trial_that_has_not_begun_an_epoch_trains_none(store: Store) -> None:
-    run, begun = trial(store, Grants(9)), list[int]()
+    run = trial(store, Grants(9))
+    begun = list[int]()
     run.ask_back()
     with pytest.raises(SystemExit):
         train(run, begun.append)
@@ -75,13 +81,16 @@ def test_at_a_rung_the_platform_is_asked_and_its_answer_ends_the_trial(store: St
     assert ended(run)["status"] == "finished"
 
 
-def test_a_trial_that_was_granted_more_in_the_same_moment_trains_no_more_and_loses_nothing(store: Store) -> None:
+def test_a_trial_that_was_granted_more_in_the_same_moment_trains_no_more_and_loses_nothing(
+    store: Store,
+) -> None:
     class Late(Grants):
         def reached(self, *given: Any) -> int:
             run.ask_back()
             return super().reached(*given)
 
-    run, begun = trial(store, Late(2, 5)), list[int]()
+    run = trial(store, Late(2, 5))
+    begun = list[int]()
     with pytest.raises(SystemExit):
         train(run, begun.append)
     assert begun == [1, 2]
@@ -93,7 +102,8 @@ def test_an_epoch_that_has_just_ended_without_a_checkpoint_is_followed_by_one_wi
     clock: Slow,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, settle = trial(store, Grants(9)), Saver.settle
+    run = trial(store, Grants(9))
+    settle = Saver.settle
     epochs = list[int]()
 
     def settle_and_ask(saver: Saver, **given: Any) -> str | None:
@@ -112,7 +122,8 @@ def test_an_epoch_that_has_just_ended_without_a_checkpoint_is_followed_by_one_wi
 def train_by_batches(run: Run) -> None:
     """Asked back in the third of six batches of epoch 2; has a place of its own in the epoch."""
     state = run.restore(seen=[], batch=0)
-    seen, first = list(state["seen"]), int(state["batch"])
+    seen = list(state["seen"])
+    first = int(state["batch"])
     for epoch in run.epochs():
         for batch in range(first, 6):
             seen.append((epoch, batch))
@@ -163,7 +174,9 @@ def test_a_trial_that_has_come_to_its_last_rung_is_finished_whoever_wants_its_pl
 
 
 @pytest.mark.usefixtures("own_clock")
-def test_a_sigterm_long_after_it_was_asked_back_begins_a_grace_period(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sigterm_long_after_it_was_asked_back_begins_a_grace_period(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = trial(store, Grants(9), grace_seconds=30)
 
     def ask_and_terminate(epoch: int) -> None:
@@ -190,8 +203,11 @@ def train_long(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("own_clock")
-def test_an_unavailable_store_is_waited_for_as_at_a_rung(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    put, failed = Store.put_blob, list[tuple[Any, ...]]()
+def test_an_unavailable_store_is_waited_for_as_at_a_rung(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Store.put_blob
+    failed = list[tuple[Any, ...]]()
 
     def fail_once(*given: Any) -> str:
         if not failed:
@@ -207,9 +223,14 @@ def test_an_unavailable_store_is_waited_for_as_at_a_rung(store: Store, monkeypat
     assert (status(store), newest(store)) == ("terminated", (1, [1]))
 
 
-def asked_back_in_the_second_epoch(ranks: Ranks, root: Path, *, looks: bool) -> tuple[int, float, int | str | None]:
-    """How many epochs a rank has trained, until when it would have waited for a store in the last, and how it ended."""
-    run, waited = trial(Store(root), Grants(9), ranks=ranks, grace_seconds=600), list[float]()
+def asked_back_in_the_second_epoch(
+    ranks: Ranks, root: Path, *, looks: bool
+) -> tuple[int, float, int | str | None]:
+    """How many epochs a rank has trained, until when it would have waited for a store in the last, and how it
+    ended.
+    """
+    run = trial(Store(root), Grants(9), ranks=ranks, grace_seconds=600)
+    waited = list[float]()
 
     def ask_back(epoch: int) -> None:
         if epoch == 2 and run.rank == 0:
@@ -226,7 +247,11 @@ def asked_back_in_the_second_epoch(ranks: Ranks, root: Path, *, looks: bool) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("looks", [False, True])
-def test_what_rank_0_of_a_gang_hears_ends_all_ranks_with_the_same_epoch_and_begins_no_grace_period(tmp_path: Path, looks: bool) -> None:
+def test_what_rank_0_of_a_gang_hears_ends_all_ranks_with_the_same_epoch_and_begins_no_grace_period(
+    tmp_path: Path, looks: bool
+) -> None:
     forever = math.inf
-    assert run_gang(2, partial(asked_back_in_the_second_epoch, looks=looks), tmp_path) == [(2, forever, 143)] * 2
+    assert (
+        run_gang(2, partial(asked_back_in_the_second_epoch, looks=looks), tmp_path) == [(2, forever, 143)] * 2
+    )
     assert [saved.epoch for saved in RunRecords(Store(tmp_path), "p", "s.0001").checkpoints()] == [1, 2]

@@ -1,4 +1,6 @@
-"""``deterministic=True``: the same seed gives the same numbers, here, in workers and in another process; and the record says so."""
+"""``deterministic=True``: the same seed gives the same numbers, here, in workers and in another process; and
+the record says so.
+"""
 
 import json
 
@@ -16,19 +18,25 @@ from torch.utils.data import DataLoader, Dataset
 class Drawn(Dataset):
     def __len__(self): return 8
     def __getitem__(self, row): return [random.random(), float(numpy.random.rand()), torch.rand(1).item()]
+def draw():
+    loader = DataLoader(Drawn(), batch_size=None, num_workers=2, shuffle=True, collate_fn=torch.tensor)
+    return [batch.tolist() for batch in loader]
 if __name__ == "__main__":
-    drawn = [batch.tolist() for batch in DataLoader(Drawn(), batch_size=None, num_workers=2, shuffle=True, collate_fn=torch.tensor)]
+    drawn = draw()
     print(json.dumps([random.random(), float(numpy.random.rand()), torch.rand(1).item(), drawn]))
     print(json.dumps([torch.are_deterministic_algorithms_enabled(), os.environ["CUBLAS_WORKSPACE_CONFIG"]]))
     run.finish()
-    with halving.init("p", id=sys.argv[1] + "-another", seed=int(sys.argv[2]) + 1, deterministic=True, system_metrics=None):
-        drawn = [batch.tolist() for batch in DataLoader(Drawn(), batch_size=None, num_workers=2, shuffle=True, collate_fn=torch.tensor)]
+    other = {"id": sys.argv[1] + "-another", "seed": int(sys.argv[2]) + 1}
+    with halving.init("p", **other, deterministic=True, system_metrics=None):
+        drawn = draw()
         print(json.dumps([random.random(), float(numpy.random.rand()), torch.rand(1).item(), drawn]))
 """
 
 
 @pytest.mark.slow
-def test_the_same_seed_draws_the_same_in_every_library_and_worker_although_they_are_imported_later(script: Script, store: Store) -> None:
+def test_the_same_seed_draws_the_same_in_every_library_and_worker_although_they_are_imported_later(
+    script: Script, store: Store
+) -> None:
     one, other = (script(TRAINING, name, "3") for name in ("a", "b"))
     assert one.returncode == 0, one.stderr
     numbers, settings, of_another_seed = one.stdout.splitlines()
@@ -71,7 +79,8 @@ del sys.modules["torch"]
 with halving.init("p", id=sys.argv[1], deterministic=True, system_metrics=None) as run:
     print(run.seed, random.random(), "torch" in sys.modules)
 """
-    one, other = script(source, "a"), script(source, "b")
+    one = script(source, "a")
+    other = script(source, "b")
     assert one.returncode == 0, one.stderr
     assert one.stdout == other.stdout
     assert one.stdout.startswith("0 ")

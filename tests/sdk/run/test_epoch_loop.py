@@ -1,4 +1,6 @@
-"""Epochs, checkpoints and objectives of a trial together: what is written when, and what counts after an interruption."""
+"""Epochs, checkpoints and objectives of a trial together: what is written when, and what counts after an
+interruption.
+"""
 
 import gc
 import json
@@ -55,7 +57,9 @@ def epoch_in(store: Store, digest: str | None) -> int:
 # When a checkpoint is written
 
 
-def test_a_trial_writes_its_first_epoch_every_rung_and_in_between_what_is_worth_its_cost(store: Store, clock: Slow) -> None:
+def test_a_trial_writes_its_first_epoch_every_rung_and_in_between_what_is_worth_its_cost(
+    store: Store, clock: Slow
+) -> None:
     grants = Grants(2, 17)
     with trial(store, grants) as run:
         for epoch in run.epochs():
@@ -82,7 +86,9 @@ def test_a_script_writes_as_seldom_and_leaves_the_last_epoch(store: Store, clock
     assert epoch_in(store, run.checkpoint.digest) == 10
 
 
-def test_a_skipped_save_asks_nothing_of_what_it_was_given_and_lets_go_of_it_with_its_epoch(store: Store, clock: Slow) -> None:
+def test_a_skipped_save_asks_nothing_of_what_it_was_given_and_lets_go_of_it_with_its_epoch(
+    store: Store, clock: Slow
+) -> None:
     class Model:
         asked = 0
 
@@ -117,14 +123,19 @@ def test_a_save_in_mid_epoch_never_stands_for_the_end_of_its_epoch(store: Store,
     checkpoints = run.records.checkpoints()
     assert len(checkpoints) > 5
     for saved in checkpoints:
-        assert restore(store, saved.digest, {"epoch": 0, "batch": 0}, with_rng=False) == {"epoch": saved.epoch, "batch": 3}
+        assert restore(store, saved.digest, {"epoch": 0, "batch": 0}, with_rng=False) == {
+            "epoch": saved.epoch,
+            "batch": 3,
+        }
 
 
 # Objectives
 
 
 @pytest.mark.parametrize("save_first", [True, False])
-def test_the_best_epoch_has_a_checkpoint_of_its_own_beside_the_rungs(store: Store, clock: Slow, save_first: bool) -> None:
+def test_the_best_epoch_has_a_checkpoint_of_its_own_beside_the_rungs(
+    store: Store, clock: Slow, save_first: bool
+) -> None:
     scores = [0.1, 0.2, 0.9, 0.9, 0.3, 0.4]
     grants = Grants(2, 6)
     with trial(store, grants, objectives=BEST) as run:
@@ -201,7 +212,9 @@ def test_a_bounded_metric_is_reported_with_the_objective_and_missed_by_name(stor
         ({"score": -2.0}, r"objective 'score' became -2\.0 at epoch 2, below its bound of 0\.0"),
     ],
 )
-def test_a_report_out_of_bounds_ends_the_trial_at_once(store: Store, reported: dict[str, float], message: str) -> None:
+def test_a_report_out_of_bounds_ends_the_trial_at_once(
+    store: Store, reported: dict[str, float], message: str
+) -> None:
     grants = Grants(3)
     run = trial(store, grants, bounded=("latency",), divergence={"loss": (None, 10.0), "score": (0.0, None)})
 
@@ -258,14 +271,18 @@ def test_an_epoch_longer_than_the_grace_period_is_warned_of_once_unless_the_trai
                 run.save(epoch=epoch)
 
     train(trial(store, Grants(2)), look=True)
-    with pytest.warns(UserWarning, match="an epoch takes 95 s, and a trial that is stopped has 30 s to save") as warned:
+    with pytest.warns(
+        UserWarning, match="an epoch takes 95 s, and a trial that is stopped has 30 s to save"
+    ) as warned:
         train(trial(store, Grants(4), attempt=2), look=False)
     assert len(warned) == 1
     assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("finish", [lambda run: None, lambda run: run.finish()])
-def test_a_loop_that_an_exception_has_left_writes_nothing_after_the_end(store: Store, finish: Callable[[Run], None]) -> None:
+def test_a_loop_that_an_exception_has_left_writes_nothing_after_the_end(
+    store: Store, finish: Callable[[Run], None]
+) -> None:
     run = trial(store, Grants(5))
 
     def train() -> None:

@@ -11,7 +11,11 @@ from halving import InvalidInput
 
 
 def test_scores_are_columns_and_metrics_numbers() -> None:
-    made = halving.Evaluation(metrics={"bleu": np.float32(0.5), "nothing": math.nan}, scores={"loss": [1, 2]}, lower_is_better=["loss"])
+    made = halving.Evaluation(
+        metrics={"bleu": np.float32(0.5), "nothing": math.nan},
+        scores={"loss": [1, 2]},
+        lower_is_better=["loss"],
+    )
     assert made.metrics["bleu"] == 0.5
     assert made.scores["loss"].tolist() == [1.0, 2.0]
 
@@ -28,8 +32,14 @@ def test_scores_are_columns_and_metrics_numbers() -> None:
         ({"scores": {"a": ["x"]}}, "scores.a is not accepted: give a number for each row"),
         ({"scores": {"a": [1.0], "b": [1.0, 2.0]}}, r"scores of \[1, 2\] rows"),
         ({"metrics": {"a": 1.0}, "scores": {"a": [1.0]}}, "it is the mean of scores.a"),
-        ({"metrics": {"a": 1.0}, "lower_is_better": ["b"]}, r"lower_is_better = 'b' is not accepted: give names of \['a'\]"),
-        ({"metrics": {"a": 1.0}, "figures": {"f": 3}}, "figures.f is a int: give a halving.Image or a Plotly figure"),
+        (
+            {"metrics": {"a": 1.0}, "lower_is_better": ["b"]},
+            r"lower_is_better = 'b' is not accepted: give names of \['a'\]",
+        ),
+        (
+            {"metrics": {"a": 1.0}, "figures": {"f": 3}},
+            "figures.f is a int: give a halving.Image or a Plotly figure",
+        ),
     ],
 )
 def test_what_is_no_evaluation_is_refused_by_name(given: dict[str, Any], said: str) -> None:

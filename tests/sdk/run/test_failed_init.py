@@ -21,7 +21,9 @@ from tests.waiting import wait_for
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on(store: Store) -> Iterator[None]:
-    """After each test: the attempt has failed, and neither a thread, nor a journal, nor an open run is left of it."""
+    """After each test: the attempt has failed, and neither a thread, nor a journal, nor an open run is left
+    of it.
+    """
     before = set(threading.enumerate())
     yield
     assert json.loads(store.read("runs/project=p/r/end-0001.json"))["status"] == "failed"
@@ -37,7 +39,9 @@ def interrupt(*_: object) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["recover_run", "MetricWriter", "Validator", "SystemMetrics"])
-def test_ctrl_c_while_a_run_is_opened_ends_its_attempt(store: Store, monkeypatch: pytest.MonkeyPatch, attribute: str) -> None:
+def test_ctrl_c_while_a_run_is_opened_ends_its_attempt(
+    store: Store, monkeypatch: pytest.MonkeyPatch, attribute: str
+) -> None:
     import halving.run.run
 
     real: Callable[..., Any] = getattr(halving.run.run, attribute)
@@ -53,7 +57,9 @@ def test_ctrl_c_while_a_run_is_opened_ends_its_attempt(store: Store, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["halving-metrics-r", "halving-system-r"])
-def test_ctrl_c_just_after_a_thread_has_started_stops_that_thread(store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_ctrl_c_just_after_a_thread_has_started_stops_that_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     real = threading.Thread.start
 
     def start_and_interrupt(thread: threading.Thread) -> None:
@@ -66,12 +72,16 @@ def test_ctrl_c_just_after_a_thread_has_started_stops_that_thread(store: Store, 
         start(store, system_metrics=0.01)
 
 
-def test_ctrl_c_while_the_first_log_segment_is_made_leaves_no_journal(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, waits = Appender._create, threading.Event()
+def test_ctrl_c_while_the_first_log_segment_is_made_leaves_no_journal(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Appender._create
+    waits = threading.Event()
 
     def create(appender: Appender) -> Any:
         waits.set()
-        with suppress(TimeoutError):  # who removes the folder now, without waiting for this thread, has it made again
+        with suppress(TimeoutError):
+            # who removes the folder now, without waiting for this thread, has it made again
             wait_for(lambda: directory._held == {}, 0.5, "the journal's folder to be released", every=0.01)
         return real(appender)
 
@@ -89,13 +99,16 @@ def test_ctrl_c_while_the_first_log_segment_is_made_leaves_no_journal(store: Sto
 
 
 @pytest.mark.parametrize("attribute", ["MetricWriter", "SystemMetrics"])
-def test_a_system_that_gives_no_thread_ends_the_attempt(store: Store, monkeypatch: pytest.MonkeyPatch, attribute: str) -> None:
+def test_a_system_that_gives_no_thread_ends_the_attempt(
+    store: Store, monkeypatch: pytest.MonkeyPatch, attribute: str
+) -> None:
     import halving.run.run
 
     real: Callable[..., Any] = getattr(halving.run.run, attribute)
 
     def without_room(*given: Any, **named: Any) -> Any:
-        before = threading.stack_size(1 << 60)  # more than a process can address, whatever the system promises
+        # more than a process can address, whatever the system promises
+        before = threading.stack_size(1 << 60)
         try:
             return real(*given, **named)
         finally:

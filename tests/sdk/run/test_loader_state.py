@@ -1,4 +1,6 @@
-"""A run's checkpoints keep what its loaders have handed out: however an attempt ends, the next goes on with the very row."""
+"""A run's checkpoints keep what its loaders have handed out: however an attempt ends, the next goes on with
+the very row.
+"""
 
 import dataclasses
 import os
@@ -20,7 +22,9 @@ from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shar
 from tests.sdk.run.test_run import Grants, trial
 from tests.sdk.trial_process.test_main import context
 
-EPOCHS, ROWS, BATCH = 4, 100, 16
+EPOCHS = 4
+ROWS = 100
+BATCH = 16
 
 
 @pytest.fixture
@@ -60,7 +64,8 @@ def kill(number: int) -> None:
 
 def stop_between_batches(run: Run) -> None:
     """SIGTERM in the third batch of epoch 2; saved between batches."""
-    seen, loader = Seen(), run.dataset.loader("train", batch_size=BATCH)
+    seen = Seen()
+    loader = run.dataset.loader("train", batch_size=BATCH)
     run.restore(seen=seen)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
@@ -74,7 +79,8 @@ def stop_between_batches(run: Run) -> None:
 
 
 def stop_in_the_last_batch(run: Run) -> None:
-    seen, loader = Seen(), run.dataset.loader("train", batch_size=BATCH)
+    seen = Seen()
+    loader = run.dataset.loader("train", batch_size=BATCH)
     run.restore(seen=seen)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
@@ -88,7 +94,8 @@ def stop_in_the_last_batch(run: Run) -> None:
 
 
 def stop_behind_a_loop_that_was_left(run: Run) -> None:
-    seen, loader = Seen(), run.dataset.loader("train", batch_size=BATCH)
+    seen = Seen()
+    loader = run.dataset.loader("train", batch_size=BATCH)
     run.restore(seen=seen)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
@@ -104,8 +111,11 @@ def stop_behind_a_loop_that_was_left(run: Run) -> None:
 
 
 def stop_and_end_the_epoch(run: Run) -> None:
-    """SIGTERM behind a save that was skipped: its epoch is trained to its end and written from what the objects hold then."""
-    seen, loader = Seen(), run.dataset.loader("train", batch_size=BATCH)
+    """SIGTERM behind a save that was skipped: its epoch is trained to its end and written from what the
+    objects hold then.
+    """
+    seen = Seen()
+    loader = run.dataset.loader("train", batch_size=BATCH)
     run.restore(seen=seen)
     for epoch in run.epochs():
         run.report(score=0.5)
@@ -119,8 +129,11 @@ def stop_and_end_the_epoch(run: Run) -> None:
 
 
 def be_killed(run: Run) -> None:
-    """SIGKILL in the middle of epoch 3: the last checkpoint that counts is that of epoch 2, or of an epoch before it."""
-    seen, loader = Seen(), run.dataset.loader("train", batch_size=BATCH)
+    """SIGKILL in the middle of epoch 3: the last checkpoint that counts is that of epoch 2, or of an epoch
+    before it.
+    """
+    seen = Seen()
+    loader = run.dataset.loader("train", batch_size=BATCH)
     run.restore(seen=seen)
     for epoch in run.epochs():
         for number, batch in enumerate(loader):
@@ -132,7 +145,9 @@ def be_killed(run: Run) -> None:
 
 
 def open_loaders_late(run: Run) -> None:
-    """The loader is opened behind ``restore``, a new one in each epoch, and another for validation beside it."""
+    """The loader is opened behind ``restore``, a new one in each epoch, and another for validation beside
+    it.
+    """
     seen = Seen()
     run.restore(seen=seen)
     for epoch in run.epochs():
@@ -149,7 +164,8 @@ def open_loaders_late(run: Run) -> None:
 
 
 def read_by_workers(run: Run) -> None:
-    seen, loader = Seen(), run.dataset.loader("train", batch_size=BATCH)
+    seen = Seen()
+    loader = run.dataset.loader("train", batch_size=BATCH)
     run.restore(seen=seen)
     batches = loader.torch(2, multiprocessing_context="fork")
     for epoch in run.epochs():
@@ -165,7 +181,9 @@ def read_by_workers(run: Run) -> None:
 
 def attempt(store: Store, dataset: Dataset, trainable: str, number: int) -> int | None:
     """Run an attempt in a process of its own; its exit code."""
-    given = dataclasses.replace(context(store, number), dataset_name=dataset.name, dataset_digest=dataset.digest)
+    given = dataclasses.replace(
+        context(store, number), dataset_name=dataset.name, dataset_digest=dataset.digest
+    )
     platform, theirs = SERVER.Pipe()
     platform.send(Granted(EPOCHS, complete=True))
     process = start(run_trial, given, f"{__name__}:{trainable}", EPOCHS, theirs, 1)
@@ -206,14 +224,18 @@ def test_a_trial_that_ends_anywhere_is_resumed_with_the_very_row(
     assert attempt(store, dataset, trainable, 2) == 0
     found, rows = saved(store)
     assert found == EPOCHS
-    assert [flat(batch for number, batch in rows if number == each) for each in range(1, EPOCHS + 1)] == order(dataset)
+    assert [
+        flat(batch for number, batch in rows if number == each) for each in range(1, EPOCHS + 1)
+    ] == order(dataset)
 
 
 # In one process
 
 
 def run_of(store: Store, dataset: Dataset, number: int = 1, **changes: Any) -> Run:
-    return trial(store, Grants(EPOCHS), number, dataset_name=dataset.name, dataset_digest=dataset.digest, **changes)
+    return trial(
+        store, Grants(EPOCHS), number, dataset_name=dataset.name, dataset_digest=dataset.digest, **changes
+    )
 
 
 def train(run: Run, loader: Loader, epochs: int) -> list[list[int]]:
@@ -228,7 +250,9 @@ def train(run: Run, loader: Loader, epochs: int) -> list[list[int]]:
 
 @pytest.mark.usefixtures("every_save")
 @pytest.mark.parametrize("opened", ["before restore", "behind restore"])
-def test_an_epochs_checkpoint_is_resumed_with_the_next_epoch(store: Store, dataset: Dataset, opened: str) -> None:
+def test_an_epochs_checkpoint_is_resumed_with_the_next_epoch(
+    store: Store, dataset: Dataset, opened: str
+) -> None:
     with run_of(store, dataset) as run:
         before = train(run, run.dataset.loader("train", batch_size=BATCH), 2)
     with run_of(store, dataset, 2) as run:
@@ -244,7 +268,9 @@ def test_an_epochs_checkpoint_is_resumed_with_the_next_epoch(store: Store, datas
 
 
 @pytest.mark.usefixtures("every_save")
-def test_a_save_in_the_last_batch_of_an_epoch_that_counts_is_resumed_with_the_next_epoch(store: Store, dataset: Dataset) -> None:
+def test_a_save_in_the_last_batch_of_an_epoch_that_counts_is_resumed_with_the_next_epoch(
+    store: Store, dataset: Dataset
+) -> None:
     with run_of(store, dataset) as run:
         loader = run.dataset.loader("train", batch_size=BATCH)
         for epoch in run.epochs():
@@ -261,9 +287,14 @@ def test_a_save_in_the_last_batch_of_an_epoch_that_counts_is_resumed_with_the_ne
 
 
 @pytest.mark.usefixtures("every_save")
-def test_loaders_of_several_splits_and_of_one_split_keep_their_own_places(store: Store, dataset: Dataset) -> None:
+def test_loaders_of_several_splits_and_of_one_split_keep_their_own_places(
+    store: Store, dataset: Dataset
+) -> None:
     def loaders(run: Run) -> list[Loader]:
-        return [run.dataset.loader(split, batch_size=8, seed=seed) for split, seed in (("train", 0), ("valid", 0), ("train", 1))]
+        return [
+            run.dataset.loader(split, batch_size=8, seed=seed)
+            for split, seed in (("train", 0), ("valid", 0), ("train", 1))
+        ]
 
     with run_of(store, dataset) as run:
         opened = loaders(run)
@@ -279,15 +310,21 @@ def test_loaders_of_several_splits_and_of_one_split_keep_their_own_places(store:
 
 @pytest.mark.usefixtures("every_save")
 @pytest.mark.parametrize("opened", ["before restore", "behind restore"])
-def test_a_loader_of_another_order_than_was_saved_in_mid_epoch_is_refused(store: Store, dataset: Dataset, opened: str) -> None:
+def test_a_loader_of_another_order_than_was_saved_in_mid_epoch_is_refused(
+    store: Store, dataset: Dataset, opened: str
+) -> None:
     with run_of(store, dataset) as run:
         iteration = iter(run.dataset.loader("train", batch_size=BATCH))
         next(iteration)
-        loader = run.dataset.loader("train", batch_size=BATCH)  # beside one that is iterated it does not count
+        # beside one that is iterated it does not count
+        loader = run.dataset.loader("train", batch_size=BATCH)
         del loader
         assert iteration
         run.save()
-    refused = "the run's checkpoint has a loader in the middle of an epoch: .* seed = 0 is not accepted for split 'train' .* seed = 5"
+    refused = (
+        "the run's checkpoint has a loader in the middle of an epoch: .* seed = 0 is not accepted for "
+        "split 'train' .* seed = 5"
+    )
     with run_of(store, dataset, 2) as run:
         if opened == "before restore":
             loader = run.dataset.loader("train", batch_size=BATCH, seed=5)
@@ -316,7 +353,9 @@ def test_each_epoch_may_have_a_loader_and_a_seed_of_its_own(store: Store, datase
 
 @pytest.mark.usefixtures("every_save")
 @pytest.mark.parametrize("seed", [0, 5])
-def test_from_another_runs_checkpoint_a_loader_of_another_order_begins_its_own(store: Store, dataset: Dataset, seed: int) -> None:
+def test_from_another_runs_checkpoint_a_loader_of_another_order_begins_its_own(
+    store: Store, dataset: Dataset, seed: int
+) -> None:
     with run_of(store, dataset) as run:
         train(run, run.dataset.loader("train", batch_size=BATCH), 2)
         assert run.checkpoint is not None
@@ -327,7 +366,9 @@ def test_from_another_runs_checkpoint_a_loader_of_another_order_begins_its_own(s
 
 
 @pytest.mark.usefixtures("every_save")
-def test_a_checkpoint_without_loaders_and_a_run_without_a_dataset_are_as_they_were(store: Store, dataset: Dataset) -> None:
+def test_a_checkpoint_without_loaders_and_a_run_without_a_dataset_are_as_they_were(
+    store: Store, dataset: Dataset
+) -> None:
     with run_of(store, dataset) as run:
         digest = run.save(a=1)
         loader = run.dataset.loader("train", batch_size=BATCH)
@@ -343,16 +384,23 @@ def test_a_checkpoint_without_loaders_and_a_run_without_a_dataset_are_as_they_we
 def test_the_entry_of_the_loaders_has_a_name_of_its_own(store: Store, dataset: Dataset) -> None:
     with run_of(store, dataset) as run:
         loader = run.dataset.loader("train", batch_size=BATCH)
-        with pytest.raises(InvalidInput, match="checkpoint entry '__loaders__' is not accepted: the name is taken"):
+        with pytest.raises(
+            InvalidInput, match="checkpoint entry '__loaders__' is not accepted: the name is taken"
+        ):
             run.save(__loaders__=1)
         run.save(a=1)
         assert loader.epoch == 1
-    with run_of(store, dataset, 2) as run, pytest.raises(CheckpointMismatch, match=r"the checkpoint has no \['b'\]; it holds \['a'\]"):
+    with (
+        run_of(store, dataset, 2) as run,
+        pytest.raises(CheckpointMismatch, match=r"the checkpoint has no \['b'\]; it holds \['a'\]"),
+    ):
         run.restore(b=0)
 
 
 @pytest.mark.slow
-def test_a_script_of_ones_own_gives_its_loader_to_save_and_restore(store: Store, dataset: Dataset, script: Script, tmp_path: Path) -> None:
+def test_a_script_of_ones_own_gives_its_loader_to_save_and_restore(
+    store: Store, dataset: Dataset, script: Script, tmp_path: Path
+) -> None:
     source = (
         "import os, signal, sys, halving\n"
         "store = halving.Store()\n"
@@ -363,7 +411,8 @@ def test_a_script_of_ones_own_gives_its_loader_to_save_and_restore(store: Store,
         "        for number, batch in enumerate(loader):\n"
         "            seen += batch['n'].tolist()\n"
         "            if number % 3 == 0: run.save(seen=seen, loader=loader)\n"
-        "            if run.attempt == 1 and (loader.epoch, number) == (2, 4): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "            if run.attempt == 1 and (loader.epoch, number) == (2, 4): os.kill(os.getpid(), "
+        "signal.SIGKILL)\n"
         "        run.save(seen=seen, loader=loader)\n"
     )
     assert script(source, dataset.digest).returncode == -signal.SIGKILL

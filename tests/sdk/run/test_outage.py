@@ -1,4 +1,6 @@
-"""S3 that becomes unavailable while runs train: points wait, checkpoints are skipped or waited for, and nothing is lost or slowed down."""
+"""S3 that becomes unavailable while runs train: points wait, checkpoints are skipped or waited for, and
+nothing is lost or slowed down.
+"""
 
 import multiprocessing
 import os
@@ -47,7 +49,9 @@ def root(s3: S3, s3_gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No checkpoint is too expensive, an unavailable store is asked often, and an available one may be slow on a busy machine."""
+    """No checkpoint is too expensive, an unavailable store is asked often, and an available one may be slow
+    on a busy machine.
+    """
     monkeypatch.setattr("halving.checkpoints.interval.SHARE", float("inf"))
     monkeypatch.setattr("halving.store.retry.backoff", partial(backoff, 0.1, 0.2))
     monkeypatch.setattr("halving.store.retry._ANSWER_SECONDS", ANSWER_SECONDS)
@@ -61,7 +65,9 @@ def saved(root: str) -> list[tuple[int, Any]]:
     """Epoch and content of every checkpoint that counts."""
     store = Store(root)
     found = RunRecords(store, "p", "r").checkpoints()
-    return [(each.epoch, restore(store, each.digest, {"seen": None}, with_rng=False)["seen"]) for each in found]
+    return [
+        (each.epoch, restore(store, each.digest, {"seen": None}, with_rng=False)["seen"]) for each in found
+    ]
 
 
 def wait_for_the_watch() -> None:
@@ -74,9 +80,14 @@ def wait_for_the_watch() -> None:
 
 @pytest.mark.parametrize("shut", OUTAGES)
 @pytest.mark.usefixtures("retried_soon")
-def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(root: str, s3_gate: Gate, shut: Shut) -> None:
+def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(
+    root: str, s3_gate: Gate, shut: Shut
+) -> None:
     took = []
-    with pytest.warns(UserWarning, match="halving: ") as warned, halving.init("p", id="r", root=root, system_metrics=None) as run:
+    with (
+        pytest.warns(UserWarning, match="halving: ") as warned,
+        halving.init("p", id="r", root=root, system_metrics=None) as run,
+    ):
         for epoch in run.epochs(12):
             began = time.monotonic()
             run.log({"a": 1.0}, step=epoch)
@@ -90,11 +101,19 @@ def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is
                 wait_for_the_watch()  # this epoch's checkpoint is made up for at its end
     assert max(took[2:8]) < ANSWER_SECONDS + 5
     assert sorted(took[2:8])[-2] < ANSWER_SECONDS / 2  # only the first that finds S3 unavailable waits for it
-    assert sum("a checkpoint of r could not be stored; training continues" in str(each.message) for each in warned) == 1
+    assert (
+        sum(
+            "a checkpoint of r could not be stored; training continues" in str(each.message)
+            for each in warned
+        )
+        == 1
+    )
     assert steps(root) == dict.fromkeys(range(1, 13), 1)
     assert [epoch for epoch, _ in saved(root)] == [1, 2, 8, 9, 10, 11, 12]
     missed = {each.epoch: each.missed for each in RunRecords(Store(root), "p", "r").checkpoints()}
-    assert [epoch for epoch, misses in missed.items() if misses] == [8], "the first that the store took again says what was skipped"
+    assert [epoch for epoch, misses in missed.items() if misses] == [8], (
+        "the first that the store took again says what was skipped"
+    )
     assert missed[8] is not None
     assert missed[8]["count"] == 5, "that of epoch 8 was made up for"
     assert missed[8]["why"] == f"the store {Store(root).root} does not answer"
@@ -103,7 +122,10 @@ def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is
 @pytest.mark.usefixtures("retried_soon")
 def test_the_last_epoch_waits_for_s3_to_be_back(root: str, s3_gate: Gate) -> None:
     back = threading.Timer(4, s3_gate.open)
-    with pytest.warns(UserWarning, match="halving: ") as warned, halving.init("p", id="r", root=root, system_metrics=None) as run:
+    with (
+        pytest.warns(UserWarning, match="halving: ") as warned,
+        halving.init("p", id="r", root=root, system_metrics=None) as run,
+    ):
         for epoch in run.epochs(3):
             if epoch == 2:
                 s3_gate.shut()
@@ -118,7 +140,10 @@ def test_the_last_epoch_waits_for_s3_to_be_back(root: str, s3_gate: Gate) -> Non
 
 @pytest.mark.usefixtures("retried_soon")
 def test_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, s3_gate: Gate) -> None:
-    with pytest.warns(UserWarning, match="halving: "), halving.init("p", id="r", root=root, system_metrics=None) as run:
+    with (
+        pytest.warns(UserWarning, match="halving: "),
+        halving.init("p", id="r", root=root, system_metrics=None) as run,
+    ):
         assert run.save(seen=1)
         s3_gate.shut()
         assert run.save(seen=2) is None
@@ -166,7 +191,9 @@ run_trial(given, "trained:train", 5, theirs, 1)
 """
 
 
-def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(root: str, s3_gate: Gate, tmp_path: Path) -> None:
+def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(
+    root: str, s3_gate: Gate, tmp_path: Path
+) -> None:
     (tmp_path / "trained.py").write_text(
         "import sys, time\n"
         "def train(run):\n"
@@ -175,9 +202,15 @@ def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(ro
         "        run.report(score=0.1)\n"
         "        run.save(seen=epoch)\n"
     )
-    environment = {**os.environ, "HALVING_ROOT": root, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
+    environment = {
+        **os.environ,
+        "HALVING_ROOT": root,
+        "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}",
+    }
     command = [sys.executable, "-c", TRIAL]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "unavailable\n"
@@ -224,7 +257,9 @@ def test_an_artifact_is_stored_when_s3_is_back(root: str, s3_gate: Gate, tmp_pat
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, s3_gate: Gate) -> None:
+def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(
+    root: str, s3_gate: Gate
+) -> None:
     began = 0.0
     with (
         pytest.warns(UserWarning, match="a checkpoint of r could not be stored; training"),
@@ -243,8 +278,11 @@ def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and_another_not_before(root: str) -> None:
-    records, asked = RunRecords(Store(root), "p", "r"), 0
+def test_a_checkpoint_that_is_needed_counts_when_its_points_are_in_the_store_and_another_not_before(
+    root: str,
+) -> None:
+    records = RunRecords(Store(root), "p", "r")
+    asked = 0
 
     def flush() -> bool:
         nonlocal asked
@@ -273,16 +311,21 @@ def test_a_checkpoint_that_is_needed_waits_no_more_than_its_time_for_points_that
     saver.write({"seen": 1})
     with pytest.warns(UserWarning, match="a checkpoint's record of r waits for the store"):
         saver.count(1, 1, {}, None, needed=True)
-    assert records.latest_checkpoint() == SavedCheckpoint(1, 1, saver.write({"seen": 1}), {}, None, weights_digest({"seen": 1}))
+    assert records.latest_checkpoint() == SavedCheckpoint(
+        1, 1, saver.write({"seen": 1}), {}, None, weights_digest({"seen": 1})
+    )
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_of_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
         pytest.warns(UserWarning, match="a checkpoint of r could not be stored; training"),
         halving.init("p", id="r", root=root, system_metrics=None) as run,
     ):
-        with monkeypatch.context() as patch:  # unavailable between two requests of one save: no gate is that quick
+        with monkeypatch.context() as patch:
+            # unavailable between two requests of one save: no gate is that quick
 
             def unavailable(_: SavedCheckpoint) -> None:
                 raise StoreUnavailable("HTTP status 503")
@@ -314,9 +357,12 @@ def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_unavailable_is_no
     root: str, s3_gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     GATE[:] = [s3_gate]
-    monkeypatch.setattr("halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, give_up_at: action())
+    monkeypatch.setattr(
+        "halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, give_up_at: action()
+    )
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
-    given, platform = test_execute.context(Store(root), where=where), multiprocessing.Pipe()
+    given = test_execute.context(Store(root), where=where)
+    platform = multiprocessing.Pipe()
     with pytest.warns(UserWarning, match="halving: "):
         run_trial(given, f"{__name__}:leave_while_unavailable", 9, platform[1], 1)
     said = platform[0].recv()

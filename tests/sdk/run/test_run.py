@@ -25,7 +25,9 @@ from tests.waiting import wait_for
 
 
 class Grants:
-    """A controller that hands out budgets from a list and remembers what it was asked; after the last it pauses."""
+    """A controller that hands out budgets from a list and remembers what it was asked; after the last it
+    pauses.
+    """
 
     def __init__(self, *budgets: int) -> None:
         self.granted = budgets[0]
@@ -34,7 +36,9 @@ class Grants:
         self.digests: list[str] = []
         self.best: list[str | None] = []
 
-    def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+    def reached(
+        self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
+    ) -> int:
         self.asked.append((epoch, values))
         self.digests.append(checkpoint)
         self.best.append(best_checkpoint)
@@ -100,7 +104,12 @@ def points(run: Run) -> list[tuple[str, int, float]]:
 def test_the_record_is_complete_and_durable_when_init_returns(tmp_path: Path) -> None:
     run = halving.init("p", {"lr": 0.1}, tmp_path / "root", seed=5, tags={"team": "vision"})
     record = RunRecords(Store(tmp_path / "root"), "p", run.id).read()
-    assert (record["project"], record["run"], record["params"], record["seed"]) == ("p", run.id, {"lr": 0.1}, 5)
+    assert (record["project"], record["run"], record["params"], record["seed"]) == (
+        "p",
+        run.id,
+        {"lr": 0.1},
+        5,
+    )
     assert record["parent"] == {"tags": {"team": "vision"}}
     assert set(record["provenance"]) == set(NOT_CAPTURED)
     assert "pyarrow" in record["provenance"]["packages"]
@@ -116,22 +125,34 @@ def test_two_runs_without_an_id_are_two_runs(store: Store, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b", "x" * 129, "é"])
-def test_names_that_could_not_be_paths_are_refused_before_anything_is_written(store: Store, name: str) -> None:
+def test_names_that_could_not_be_paths_are_refused_before_anything_is_written(
+    store: Store, name: str
+) -> None:
     for field in ("project", "run_id"):
         with pytest.raises(InvalidInput, match="is not accepted: give 1-128 letters"):
             start(store, **{field: name})
     assert store.names("") == []
 
 
-@pytest.mark.parametrize("seed", [-1, -(2**63), 2**63, 2**64 - 1, 10**400, 0.5, 5.0, math.nan, math.inf, "7", "", True, False, [1], b"1"])
+@pytest.mark.parametrize(
+    "seed",
+    [-1, -(2**63), 2**63, 2**64 - 1, 10**400, 0.5, 5.0, math.nan, math.inf, "7", "", True, False, [1], b"1"],
+)
 def test_a_seed_that_is_not_accepted_is_refused_before_anything_is_there(tmp_path: Path, seed: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^seed = .* is not accepted: give a whole number from 0 to 2\*\*63 - 1$"):
+    with pytest.raises(
+        InvalidInput, match=r"^seed = .* is not accepted: give a whole number from 0 to 2\*\*63 - 1$"
+    ):
         halving.init("p", {}, tmp_path / "root", seed=seed)
     assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.parametrize(("seed", "recorded"), [(0, 0), (2**63 - 1, 2**63 - 1), (np.int64(7), 7), (np.uint64(2**62), 2**62), (None, None)])
-def test_a_seed_is_recorded_as_the_whole_number_that_it_is(tmp_path: Path, seed: Any, recorded: int | None) -> None:
+@pytest.mark.parametrize(
+    ("seed", "recorded"),
+    [(0, 0), (2**63 - 1, 2**63 - 1), (np.int64(7), 7), (np.uint64(2**62), 2**62), (None, None)],
+)
+def test_a_seed_is_recorded_as_the_whole_number_that_it_is(
+    tmp_path: Path, seed: Any, recorded: int | None
+) -> None:
     with halving.init("p", {}, tmp_path / "root", seed=seed, system_metrics=None) as run:
         assert (run.seed, type(run.seed)) == (recorded, type(recorded))
 
@@ -204,11 +225,26 @@ def test_params_are_a_copy(store: Store) -> None:
         assert run.params == {"lr": 0.1}
 
 
-WRONG = ["high", None, [1.0], np.ones(2), np.ones(1), torch.ones(2), 1j, np.array("0.5"), np.array(1j), torch.tensor(1j), object, 10**400]
+WRONG = [
+    "high",
+    None,
+    [1.0],
+    np.ones(2),
+    np.ones(1),
+    torch.ones(2),
+    1j,
+    np.array("0.5"),
+    np.array(1j),
+    torch.tensor(1j),
+    object,
+    10**400,
+]
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_a_wrong_value_is_refused_by_name_in_a_strict_run_and_nothing_of_its_call_is_logged(store: Store, value: Any) -> None:
+def test_a_wrong_value_is_refused_by_name_in_a_strict_run_and_nothing_of_its_call_is_logged(
+    store: Store, value: Any
+) -> None:
     with start(store, strict=True) as run:
         with pytest.raises(InvalidInput, match=r"metric 'train/loss' = .* is not accepted: give"):
             run.log({"fine": 1.0, "train": {"loss": value}}, step=1)
@@ -239,14 +275,22 @@ def test_dicts_in_dicts_are_names_with_slashes(store: Store) -> None:
         run.log({"train": {"loss": 0.5, "by_class": {"cat": 1, "dog": 2}}, "lr": 0.1}, step=1)
         with pytest.raises(InvalidInput, match="'train/loss' is given twice"):
             run.log({"train/loss": 1.0, "train": {"loss": 2.0}}, step=2)
-    assert sorted(points(run)) == [("lr", 1, 0.1), ("train/by_class/cat", 1, 1.0), ("train/by_class/dog", 1, 2.0), ("train/loss", 1, 0.5)]
+    assert sorted(points(run)) == [
+        ("lr", 1, 0.1),
+        ("train/by_class/cat", 1, 1.0),
+        ("train/by_class/dog", 1, 2.0),
+        ("train/loss", 1, 0.5),
+    ]
 
 
 def test_a_run_has_at_most_ten_thousand_names_and_says_which_one_is_too_many(store: Store) -> None:
     run = start(store)
     for first in range(0, 10_000, 1_000):
         run.log({f"k{number}": 1.0 for number in range(first, first + 1_000)}, step=0)
-    with pytest.warns(UserWarning, match="metric 'sample/17' is one name too many: a run has at most 10,000; put what varies"):
+    with pytest.warns(
+        UserWarning,
+        match="metric 'sample/17' is one name too many: a run has at most 10,000; put what varies",
+    ):
         run.log({"k3": 2.0, "sample/17": 1.0}, step=1)
     with pytest.warns(UserWarning, match="1 values of r were not accepted"):
         run.finish()
@@ -263,7 +307,10 @@ def test_logging_after_the_end_is_warned_of_and_never_raises(store: Store) -> No
 
 
 def test_what_is_no_dict_is_refused(store: Store) -> None:
-    with start(store, strict=True) as run, pytest.raises(InvalidInput, match=r"values a float is not accepted: give a dict"):
+    with (
+        start(store, strict=True) as run,
+        pytest.raises(InvalidInput, match=r"values a float is not accepted: give a dict"),
+    ):
         run.log(0.5, step=1)  # type: ignore[arg-type]
 
 
@@ -293,7 +340,9 @@ def test_the_last_value_of_a_name_that_stands_in_two_sets_is_the_one_logged_last
         for step in range(50):
             run.log({"epoch": float(step), "loss": 1.0}, step=step)
             run.log({"epoch": step + 0.5, "val": 1.0}, step=step)
-    assert [value for key, _, value in points(run) if key == "epoch"] == [step + half for step in range(50) for half in (0.0, 0.5)]
+    assert [value for key, _, value in points(run) if key == "epoch"] == [
+        step + half for step in range(50) for half in (0.0, 0.5)
+    ]
     assert ended(run)["summary"] == {"epoch": 49.5, "loss": 1.0, "val": 1.0}
 
 
@@ -303,8 +352,12 @@ class OnDevice(torch.Tensor):
     device = torch.device("cuda:0")  # type: ignore[assignment]
 
 
-def test_a_device_tensors_value_is_fetched_by_the_drain_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU: the copy and the fetch are real, on the CPU; the device's name and its event stand in."""
+def test_a_device_tensors_value_is_fetched_by_the_drain_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a GPU: the copy and the fetch are real, on the CPU; the device's name and its event stand
+    in.
+    """
     asked: list[str] = []
 
     class Event:
@@ -329,8 +382,21 @@ def test_a_device_tensors_value_is_fetched_by_the_drain_thread(store: Store, mon
 
 def test_artifacts_of_a_call_are_stored_by_content_with_a_reference(store: Store) -> None:
     with start(store, strict=True) as run:
-        run.log({"loss": 1.0, "image": halving.Image(np.zeros((2, 3), np.uint8)), "said": halving.Text("hello", caption="c")}, step=4)
-        run.log({"table": halving.Table(columns=["a"], rows=[[1], [2]]), "weights": halving.Histogram([1.0, 2.0, math.nan])}, step=5)
+        run.log(
+            {
+                "loss": 1.0,
+                "image": halving.Image(np.zeros((2, 3), np.uint8)),
+                "said": halving.Text("hello", caption="c"),
+            },
+            step=4,
+        )
+        run.log(
+            {
+                "table": halving.Table(columns=["a"], rows=[[1], [2]]),
+                "weights": halving.Histogram([1.0, 2.0, math.nan]),
+            },
+            step=5,
+        )
     folder = "runs/project=p/r/media"
     found = [json.loads(store.read(f"{folder}/{name}")) for name in store.names(folder)]
     assert [(row["key"], row["step"], row["kind"], row["attempt"]) for row in found] == [
@@ -357,7 +423,9 @@ def test_throughput_is_logged_in_samples_per_second(store: Store, monkeypatch: p
     assert 100 / took <= rate <= 100 / 0.1
 
 
-def test_the_last_sample_of_system_metrics_is_logged_while_the_run_finishes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_sample_of_system_metrics_is_logged_while_the_run_finishes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("halving.run.system_metrics._FIRST", 0.05)
     with start(store, system_metrics=3600.0) as run:
         until = time.monotonic() + 30
@@ -379,7 +447,8 @@ def test_every_kind_of_number_is_a_metric(store: Store) -> None:
 
 
 def test_a_metric_is_what_it_was_when_it_was_logged(store: Store) -> None:
-    tensor, array = torch.tensor(1.0), np.array(1.0)
+    tensor = torch.tensor(1.0)
+    array = np.array(1.0)
     with start(store) as run:
         run.log({"tensor": tensor, "array": array}, step=1)
         tensor += 1
@@ -391,7 +460,9 @@ def test_a_metric_is_what_it_was_when_it_was_logged(store: Store) -> None:
 def test_a_step_that_is_no_int64_is_refused(store: Store, step: Any) -> None:
     with start(store, strict=True) as run:
         run.log({"a": 1.0}, step=1)
-        with pytest.raises(InvalidInput, match=r"step .* is not accepted: give an integer of at most 63 bits"):
+        with pytest.raises(
+            InvalidInput, match=r"step .* is not accepted: give an integer of at most 63 bits"
+        ):
             run.log({"a": 1.0}, step=step)
     assert points(run) == [("a", 1, 1.0)]
 
@@ -429,7 +500,10 @@ def test_a_loop_left_by_break_after_report_and_save_keeps_that_epoch(store: Stor
             if epoch == 2:
                 break
         assert run.epoch == 2
-    assert [(saved.epoch, saved.reported) for saved in run.records.checkpoints()] == [(1, {"loss": 1.0}), (2, {"loss": 0.5})]
+    assert [(saved.epoch, saved.reported) for saved in run.records.checkpoints()] == [
+        (1, {"loss": 1.0}),
+        (2, {"loss": 0.5}),
+    ]
 
 
 @pytest.mark.parametrize("did", ["nothing", "report", "save"])
@@ -510,7 +584,10 @@ def test_leaving_the_context_says_how_the_attempt_ended(store: Store) -> None:
     with start(store) as run:
         run.log({"loss": 1.0}, step=1)
         run.log({"loss": 0.5, "accuracy": 0.9}, step=2)
-    assert ended(run).items() >= {"status": "finished", "dropped_points": 0, "summary": {"loss": 0.5, "accuracy": 0.9}}.items()
+    assert (
+        ended(run).items()
+        >= {"status": "finished", "dropped_points": 0, "summary": {"loss": 0.5, "accuracy": 0.9}}.items()
+    )
     with pytest.raises(KeyboardInterrupt), start(store) as again:
         raise KeyboardInterrupt
     assert (again.attempt, ended(again)["status"]) == (2, "failed")
@@ -526,7 +603,10 @@ def test_finishing_twice_keeps_the_first_end(store: Store) -> None:
 
 
 def test_a_run_outside_of_a_trial_has_no_dataset(store: Store) -> None:
-    with start(store) as run, pytest.raises(InvalidInput, match=r"run\.dataset is not there outside of a trial"):
+    with (
+        start(store) as run,
+        pytest.raises(InvalidInput, match=r"run\.dataset is not there outside of a trial"),
+    ):
         _ = run.dataset
 
 
@@ -534,7 +614,8 @@ def test_a_run_outside_of_a_trial_has_no_dataset(store: Store) -> None:
 
 
 def test_the_controller_is_asked_exactly_at_the_granted_budgets(store: Store) -> None:
-    grants, trained = Grants(1, 3, 9), []
+    grants = Grants(1, 3, 9)
+    trained = []
     with trial(store, grants) as run:
         for epoch in run.epochs():
             trained.append(epoch)
@@ -561,7 +642,9 @@ def test_a_pause_ends_the_loop_and_a_later_attempt_continues_from_it(store: Stor
 
 def test_a_trial_killed_before_its_decision_asks_again_and_trains_nothing_again(store: Store) -> None:
     class Killed(Grants):
-        def reached(self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None) -> int:
+        def reached(
+            self, epoch: int, values: dict[str, float], checkpoint: str, best_checkpoint: str | None
+        ) -> int:
             raise ConnectionResetError("the worker is gone")
 
     run = trial(store, Killed(2))
@@ -594,13 +677,20 @@ def test_a_trial_that_was_not_restored_trains_from_the_start(store: Store) -> No
                 run.report(score=float(epoch))
                 run.save(epoch=epoch)
         assert grants.asked == [(2, {"score": 2.0})]
-    assert [(saved.epoch, saved.attempt) for saved in run.records.checkpoints()] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(saved.epoch, saved.attempt) for saved in run.records.checkpoints()] == [
+        (1, 1),
+        (1, 2),
+        (2, 1),
+        (2, 2),
+    ]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("save_first", [True, False])
 @pytest.mark.usefixtures("every_save")
-def test_a_trial_that_diverges_ends_and_keeps_its_last_good_checkpoint(store: Store, value: float, save_first: bool) -> None:
+def test_a_trial_that_diverges_ends_and_keeps_its_last_good_checkpoint(
+    store: Store, value: float, save_first: bool
+) -> None:
     grants = Grants(5)
     run = trial(store, grants)
 
@@ -641,7 +731,10 @@ def test_a_rung_without_its_objective_says_what_was_reported(store: Store) -> No
             if reported:
                 run.report(**reported)
             run.save(a=1)
-            with pytest.raises(ObjectiveMissing, match=rf"'score' was not reported in epoch 1: {heard}; call run\.report\(score=…\)"):
+            with pytest.raises(
+                ObjectiveMissing,
+                match=rf"'score' was not reported in epoch 1: {heard}; call run\.report\(score=…\)",
+            ):
                 next(epochs)
 
 
@@ -664,7 +757,9 @@ def test_a_rung_without_a_checkpoint_of_its_own_epoch_says_so(store: Store) -> N
         run.save(a=1)
         assert next(epochs) == 2
         run.report(score=0.5)
-        with pytest.raises(CheckpointMissing, match=r"epoch 2 ends a rung and has no checkpoint; call run\.save"):
+        with pytest.raises(
+            CheckpointMissing, match=r"epoch 2 ends a rung and has no checkpoint; call run\.save"
+        ):
             next(epochs)
     assert grants.asked == []
 
@@ -678,7 +773,9 @@ def test_a_trial_has_its_snapshot_seed_and_parent(store: Store) -> None:
     assert run.records.read().items() >= {"seed": 7, "parent": {"sweep": "s"}, "params": {"lr": 0.1}}.items()
 
 
-def test_a_trial_that_starts_from_another_runs_checkpoint_goes_on_from_its_epoch_until_it_has_its_own(store: Store) -> None:
+def test_a_trial_that_starts_from_another_runs_checkpoint_goes_on_from_its_epoch_until_it_has_its_own(
+    store: Store,
+) -> None:
     with trial(store, Grants(2)) as source:
         for epoch in source.epochs():
             source.report(score=0.5)

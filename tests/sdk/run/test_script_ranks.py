@@ -1,4 +1,6 @@
-"""``halving.init`` in a user's own script of several processes: one run, rank 0's, of which all ranks hear the same."""
+"""``halving.init`` in a user's own script of several processes: one run, rank 0's, of which all ranks hear
+the same.
+"""
 
 import json
 import os
@@ -44,7 +46,8 @@ for epoch in run.epochs(4):
     if epoch == 2 and run.attempt == 1:
         break  # its checkpoint counts, as where one process leaves its loop
 run.finish()
-told = {"id": run.id, "attempt": run.attempt, "rank": run.rank, "of": run.world_size, "params": run.params, "seen": seen}
+told = {"id": run.id, "attempt": run.attempt, "rank": run.rank, "of": run.world_size}
+told |= {"params": run.params, "seen": seen}
 told |= {"max": run.max_epochs, "epoch": run.epoch, "weights": model.weight.tolist()}
 open(f"told-{run.attempt}-{run.rank}.json", "w").write(json.dumps(told))
 """
@@ -56,17 +59,34 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
     def told(attempt: int) -> list[dict[str, Any]]:
         return [json.loads((tmp_path / f"told-{attempt}-{rank}.json").read_text()) for rank in (0, 1)]
 
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "train.py",
+    ]
     environment = {**os.environ, "HALVING_ROOT": store.root, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     first, other = told(1)
     assert (first["rank"], other["rank"], first["of"], other["of"]) == (0, 1, 2, 2)
     assert {**first, "rank": 1} == other
-    assert (first["params"], first["seen"], first["max"], first["epoch"]) == ({"lr": 0.1, "sizes": [1, 2]}, [1, 2], 4, 2)
+    assert (first["params"], first["seen"], first["max"], first["epoch"]) == (
+        {"lr": 0.1, "sizes": [1, 2]},
+        [1, 2],
+        4,
+        2,
+    )
     assert Left(store).runs() == [first["id"]]
     visible = [os.environ.get("CUDA_VISIBLE_DEVICES")]  # of both ranks
-    assert RunRecords(store, "p", first["id"]).read()["ranks"] == {"size": 2, "nodes": 1, "visible_gpus": visible}
+    assert RunRecords(store, "p", first["id"]).read()["ranks"] == {
+        "size": 2,
+        "nodes": 1,
+        "visible_gpus": visible,
+    }
     run_ranks(2, as_script, tmp_path, store.root, first["id"])
     first, other = told(2)
     assert {**first, "rank": 1} == other
@@ -87,9 +107,13 @@ def as_script(folder: Path, root: str, *arguments: str) -> None:
 def on_one_rank_only(folder: Path) -> None:
     """As scripts call other trackers. Then with the argument for it, and at last together."""
     dist.init_process_group("gloo")
-    joining.TIMEOUT_SECONDS, joining._WARN_SECONDS = 0.2, 0.1
+    joining.TIMEOUT_SECONDS = 0.2
+    joining._WARN_SECONDS = 0.1
     if dist.get_rank() == 0:
-        with pytest.warns(UserWarning, match="on rank 0 waits for rank 1"), pytest.raises(InvalidInput, match="not by rank 1: call it on"):
+        with (
+            pytest.warns(UserWarning, match="on rank 0 waits for rank 1"),
+            pytest.raises(InvalidInput, match="not by rank 1: call it on"),
+        ):
             halving.init("p", root=folder / "store", id="none")
         halving.init("p", root=folder / "store", id="own", distributed=False).finish()
     dist.barrier()

@@ -1,4 +1,6 @@
-"""SIGTERM in a trial: a checkpoint inside the grace period, and a resume that trains what the uninterrupted trial would have."""
+"""SIGTERM in a trial: a checkpoint inside the grace period, and a resume that trains what the uninterrupted
+trial would have.
+"""
 
 import dataclasses
 import itertools
@@ -47,7 +49,13 @@ def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attem
     for answer in answers:
         platform.send(answer)
     with pytest.raises(SystemExit) as ended:
-        run_trial(context(store, attempt), trainable if ":" in trainable else f"{__name__}:{trainable}", granted, own, threads=2)
+        run_trial(
+            context(store, attempt),
+            trainable if ":" in trainable else f"{__name__}:{trainable}",
+            granted,
+            own,
+            threads=2,
+        )
     assert ended.value.code == 143
     assert status(store, attempt) == "terminated"
     heard: list[Message] = []
@@ -109,7 +117,12 @@ def train_saving_seldom(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("trainable", "kept"),
-    [("train", 3), ("train_saving_first", 3), ("train_stopped_after_its_save", 3), ("train_saving_seldom", 2)],
+    [
+        ("train", 3),
+        ("train_saving_first", 3),
+        ("train_stopped_after_its_save", 3),
+        ("train_saving_seldom", 2),
+    ],
 )
 def test_a_stopped_trial_keeps_its_epoch_and_a_resume_ends_where_the_uninterrupted_one_does(
     store: Store, trainable: str, kept: int
@@ -124,7 +137,8 @@ def test_a_stopped_trial_keeps_its_epoch_and_a_resume_ends_where_the_uninterrupt
 def train_by_batches(run: Run) -> None:
     """Stopped in the third of six batches of epoch 2; has a place of its own in the epoch."""
     state = run.restore(seen=[], batch=0)
-    seen, first = list(state["seen"]), int(state["batch"])
+    seen = list(state["seen"])
+    first = int(state["batch"])
     for epoch in run.epochs():
         for batch in range(first, 6):
             seen.append((epoch, batch))
@@ -165,12 +179,16 @@ def raise_when_stopping(run: Run) -> None:
 
 
 @pytest.mark.parametrize("trainable", ["return_when_stopping", "raise_when_stopping"])
-def test_a_stopped_trial_that_returns_or_fails_is_stopped_and_nothing_else(store: Store, trainable: str) -> None:
+def test_a_stopped_trial_that_returns_or_fails_is_stopped_and_nothing_else(
+    store: Store, trainable: str
+) -> None:
     assert stopped(store, trainable, 5) == []
     assert newest(store) == (1, [1])
 
 
-def test_a_trial_stopped_in_the_last_epoch_of_its_rung_asks_when_it_is_resumed_and_trains_nothing_again(store: Store) -> None:
+def test_a_trial_stopped_in_the_last_epoch_of_its_rung_asks_when_it_is_resumed_and_trains_nothing_again(
+    store: Store,
+) -> None:
     assert stopped(store, "train", 3) == []
     heard = execute(store, f"{__name__}:train", 3, Granted(3, complete=True), attempt=2)
     saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
@@ -217,7 +235,9 @@ def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 @pytest.mark.slow
-def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(trial: Script, store: Store) -> None:
+def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it_changes_nothing(
+    trial: Script, store: Store
+) -> None:
     program = TRIAL.replace("context(Store())", "dataclasses.replace(context(Store()), grace_seconds=0.5)")
     done = trial(
         "import os, signal, time\n"
@@ -259,7 +279,12 @@ clock = Clock()
 @pytest.fixture
 def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial in this process goes by ``clock``."""
-    for name in ("time.monotonic", "halving.run.epoch_loop.monotonic", "halving.run.run.monotonic", "halving.checkpoints.saver.monotonic"):
+    for name in (
+        "time.monotonic",
+        "halving.run.epoch_loop.monotonic",
+        "halving.run.run.monotonic",
+        "halving.checkpoints.saver.monotonic",
+    ):
         monkeypatch.setattr(name, clock)
 
 
@@ -273,10 +298,11 @@ def train_late(run: Run) -> None:
 
 @pytest.mark.usefixtures("own_clock")
 @pytest.mark.parametrize("share", [0.9, 1.5, 4.0])
-def test_a_trial_whose_epoch_ends_when_its_grace_period_is_nearly_or_long_over_waits_for_a_store_that_is_unavailable_for_a_moment(
+def test_an_epoch_that_ends_late_in_its_grace_period_waits_for_the_store(
     store: Store, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    put, failed = Store.put_blob, []
+    put = Store.put_blob
+    failed = []
 
     def fail_once(*given: Any) -> str:
         if not failed:
@@ -339,10 +365,11 @@ def train_reporting_last(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("own_clock")
-def test_a_trial_whose_report_follows_its_save_late_in_its_grace_period_waits_for_a_store_that_is_unavailable_for_a_moment(
+def test_a_report_that_follows_a_late_save_waits_for_the_store(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create, failed = Store.create, []
+    create = Store.create
+    failed = []
 
     def fail_once(self: Store, name: str, *given: Any, **named: Any) -> None:
         if "/checkpoints/00000002-" in name and not failed:
@@ -411,12 +438,20 @@ def test_a_second_sigterm_while_a_stopped_trial_finishes_changes_nothing(trial: 
 
 
 @pytest.mark.slow
-def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(trial: Script, store: Store) -> None:
-    trainable = "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        run.save(seen=[epoch])\n"
-    terminating = (
-        "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()\nrun_trial("
+def test_a_trial_that_waits_for_its_decision_ends_at_once_and_is_at_its_rung(
+    trial: Script, store: Store
+) -> None:
+    trainable = (
+        "def train(run):\n    for epoch in run.epochs():\n        run.report(score=0.5)\n        "
+        "run.save(seen=[epoch])\n"
     )
-    done = trial(trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", terminating))
+    terminating = (
+        "threading.Thread(target=lambda: (platform.recv(), os.kill(os.getpid(), signal.SIGTERM)), "
+        "daemon=True).start()\nrun_trial("
+    )
+    done = trial(
+        trainable, TRIAL.replace("import os", "import threading, os").replace("run_trial(", terminating)
+    )
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert status(store) == "terminated"
     assert newest(store) == (2, [2])
@@ -430,8 +465,11 @@ def test_a_main_thread_that_hangs_in_c_keeps_no_point_from_the_store(store: Stor
         "for step in range(1_000): run.log({'a': 1.0}, step=step)\n"
         "ctypes.CDLL(None).system(b'echo hangs; exec sleep 600')\n"
     )
-    command, environment = [sys.executable, str(tmp_path / "hanging.py")], {**os.environ, "HALVING_ROOT": store.root}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    command = [sys.executable, str(tmp_path / "hanging.py")]
+    environment = {**os.environ, "HALVING_ROOT": store.root}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "hangs\n"
         process.terminate()

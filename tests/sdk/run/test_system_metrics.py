@@ -138,10 +138,17 @@ def test_the_first_sample_has_nothing_to_compare_with_and_gives_no_rate(
     sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert set(sample(Logged(), sampling)) == {"system/memory/process", "system/memory/used", "system/memory/percent", "system/disk/used"}
+    assert set(sample(Logged(), sampling)) == {
+        "system/memory/process",
+        "system/memory/used",
+        "system/memory/percent",
+        "system/disk/used",
+    }
 
 
-def test_a_container_of_lxc_that_shows_its_own_cpus_only_is_measured_by_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_of_lxc_that_shows_its_own_cpus_only_is_measured_by_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("halving.run.system_metrics.cpu_quota", lambda: None)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {12, 13})
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval, percpu: [20.0, 40.0])
@@ -160,10 +167,18 @@ def test_rates_are_bytes_per_second_without_the_loopback(monkeypatch: pytest.Mon
     def network(pernic: bool) -> dict[str, Any]:
         assert pernic
         one = SimpleNamespace(bytes_sent=counted(10_000_000), bytes_recv=counted(2_000_000))
-        return {"eth0": one, "eth1": one, "lo": SimpleNamespace(bytes_sent=counted(10**12), bytes_recv=counted(10**12))}
+        return {
+            "eth0": one,
+            "eth1": one,
+            "lo": SimpleNamespace(bytes_sent=counted(10**12), bytes_recv=counted(10**12)),
+        }
 
     monkeypatch.setattr(psutil, "net_io_counters", network)
-    monkeypatch.setattr(psutil, "disk_io_counters", lambda: SimpleNamespace(read_bytes=counted(5_000_000), write_bytes=-counted(9)))
+    monkeypatch.setattr(
+        psutil,
+        "disk_io_counters",
+        lambda: SimpleNamespace(read_bytes=counted(5_000_000), write_bytes=-counted(9)),
+    )
     machine = _Machine()
     machine.read()
     clock[0] += 2.0
@@ -172,9 +187,13 @@ def test_rates_are_bytes_per_second_without_the_loopback(monkeypatch: pytest.Mon
     assert values["system/disk/read"] == 5_000_000
 
 
-def test_a_counter_that_falls_gives_no_rate(sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_counter_that_falls_gives_no_rate(
+    sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch
+) -> None:
     readings = iter(range(10**9, 0, -1))
-    monkeypatch.setattr(psutil, "disk_io_counters", lambda: SimpleNamespace(read_bytes=next(readings), write_bytes=5))
+    monkeypatch.setattr(
+        psutil, "disk_io_counters", lambda: SimpleNamespace(read_bytes=next(readings), write_bytes=5)
+    )
     values = sample(Logged(), sampling, count=3)
     assert "system/disk/read" not in values
     assert values["system/disk/write"] == 0
@@ -186,11 +205,16 @@ def test_without_a_library_its_metrics_are_absent_and_nothing_else(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     families = {name.split("/")[1] for name in sample(Logged(), sampling, count=2)}
-    assert families == ({"gpu.0", "gpu.1", "gpu.2"} if module == "psutil" else {"cpu", "memory", "disk", "network"})
+    assert families == (
+        {"gpu.0", "gpu.1", "gpu.2"} if module == "psutil" else {"cpu", "memory", "disk", "network"}
+    )
 
 
-def test_a_sensor_that_fails_is_left_out_and_tried_again(sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch) -> None:
-    works, broken = psutil.virtual_memory, threading.Event()
+def test_a_sensor_that_fails_is_left_out_and_tried_again(
+    sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = psutil.virtual_memory
+    broken = threading.Event()
 
     def memory() -> Any:
         if not broken.is_set():
@@ -242,15 +266,23 @@ def test_every_gpu_is_measured_in_plain_units(nvml: FakeNvml, sampling: Callable
     ],
 )
 def test_only_the_visible_gpus_are_measured_and_numbered_as_the_process_sees_them(
-    visible: str, seen: list[int], nvml: FakeNvml, sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch
+    visible: str,
+    seen: list[int],
+    nvml: FakeNvml,
+    sampling: Callable[..., SystemMetrics],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     values = sample(Logged(), sampling)
     assert [values[name] for name in sorted(values) if name.endswith("/utilization")] == seen
-    assert sorted(name for name in values if name.endswith("/utilization")) == [f"system/gpu.{n}/utilization" for n in range(len(seen))]
+    assert sorted(name for name in values if name.endswith("/utilization")) == [
+        f"system/gpu.{n}/utilization" for n in range(len(seen))
+    ]
 
 
-def test_a_gpu_reading_that_fails_is_left_out_until_it_works_again(nvml: FakeNvml, sampling: Callable[..., SystemMetrics]) -> None:
+def test_a_gpu_reading_that_fails_is_left_out_until_it_works_again(
+    nvml: FakeNvml, sampling: Callable[..., SystemMetrics]
+) -> None:
     log = Logged()
     nvml.broken = {"power"}
     sampling(log, 0.02)
@@ -261,7 +293,9 @@ def test_a_gpu_reading_that_fails_is_left_out_until_it_works_again(nvml: FakeNvm
     wait_until(lambda: "system/gpu.0/power" in log.last)
 
 
-def test_a_driver_that_is_reloaded_is_found_again(nvml: FakeNvml, sampling: Callable[..., SystemMetrics]) -> None:
+def test_a_driver_that_is_reloaded_is_found_again(
+    nvml: FakeNvml, sampling: Callable[..., SystemMetrics]
+) -> None:
     log = Logged()
     nvml.broken = {"init"}
     sampling(log, 0.02)
@@ -295,14 +329,19 @@ def test_the_real_library_gives_the_gpus_that_are_there_and_none_without_a_drive
     except pynvml.NVMLError:
         there = 0
     values = sample(Logged(), sampling, count=2)
-    assert [name for name in values if name.endswith("memory_used")] == [f"system/gpu.{number}/memory_used" for number in range(there)]
+    assert [name for name in values if name.endswith("memory_used")] == [
+        f"system/gpu.{number}/memory_used" for number in range(there)
+    ]
 
 
 # The thread
 
 
-def test_samples_come_from_a_named_daemon_thread_at_unix_seconds(sampling: Callable[..., SystemMetrics]) -> None:
-    log, before = Logged(), int(time.time())
+def test_samples_come_from_a_named_daemon_thread_at_unix_seconds(
+    sampling: Callable[..., SystemMetrics],
+) -> None:
+    log = Logged()
+    before = int(time.time())
     metrics = sampling(log, 0.02, name="r1")
     wait_until(lambda: len(log.samples) >= 2)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "halving-system-r1"]
@@ -330,13 +369,19 @@ def test_a_short_run_samples_nothing_and_imports_nothing(script: Script) -> None
 
 @pytest.mark.slow
 def test_a_run_without_a_stop_ends_all_the_same(script: Script) -> None:
-    done = script("from halving.run.system_metrics import SystemMetrics\nSystemMetrics(print, 0.001)\nimport time; time.sleep(0.2)")
+    done = script(
+        "from halving.run.system_metrics import SystemMetrics\nSystemMetrics(print, 0.001)\nimport time; "
+        "time.sleep(0.2)"
+    )
     assert done.returncode == 0
     assert done.stderr == ""
 
 
-def test_the_first_sample_is_due_after_a_second_and_stopping_takes_the_last(sampling: Callable[..., SystemMetrics]) -> None:
-    log, began = Logged(), time.monotonic()
+def test_the_first_sample_is_due_after_a_second_and_stopping_takes_the_last(
+    sampling: Callable[..., SystemMetrics],
+) -> None:
+    log = Logged()
+    began = time.monotonic()
     metrics = sampling(log, 600)
     wait_until(lambda: len(log.samples) == 1)
     first = time.monotonic()
@@ -359,7 +404,8 @@ def test_stopping_right_after_a_sample_takes_no_second_one(sampling: Callable[..
 def test_a_sensor_that_hangs_holds_up_nobody_and_logs_nothing_afterwards(
     sampling: Callable[..., SystemMetrics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, answer = threading.Event(), threading.Event()
+    asked = threading.Event()
+    answer = threading.Event()
 
     def hangs(path: str) -> Any:
         asked.set()
@@ -379,7 +425,9 @@ def test_a_sensor_that_hangs_holds_up_nobody_and_logs_nothing_afterwards(
     assert log.samples == []
 
 
-def test_a_log_that_raises_ends_neither_the_thread_nor_training(sampling: Callable[..., SystemMetrics]) -> None:
+def test_a_log_that_raises_ends_neither_the_thread_nor_training(
+    sampling: Callable[..., SystemMetrics],
+) -> None:
     calls: list[int] = []
 
     def log(values: dict[str, float], *, step: int) -> None:
@@ -444,7 +492,8 @@ def test_throughput_is_samples_per_second_since_the_first_call(monkeypatch: pyte
 
 
 def test_the_sampler_logs_the_throughput_along(sampling: Callable[..., SystemMetrics]) -> None:
-    log, throughput = Logged(), Throughput()
+    log = Logged()
+    throughput = Throughput()
     sampling(log, 0.02, throughput=throughput)
     wait_until(lambda: len(log.samples) >= 1)
     assert "system/throughput" not in log.samples[0][0]
@@ -469,7 +518,9 @@ def test_without_a_sampler_throughput_logs_itself_once_per_interval(monkeypatch:
     assert len(log.samples) == 4
 
 
-def test_samples_counted_on_many_threads_are_all_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_counted_on_many_threads_are_all_counted_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = [100.0]
     monkeypatch.setattr("halving.run.system_metrics.time.monotonic", lambda: clock[0])
     throughput = Throughput()

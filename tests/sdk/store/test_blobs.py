@@ -1,4 +1,6 @@
-"""Blobs: whole or not there at all whatever happens to who writes them, and never collected while somebody counts on them."""
+"""Blobs: whole or not there at all whatever happens to who writes them, and never collected while somebody
+counts on them.
+"""
 
 import gzip
 import os
@@ -53,16 +55,24 @@ def gate(s3: S3) -> Iterator[Counting]:
     gate.shut()
 
 
-def test_a_small_blob_costs_one_look_and_one_put_and_one_that_is_there_one_look(s3: S3, gate: Counting) -> None:
+def test_a_small_blob_costs_one_look_and_one_put_and_one_that_is_there_one_look(
+    s3: S3, gate: Counting
+) -> None:
     store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
     digest = store.put_blob(b"weights")
     assert gate.methods == ["HEAD", "PUT"]
-    assert (store.put_blob(b"weights"), store.has_blob(digest), store.has_blob(digest_of(b"other"))) == (digest, True, False)
-    assert gate.methods == ["HEAD", "PUT", *["HEAD"] * 3, "GET"]  # where it is not, a listing says that there is no colder place
+    assert (store.put_blob(b"weights"), store.has_blob(digest), store.has_blob(digest_of(b"other"))) == (
+        digest,
+        True,
+        False,
+    )
+    # where it is not, a listing says that there is no colder place
+    assert gate.methods == ["HEAD", "PUT", *["HEAD"] * 3, "GET"]
 
 
 def test_a_large_blob_is_fetched_in_few_large_parts(s3: S3, gate: Counting) -> None:
-    store, content = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint)), os.urandom(2 * CHUNK + 1)
+    store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
+    content = os.urandom(2 * CHUNK + 1)
     digest = store.put_blob(content)
     gate.methods.clear()
     assert store.get_blob(digest) == content
@@ -77,7 +87,9 @@ def test_a_file_is_stored_as_it_is_whatever_its_name_says(any_store: Store) -> N
     assert gzip.decompress(any_store.read("backups/one/catalog.jsonl.gz")) == b"{}"
     with any_store.open_stream("backups/one/catalog.jsonl.gz") as stream:
         assert gzip.decompress(stream.read()) == b"{}"
-    assert any_store.sizes(["backups/one/catalog.jsonl.gz"]) == {"backups/one/catalog.jsonl.gz": len(gzip.compress(b"{}"))}
+    assert any_store.sizes(["backups/one/catalog.jsonl.gz"]) == {
+        "backups/one/catalog.jsonl.gz": len(gzip.compress(b"{}"))
+    }
 
 
 def test_a_blob_in_a_colder_place_costs_two_requests_more_to_read(s3: S3, gate: Counting) -> None:
@@ -91,13 +103,18 @@ def test_a_blob_in_a_colder_place_costs_two_requests_more_to_read(s3: S3, gate: 
 
     here = requests_of_a_read()
     assert move_blob(store, add_cold_root(store, cold.root), digest, time.time() + 100)
-    first, later = requests_of_a_read(), requests_of_a_read()
+    first = requests_of_a_read()
+    later = requests_of_a_read()
     assert (here, first, later) == (2, 7, 4)  # the first read also finds out which places there are
 
 
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
-def test_an_upload_that_fails_leaves_alone_what_another_process_has_put(s3: S3, tmp_path: Path, kill: signal.Signals) -> None:
-    root, content, fifo = s3.root(secrets.token_hex(6)), os.urandom(LARGE), tmp_path / "fifo"
+def test_an_upload_that_fails_leaves_alone_what_another_process_has_put(
+    s3: S3, tmp_path: Path, kill: signal.Signals
+) -> None:
+    root = s3.root(secrets.token_hex(6))
+    content = os.urandom(LARGE)
+    fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     child = "import signal, sys, pathlib, halving.store.store\n"
     child += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -105,7 +122,9 @@ def test_an_upload_that_fails_leaves_alone_what_another_process_has_put(s3: S3, 
     child += "halving.Store(sys.argv[1]).put_blob(pathlib.Path(sys.argv[2]))\n"
     arguments = [root, str(fifo), digest_of(content)]
     with (
-        subprocess.Popen([sys.executable, "-c", child, *arguments], stderr=subprocess.PIPE, text=True) as uploading,
+        subprocess.Popen(
+            [sys.executable, "-c", child, *arguments], stderr=subprocess.PIPE, text=True
+        ) as uploading,
         fifo.open("wb") as source,  # which the child has opened when this returns
     ):
         source.write(content[: LARGE // 2])
@@ -120,16 +139,22 @@ def test_an_upload_that_fails_leaves_alone_what_another_process_has_put(s3: S3, 
 def test_a_file_that_changes_while_it_is_stored_is_refused_and_not_published(
     any_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    source, contents = tmp_path / "source", [os.urandom(size), os.urandom(size)]
+    source = tmp_path / "source"
+    contents = [os.urandom(size), os.urandom(size)]
     source.write_bytes(contents[0])
-    monkeypatch.setattr("halving.store.store.digest_of", lambda content: (digest_of(content), content.write_bytes(contents[1]))[0])
+    monkeypatch.setattr(
+        "halving.store.store.digest_of",
+        lambda content: (digest_of(content), content.write_bytes(contents[1]))[0],
+    )
     with pytest.raises(StoreError, match="source changed while it was being stored"):
         any_store.put_blob(source)
     assert [any_store.has_blob(digest_of(content)) for content in contents] == [False, False]
     assert list(any_store.files("artifacts")) == []
 
 
-def test_a_file_that_is_not_what_was_hashed_is_refused_and_not_published(any_store: Store, tmp_path: Path) -> None:
+def test_a_file_that_is_not_what_was_hashed_is_refused_and_not_published(
+    any_store: Store, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"weights")
     any_store.put_hashed_blob(source, digest_of(b"weights"))
@@ -172,10 +197,16 @@ def test_a_blob_that_is_put_while_it_is_collected_is_there_afterwards(
     monkeypatch.setattr("halving.store.store.REFRESH_SECONDS", -60.0)  # every blob is old
     digest = any_store.put_blob(b"weights")
     any_store.replace(blob_name(digest), content)
-    collector, deleting, may_delete = Store(any_store.root), threading.Event(), threading.Event()
-    monkeypatch.setattr(collector, "delete", lambda name: (deleting.set(), may_delete.wait(30), any_store.delete(name)))
+    collector = Store(any_store.root)
+    deleting = threading.Event()
+    may_delete = threading.Event()
+    monkeypatch.setattr(
+        collector, "delete", lambda name: (deleting.set(), may_delete.wait(30), any_store.delete(name))
+    )
     collecting = threading.Thread(target=collector.collect, args=(blob_name(digest), time.time() + 60))
-    putter, written, looks = Store(any_store.root), any_store._written, threading.Semaphore(0)
+    putter = Store(any_store.root)
+    written = any_store._written
+    looks = threading.Semaphore(0)
     monkeypatch.setattr(putter, "_written", lambda name: (looks.release(), written(name))[1])
     putting = threading.Thread(target=putter.put_blob, args=(b"weights",))
     for thread in (collecting, putting):

@@ -28,7 +28,8 @@ def is_here(store: Store, digest: str) -> bool:
 
 
 def test_a_moved_blob_is_read_as_before_and_lies_in_one_place(any_store: Store, cold: Store) -> None:
-    digest, other = any_store.put_blob(CONTENT), any_store.put_blob(b"stays")
+    digest = any_store.put_blob(CONTENT)
+    other = any_store.put_blob(b"stays")
     reader = pickle.loads(pickle.dumps(any_store))  # has looked for nothing yet
     early = Store(any_store.root)
     assert early.has_blob(digest)
@@ -41,8 +42,18 @@ def test_a_moved_blob_is_read_as_before_and_lies_in_one_place(any_store: Store, 
         assert store.has_blob(digest)
         assert store.get_blob(digest) == CONTENT
         assert store.sizes([name, blob_name(other)]) == {name: len(CONTENT), blob_name(other): 5}
-        with store.blob_file(digest) as path, store.open_file(name) as file, store.open_stream(name) as stream:
-            assert path.read_bytes() == bytes(file.read()) == bytes(stream.read()) == b"".join(store.parts(name)) == CONTENT
+        with (
+            store.blob_file(digest) as path,
+            store.open_file(name) as file,
+            store.open_stream(name) as stream,
+        ):
+            assert (
+                path.read_bytes()
+                == bytes(file.read())
+                == bytes(stream.read())
+                == b"".join(store.parts(name))
+                == CONTENT
+            )
         assert store.holder(name).root == cold.root
     assert any_store.holder(blob_name(other)) is any_store
     assert list(find_movable(any_store, {bytes.fromhex(digest[7:])}, LATER)) == []
@@ -60,7 +71,9 @@ def test_what_no_place_has_is_not_found(any_store: Store, cold: Store) -> None:
         any_store.read("runs/project=p/a/record.json")
 
 
-def test_bytes_that_are_put_again_are_here_again_and_a_move_beside_the_put_leaves_them(any_store: Store, cold: Store) -> None:
+def test_bytes_that_are_put_again_are_here_again_and_a_move_beside_the_put_leaves_them(
+    any_store: Store, cold: Store
+) -> None:
     digest = any_store.put_blob(CONTENT)
     now = time.time()
     assert not move_blob(any_store, cold, digest, now - 86_400)  # put after that: a run is about to record it
@@ -127,7 +140,9 @@ def test_a_colder_place_is_named_once_and_never_lies_in_the_store(tmp_path: Path
     (tmp_path / "cold").rename(tmp_path / "not-mounted")
     with pytest.raises(StoreError, match=r"cold is not there: it has no cold-place\.json"):
         add_cold_root(store, str(tmp_path / "cold"))
-    with pytest.raises(StoreError, match=r"colder is of the store .*store, and .*other is another one or a copy"):
+    with pytest.raises(
+        StoreError, match=r"colder is of the store .*store, and .*other is another one or a copy"
+    ):
         add_cold_root(Store(tmp_path / "other"), str(tmp_path / "colder"))
     for wrong in (str(tmp_path / "store" / "cold"), str(tmp_path), "cold", "s3:/bucket"):
         with pytest.raises(InvalidInput, match=r"is not accepted"):

@@ -1,4 +1,6 @@
-"""Calls of a server: its answers that break off, its wish to be left alone, proxies, certificates, and errors that are not its own."""
+"""Calls of a server: its answers that break off, its wish to be left alone, proxies, certificates, and errors
+that are not its own.
+"""
 
 import contextlib
 import errno
@@ -52,7 +54,9 @@ def _serving(answer: Answering, certificate: Path | None = None) -> Iterator[str
         server.server_close()
 
 
-def _send(request: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
+def _send(
+    request: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, **headers: str
+) -> None:
     request.send_response(status)
     for name, value in {"Content-Length": str(len(body) if length is None else length), **headers}.items():
         request.send_header(name.replace("_", "-"), value)
@@ -89,7 +93,13 @@ def test_what_the_callers_own_block_raises_is_not_blamed_on_the_server() -> None
 
 
 def test_a_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = iter([(429, {"Retry_After": "7"}), (503, {"Retry_After": "Wed, 21 Oct 2026 07:28:00 GMT"}), (503, {"Retry_After": "9999"})])
+    asked = iter(
+        [
+            (429, {"Retry_After": "7"}),
+            (503, {"Retry_After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+            (503, {"Retry_After": "9999"}),
+        ]
+    )
     waited: list[float] = []
     now = [0.0]
 
@@ -118,7 +128,10 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pytest.Monke
 
 def test_a_conflict_says_which_batch_is_missing() -> None:
     bodies = iter([b'{"detail": "comes too early", "next": 3}', b'{"detail": "another one"}'])
-    with _serving(lambda request: _send(request, 409, next(bodies))) as url, contextlib.closing(HttpCalls(url)) as calls:
+    with (
+        _serving(lambda request: _send(request, 409, next(bodies))) as url,
+        contextlib.closing(HttpCalls(url)) as calls,
+    ):
         with pytest.raises(BatchMissing, match="comes too early") as missing:
             calls.call("POST", "/ingest")
         assert missing.value.next == 3
@@ -127,7 +140,9 @@ def test_a_conflict_says_which_batch_is_missing() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "ada:p%40ss@"])
-def test_a_server_is_reached_through_the_proxy_that_the_environment_names(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+def test_a_server_is_reached_through_the_proxy_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
     asked: list[tuple[str, str | None, str | None]] = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
@@ -143,7 +158,10 @@ def test_a_server_is_reached_through_the_proxy_that_the_environment_names(monkey
         allowed = f"Basic {b64encode(b'ada:p@ss').decode()}" if secret else None
         assert asked == [("http://halving.test:3001/below/api/v1/files/f?a=1", "halving.test:3001", allowed)]
         monkeypatch.setenv("no_proxy", "halving.test")
-        with contextlib.closing(HttpCalls("http://halving.test:3001")) as direct, pytest.raises(StoreUnavailable):
+        with (
+            contextlib.closing(HttpCalls("http://halving.test:3001")) as direct,
+            pytest.raises(StoreUnavailable),
+        ):
             direct.call("GET", "/files/f")
     with (
         _serving(lambda request: _send(request, 200, b"direct")) as url,
@@ -172,7 +190,9 @@ def test_through_a_proxy_tls_is_spoken_with_the_server_itself(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("proxy", ["socks5://ada:secret@host:1", "http://host:port", "http://"])
-def test_a_proxy_that_is_none_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+def test_a_proxy_that_is_none_is_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
     monkeypatch.setenv("http_proxy", proxy)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -182,15 +202,23 @@ def test_a_proxy_that_is_none_is_refused_before_anything_runs(monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_certificate_that_does_not_hold_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_does_not_hold_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certificate = tmp_path / "own.pem"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *files, *subject], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *files, *subject],
+        check=True,
+        capture_output=True,
+    )
     certificate.write_text((tmp_path / "key.pem").read_text() + (tmp_path / "cert.pem").read_text())
     with _serving(lambda request: _send(request, 200, b"safe"), certificate) as url:
         with contextlib.closing(HttpCalls(url)) as calls:
-            with pytest.raises(StoreError, match=r"certificate that does not hold here .*self-signed.*SSL_CERT_FILE") as refused:
+            with pytest.raises(
+                StoreError, match=r"certificate that does not hold here .*self-signed.*SSL_CERT_FILE"
+            ) as refused:
                 calls.call("GET", "/files/f")
             assert not isinstance(refused.value, StoreUnavailable)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))

@@ -1,4 +1,6 @@
-"""Pauses between tries grow, differ from caller to caller, and take nothing from the training's random numbers."""
+"""Pauses between tries grow, differ from caller to caller, and take nothing from the training's random
+numbers.
+"""
 
 import itertools
 import random
@@ -27,7 +29,9 @@ def test_two_callers_that_begin_together_do_not_come_back_together_even_with_one
     assert random.getstate() == before
 
 
-def test_a_warning_that_is_an_error_does_not_end_what_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_that_is_an_error_does_not_end_what_waits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("halving.store.retry.backoff", lambda: itertools.repeat(0.0))
     tries: list[int] = []
 

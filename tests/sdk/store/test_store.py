@@ -79,7 +79,11 @@ def test_a_blob_is_named_by_its_content(any_store: Store) -> None:
 def test_a_blob_is_stored_once_however_often_it_is_put(any_store: Store, tmp_path: Path) -> None:
     source = tmp_path / "model.bin"
     source.write_bytes(b"weights" * 1000)
-    digests = {any_store.put_blob(b"weights" * 1000), any_store.put_blob(source), any_store.put_blob(b"weights" * 1000)}
+    digests = {
+        any_store.put_blob(b"weights" * 1000),
+        any_store.put_blob(source),
+        any_store.put_blob(b"weights" * 1000),
+    }
     assert len(digests) == 1
     name = blob_name(digests.pop())
     assert any_store.names(name.rpartition("/")[0]) == [name.rpartition("/")[2]]
@@ -131,11 +135,14 @@ def test_no_temporary_file_stays_behind_what_was_written(store: Store, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_write_that_the_disk_refuses_leaves_nothing_and_the_name_free(script: Script, tmp_path: Path) -> None:
+def test_a_write_that_the_disk_refuses_leaves_nothing_and_the_name_free(
+    script: Script, tmp_path: Path
+) -> None:
     (tmp_path / "large").write_bytes(b"y" * 5000)
     done = script(
         "import resource, pathlib, halving\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"  # a full disk, as far as one file can tell
+        # a full disk, as far as one file can tell
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "store = halving.Store()\n"
         "writes = [lambda: store.create('a/b', b'x' * 5000), lambda: store.put_blob(b'x' * 5000),\n"
         "          lambda: store.put_blob(pathlib.Path('large'))]\n"
@@ -164,14 +171,18 @@ def test_a_root_that_is_a_file_is_a_store_error(tmp_path: Path) -> None:
         Store(tmp_path / "root").put_blob(b"")
 
 
-def test_the_root_is_the_argument_then_the_environment_then_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_root_is_the_argument_then_the_environment_then_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Store().folder == tmp_path / ".halving"
     monkeypatch.setenv("HALVING_ROOT", str(tmp_path / "chosen"))
     assert Store().folder == tmp_path / "chosen"
     assert Store("here").folder == tmp_path / "here"
 
 
-def test_a_store_stays_where_it_was_when_the_working_folder_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_stays_where_it_was_when_the_working_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store("s")
     store.create("a", b"1")
     (tmp_path / "elsewhere").mkdir()
@@ -180,7 +191,8 @@ def test_a_store_stays_where_it_was_when_the_working_folder_changes(tmp_path: Pa
 
 
 def _create_all(root: str, content: bytes, barrier: Barrier, answer: Connection) -> None:
-    store, won = Store(root), []
+    store = Store(root)
+    won = []
     for number in range(RACES):
         barrier.wait(30)
         try:
@@ -192,10 +204,13 @@ def _create_all(root: str, content: bytes, barrier: Barrier, answer: Connection)
 
 
 @pytest.mark.slow
-def test_one_of_two_processes_that_create_the_same_name_wins_and_nobody_sees_a_torn_file(any_store: Store) -> None:
+def test_one_of_two_processes_that_create_the_same_name_wins_and_nobody_sees_a_torn_file(
+    any_store: Store,
+) -> None:
     spawn = multiprocessing.get_context("spawn")
     contents = [letter * 300_000 for letter in (b"a", b"b")]
-    barrier, pipes = spawn.Barrier(2), [spawn.Pipe(duplex=False) for _ in contents]
+    barrier = spawn.Barrier(2)
+    pipes = [spawn.Pipe(duplex=False) for _ in contents]
     processes = [
         spawn.Process(target=_create_all, args=(any_store.root, content, barrier, writing))
         for content, (_, writing) in zip(contents, pipes, strict=True)

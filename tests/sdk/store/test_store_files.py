@@ -1,4 +1,6 @@
-"""Whole files in the store: published once from a local file, sized and deleted, in a folder and on an Arrow filesystem."""
+"""Whole files in the store: published once from a local file, sized and deleted, in a folder and on an Arrow
+filesystem.
+"""
 
 import os
 from pathlib import Path
@@ -9,7 +11,9 @@ from halving import Store
 from halving.errors import AlreadyExists, StoreError
 
 
-def test_a_file_is_published_once_and_the_same_content_is_accepted_again(any_store: Store, tmp_path: Path) -> None:
+def test_a_file_is_published_once_and_the_same_content_is_accepted_again(
+    any_store: Store, tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_000_000)
     for _ in range(2):

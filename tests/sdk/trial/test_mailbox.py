@@ -21,7 +21,16 @@ from hypothesis import strategies as st
 from halving import Store
 from halving.errors import AlreadyExists, InvalidInput
 from halving.trial.mailbox import Mailbox, mail_folder
-from halving.trial.messages import Granted, Interrupted, Raised, ReachedRung, ReturnedEarly, Stopped, from_bytes, to_bytes
+from halving.trial.messages import (
+    Granted,
+    Interrupted,
+    Raised,
+    ReachedRung,
+    ReturnedEarly,
+    Stopped,
+    from_bytes,
+    to_bytes,
+)
 from tests.s3 import S3, Gate
 from tests.waiting import wait_for
 
@@ -49,7 +58,9 @@ plain = st.recursive(
 
 def ends(store: Store) -> tuple[Mailbox, Mailbox]:
     """The trial's end, and the worker's."""
-    return Mailbox(store, FOLDER, sends="trial", reads="worker"), Mailbox(store, FOLDER, sends="worker", reads="trial")
+    return Mailbox(store, FOLDER, sends="trial", reads="worker"), Mailbox(
+        store, FOLDER, sends="worker", reads="trial"
+    )
 
 
 @given(messages)
@@ -64,7 +75,9 @@ def test_whatever_else_comes_is_refused_and_nothing_worse(data: bytes) -> None:
 
 
 @given(messages, st.data())
-def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_kind(message: Any, data: st.DataObject) -> None:
+def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_kind(
+    message: Any, data: st.DataObject
+) -> None:
     said = json.loads(to_bytes(message))
     name = data.draw(st.sampled_from(sorted(said)))
     said[name] = data.draw(plain)
@@ -77,20 +90,33 @@ def test_a_message_with_one_field_changed_is_refused_or_another_message_of_its_k
     [
         (b"\x80\x04N.", "give JSON"),
         (b'{"kind": "Pickle"}', "give an object whose kind is one of"),
-        (b'{"kind": "Granted", "epochs": 3}', "a message Granted with ['epochs'] is not accepted: give ['complete', 'epochs']"),
+        (
+            b'{"kind": "Granted", "epochs": 3}',
+            "a message Granted with ['epochs'] is not accepted: give ['complete', 'epochs']",
+        ),
         (b'{"kind": "Granted", "epochs": -3, "complete": false}', "Granted.epochs = -3 is not accepted"),
         (b'{"kind": "Granted", "epochs": true, "complete": false}', "Granted.epochs = True is not accepted"),
         (
-            b'{"kind": "ReachedRung", "epoch": 1, "values": {"score": NaN}, "checkpoint": "x", "best_checkpoint": null}',
+            (
+                b'{"kind": "ReachedRung", "epoch": 1, "values": {"score": NaN}, '
+                b'"checkpoint": "x", "best_checkpoint": null}'
+            ),
             "ReachedRung.values = {'score': nan} is not accepted",
         ),
-        (b'{"kind": "Granted", "epochs": 2147483648, "complete": false}', "Granted.epochs = 2147483648 is not accepted"),
         (
-            b'{"kind": "ReachedRung", "epoch": 1, "values": {"score": 1%s}, "checkpoint": "x", "best_checkpoint": null}' % (b"0" * 400),
+            b'{"kind": "Granted", "epochs": 2147483648, "complete": false}',
+            "Granted.epochs = 2147483648 is not accepted",
+        ),
+        (
+            b'{"kind": "ReachedRung", "epoch": 1, "values": {"score": 1%s}, '
+            b'"checkpoint": "x", "best_checkpoint": null}' % (b"0" * 400),
             "ReachedRung.values = {'score': 1000",
         ),
         (
-            b'{"kind": "ReachedRung", "epoch": 1, "values": {}, "checkpoint": "../../etc", "best_checkpoint": null}',
+            (
+                b'{"kind": "ReachedRung", "epoch": 1, "values": {}, '
+                b'"checkpoint": "../../etc", "best_checkpoint": null}'
+            ),
             "digest '../../etc' is not accepted",
         ),
     ],
@@ -105,7 +131,11 @@ def test_each_end_hears_what_the_other_says_in_order_and_once(any_store: Store) 
     trial, worker = ends(any_store)
     for epoch in (1, 2):
         trial.send(Raised(str(epoch), final=False, checkpoint=None))
-    assert [worker.receive(0.0), worker.receive(0.0), worker.receive(0.0)] == [Raised("1", False, None), Raised("2", False, None), None]
+    assert [worker.receive(0.0), worker.receive(0.0), worker.receive(0.0)] == [
+        Raised("1", False, None),
+        Raised("2", False, None),
+        None,
+    ]
     worker.send(Granted(3, complete=False))
     assert trial.receive(0.0) == Granted(3, complete=False)
     assert trial.receive(0.0) is None
@@ -122,7 +152,9 @@ def test_nobody_else_speaks_for_an_end(any_store: Store) -> None:
         ends(any_store)[0].send(Interrupted("another"))
 
 
-def test_a_trial_is_asked_back_beside_the_messages_however_often_that_is_said_and_whoever_says_it(any_store: Store) -> None:
+def test_a_trial_is_asked_back_beside_the_messages_however_often_that_is_said_and_whoever_says_it(
+    any_store: Store,
+) -> None:
     trial, worker = ends(any_store)
     assert not trial.is_asked_back()
     for _ in range(2):
@@ -181,7 +213,9 @@ for epoch in range(1, 10_000):
 
 
 def nothing_more_is_said(store: Store, killed: str) -> bool:
-    """Whether the end that survives has read all and waits: it answers each message, the trial also asks once more than it is answered."""
+    """Whether the end that survives has read all and waits: it answers each message, the trial also asks once
+    more than it is answered.
+    """
     senders = Counter(name.partition("-")[0] for name in store.names(FOLDER))
     return senders["trial"] - senders["worker"] == (0 if killed == "trial" else 1)
 
@@ -189,10 +223,14 @@ def nothing_more_is_said(store: Store, killed: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["trial", "worker"])
 def test_a_kill_of_either_end_loses_nothing_that_was_said(store: Store, killed: str) -> None:
-    worker = multiprocessing.get_context("spawn").Process(target=answer_always, args=(store.root,), daemon=True)
+    worker = multiprocessing.get_context("spawn").Process(
+        target=answer_always, args=(store.root,), daemon=True
+    )
     worker.start()
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    with subprocess.Popen([sys.executable, "-c", ASK, store.root], env=environment, stdout=subprocess.PIPE, text=True) as trial:
+    with subprocess.Popen(
+        [sys.executable, "-c", ASK, store.root], env=environment, stdout=subprocess.PIPE, text=True
+    ) as trial:
         assert trial.stdout is not None
         heard = [int(trial.stdout.readline()) for _ in range(5)]
         os.kill(trial.pid if killed == "trial" else int(worker.pid or 0), signal.SIGKILL)
@@ -204,6 +242,8 @@ def test_a_kill_of_either_end_loses_nothing_that_was_said(store: Store, killed: 
     ours, theirs = ends(store)  # as a process that looks at it afterwards
     said = list(iter(lambda: theirs.receive(0.0), None))
     answered = list(iter(lambda: ours.receive(0.0), None))
-    assert [message.epoch for message in said if isinstance(message, ReachedRung)] == list(range(1, len(said) + 1))
+    assert [message.epoch for message in said if isinstance(message, ReachedRung)] == list(
+        range(1, len(said) + 1)
+    )
     assert answered == [Granted(epoch + 1, complete=False) for epoch in range(1, len(answered) + 1)]
     assert len(said) - 1 <= len(answered) <= len(said)

@@ -36,7 +36,8 @@ def test_summaries_after_a_resume_are_those_of_the_curve_that_counts(
     values.append(data.draw(st.floats(-1e6, 1e6)))
     at = data.draw(st.integers(0, len(values) - 1))
     lost = data.draw(st.integers(at, len(values)))
-    tallies, record = Tallies(rules(window, maximize), ()), None
+    tallies = Tallies(rules(window, maximize), ())
+    record = None
     for epoch in range(1, lost + 1):  # the attempt that was killed after its checkpoint of epoch ``at``
         tallies.add(epoch, reports(values[epoch - 1]), f"a{epoch}")
         record = json.dumps(tallies.as_record()) if epoch == at else record
@@ -72,15 +73,31 @@ def test_an_objective_that_is_bounded_too_is_counted_once() -> None:
 @pytest.mark.parametrize(
     ("summary", "missing", "message"),
     [
-        ("end", "later", r"objective 'score' was not reported in epoch 2: it reported \['latency'\]; call run\.report\(score=…\)"),
+        (
+            "end",
+            "later",
+            (
+                r"objective 'score' was not reported in epoch 2: it reported \['latency'\]; call "
+                r"run\.report\(score=…\)"
+            ),
+        ),
         ("best", "always", r"objective 'score' was not reported in epoch 2"),
         ("average", "always", r"objective 'score' was not reported in epoch 2"),
-        ("end", "bound", r"metric 'latency', which the sweep bounds, was not reported up to epoch 2: it reported \['score'\]"),
+        (
+            "end",
+            "bound",
+            (
+                r"metric 'latency', which the sweep bounds, was not reported up to epoch 2: it reported "
+                r"\['score'\]"
+            ),
+        ),
     ],
 )
 def test_a_metric_that_is_missing_is_named(summary: str, missing: str, message: str) -> None:
     tallies = Tallies((ObjectiveRule("score", summary, window=2),), ("latency",))
-    first = {"later": {"score": 0.5, "latency": 1.0}, "always": {"latency": 1.0}, "bound": {"score": 0.5}}[missing]
+    first = {"later": {"score": 0.5, "latency": 1.0}, "always": {"latency": 1.0}, "bound": {"score": 0.5}}[
+        missing
+    ]
     second = {"score": 0.5} if missing == "bound" else {"latency": 1.0}
     tallies.add(1, first, None)
     tallies.add(2, second, None)

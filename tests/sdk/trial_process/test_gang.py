@@ -1,4 +1,6 @@
-"""A trial in several processes: its ranks take every decision together, and end together, whatever becomes of one of them."""
+"""A trial in several processes: its ranks take every decision together, and end together, whatever becomes of
+one of them.
+"""
 
 import ctypes
 import json
@@ -31,7 +33,8 @@ def train(run: Run) -> None:
     """Four steps an epoch; each rank notes every step that it trains, and what came of each epoch."""
     notes = Path(run.store.root, f"notes.{run.rank}")
     state = run.restore(step=0)
-    step, trouble = state["step"], run.params.get("trouble")
+    step = state["step"]
+    trouble = run.params.get("trouble")
     for epoch in run.epochs():
         while step < _STEPS:
             step += 1
@@ -39,7 +42,9 @@ def train(run: Run) -> None:
                 file.write(f"step {epoch} {step} {os.getpid()}\n")
             if trouble and run.attempt == 1 and (epoch, step) == (2, 2) and run.rank in run.params["ranks"]:
                 records = RunRecords(run.store, run.project, run.id)
-                wait_for(records.latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile")
+                wait_for(
+                    records.latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile"
+                )
                 _TROUBLES[trouble](run)
             if run.stopping:
                 run.save(step=step)
@@ -60,7 +65,10 @@ def leave_early(run: Run) -> None:
 
 
 def train_weights(run: Run) -> None:
-    """Saves a model of which each rank writes a part. Before the second and the third epoch's save it waits for the test."""
+    """Saves a model of which each rank writes a part.
+
+    Before the second and the third epoch's save it waits for the test.
+    """
     import torch
 
     torch.manual_seed(1)
@@ -79,7 +87,10 @@ def train_weights(run: Run) -> None:
 
 
 def train_until_killed(run: Run) -> None:
-    """Logs three points in each epoch. In the second epoch of the first attempt rank 1 is killed, when the test says so."""
+    """Logs three points in each epoch.
+
+    In the second epoch of the first attempt rank 1 is killed, when the test says so.
+    """
     signs = Path(run.params["signs"])
     run.restore(epoch=0)
     for epoch in run.epochs():
@@ -110,7 +121,10 @@ _TROUBLES: dict[str, Any] = {
     "ask back": lambda run: run.ask_back(),
     "kill the agent": lambda run: os.kill(os.getppid(), signal.SIGKILL),
     "stop": lambda run: (Path(run.store.root, "hangs").touch(), os.kill(os.getpid(), signal.SIGSTOP)),
-    "hold the interpreter": lambda run: (Path(run.store.root, "hangs").touch(), ctypes.PyDLL(None).sleep(3600)),
+    "hold the interpreter": lambda run: (
+        Path(run.store.root, "hangs").touch(),
+        ctypes.PyDLL(None).sleep(3600),
+    ),
     "wait": lambda run: time.sleep(3600),
     "exit": lambda run: os._exit(0),
 }
@@ -127,7 +141,8 @@ class Gang:
 
     def messages(self, *budgets: int) -> list[Message]:
         """All that it says, while it is granted these budgets, one after another, and then no more."""
-        heard, left = [], list(budgets)
+        heard = []
+        left = list(budgets)
         while True:
             try:
                 message = self._ours.recv()
@@ -159,9 +174,16 @@ def test_all_ranks_train_what_rank_0_is_granted_and_take_its_reports(store: Stor
     first, second, end = Gang(store).messages(5)
     assert isinstance(first, ReachedRung)
     assert isinstance(second, ReachedRung)
-    assert ((first.epoch, first.values), (second.epoch, second.values)) == ((3, {"score": 3.0}), (5, {"score": 5.0}))
+    assert ((first.epoch, first.values), (second.epoch, second.values)) == (
+        (3, {"score": 3.0}),
+        (5, {"score": 5.0}),
+    )
     assert end == Stopped()
-    assert notes(store, 0, "epoch") == notes(store, 1, "epoch") == [f"{epoch} {float(epoch)}" for epoch in range(1, 6)]
+    assert (
+        notes(store, 0, "epoch")
+        == notes(store, 1, "epoch")
+        == [f"{epoch} {float(epoch)}" for epoch in range(1, 6)]
+    )
     ended = json.loads(store.read("runs/project=p/s.0001/end-0001.json"))
     assert (ended["status"], ended["epoch"], ended["summary"]["score"]) == ("finished", 5, 5.0)
 
@@ -169,14 +191,21 @@ def test_all_ranks_train_what_rank_0_is_granted_and_take_its_reports(store: Stor
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(
-    ("trouble", "said"), [("raise", "ValueError: too much for {rank}"), ("kill", "rank {rank} of 2 was killed by SIGKILL")]
+    ("trouble", "said"),
+    [("raise", "ValueError: too much for {rank}"), ("kill", "rank {rank} of 2 was killed by SIGKILL")],
 )
-def test_a_rank_that_ends_wrongly_ends_all_and_the_next_attempt_goes_on(store: Store, trouble: str, said: str, rank: int) -> None:
+def test_a_rank_that_ends_wrongly_ends_all_and_the_next_attempt_goes_on(
+    store: Store, trouble: str, said: str, rank: int
+) -> None:
     *_, raised = Gang(store, trouble=trouble, ranks=[rank]).messages()
     assert isinstance(raised, Raised)
     assert not raised.final
     assert said.format(rank=rank) in raised.error
-    assert raised.error.startswith(("Traceback", "rank 0 of")) if rank == 0 else raised.error.startswith("rank 1")
+    assert (
+        raised.error.startswith(("Traceback", "rank 0 of"))
+        if rank == 0
+        else raised.error.startswith("rank 1")
+    )
     assert Gang(store, attempt=2, trouble=trouble, ranks=[rank]).messages()[-1] == Stopped()
     trained = steps(store, 0)
     assert trained.count((1, 1)) == 1  # the first epoch was saved
@@ -202,14 +231,20 @@ def test_ranks_that_call_different_things_are_told_so(store: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("trouble", "rank"), [("terminate", 0), ("terminate", 1), ("ask back", 0)])
-def test_a_sigterm_to_one_rank_ends_all_at_the_same_step_and_no_step_is_trained_again(store: Store, trouble: str, rank: int) -> None:
+def test_a_sigterm_to_one_rank_ends_all_at_the_same_step_and_no_step_is_trained_again(
+    store: Store, trouble: str, rank: int
+) -> None:
     first = Gang(store, trouble=trouble, ranks=[rank])
     assert first.messages() == []
     assert first.process.exitcode == 128 + signal.SIGTERM
     assert status(store) == "terminated"
     assert steps(store, 0) == steps(store, 1)
     assert Gang(store, attempt=2, trouble=trouble, ranks=[rank]).messages()[-1] == Stopped()
-    assert steps(store, 0) == steps(store, 1) == [(epoch, step) for epoch in range(1, 4) for step in range(1, _STEPS + 1)]
+    assert (
+        steps(store, 0)
+        == steps(store, 1)
+        == [(epoch, step) for epoch in range(1, 4) for step in range(1, _STEPS + 1)]
+    )
 
 
 @pytest.mark.slow
@@ -237,7 +272,9 @@ def test_rank_0_does_not_outlive_its_agent_wherever_it_hangs(store: Store, troub
     wait_for(hangs.exists, 60, "rank 0 to be about to hang")
     rank = psutil.Process(int(notes(store, 0, "step")[-1].split()[-1]))
     wait_for(lambda: rank.status() == _HANGING[trouble], 60, "rank 0 to hang")
-    (guardian,) = (each for each in psutil.Process(gang.process.pid).children() if "guardian" in " ".join(each.cmdline()))
+    (guardian,) = (
+        each for each in psutil.Process(gang.process.pid).children() if "guardian" in " ".join(each.cmdline())
+    )
     gang.process.kill()
     _, alive = psutil.wait_procs([rank, guardian], timeout=60)
     assert not alive
@@ -267,7 +304,9 @@ def test_a_gang_whose_ranks_leave_without_a_word_has_crashed(store: Store) -> No
 
 
 @pytest.mark.slow
-def test_a_gang_on_s3_goes_on_while_it_is_away_and_waits_for_it_at_a_rung(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_on_s3_goes_on_while_it_is_away_and_waits_for_it_at_a_rung(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     gate = Gate(("127.0.0.1", s3.port))
     store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
@@ -305,8 +344,17 @@ def test_after_a_rank_was_killed_while_s3_is_away_its_attempt_ends_without_s3_an
     gate = Gate(("127.0.0.1", s3.port))
     store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
     gang = Gang(store, "train_until_killed", signs=str(tmp_path))
-    wait_for(lambda: all((tmp_path / f"logged {rank}").exists() for rank in (0, 1)), 120, "both ranks have logged", every=0.02)
-    wait_for(RunRecords(store, "p", "s.0001").latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile")
+    wait_for(
+        lambda: all((tmp_path / f"logged {rank}").exists() for rank in (0, 1)),
+        120,
+        "both ranks have logged",
+        every=0.02,
+    )
+    wait_for(
+        RunRecords(store, "p", "s.0001").latest_checkpoint,
+        60,
+        "the first epoch's checkpoint, which is written meanwhile",
+    )
     gate.swallow()
     (tmp_path / "go").touch()
     (raised,) = gang.messages()  # S3 is away until this is there

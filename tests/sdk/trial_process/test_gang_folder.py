@@ -24,9 +24,13 @@ def age(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_gangs_folder_goes_when_the_next_begins_and_a_living_ones_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_gangs_folder_goes_when_the_next_begins_and_a_living_ones_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    killed = subprocess.run([sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     (left,) = tmp_path.glob("halving-gang-*")
     with gang_folder() as living:

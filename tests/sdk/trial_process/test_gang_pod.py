@@ -1,4 +1,6 @@
-"""A pod of a gang as a process that knows the store, its mailbox, and the rendezvous store of its trial's worker."""
+"""A pod of a gang as a process that knows the store, its mailbox, and the rendezvous store of its trial's
+worker.
+"""
 
 import json
 import os
@@ -47,11 +49,22 @@ def store(tmp_path: Path) -> Store:
 def pod(tmp_path: Path, store: Store) -> Iterator[tuple[subprocess.Popen[bytes], list[TCPStore]]]:
     """A pod of two ranks that is all of its gang and trains, and the rendezvous store of its worker."""
     (tmp_path / "in_image.py").write_text(TRAINABLE)
-    post_task(store, FOLDER, Task(context(store), "in_image:train", granted=9, threads=1, processes=2).to_bytes())
-    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]  # its server ends with the last reference
+    post_task(
+        store, FOLDER, Task(context(store), "in_image:train", granted=9, threads=1, processes=2).to_bytes()
+    )
+    # its server ends with the last reference
+    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
     place = gang.GangPlace("127.0.0.1", stores[0].port, "pod-0")
-    env = {**os.environ, "HALVING_ROOT": store.root, VARIABLE: FOLDER, gang.VARIABLE: place.to_variable(), "HOME": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-m", "halving.trial_process.pod"], env=env, cwd=tmp_path, start_new_session=True)
+    env = {
+        **os.environ,
+        "HALVING_ROOT": store.root,
+        VARIABLE: FOLDER,
+        gang.VARIABLE: place.to_variable(),
+        "HOME": str(tmp_path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "halving.trial_process.pod"], env=env, cwd=tmp_path, start_new_session=True
+    )
     wait_for(lambda: stores[0].check([gang.here("pod-0")]), 120, "the pod")
     stores[0].set(gang.FORMATION, json.dumps(["pod-0"]))
     wait_for(RunRecords(store, "p", "s.0001").checkpoints, 120, "a checkpoint")
@@ -61,7 +74,9 @@ def pod(tmp_path: Path, store: Store) -> Iterator[tuple[subprocess.Popen[bytes],
     process.wait()
 
 
-def test_a_sigterm_has_all_ranks_save_and_the_worker_hears_of_it(store: Store, pod: tuple[subprocess.Popen[bytes], list[TCPStore]]) -> None:
+def test_a_sigterm_has_all_ranks_save_and_the_worker_hears_of_it(
+    store: Store, pod: tuple[subprocess.Popen[bytes], list[TCPStore]]
+) -> None:
     process, (worker,) = pod
     process.terminate()
     wait_for(lambda: worker.check([gang.ended("pod-0")]), 60, "its end")
@@ -72,7 +87,9 @@ def test_a_sigterm_has_all_ranks_save_and_the_worker_hears_of_it(store: Store, p
     assert status(store) == "terminated"
 
 
-def test_where_the_worker_is_lost_the_ranks_save_and_end(store: Store, pod: tuple[subprocess.Popen[bytes], list[TCPStore]]) -> None:
+def test_where_the_worker_is_lost_the_ranks_save_and_end(
+    store: Store, pod: tuple[subprocess.Popen[bytes], list[TCPStore]]
+) -> None:
     process, worker = pod
     worker.clear()
     assert process.wait(120) == 143

@@ -1,5 +1,7 @@
-"""What watches a gang of real ranks. Where one does not come to a collective, the end names that rank, the collective, and where every rank
-was; where one is slow, its samples say so.
+"""What watches a gang of real ranks.
+
+Where one does not come to a collective, the end names that rank, the collective, and where every rank was;
+where one is slow, its samples say so.
 """
 
 import ctypes
@@ -64,7 +66,9 @@ def ends(stores: dict[str, Store]) -> dict[str, Any]:
     """How a gang of two ended for each case; they are run at once."""
     heard: dict[str, tuple[Any, Connection]] = {}
     for how, store in stores.items():
-        given = replace(context(store, how=how, rank=CASES.get(how)), resources={"collective_timeout_seconds": TIMEOUT})
+        given = replace(
+            context(store, how=how, rank=CASES.get(how)), resources={"collective_timeout_seconds": TIMEOUT}
+        )
         ours, theirs = SERVER.Pipe()
         body, epochs = ("dawdle", 4) if how == "dawdles" else ("hang", 3)
         process = start(run_gang, given, f"{__name__}:{body}", epochs, theirs, 1, 2)
@@ -82,13 +86,20 @@ def ends(stores: dict[str, Store]) -> dict[str, Any]:
 
 @pytest.mark.slow  # six processes with torch
 @pytest.mark.parametrize("how", CASES)
-def test_a_rank_that_does_not_come_is_named_with_the_collective_and_every_ranks_stack(ends: dict[str, Any], how: str) -> None:
-    end, absent = ends[how], CASES[how]
+def test_a_rank_that_does_not_come_is_named_with_the_collective_and_every_ranks_stack(
+    ends: dict[str, Any], how: str
+) -> None:
+    end = ends[how]
+    absent = CASES[how]
     assert isinstance(end, Raised), end
     assert not end.final, "it is tried again"
-    collective = "run.report()" if how == "sleeps" else "all_reduce (collective 2 of the process group default_pg)"
+    collective = (
+        "run.report()" if how == "sleeps" else "all_reduce (collective 2 of the process group default_pg)"
+    )
     short = end.error.splitlines()[-1]
-    assert short.startswith(f"rank {absent} did not come to {collective} within 4 s (resources.collective_timeout_seconds); ")
+    assert short.startswith(
+        f"rank {absent} did not come to {collective} within 4 s (resources.collective_timeout_seconds); "
+    )
     assert f"rank {1 - absent} had waited there since" in short
     lost, waited = end.error.split(f"rank {1 - absent} (waited):")
     assert f"rank {absent} (did not come):" in lost
@@ -100,9 +111,12 @@ def test_a_rank_that_does_not_come_is_named_with_the_collective_and_every_ranks_
 
 
 @pytest.mark.slow  # as above
-def test_every_ranks_points_are_the_runs_and_who_waits_for_others_says_so(ends: dict[str, Any], stores: dict[str, Store]) -> None:
+def test_every_ranks_points_are_the_runs_and_who_waits_for_others_says_so(
+    ends: dict[str, Any], stores: dict[str, Store]
+) -> None:
     assert ends["dawdles"] == Stopped()
-    store, run = stores["dawdles"], ("p", "s.0001")
+    store = stores["dawdles"]
+    run = ("p", "s.0001")
 
     def values(key: str) -> list[float]:
         return list(read_curve(store, *run, key).value.tolist())

@@ -47,7 +47,13 @@ def execute(store: Store, trainable: str, granted: int, *answers: Granted, attem
     platform, own = multiprocessing.Pipe()
     for answer in answers:
         platform.send(answer)
-    run_trial(context(store, attempt), trainable if ":" in trainable else f"{__name__}:{trainable}", granted, own, threads=2)
+    run_trial(
+        context(store, attempt),
+        trainable if ":" in trainable else f"{__name__}:{trainable}",
+        granted,
+        own,
+        threads=2,
+    )
     own.close()
     heard: list[Message] = []
     while True:
@@ -141,7 +147,9 @@ def evaluate_more_than_fits_a_gpu(run: Run) -> None:
 
 
 def lose_another_rank(run: Run) -> None:
-    raise RuntimeError("Got the following error: Connection closed by peer\n\nAt:\n  /torch/default_hooks.py(31): <lambda>\n")
+    raise RuntimeError(
+        "Got the following error: Connection closed by peer\n\nAt:\n  /torch/default_hooks.py(31): <lambda>\n"
+    )
 
 
 class Unsayable(Exception):
@@ -211,7 +219,11 @@ def lose_the_store(run: Run) -> None:
 def test_a_trial_asks_at_each_rung_and_stops_when_nothing_more_is_granted(store: Store) -> None:
     heard = execute(store, "train", 1, Granted(3, complete=False), Granted(3, complete=False))
     digests = checkpoints(store)
-    assert heard == [ReachedRung(1, {"score": 0.1}, digests[0]), ReachedRung(3, {"score": 0.3}, digests[2]), Stopped()]
+    assert heard == [
+        ReachedRung(1, {"score": 0.1}, digests[0]),
+        ReachedRung(3, {"score": 0.3}, digests[2]),
+        Stopped(),
+    ]
     assert status(store) == "paused"
 
 
@@ -230,16 +242,22 @@ def test_a_paused_trial_goes_on_in_a_later_process(store: Store) -> None:
     assert (status(store, 1), status(store, 2)) == ("paused", "finished")
 
 
-@pytest.mark.parametrize("trainable", ["return_after_two", "return_at_the_start_of_three", "return_after_reporting_three"])
+@pytest.mark.parametrize(
+    "trainable", ["return_after_two", "return_at_the_start_of_three", "return_after_reporting_three"]
+)
 @pytest.mark.usefixtures("every_save")
-def test_an_early_return_gives_the_last_complete_epoch_with_its_own_value(store: Store, trainable: str) -> None:
+def test_an_early_return_gives_the_last_complete_epoch_with_its_own_value(
+    store: Store, trainable: str
+) -> None:
     heard = execute(store, trainable, 9)
     assert heard == [ReturnedEarly(2, {"score": 0.2}, checkpoints(store)[1])]
     assert status(store) == "finished"
 
 
 @pytest.mark.parametrize("trainable", ["return_at_once", "return_without_saving"])
-def test_an_early_return_without_a_complete_epoch_is_final_and_says_what_to_call(store: Store, trainable: str) -> None:
+def test_an_early_return_without_a_complete_epoch_is_final_and_says_what_to_call(
+    store: Store, trainable: str
+) -> None:
     (raised,) = execute(store, trainable, 4)
     assert isinstance(raised, Raised)
     assert (raised.final, raised.checkpoint) == (True, None)
@@ -270,13 +288,22 @@ def test_the_last_line_of_an_error_of_a_callback_says_what_happened_and_not_wher
     ("trainable", "error"),
     [
         ("diverge_in_two", "Diverged: objective 'score' became nan at epoch 2"),
-        ("report_something_else", "ObjectiveMissing: objective 'score' was not reported in epoch 2: it reported ['loss']"),
+        (
+            "report_something_else",
+            "ObjectiveMissing: objective 'score' was not reported in epoch 2: it reported ['loss']",
+        ),
         ("never_save", "CheckpointMissing: epoch 2 ends a rung and has no checkpoint"),
         ("save_a_lock", "InvalidInput: checkpoint entry 'lock' of type object is not accepted"),
-        ("there.is.no:module", "InvalidInput: trainable = 'there.is.no:module' is not accepted: there is no module 'there'"),
+        (
+            "there.is.no:module",
+            "InvalidInput: trainable = 'there.is.no:module' is not accepted: there is no module 'there'",
+        ),
         (
             "halving.trial_process.main:nothing",
-            "InvalidInput: trainable = 'halving.trial_process.main:nothing' is not accepted: halving.trial_process.main has no function",
+            (
+                "InvalidInput: trainable = 'halving.trial_process.main:nothing' is not accepted: "
+                "halving.trial_process.main has no function"
+            ),
         ),
     ],
 )
@@ -295,7 +322,9 @@ def test_what_would_only_happen_again_is_final(store: Store, trainable: str, err
         ("evaluate_more_than_fits_a_gpu", "OutOfMemoryError: CUDA out of memory"),
     ],
 )
-def test_a_trainable_that_runs_out_of_memory_is_not_tried_again_and_its_rank_is_named(store: Store, trainable: str, error: str) -> None:
+def test_a_trainable_that_runs_out_of_memory_is_not_tried_again_and_its_rank_is_named(
+    store: Store, trainable: str, error: str
+) -> None:
     (raised,) = execute(store, trainable, 2)
     assert isinstance(raised, Raised)
     assert raised.final
@@ -334,7 +363,8 @@ def test_an_attempt_that_somebody_else_has_may_be_tried_again(store: Store) -> N
 
 
 def test_the_platform_hears_of_an_unavailable_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halving.run.system_metrics._FIRST", 3600.0)  # without points the end is not waited for
+    # without points the end is not waited for
+    monkeypatch.setattr("halving.run.system_metrics._FIRST", 3600.0)
     with pytest.warns(UserWarning, match="did not take the end of s.0001"):
         (raised,) = execute(store, "lose_the_store", 2)
     assert isinstance(raised, Raised)
@@ -369,7 +399,8 @@ from tests.sdk.trial_process.test_main import context
 if __name__ == "__main__":
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
-    arguments = (context(Store(sys.argv[1])), f"tests.sdk.trial_process.test_main:{sys.argv[2]}", 3, theirs, 1)
+    trainable = f"tests.sdk.trial_process.test_main:{sys.argv[2]}"
+    arguments = (context(Store(sys.argv[1])), trainable, 3, theirs, 1)
     process = spawn.Process(target=run_trial, args=arguments, daemon=True)
     process.start()
     assert platform.recv().epoch == 3
@@ -381,7 +412,9 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainable", ["train_three_and_wait", "train_three_and_raise_with_the_worker"])
-def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: Store, tmp_path: Path, trainable: str) -> None:
+def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(
+    store: Store, tmp_path: Path, trainable: str
+) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     command = [sys.executable, str(tmp_path / "worker.py"), store.root, trainable]
@@ -401,7 +434,9 @@ def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: S
 def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) -> None:
     spawn = multiprocessing.get_context("spawn")
     platform, theirs = spawn.Pipe()
-    process = spawn.Process(target=run_trial, args=(context(store), f"{__name__}:train_and_handle_all_errors", 3, theirs, 1))
+    process = spawn.Process(
+        target=run_trial, args=(context(store), f"{__name__}:train_and_handle_all_errors", 3, theirs, 1)
+    )
     process.start()
     theirs.close()
     if asked:
@@ -415,7 +450,11 @@ def test_a_trial_whose_worker_hung_up_has_not_failed(store: Store, asked: bool) 
 
 def steps(store: Store) -> list[int]:
     folder = "metrics/project=p/run=s.0001/live"
-    rows = [row for name in store.names(folder) for row in pq.ParquetFile(store.path(f"{folder}/{name}")).read().to_pylist()]
+    rows = [
+        row
+        for name in store.names(folder)
+        for row in pq.ParquetFile(store.path(f"{folder}/{name}")).read().to_pylist()
+    ]
     return sorted(row["step"] for row in rows if row["key"] == "step")
 
 

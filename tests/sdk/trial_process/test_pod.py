@@ -1,4 +1,6 @@
-"""``python -m halving.trial_process.pod`` as a pod runs it: a process that knows a store and a mailbox, and nothing else."""
+"""``python -m halving.trial_process.pod`` as a pod runs it: a process that knows a store and a mailbox, and
+nothing else.
+"""
 
 import json
 import os
@@ -65,13 +67,26 @@ def need_a_package(run):
 class Pod:
     """A process in a folder with a trainable, as a pod of an image would be."""
 
-    def __init__(self, store: Store, folder: Path, task: Task | None, *, before: tuple[str, ...] = (), program: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        task: Task | None,
+        *,
+        before: tuple[str, ...] = (),
+        program: str = "",
+    ) -> None:
         (folder / "in_image.py").write_text(TRAINABLE)
         if task is not None:
             post_task(store, FOLDER, task.to_bytes())
         self.mailbox = Mailbox(store, FOLDER, sends="worker", reads="trial")
         # Nothing of this process's environment: what the program needs is in the SDK.
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SDK), "HALVING_ROOT": store.root, "HALVING_MAILBOX": FOLDER}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SDK),
+            "HALVING_ROOT": store.root,
+            "HALVING_MAILBOX": FOLDER,
+        }
         self.process = subprocess.Popen(
             [*before, sys.executable, *(["-c", program] if program else ["-m", "halving.trial_process.pod"])],
             cwd=folder,
@@ -102,7 +117,9 @@ def start(store: Store, tmp_path: Path) -> Iterator[Start]:
     pods: list[Pod] = []
 
     def start(trainable: str = "train", *, granted: int = 1, **settings: Any) -> Pod:
-        task = Task(context(store), trainable if ":" in trainable else f"in_image:{trainable}", granted, threads=1)
+        task = Task(
+            context(store), trainable if ":" in trainable else f"in_image:{trainable}", granted, threads=1
+        )
         pods.append(Pod(store, tmp_path, settings.pop("task", task), **settings))
         return pods[-1]
 
@@ -130,19 +147,25 @@ def test_a_trial_asks_at_each_rung_and_says_when_it_is_over(start: Start, store:
 
 @pytest.mark.slow
 def test_the_record_says_what_the_image_is_and_has(start: Start, store: Store) -> None:
-    described = replace(context(store), provenance={"image": "registry.example/train:1"}, divergence={"score": (None, 5.0)})
+    described = replace(
+        context(store), provenance={"image": "registry.example/train:1"}, divergence={"score": (None, 5.0)}
+    )
     pod = start(task=Task(described, "in_image:train", 1, threads=1))
     assert isinstance(pod.hear(), ReachedRung)
     record = RunRecords(store, "p", "s.0001").read()
     found = record["provenance"]
     assert found["image"] == "registry.example/train:1"
-    assert len(record["parent"]["trainable_sha256"]) == 64, "what the gate for promotion asks for, where an image has no git"
+    assert len(record["parent"]["trainable_sha256"]) == 64, (
+        "what the gate for promotion asks for, where an image has no git"
+    )
     assert found["command"][1].endswith("pod.py")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [(), IGNORING], ids=["", "started to ignore it"])
-def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(start: Start, store: Store, before: tuple[str, ...]) -> None:
+def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(
+    start: Start, store: Store, before: tuple[str, ...]
+) -> None:
     pod = start("train_until_stopped", granted=100, before=before)
     assert pod.wait_for_line() == "epoch 1\n"
     pod.process.send_signal(signal.SIGTERM)
@@ -172,12 +195,16 @@ def test_a_trial_hears_that_it_is_asked_back_once_its_store_is_there_again(
     s3: S3, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(trial_pod, "_ASKED_BACK_LOOK_SECONDS", 0.05)
-    gate, prefix, heard = Gate((s3.host, s3.port)), secrets.token_hex(6), threading.Event()
+    gate = Gate((s3.host, s3.port))
+    prefix = secrets.token_hex(6)
+    heard = threading.Event()
     trial = Mailbox(Store(s3.root(prefix, endpoint=gate.endpoint)), FOLDER, sends="trial", reads="worker")
     with MailChannel(trial).heeding(heard.set):
         with gate.outage():
             Mailbox(Store(s3.root(prefix)), FOLDER, sends="worker", reads="trial").ask_back()
-            wait_for(lambda: "cannot look whether the trial is asked back" in caplog.text, 60, "a look that fails")
+            wait_for(
+                lambda: "cannot look whether the trial is asked back" in caplog.text, 60, "a look that fails"
+            )
             assert not heard.is_set()
         assert heard.wait(60)
     gate.shut()
@@ -185,7 +212,9 @@ def test_a_trial_hears_that_it_is_asked_back_once_its_store_is_there_again(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs unshare, as root")
-def test_the_first_process_of_a_container_ends_by_sigterm_while_it_waits_at_its_rung(start: Start, store: Store) -> None:
+def test_the_first_process_of_a_container_ends_by_sigterm_while_it_waits_at_its_rung(
+    start: Start, store: Store
+) -> None:
     pod = start(before=("unshare", "--pid", "--fork", "--kill-child"))
     assert isinstance(pod.hear(), ReachedRung)
     (first,) = Path(f"/proc/{pod.process.pid}/task/{pod.process.pid}/children").read_text().split()
@@ -205,7 +234,9 @@ def test_a_trial_that_nobody_answers_ends_itself_at_its_rung(start: Start, store
 
 
 @pytest.mark.slow
-def test_a_killed_trial_leaves_what_it_said_and_the_next_attempt_goes_on(start: Start, store: Store, tmp_path: Path) -> None:
+def test_a_killed_trial_leaves_what_it_said_and_the_next_attempt_goes_on(
+    start: Start, store: Store, tmp_path: Path
+) -> None:
     pod = start(granted=2)
     rung = pod.hear()
     assert isinstance(rung, ReachedRung)
@@ -221,7 +252,8 @@ def test_a_worker_that_was_killed_is_waited_for_by_the_trial(start: Start) -> No
     assert isinstance(pod.hear(), ReachedRung)
     time.sleep(1.5)  # the trial looks once a second by now
     assert pod.process.poll() is None
-    pod.mailbox = Mailbox(pod.mailbox._store, FOLDER, sends="worker", reads="trial")  # a worker that knows nothing of before
+    # a worker that knows nothing of before
+    pod.mailbox = Mailbox(pod.mailbox._store, FOLDER, sends="worker", reads="trial")
     assert isinstance(pod.hear(), ReachedRung)
     pod.mailbox.send(Granted(1, complete=False))
     assert pod.hear() == Stopped()
@@ -245,7 +277,10 @@ def test_what_the_image_lacks_is_said(start: Start, trainable: str, final: bool,
 
 @pytest.mark.slow
 def test_an_sdk_of_another_version_says_so(start: Start, store: Store) -> None:
-    store.create(f"{FOLDER}/task.json", json.dumps({"context": {"objectives": [], "bounded": [], "divergence": {}, "new": 1}}).encode())
+    store.create(
+        f"{FOLDER}/task.json",
+        json.dumps({"context": {"objectives": [], "bounded": [], "divergence": {}, "new": 1}}).encode(),
+    )
     pod = start(task=None)
     raised = pod.hear()
     assert isinstance(raised, Raised)
@@ -259,7 +294,12 @@ def test_an_sdk_of_another_version_says_so(start: Start, store: Store) -> None:
 def test_it_says_who_starts_it(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SDK)}
     done = subprocess.run(
-        [sys.executable, "-m", "halving.trial_process.pod"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "halving.trial_process.pod"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "HALVING_MAILBOX is not set: this program is started in a trial's pod" in done.stderr

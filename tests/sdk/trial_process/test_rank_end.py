@@ -20,7 +20,12 @@ def _crash(text: str) -> Raised:
     ("ends", "codes", "asked", "message"),
     [
         ({0: Stopped(), 1: Stopped()}, {}, False, Stopped()),
-        ({0: _ENDED}, {0: 1, 1: 3}, False, _crash("rank 1 of 2 ended with exit code 3 and without a message")),
+        (
+            {0: _ENDED},
+            {0: 1, 1: 3},
+            False,
+            _crash("rank 1 of 2 ended with exit code 3 and without a message"),
+        ),
         ({0: _ENDED}, {0: 1, 1: -9}, False, _crash("rank 1 of 2 was killed by SIGKILL")),
         ({0: Stopped(), 1: Stopped()}, {0: None, 1: -11}, False, Stopped()),  # it died after all was done
         ({1: Stopped()}, {0: None, 1: -11}, False, _crash("rank 1 of 2 was killed by SIGSEGV")),
@@ -31,7 +36,11 @@ def _crash(text: str) -> Raised:
     ],
 )
 def test_how_a_gang_ended_is_said_by_the_rank_that_was_the_reason(
-    tmp_path: Path, ends: dict[int, Message | None], codes: dict[int, int | None], asked: bool, message: Message | None
+    tmp_path: Path,
+    ends: dict[int, Message | None],
+    codes: dict[int, int | None],
+    asked: bool,
+    message: Message | None,
 ) -> None:
     for rank, end in ends.items():
         RankEnd(rank, float(rank), end).write(tmp_path)

@@ -1,4 +1,7 @@
-"""A real server on a real store, and Debian's Chromium on its page. A test fails on whatever the page's console calls an error."""
+"""A real server on a real store, and Debian's Chromium on its page.
+
+A test fails on whatever the page's console calls an error.
+"""
 
 import shutil
 import threading
@@ -26,7 +29,8 @@ from tests.server.registry import promoted, score
 from tests.waiting import wait_for
 
 AXE = MODULES / "axe-core" / "axe.min.js"
-_PATIENCE_MS = 60_000  # two cores run other tests beside this one, and the index is refreshed more seldom the longer a look takes
+# two cores run other tests beside this one, and the index is refreshed more seldom the longer a look takes
+_PATIENCE_MS = 60_000
 
 
 expect.set_options(timeout=_PATIENCE_MS)
@@ -34,7 +38,9 @@ expect.set_options(timeout=_PATIENCE_MS)
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module's tests are run by one of xdist's workers: its browser and its server, which cost more than most tests, start only there."""
+    """A module's tests are run by one of xdist's workers: its browser and its server, which cost more than
+    most tests, start only there.
+    """
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -60,8 +66,11 @@ def serving(settings: Settings) -> Iterator[str]:
     """The address of a server in this process, on a port of its own, for the length of the ``with`` block."""
     port = free_port()
     app = create_app(settings)
-    # Without a configuration of logs: one closes all handlers, and absl, which Keras imports, closes with its handler pytest's own stderr.
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, log_level="warning", timeout_graceful_shutdown=1)
+    # Without a configuration of logs: one closes all handlers, and absl, which Keras imports, closes with its
+    # handler pytest's own stderr.
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=port, log_config=None, log_level="warning", timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -84,7 +93,10 @@ def fill(backend: Backend) -> tuple[str, str]:
 
 
 def searching(backend: Backend, name: str) -> str:
-    """A sweep in the middle of its search: one of its trials is being trained. One of the same name would go on with it."""
+    """A sweep in the middle of its search: one of its trials is being trained.
+
+    One of the same name would go on with it.
+    """
     return search(backend, parse_spec({**SMALL, "name": name}), score, most=6)
 
 
@@ -101,10 +113,14 @@ def after(page: Page, answer: Response) -> None:
 
 
 def can_be_read(page: Page) -> None:
-    """On a phone and a desk, in light and in dark: axe finds nothing, and nothing is wider than the screen."""
+    """On a phone and a desk, in light and in dark: axe finds nothing, and nothing is wider than the
+    screen.
+    """
     if not AXE.exists():
         # Where npm is, as in CI, axe must be: its absence may not pass for a page that everybody can read.
-        (pytest.fail if shutil.which("npm") else pytest.skip)("needs axe-core: make check-page (and for that npm: apt-get install npm)")
+        (pytest.fail if shutil.which("npm") else pytest.skip)(
+            "needs axe-core: make check-page (and for that npm: apt-get install npm)"
+        )
     page.evaluate(AXE.read_text())
     for width, height in ((390, 844), (1280, 900)):
         page.set_viewport_size({"width": width, "height": height})
@@ -112,18 +128,26 @@ def can_be_read(page: Page) -> None:
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}  # nothing but colours differs
-            found = page.evaluate("(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules)["violations"]
+            found = page.evaluate(
+                "(rules) => axe.run(document, {resultTypes: ['violations'], ...rules})", rules
+            )["violations"]
             assert not [(one["id"], one["nodes"][0]["html"]) for one in found], (page.url, width, theme)
 
 
 def fits(page: Page, width: int) -> None:
     """Nothing is wider than the screen, once charts have taken its width."""
-    wait_for(lambda: page.evaluate("document.documentElement.scrollWidth") <= width, 60, f"{page.url} to fit into {width} pixels")
+    wait_for(
+        lambda: page.evaluate("document.documentElement.scrollWidth") <= width,
+        60,
+        f"{page.url} to fit into {width} pixels",
+    )
 
 
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """The store of :func:`served`, to be copied, and its sweeps: it takes longer than most tests to fill one."""
+    """The store of :func:`served`, to be copied, and its sweeps: it takes longer than most tests to fill
+    one.
+    """
     root = tmp_path_factory.mktemp("filled") / "root"
     backend = Backend(root=str(root))
     finished, going = fill(backend)
@@ -133,13 +157,17 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]) -> Iterator[Served]:
-    """A server for this machine alone, which asks for no token; a test that changes what others look at makes its own."""
+    """A server for this machine alone, which asks for no token; a test that changes what others look at makes
+    its own.
+    """
     with _served(tmp_path_factory.mktemp("served"), *filled) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def guarded_server(tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]) -> Iterator[Served]:
+def guarded_server(
+    tmp_path_factory: pytest.TempPathFactory, filled: tuple[Path, str, str]
+) -> Iterator[Served]:
     """A server that asks for tokens."""
     with _served(tmp_path_factory.mktemp("guarded"), *filled, tokens=True) as served:
         yield served
@@ -172,7 +200,9 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def expected_errors() -> list[str]:
-    """Parts of messages that a test means to see in the console, such as the status that it provokes: it appends them."""
+    """Parts of messages that a test means to see in the console, such as the status that it provokes: it
+    appends them.
+    """
     return []
 
 

@@ -7,13 +7,16 @@ from playwright.sync_api import Locator, Page, Request, expect
 
 import halving
 
-RUNS, STEPS = 6, 40
+RUNS = 6
+STEPS = 40
 
 
 def train(root: str, number: int, *, steps: int = STEPS, optimizer: str = "adam") -> str:
     """A finished run; its losses lie over those of the runs before."""
     config = {"lr": 0.001 * (number + 1), "optimizer": optimizer, "same": 1}
-    with halving.init("demo", config, root=root, id=f"run-{number}", tags={"team": "vision"}, system_metrics=None) as run:
+    with halving.init(
+        "demo", config, root=root, id=f"run-{number}", tags={"team": "vision"}, system_metrics=None
+    ) as run:
         for step in range(steps):
             run.log({"loss": number + math.exp(-step / 10), "val/accuracy": 1 - 1 / (step + 2)}, step=step)
     return f"demo/run-{number}"

@@ -1,4 +1,6 @@
-"""What Compare's charts and names say of the runs that are shown: which metrics, whose line, which numbers."""
+"""What Compare's charts and names say of the runs that are shown: which metrics, whose line, which
+numbers.
+"""
 
 import math
 import re
@@ -21,21 +23,33 @@ from tests.server.browser.conftest import serving
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Projects ``small`` and ``wide``, which share ``loss`` and have a metric each that the other has not, with runs of two optimizers;
-    and ``signs``, whose one run has many points, some of them below zero."""
+    """Projects ``small`` and ``wide``, which share ``loss`` and have a metric each that the other has not,
+    with runs of two optimizers; and ``signs``, whose one run has many points, some of them below zero.
+    """
     backend = Backend(root=str(tmp_path_factory.mktemp("charts") / "root"))
     for project, own in (("small", "margin"), ("wide", "gradient/norm")):
         for number in range(4):
             config = {"optimizer": "sgd" if number % 2 else "adam"}
-            with halving.init(project, config, root=backend.store.root, id=f"{project}-{number}", system_metrics=None) as run:
+            with halving.init(
+                project, config, root=backend.store.root, id=f"{project}-{number}", system_metrics=None
+            ) as run:
                 for step in range(10):
                     run.log({"loss": float(number + step), own: float(step)}, step=step)
     with halving.init("signs", {}, root=backend.store.root, id="signs", system_metrics=None) as run:
         for step in range(3_000):
-            run.log({"mixed": float(step - 1_000), "negative": -1.0 - step, "system/memory/used": 4e10 + 1e6 * step}, step=step)
+            run.log(
+                {
+                    "mixed": float(step - 1_000),
+                    "negative": -1.0 - step,
+                    "system/memory/used": 4e10 + 1e6 * step,
+                },
+                step=step,
+            )
     for number in range(3):
         params = {f"p{place:03}": place * number for place in range(320)}
-        with halving.init("many", params, root=backend.store.root, id=f"many-{number}", system_metrics=None) as run:
+        with halving.init(
+            "many", params, root=backend.store.root, id=f"many-{number}", system_metrics=None
+        ) as run:
             run.log({"loss": float(number)}, step=0)
     with serving(Settings(root=backend.store.root)) as url:
         yield url
@@ -44,7 +58,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def module(url: str, page: Page) -> Callable[..., Any]:
-    """Runs a function on a module of the page: ``module("charts/curves.js", "(module, given) => …", given)``."""
+    """Runs a function on a module of the page: ``module("charts/curves.js", "(module, given) => …",
+    given)``.
+    """
     page.goto(f"{url}/login")
 
     def run(path: str, function: str, given: object = None) -> Any:
@@ -106,7 +122,9 @@ def test_few_lines_have_colours_of_their_own(module: Callable[..., Any]) -> None
 
 def test_a_run_keeps_its_style_while_others_come_and_go(module: Callable[..., Any]) -> None:
     ids = [f"demo/run-{number}" for number in range(40)]
-    first, fewer, others, back = module("lib/colours.js", _STYLES, [ids[:20], ids[10:20], ids[10:30], ids[:20]])
+    first, fewer, others, back = module(
+        "lib/colours.js", _STYLES, [ids[:20], ids[10:20], ids[10:30], ids[:20]]
+    )
     assert fewer == first[10:]
     assert others[:10] == fewer
     assert back[10:] == fewer
@@ -125,12 +143,15 @@ def test_the_table_shows_a_dozen_runs_in_colours_of_their_own(url: str, page: Pa
     page.goto(url)
     swatches = page.locator(".runs .swatch path")
     expect(swatches).to_have_count(12)
-    assert len(set(swatches.evaluate_all("(paths) => paths.map((path) => path.getAttribute('stroke'))"))) == 12
+    assert (
+        len(set(swatches.evaluate_all("(paths) => paths.map((path) => path.getAttribute('stroke'))"))) == 12
+    )
 
 
 _SMOOTH = """({ smoothed, append }, { x, value, min, points, whole, more, weight }) => {
     const made = ({ x, value, min, points }) => ({
-        run: "a/b", key: "m", length: x.length, points, x: Float64Array.from(x), value: Float32Array.from(value),
+        run: "a/b", key: "m", length: x.length, points,
+        x: Float64Array.from(x), value: Float32Array.from(value),
         min: min && Float32Array.from(min), max: min && Float32Array.from(min),
     });
     const curve = { ...made({ x, value, min, points }), ...(whole ? { whole: made(whole) } : {}) };
@@ -151,7 +172,11 @@ def _buckets(values: np.ndarray, size: int) -> dict[str, Any]:
 def test_points_are_smoothed_as_the_sdk_smooths_them(module: Callable[..., Any]) -> None:
     values = _noise(500)
     expected = ema({"ema": 0.9})(values)
-    found = module("charts/curves.js", _SMOOTH, {"x": list(range(500)), "value": values.tolist(), "points": 500, "weight": 0.9})
+    found = module(
+        "charts/curves.js",
+        _SMOOTH,
+        {"x": list(range(500)), "value": values.tolist(), "points": 500, "weight": 0.9},
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -202,7 +227,9 @@ _MARKED: list[tuple[list[Any], float, float]] = [
 
 def test_a_filter_chooses_the_runs_that_were_marked(module: Callable[..., Any]) -> None:
     for values, low, high in _MARKED:
-        text, inside = module("charts/brush.js", _FILTER, {"name": "params.p", "values": values, "low": low, "high": high})
+        text, inside = module(
+            "charts/brush.js", _FILTER, {"name": "params.p", "values": values, "low": low, "high": high}
+        )
         where = parse_filter(text).where
         assert [value for value in values if _is_chosen(where, value)] == inside, text
 
@@ -218,7 +245,12 @@ _KEPT = """async ({ brushOf, isWithin, rangeOf }, { values, low, high }) => {
 
 def test_a_marked_range_that_is_kept_by_its_values_chooses_the_same_runs(module: Callable[..., Any]) -> None:
     drags = [each for each in _MARKED if each[2] > 0.01]  # less cannot be seen
-    for values, low, high in [*drags, ([0.001, 0.01, 0.1], 0.4, 0.6), ([5, 5, 5], 0.2, 0.8), (["a", "b", "c"], 0.4, 1)]:
+    for values, low, high in [
+        *drags,
+        ([0.001, 0.01, 0.1], 0.4, 0.6),
+        ([5, 5, 5], 0.2, 0.8),
+        (["a", "b", "c"], 0.4, 1),
+    ]:
         drawn, kept = module("charts/brush.js", _KEPT, {"values": values, "low": low, "high": high})
         assert kept == drawn, values
 
@@ -242,7 +274,9 @@ def test_what_a_logarithmic_axis_hides_is_said(url: str, page: Page) -> None:
     expect(_panel(page, "mixed").locator(".panel-note")).to_have_text("buckets of 3")
 
 
-def test_the_table_of_a_bucketed_curve_has_the_last_value_itself_and_says_its_window(url: str, page: Page) -> None:
+def test_the_table_of_a_bucketed_curve_has_the_last_value_itself_and_says_its_window(
+    url: str, page: Page
+) -> None:
     page.goto(f"{url}/?filter={quote('project = signs')}&metrics=mixed")
     panel = _panel(page, "mixed")
     expect(panel.locator(".panel-note")).to_have_text("buckets of 3")
@@ -261,12 +295,30 @@ def test_bytes_are_written_with_their_units(module: Callable[..., Any], url: str
         const at = byteSplits(low, high, 4, false);
         return at.map((value) => axisBytes(value, at[1] - at[0], at.at(-1)));
     }"""
-    assert module("charts/ticks.js", ticks, [43.1 * 2**30, 43.9 * 2**30]) == ["43.2 GB", "43.4 GB", "43.6 GB", "43.8 GB"]
+    assert module("charts/ticks.js", ticks, [43.1 * 2**30, 43.9 * 2**30]) == [
+        "43.2 GB",
+        "43.4 GB",
+        "43.6 GB",
+        "43.8 GB",
+    ]
     assert module("charts/ticks.js", ticks, [0, 900]) == ["0", "500 B"]
-    names = ["system/memory/used", "system/network/sent", "system/gpu.0/power", "system/cpu/percent", "system/disk/used", "loss"]
-    texts = module("compare/units.js", "({ measured }, names) => names.map((name) => measured(name, 246296576))", names)
+    names = [
+        "system/memory/used",
+        "system/network/sent",
+        "system/gpu.0/power",
+        "system/cpu/percent",
+        "system/disk/used",
+        "loss",
+    ]
+    texts = module(
+        "compare/units.js", "({ measured }, names) => names.map((name) => measured(name, 246296576))", names
+    )
     assert texts == ["235 MB", "235 MB/s", "246296576 W", "246296576 %", "235 MB", "246296576"]
-    assert module("lib/format.js", "({ size }) => [0.30000000004, 1023.9, 1023.9 * 1024].map(size)") == ["0.3 B", "1024 B", "1024 kB"]
+    assert module("lib/format.js", "({ size }) => [0.30000000004, 1023.9, 1023.9 * 1024].map(size)") == [
+        "0.3 B",
+        "1024 B",
+        "1024 kB",
+    ]
     page.goto(f"{url}/?filter={quote('project = signs')}&tab=system")
     panel = _panel(page, "system/memory/used")
     panel.get_by_role("button", name="as a table").click()
@@ -291,7 +343,11 @@ _GROUP = """({ groupCurve }, curves) => {
 
 
 def test_a_groups_curve_is_mean_and_deviation_over_the_places_of_all(module: Callable[..., Any]) -> None:
-    curves = [{"x": [0, 2, 4], "value": [0, 2, 4]}, {"x": [0, 1, 2], "value": [2, 4, 6]}, {"x": [3], "value": [8]}]
+    curves = [
+        {"x": [0, 2, 4], "value": [0, 2, 4]},
+        {"x": [0, 1, 2], "value": [2, 4, 6]},
+        {"x": [3], "value": [8]},
+    ]
     found = module("charts/group-curve.js", _GROUP, curves)
     members = [[0, 2], [1, 4], [2, 6], [3, 8], [4]]
     means = [np.mean(each) for each in members]
@@ -307,7 +363,10 @@ def test_a_groups_curve_leaves_out_what_is_not_finite_and_stays_small(module: Ca
     curves = [{"x": list(range(5_000)), "value": [float(run)] * 5_000} for run in range(4)]
     (values, places) = module(
         "charts/group-curve.js",
-        f"(module, curves) => {{ curves[3].value.fill(NaN); const {{ x, value }} = ({_GROUP})(module, curves); return [value, x]; }}",
+        (
+            f"(module, curves) => {{ curves[3].value.fill(NaN); const {{ x, value }} = ({_GROUP})(module, "
+            "curves); return [value, x]; }"
+        ),
         curves,
     )
     assert set(values) == {1.0}
@@ -321,10 +380,13 @@ def test_grouped_runs_are_one_line_for_each_group_in_the_groups_colour(url: str,
     expect(panel.locator(".panel-note")).to_have_text("mean ± std of groups")
     panel.get_by_role("button", name="loss as a table").click()
     expect(panel.get_by_role("rowheader")).to_have_text(["sgd", "adam"])
-    expect(panel.get_by_role("row", name=re.compile("adam"))).to_contain_text("10step 9")  # 9 and 11 in the mean
+    # 9 and 11 in the mean
+    expect(panel.get_by_role("row", name=re.compile("adam"))).to_contain_text("10step 9")
     expect(panel.get_by_role("row", name=re.compile("sgd"))).to_contain_text("11step 9")
     look = "(path) => path.getAttribute('stroke') + path.getAttribute('stroke-dasharray')"
-    group = {name: page.locator(f'[data-group="{name}"] .swatch path').evaluate(look) for name in ("adam", "sgd")}
+    group = {
+        name: page.locator(f'[data-group="{name}"] .swatch path').evaluate(look) for name in ("adam", "sgd")
+    }
     assert group["adam"] != group["sgd"]
     for number in range(4):
         swatch = page.locator(f'[data-run="small/small-{number}"] .swatch path')
@@ -348,10 +410,14 @@ def test_the_machine_is_compared_from_each_runs_start_or_by_the_clock(url: str, 
 
 def test_parameters_say_which_runs_and_params_they_are_of_and_find_the_others(url: str, page: Page) -> None:
     page.goto(f"{url}/?filter={quote('project = many')}&hide=many/many-0&tab=parameters")
-    expect(page.get_by_text("3 runs of the filter, hidden ones too; of 320 params the 45 that most runs have")).to_be_visible()
+    expect(
+        page.get_by_text("3 runs of the filter, hidden ones too; of 320 params the 45 that most runs have")
+    ).to_be_visible()
     page.locator("summary", has_text="Axes").click()
     axes = page.get_by_role("group", name="Axes")
     expect(axes.get_by_label("params.p319")).to_have_count(0)
     axes.get_by_label("Find names").fill("p319")
     axes.get_by_label("params.p319").check()
-    expect(page.get_by_role("img", name=re.compile(r"Parallel coordinates of 3 runs on .*params\.p319"))).to_be_visible()
+    expect(
+        page.get_by_role("img", name=re.compile(r"Parallel coordinates of 3 runs on .*params\.p319"))
+    ).to_be_visible()

@@ -42,39 +42,58 @@ def test_what_is_asked_for_early_is_what_the_page_needs(demo_url: str, page: Pag
     page.goto(f"{demo_url}/?filter={quote('params.lr < 1 order by run')}&columns=params.lr")
     expect(panel_of(page, "loss")).to_have_attribute("data-state", "drawn")
     assert page.evaluate("window.early.answers.size") == 0, "all of its answers were taken"
-    asked = page.evaluate("performance.getEntriesByType('resource').map((entry) => new URL(entry.name).pathname)")
-    named = page.evaluate("[...document.querySelectorAll('link[rel=modulepreload]')].map((link) => new URL(link.href).pathname)")
+    asked = page.evaluate(
+        "performance.getEntriesByType('resource').map((entry) => new URL(entry.name).pathname)"
+    )
+    named = page.evaluate(
+        "[...document.querySelectorAll('link[rel=modulepreload]')].map((link) => new URL(link.href).pathname)"
+    )
     modules = {path for path in asked if path.endswith(".js") and not path.endswith("/early.js")}
     assert modules == set(named), "a module that is not named waits until another one was read"
 
 
 def test_an_answer_that_breaks_off_is_said_and_asked_for_again(demo_url: str, page: Page) -> None:
-    page.route("**/api/v1/runs?*", lambda route: route.fulfill(content_type="application/json", body='{"total": 6, "runs": ['), times=1)
+    page.route(
+        "**/api/v1/runs?*",
+        lambda route: route.fulfill(content_type="application/json", body='{"total": 6, "runs": ['),
+        times=1,
+    )
     page.goto(demo_url)
-    expect(page.get_by_role("alert")).to_contain_text("The server does not answer: is halving serve still running? Retrying.")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "The server does not answer: is halving serve still running? Retrying."
+    )
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # rather than after some seconds
     expect_text(page, "6 shown of 6 runs")
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_a_look_that_the_server_failed_at_is_said_and_repeated(demo_url: str, page: Page, expected_errors: list[str]) -> None:
+def test_a_look_that_the_server_failed_at_is_said_and_repeated(
+    demo_url: str, page: Page, expected_errors: list[str]
+) -> None:
     expected_errors.append("500")
     page.clock.install()
     page.goto(demo_url)
     expect_text(page, "6 shown of 6 runs")
     page.route(
-        "**/api/v1/runs?*", lambda route: route.fulfill(status=500, json={"status": 500, "detail": "the server made an error"}), times=1
+        "**/api/v1/runs?*",
+        lambda route: route.fulfill(status=500, json={"status": 500, "detail": "the server made an error"}),
+        times=1,
     )
     page.clock.fast_forward(2_000)  # the next look
-    expect(page.get_by_role("alert")).to_have_text("The server made an error. Showing the runs as they were, retrying.")
+    expect(page.get_by_role("alert")).to_have_text(
+        "The server made an error. Showing the runs as they were, retrying."
+    )
     expect_text(page, "6 shown of 6 runs")
     page.clock.fast_forward(5_000)
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_a_slider_that_is_drawn_writes_the_url_seldom_and_its_last_value_for_sure(demo_url: str, page: Page) -> None:
+def test_a_slider_that_is_drawn_writes_the_url_seldom_and_its_last_value_for_sure(
+    demo_url: str, page: Page
+) -> None:
     page.add_init_script(
-        "const own = history.replaceState; history.replaceState = function () { window.written += 1; own.apply(this, arguments); }"
+        "const own = history.replaceState; history.replaceState = function () { window.written += 1; "
+        "own.apply(this, arguments); }"
     )
     page.goto(demo_url)
     slider = page.get_by_label("Smoothing")
@@ -120,7 +139,9 @@ def test_the_difference_of_the_shown_runs(demo_url: str, page: Page) -> None:
     expect(panel_of(page, "loss")).to_have_attribute("data-state", "drawn")
 
 
-def test_what_a_run_logs_is_appended_while_zoom_and_scroll_stay(demo_root: str, demo_url: str, page: Page) -> None:
+def test_what_a_run_logs_is_appended_while_zoom_and_scroll_stay(
+    demo_root: str, demo_url: str, page: Page
+) -> None:
     run = halving.init("demo", {"lr": 1.0}, root=demo_root, id="live", system_metrics=None)
     try:
         for step in range(10):
@@ -156,7 +177,9 @@ def test_a_view_is_the_same_in_another_browser(demo_url: str, page: Page, browse
         second = other.new_page()
         second.goto(page.url)
         expect_text(second, "3 shown of 4 runs")
-        expect(second.get_by_label("Filter of runs")).to_have_value("params.lr > 0.002 order by metrics.loss desc")
+        expect(second.get_by_label("Filter of runs")).to_have_value(
+            "params.lr > 0.002 order by metrics.loss desc"
+        )
         expect(second.get_by_label("Horizontal axis")).to_have_value("relative")
         expect(second.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
         expect(second.locator("[data-metric]")).to_have_count(1)

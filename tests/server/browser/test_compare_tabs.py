@@ -1,4 +1,6 @@
-"""Compare's other tabs in a browser: parameters that become a filter, media at a step, differences and what is equal."""
+"""Compare's other tabs in a browser: parameters that become a filter, media at a step, differences and what
+is equal.
+"""
 
 import re
 import shutil
@@ -30,15 +32,22 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 if number < 2:
                     pixels = np.full((8, 8), 20 * step, np.uint8)
                     weights = halving.Histogram(counts=[1, 0, 3], edges=[0.0, 1.0, 2.0, 4.0])
-                    wrong = halving.Table(columns=["label", "score"], rows=[[f"<b>{row}", row / 7] for row in range(150)])
+                    wrong = halving.Table(
+                        columns=["label", "score"], rows=[[f"<b>{row}", row / 7] for row in range(150)]
+                    )
                     note = halving.Text(f"run {number} at {step}")
-                    run.log({"samples": halving.Image(pixels), "note": note, "weights": weights, "wrong": wrong}, step=step)
+                    run.log(
+                        {"samples": halving.Image(pixels), "note": note, "weights": weights, "wrong": wrong},
+                        step=step,
+                    )
     return root
 
 
 @pytest.fixture
 def url(backend: Backend, logged: Path) -> Iterator[str]:
-    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged media, twice."""
+    """Eight runs whose loss grows with ``lr`` and has nothing to do with ``same``; the first two logged
+    media, twice.
+    """
     shutil.copytree(logged, backend.store.root, dirs_exist_ok=True)
     with serving(Settings(root=backend.store.root)) as url:
         yield url
@@ -50,7 +59,9 @@ def test_a_marked_part_of_an_axis_becomes_the_filter(url: str, page: Page) -> No
     expect(chart).to_be_visible()
     box = chart.bounding_box()
     assert box is not None
-    left, top = box["x"] + 56, box["y"] + 34  # the first axis's upper end
+    # the first axis's upper end
+    left = box["x"] + 56
+    top = box["y"] + 34
     height = box["height"] - 34 - 46
     page.mouse.move(left, top + 0.45 * height)
     page.mouse.down()
@@ -58,24 +69,33 @@ def test_a_marked_part_of_an_axis_becomes_the_filter(url: str, page: Page) -> No
     page.mouse.up()
     expect(page.get_by_text("4 runs within what is marked")).to_be_visible()
     page.get_by_role("button", name="Filter by it").click()
-    expect(page.get_by_label("Filter of runs")).to_have_value(re.compile(r"params\.lr between 0\.1 and 0\.4\d*"))
+    expect(page.get_by_label("Filter of runs")).to_have_value(
+        re.compile(r"params\.lr between 0\.1 and 0\.4\d*")
+    )
     expect(page.get_by_role("img", name=re.compile("Parallel coordinates of 4 runs"))).to_be_visible()
 
 
-def test_what_is_marked_is_in_the_url_and_the_same_in_another_browser_until_it_is_cleared(url: str, page: Page, browser: Browser) -> None:
+def test_what_is_marked_is_in_the_url_and_the_same_in_another_browser_until_it_is_cleared(
+    url: str, page: Page, browser: Browser
+) -> None:
     page.goto(f"{url}/?tab=parameters&sx=params.lr&sy=params.optimizer")
     chart = page.get_by_role("img", name="params.optimizer against params.lr of 8 runs")
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box is not None
-    left, bottom, width, height = box["x"] + 74, box["y"] + box["height"] - 50, box["width"] - 98, box["height"] - 72
+    left = box["x"] + 74
+    bottom = box["y"] + box["height"] - 50
+    width = box["width"] - 98
+    height = box["height"] - 72
     page.mouse.move(left + 0.1 * width, bottom - 0.3 * height)
     page.mouse.down()
     page.mouse.move(left + 0.6 * width, bottom, steps=4)  # lr from 0.17 to 0.52, and adam
     page.mouse.up()
     marked = page.get_by_text("2 runs within what is marked")
     expect(marked).to_be_visible()
-    page.wait_for_url(re.compile(r"mark=params\.lr:0\.1[\d.]+_0\.5[\d.]+&mark=params\.optimizer:\(adam\)_\(adam\)$"))
+    page.wait_for_url(
+        re.compile(r"mark=params\.lr:0\.1[\d.]+_0\.5[\d.]+&mark=params\.optimizer:\(adam\)_\(adam\)$")
+    )
     other = browser.new_context(viewport={"width": 1280, "height": 900})
     try:
         second = other.new_page()
@@ -87,22 +107,30 @@ def test_what_is_marked_is_in_the_url_and_the_same_in_another_browser_until_it_i
     finally:
         other.close()
     page.get_by_role("button", name="Filter by it").click()
-    expect(page.get_by_label("Filter of runs")).to_have_value(re.compile(r"params\.lr between .* and params\.optimizer in \('adam'\)"))
+    expect(page.get_by_label("Filter of runs")).to_have_value(
+        re.compile(r"params\.lr between .* and params\.optimizer in \('adam'\)")
+    )
     assert "mark=" not in page.url
     page.go_back()
     expect(marked).to_be_visible()
 
 
 def test_marks_of_the_url_that_no_run_can_have_are_left_out_with_the_reason(url: str, page: Page) -> None:
-    page.goto(f"{url}/?tab=parameters&mark=params.lr:0.1&mark=params.none:1_2&mark=params.optimizer:1_2&mark=params.lr:0.15_0.45")
+    page.goto(
+        f"{url}/?tab=parameters&mark=params.lr:0.1&mark=params.none:1_2&mark=params.optimizer:1_2&mark=params.lr:0.15_0.45"
+    )
     expect(page.get_by_text("3 runs within what is marked")).to_be_visible()
     said = page.get_by_role("alert")
     expect(said.first).to_contain_text("In the address mark=params.lr:0.1 is ignored: give NAME:LOW_HIGH")
-    expect(said.last).to_contain_text("In the address mark=params.none is ignored: these runs have no such values of it")
+    expect(said.last).to_contain_text(
+        "In the address mark=params.none is ignored: these runs have no such values of it"
+    )
     expect(said.last).to_contain_text("mark=params.optimizer is ignored")
 
 
-def test_the_param_that_explains_most_of_the_metric_comes_first_whether_numbers_or_texts(url: str, page: Page) -> None:
+def test_the_param_that_explains_most_of_the_metric_comes_first_whether_numbers_or_texts(
+    url: str, page: Page
+) -> None:
     page.goto(f"{url}/?tab=parameters")
     related = page.get_by_role("region", name="Importance").get_by_role("row")
     expect(related.nth(1)).to_contain_text("lr")
@@ -112,7 +140,9 @@ def test_the_param_that_explains_most_of_the_metric_comes_first_whether_numbers_
     expect(related).to_have_count(3)  # its header, and what differs
     page.get_by_label("Across").select_option("params.optimizer")
     page.wait_for_url(re.compile(r"sx=params\.optimizer"))
-    expect(page.get_by_role("img", name="metrics.val_loss against params.optimizer of 8 runs")).to_be_visible()
+    expect(
+        page.get_by_role("img", name="metrics.val_loss against params.optimizer of 8 runs")
+    ).to_be_visible()
 
 
 def test_media_are_shown_at_the_step_that_is_chosen(url: str, page: Page) -> None:
@@ -130,13 +160,22 @@ def test_media_are_shown_at_the_step_that_is_chosen(url: str, page: Page) -> Non
 
 def test_histograms_are_drawn_in_compare_and_on_the_run_page(url: str, page: Page) -> None:
     page.goto(f"{url}/?tab=media")
-    drawn = page.get_by_role("region", name="weights").get_by_role("img", name=re.compile("^Histogram of weights of demo.run-"))
+    drawn = page.get_by_role("region", name="weights").get_by_role(
+        "img", name=re.compile("^Histogram of weights of demo.run-")
+    )
     expect(drawn).to_have_count(2)
-    bars = [[float(bar.get_attribute(name) or "") for name in ("x", "y", "width", "height")] for bar in drawn.first.locator("rect").all()]
-    assert bars == [[0, 100 - 100 / 3, 25, 100 / 3], [50, 0, 50, 100]], "as wide as its bin, as high as its count; no bar for none"
+    bars = [
+        [float(bar.get_attribute(name) or "") for name in ("x", "y", "width", "height")]
+        for bar in drawn.first.locator("rect").all()
+    ]
+    assert bars == [[0, 100 - 100 / 3, 25, 100 / 3], [50, 0, 50, 100]], (
+        "as wide as its bin, as high as its count; no bar for none"
+    )
     page.goto(f"{url}/runs/demo/run-0")
     page.get_by_role("link", name=re.compile("weights step 10")).scroll_into_view_if_needed()
-    expect(page.get_by_role("img", name=re.compile("^Histogram of weights at step 10: 4 values from 0 to 4"))).to_be_visible()
+    expect(
+        page.get_by_role("img", name=re.compile("^Histogram of weights at step 10: 4 values from 0 to 4"))
+    ).to_be_visible()
 
 
 def test_the_first_rows_of_tables_are_read_in_compare_and_on_the_run_page(url: str, page: Page) -> None:
@@ -146,7 +185,9 @@ def test_the_first_rows_of_tables_are_read_in_compare_and_on_the_run_page(url: s
     expect(table.get_by_role("row").nth(8)).to_have_text("<b>71")
     expect(table.get_by_role("row").nth(2)).to_have_text("<b>10.14286")
     expect(table.get_by_role("row")).to_have_count(101)
-    expect(page.get_by_role("region", name="wrong", exact=True).get_by_text("The first 100 of 150 rows.")).to_have_count(2)
+    expect(
+        page.get_by_role("region", name="wrong", exact=True).get_by_text("The first 100 of 150 rows.")
+    ).to_have_count(2)
     page.goto(f"{url}/runs/demo/run-1")
     table = page.get_by_role("region", name="Rows of wrong at step 10")
     table.scroll_into_view_if_needed()
@@ -165,7 +206,11 @@ def test_images_are_as_large_as_it_is_chosen_and_the_url_says(url: str, page: Pa
 
     def is_larger() -> bool:
         after = image.bounding_box()
-        return after is not None and after["width"] > 1.5 * before["width"] and after["height"] > 1.5 * before["height"]
+        return (
+            after is not None
+            and after["width"] > 1.5 * before["width"]
+            and after["height"] > 1.5 * before["height"]
+        )
 
     wait_for(is_larger, 60, "the image is larger")
 
@@ -187,7 +232,9 @@ def test_a_panel_fills_the_screen_and_comes_back(url: str, page: Page) -> None:
     panel.get_by_role("button", name="val_loss on the whole screen").click()
     expect(page.locator('[data-metric="val_loss"]:fullscreen')).to_be_visible()
     expect(panel).to_have_js_property("clientWidth", page.evaluate("screen.width"))
-    expect(panel.locator("canvas").first).to_have_js_property("clientWidth", page.evaluate("screen.width") - 24)
+    expect(panel.locator("canvas").first).to_have_js_property(
+        "clientWidth", page.evaluate("screen.width") - 24
+    )
     panel.get_by_role("button", name="val_loss on the whole screen").click()
     expect(page.locator(":fullscreen")).to_have_count(0)
     assert before is not None
@@ -213,7 +260,9 @@ def test_every_tab_of_compare_and_the_help_can_be_read_by_everybody(url: str, pa
 def test_axes_keep_names_with_commas_and_quotes(page: Page, tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     for number in range(3):
-        with halving.init("demo", {'top "k", 5': number, "lr": 0.1 * number}, root, id=f"run-{number}", system_metrics=None) as run:
+        with halving.init(
+            "demo", {'top "k", 5': number, "lr": 0.1 * number}, root, id=f"run-{number}", system_metrics=None
+        ) as run:
             run.log({"loss, mean": float(number)}, step=0)
     with serving(Settings(root=root)) as url:
         page.goto(f"{url}/?tab=parameters")
@@ -221,6 +270,8 @@ def test_axes_keep_names_with_commas_and_quotes(page: Page, tmp_path: Path) -> N
         page.get_by_role("checkbox", name="params.lr").uncheck()
         page.wait_for_url(re.compile("axes="))
         page.reload()
-        drawn = page.get_by_role("img", name='Parallel coordinates of 3 runs on params."top ""k"", 5", metrics."loss, mean".')
+        drawn = page.get_by_role(
+            "img", name='Parallel coordinates of 3 runs on params."top ""k"", 5", metrics."loss, mean".'
+        )
         expect(drawn).to_be_visible()
         page.goto("about:blank")

@@ -1,4 +1,6 @@
-"""What a chart of curves paints, read from its canvases: lines in colours and dashes, bands, and the run under the pointer."""
+"""What a chart of curves paints, read from its canvases: lines in colours and dashes, bands, and the run
+under the pointer.
+"""
 
 import base64
 import re
@@ -18,7 +20,8 @@ from tests.waiting import wait_for
 _MANY = 3_000  # more than a panel has rows: buckets of 3
 _RUNS = ["run-2", "run-3", "run-5", "run-10"]
 _METRICS = ["few", "many"]
-_LINES, _HIGHLIGHT = "canvas:not(.chart-overlay)", "canvas.chart-overlay"
+_LINES = "canvas:not(.chart-overlay)"
+_HIGHLIGHT = "canvas.chart-overlay"
 
 _PIXELS = """([metric, canvas]) => {
     const panel = document.querySelector(`[data-metric="${metric}"]`);
@@ -26,14 +29,17 @@ _PIXELS = """([metric, canvas]) => {
     const [outer, inner] = [found.getBoundingClientRect(), over.getBoundingClientRect()];
     const [left, top] = [inner.left - outer.left, inner.top - outer.top].map(Math.round);
     const image = found.getContext("2d").getImageData(left, top, over.clientWidth, over.clientHeight);
-    return [[image.height, image.width, 4], btoa(Array.from(image.data, (byte) => String.fromCharCode(byte)).join(""))];
+    const bytes = Array.from(image.data, (byte) => String.fromCharCode(byte)).join("");
+    return [[image.height, image.width, 4], btoa(bytes)];
 }"""
 _SWATCH = "(path) => [getComputedStyle(path).stroke, getComputedStyle(path).strokeDasharray]"
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Runs whose curves are level and far from each other: ``few`` of single points, ``many`` of buckets that reach 3 up and down."""
+    """Runs whose curves are level and far from each other: ``few`` of single points, ``many`` of buckets that
+    reach 3 up and down.
+    """
     backend = Backend(root=str(tmp_path / "root"))
     for number, name in enumerate(_RUNS):
         with halving.init("demo", {}, root=backend.store.root, id=name, system_metrics=None) as run:
@@ -45,9 +51,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     backend.catalog.close()
 
 
-def test_runs_are_painted_with_colours_dashes_and_bands_and_the_one_under_the_pointer_stands_out_in_every_panel(
-    url: str, page: Page
-) -> None:
+def test_runs_have_colours_dashes_and_bands_and_the_pointed_one_stands_out(url: str, page: Page) -> None:
     page.goto(url)
     swatches = [page.locator(f'[data-run="demo/{run}"] .swatch path').evaluate(_SWATCH) for run in _RUNS]
     dashes = [dash for _, dash in swatches]
@@ -57,14 +61,17 @@ def test_runs_are_painted_with_colours_dashes_and_bands_and_the_one_under_the_po
     drawn = {metric: _drawn(page, metric, colours) for metric in _METRICS}
     for metric, pixels in drawn.items():
         places = [_line(pixels, colour) for colour in colours]
-        assert [at for at, _ in places] == sorted({at for at, _ in places}, reverse=True), "each run's colour is on its own curve"
+        assert [at for at, _ in places] == sorted({at for at, _ in places}, reverse=True), (
+            "each run's colour is on its own curve"
+        )
         for dash, (_, share) in zip(dashes, places, strict=True):
             assert share > 0.99 if dash == "none" else 0.2 < share < 0.85, (metric, dash, share)
         for colour in colours:
             tall = 0.5 * (places[0][0] - places[1][0])  # 6 of 10, without the line and the grid
             assert _band(pixels, colour) > tall if metric == "many" else _band(pixels, colour) == 0, metric
 
-    chosen, others = colours[1], [colours[0], *colours[2:]]
+    chosen = colours[1]
+    others = [colours[0], *colours[2:]]
     at, _ = _line(drawn["few"], chosen)
     page.locator('[data-metric="few"] .u-over').hover(position={"x": drawn["few"].shape[1] // 2, "y": at})
     expect(page.locator('[data-metric="few"] .tip')).to_contain_text(_RUNS[1])
@@ -74,7 +81,9 @@ def test_runs_are_painted_with_colours_dashes_and_bands_and_the_one_under_the_po
         assert _line(over, chosen)[1] >= share, metric
         assert _thick(over, chosen, at) > 1.2 * _thick(drawn[metric], chosen, at), metric
         for other in others:
-            assert not (_like(over, other) & (over[..., 3] > 20)).any(), "only the run under the pointer is painted again"
+            assert not (_like(over, other) & (over[..., 3] > 20)).any(), (
+                "only the run under the pointer is painted again"
+            )
             at, _ = _line(drawn[metric], other)
             assert (over[at, :, 3] > 100).all(), "the others lie under a veil"
     page.mouse.move(0, 0)
@@ -84,14 +93,20 @@ def test_runs_are_painted_with_colours_dashes_and_bands_and_the_one_under_the_po
     page.get_by_role("button", name="band").click()
     wait_for(lambda: _band(_pixels(page, "many", _LINES), colours[0]) == 0, 60, "the chart without its bands")
     pixels = _pixels(page, "many", _LINES)
-    assert [round(_line(pixels, colour)[1], 1) for colour in colours] == [round(_line(drawn["many"], colour)[1], 1) for colour in colours]
+    assert [round(_line(pixels, colour)[1], 1) for colour in colours] == [
+        round(_line(drawn["many"], colour)[1], 1) for colour in colours
+    ]
     assert not any(_band(pixels, colour) for colour in colours)
 
 
 def _drawn(page: Page, metric: str, colours: list[np.ndarray], canvas: str = _LINES) -> np.ndarray:
     """The pixels of a chart once it has curves of all these colours."""
     expect(page.locator(f'[data-metric="{metric}"]')).to_have_attribute("data-state", "drawn")
-    wait_for(lambda: all(_line(_pixels(page, metric, canvas), colour)[1] for colour in colours), 60, f"curves on {metric}")
+    wait_for(
+        lambda: all(_line(_pixels(page, metric, canvas), colour)[1] for colour in colours),
+        60,
+        f"curves on {metric}",
+    )
     return _pixels(page, metric, canvas)
 
 
@@ -112,7 +127,9 @@ def _line(pixels: np.ndarray, colour: np.ndarray) -> tuple[int, float]:
 
 
 def _thick(pixels: np.ndarray, colour: np.ndarray, at: int) -> float:
-    """How many pixels high a level curve near the line ``at`` is where it is painted, of pixels at its edges their share."""
+    """How many pixels high a level curve near the line ``at`` is where it is painted, of pixels at its edges
+    their share.
+    """
     opaque = pixels[..., 3:] / 255
     seen = pixels[..., :3] * opaque + 255 * (1 - opaque)  # on white paper
     near = seen[at - 5 : at + 6, _like(pixels[at], colour) & (pixels[at, :, 3] > 150)]

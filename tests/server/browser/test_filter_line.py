@@ -1,4 +1,6 @@
-"""The line that filters the runs of Compare: names and values are completed, what is wrong is said where it is wrong."""
+"""The line that filters the runs of Compare: names and values are completed, what is wrong is said where it
+is wrong.
+"""
 
 from urllib.parse import quote
 
@@ -33,7 +35,9 @@ def test_names_are_completed(demo_url: str, page: Page) -> None:
 
 
 def test_values_of_tags_and_sweeps_are_completed_as_a_filter_has_them(page: Page, demo_root: str) -> None:
-    with halving.init("demo", {}, root=demo_root, id="odd", tags={"team": "night shift"}, system_metrics=None):
+    with halving.init(
+        "demo", {}, root=demo_root, id="odd", tags={"team": "night shift"}, system_metrics=None
+    ):
         pass
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/runs/groups?" in request.url else None)
@@ -71,7 +75,9 @@ def test_a_name_in_quotes_is_completed_as_one_name(page: Page, demo_root: str) -
         page.goto("about:blank")  # before its server ends
 
 
-def test_a_filter_is_applied_by_enter_alone_and_escape_takes_back_what_was_begun(demo_url: str, page: Page) -> None:
+def test_a_filter_is_applied_by_enter_alone_and_escape_takes_back_what_was_begun(
+    demo_url: str, page: Page
+) -> None:
     page.goto(f"{demo_url}/?filter={quote('params.lr < 1')}&hide=demo/run-5")
     expect_text(page, "5 shown of 6 runs")
     line = page.get_by_label("Filter of runs")
@@ -90,17 +96,23 @@ def test_a_filter_is_applied_by_enter_alone_and_escape_takes_back_what_was_begun
 
 
 def test_a_filter_on_a_name_with_a_keyword_is_narrowed_by_a_group(page: Page, demo_root: str) -> None:
-    with halving.init("demo", {"limit": 3, "optimizer": "adam"}, root=demo_root, id="limited", system_metrics=None):
+    with halving.init(
+        "demo", {"limit": 3, "optimizer": "adam"}, root=demo_root, id="limited", system_metrics=None
+    ):
         pass
     with serving(Settings(root=demo_root)) as url:
         page.goto(f"{url}/?filter={quote('params.limit >= 0')}&group=params.optimizer")
         page.get_by_role("button", name="adam", exact=True).click()
-        expect(page.get_by_label("Filter of runs")).to_have_value("params.limit >= 0 and params.optimizer = 'adam'")
+        expect(page.get_by_label("Filter of runs")).to_have_value(
+            "params.limit >= 0 and params.optimizer = 'adam'"
+        )
         expect_text(page, "1 shown of 1 run")
         page.goto("about:blank")  # before its server ends
 
 
-def test_a_wrong_filter_says_where_it_is_wrong_and_the_runs_stay(demo_url: str, page: Page, expected_errors: list[str]) -> None:
+def test_a_wrong_filter_says_where_it_is_wrong_and_the_runs_stay(
+    demo_url: str, page: Page, expected_errors: list[str]
+) -> None:
     expected_errors.append("422")
     page.goto(demo_url)
     expect_text(page, "6 shown of 6 runs")

@@ -71,7 +71,9 @@ def _points(page: Page, count: int, last: int) -> None:
     expect(row.get_by_role("cell").last).to_have_text(f"{count}")
 
 
-def test_points_that_are_streamed_while_curves_are_asked_for_again_are_kept(page: Page, url: str, begin: Callable[..., Any]) -> None:
+def test_points_that_are_streamed_while_curves_are_asked_for_again_are_kept(
+    page: Page, url: str, begin: Callable[..., Any]
+) -> None:
     run = begin(steps=10)
     page.goto(url)
     _points(page, 10, 9)
@@ -101,13 +103,16 @@ def test_a_zoom_that_holds_the_end_grows(page: Page, url: str, begin: Callable[.
     page.goto(f"{url}/?zoom={_MANY - 100}_{2 * _MANY}")
     panel = page.locator('[data-metric="loss"]')
     expect(panel).to_have_attribute("data-state", "drawn")
-    expect(panel.get_by_text("buckets of 3")).to_be_hidden()  # it is refined, though the zoom came with the address
+    # it is refined, though the zoom came with the address
+    expect(panel.get_by_text("buckets of 3")).to_be_hidden()
     _log(run, _MANY, _MANY + 50)
     expect(_row(page).get_by_role("cell").last).to_have_text("150")
     expect(_row(page).get_by_role("cell").nth(3)).to_have_text(f"{_MANY + 49}")  # the greatest
 
 
-def test_another_attempt_replaces_what_a_bucketed_curve_had_at_its_steps(page: Page, url: str, root: str) -> None:
+def test_another_attempt_replaces_what_a_bucketed_curve_had_at_its_steps(
+    page: Page, url: str, root: str
+) -> None:
     killed = f"""
 import halving, os
 run = halving.init("demo", {{}}, root={root!r}, id="live", system_metrics=None)
@@ -125,7 +130,9 @@ os.kill(os.getpid(), 9)
         expect(_row(page)).to_contain_text("7777")
 
 
-def test_a_run_that_the_filter_leaves_out_is_live_when_it_is_shown_by_its_id(page: Page, url: str, begin: Callable[..., Any]) -> None:
+def test_a_run_that_the_filter_leaves_out_is_live_when_it_is_shown_by_its_id(
+    page: Page, url: str, begin: Callable[..., Any]
+) -> None:
     begin("other").finish()
     run = begin()
     page.goto(f"{url}/?filter=run = other&show=demo/live,demo/gone,bad")
@@ -148,7 +155,9 @@ def test_curves_that_are_refused_say_so_and_the_others_stay(
     expect(page.get_by_text("no run")).to_be_visible()
 
 
-def test_scrolling_and_live_runs_share_one_stream_and_one_question(page: Page, url: str, begin: Callable[..., Any]) -> None:
+def test_scrolling_and_live_runs_share_one_stream_and_one_question(
+    page: Page, url: str, begin: Callable[..., Any]
+) -> None:
     runs = [begin(f"live-{number}") for number in range(4)]
     wait_for(
         lambda: plain_http.get(f"{url}/api/v1/runs?filter=metrics.loss >= 0").json()["total"] == len(runs),
@@ -157,7 +166,12 @@ def test_scrolling_and_live_runs_share_one_stream_and_one_question(page: Page, u
     )
     questions: list[int] = []
     streams: list[str] = []
-    page.on("request", lambda request: questions.append(len(request.post_data_json["runs"])) if request.url.endswith("/curves") else None)
+    page.on(
+        "request",
+        lambda request: (
+            questions.append(len(request.post_data_json["runs"])) if request.url.endswith("/curves") else None
+        ),
+    )
     page.on("request", lambda request: streams.append(request.url) if "/live?" in request.url else None)
     page.goto(url)
     for number, run in enumerate(runs):
@@ -166,10 +180,15 @@ def test_scrolling_and_live_runs_share_one_stream_and_one_question(page: Page, u
     assert (len(streams), questions) == (1, [4, 4])  # at first, and when the stream began
 
 
-def test_a_stream_that_is_refused_is_said(page: Page, url: str, begin: Callable[..., Any], expected_errors: list[str]) -> None:
+def test_a_stream_that_is_refused_is_said(
+    page: Page, url: str, begin: Callable[..., Any], expected_errors: list[str]
+) -> None:
     expected_errors.append("414")
     begin()
-    page.route("**/api/v1/live?*", lambda route: route.fulfill(status=414, json={"detail": "the address is too long"}))
+    page.route(
+        "**/api/v1/live?*",
+        lambda route: route.fulfill(status=414, json={"detail": "the address is too long"}),
+    )
     page.goto(url)
     expect(page.get_by_text("not live: the address is too long")).to_be_visible()
 
@@ -186,12 +205,19 @@ def test_a_zoom_of_steps_is_none_of_what_the_machine_measured(page: Page, url: s
     expect(panel.get_by_role("row").last.get_by_role("cell").last).to_have_text("20")
 
 
-def test_panels_below_the_fold_are_neither_mounted_nor_asked_for_until_they_are_scrolled_to(page: Page, url: str, root: str) -> None:
+def test_panels_below_the_fold_are_neither_mounted_nor_asked_for_until_they_are_scrolled_to(
+    page: Page, url: str, root: str
+) -> None:
     run = halving.init("demo", {}, root=root, id="wide", system_metrics=None)
     run.log({f"m{number:03}": float(number) for number in range(100)}, step=0)
     run.finish()
     asked: set[str] = set()
-    page.on("request", lambda request: asked.update(request.post_data_json["keys"]) if request.url.endswith("/curves") else None)
+    page.on(
+        "request",
+        lambda request: (
+            asked.update(request.post_data_json["keys"]) if request.url.endswith("/curves") else None
+        ),
+    )
     page.goto(url)
     expect(page.locator('[data-metric="m000"]')).to_have_attribute("data-state", "drawn")
     assert "m000" in asked
@@ -212,7 +238,14 @@ def test_panels_below_the_fold_are_neither_mounted_nor_asked_for_until_they_are_
 def test_an_open_page_says_that_its_server_is_away_and_catches_up_with_the_next_one(
     page: Page, root: str, begin: Callable[..., Any], expected_errors: list[str]
 ) -> None:
-    expected_errors.extend(["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE"])
+    expected_errors.extend(
+        [
+            "ERR_CONNECTION_REFUSED",
+            "ERR_CONNECTION_RESET",
+            "ERR_INCOMPLETE_CHUNKED_ENCODING",
+            "ERR_EMPTY_RESPONSE",
+        ]
+    )
     run = begin(steps=10)
     with server_of(root) as server:
         page.clock.install()
@@ -221,12 +254,14 @@ def test_an_open_page_says_that_its_server_is_away_and_catches_up_with_the_next_
         _points(page, 10, 9)
         _log(run, 10, 20)
         _points(page, 20, 19)
-        page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 20)  # later than now however slow the way to the page is
+        # later than now however slow the way to the page is
+        page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 20)
         server.kill()
         tries: list[str] = []
         page.on("request", lambda request: tries.append(request.url) if "/live?" in request.url else None)
         wait_for(lambda: page.clock.run_for(100) or len(tries) >= 2, 60, "two more tries", every=0)
-        page.clock.run_for(2_000)  # three seconds after the kill; the tries have not put off what is said then
+        # three seconds after the kill; the tries have not put off what is said then
+        page.clock.run_for(2_000)
         expect(page.get_by_text("not live:")).to_be_visible()
         page.clock.resume()
         expect(_row(page)).to_contain_text("step 19")  # what was known stays

@@ -1,4 +1,6 @@
-"""The pages of what MLflow's clients log: a model whose versions they registered, and the links that they print."""
+"""The pages of what MLflow's clients log: a model whose versions they registered, and the links that they
+print.
+"""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -10,19 +12,34 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.usefixtures("mlflow_grammar")
 
 
-def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(page: Page, served: Served) -> None:
+def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(
+    page: Page, served: Served
+) -> None:
     def api(endpoint: str, **fields: object) -> dict[str, dict[str, str]]:
         answer = plain_http.post(f"{served.url}/api/2.0/mlflow/{endpoint}", json=fields)
         answer.raise_for_status()
         found: dict[str, dict[str, str]] = answer.json()
         return found
 
-    run = plain_http.post(f"{served.url}/api/2.0/mlflow/runs/create", json={"experiment_id": "0"}).json()["run"]["info"]["run_id"]
+    run = plain_http.post(f"{served.url}/api/2.0/mlflow/runs/create", json={"experiment_id": "0"}).json()[
+        "run"
+    ]["info"]["run_id"]
     source = f"mlflow-artifacts:/0/{run}/artifacts/model"
-    api("registered-models/create", name="A client's", description="what it is for", tags=[{"key": "team", "value": "vision"}])
+    api(
+        "registered-models/create",
+        name="A client's",
+        description="what it is for",
+        tags=[{"key": "team", "value": "vision"}],
+    )
     api("registered-models/create", name="empty")
     for number in (1, 2):
-        api("model-versions/create", name="A client's", source=source, run_id=run, description=f"version {number}")
+        api(
+            "model-versions/create",
+            name="A client's",
+            source=source,
+            run_id=run,
+            description=f"version {number}",
+        )
     api("registered-models/alias", name="A client's", alias="best", version="2")
 
     page.goto(f"{served.url}/models")
@@ -32,7 +49,8 @@ def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(p
     expect(page.get_by_text("what it is for")).to_be_visible()
     expect(page.get_by_text("vision")).to_be_visible()
     versions = page.get_by_role("region", name="Versions, the newest first")
-    first, second = versions.get_by_role("row", name="1.0.0"), versions.get_by_role("row", name="1.0.1")
+    first = versions.get_by_role("row", name="1.0.0")
+    second = versions.get_by_role("row", name="1.0.1")
     expect(second).to_contain_text("@best")
     first.get_by_role("link", name="1.0.0").click()
     expect(page.get_by_text("version 1", exact=True)).to_be_visible()
@@ -53,12 +71,18 @@ def test_a_version_that_a_client_registered_is_shown_with_its_run_and_promoted(p
 
 def test_the_links_that_mlflows_clients_print_lead_to_what_they_mean(page: Page, served: Served) -> None:
     below = f"{served.url}/api/2.0/mlflow"
-    experiment = plain_http.post(f"{below}/experiments/create", json={"name": "Some digits"}).json()["experiment_id"]
-    run = plain_http.post(f"{below}/runs/create", json={"experiment_id": experiment}).json()["run"]["info"]["run_id"]
+    experiment = plain_http.post(f"{below}/experiments/create", json={"name": "Some digits"}).json()[
+        "experiment_id"
+    ]
+    run = plain_http.post(f"{below}/runs/create", json={"experiment_id": experiment}).json()["run"]["info"][
+        "run_id"
+    ]
     plain_http.post(f"{below}/registered-models/create", json={"name": "Linked"})
     plain_http.post(f"{below}/model-versions/create", json={"name": "Linked", "source": "s3://bucket/net"})
     wait_for(
-        lambda: plain_http.get(f"{served.url}/api/v1/runs", params={"filter": f"run = {run}"}).json()["runs"], 30, "the run is in the index"
+        lambda: plain_http.get(f"{served.url}/api/v1/runs", params={"filter": f"run = {run}"}).json()["runs"],
+        30,
+        "the run is in the index",
     )
     page.goto(f"{served.url}/#/experiments/{experiment}/runs/{run}")
     page.wait_for_url(f"{served.url}/runs/Some-digits/{run}")

@@ -1,4 +1,6 @@
-"""What the page's modules make of texts: each function imported in the browser, and given a table of cases."""
+"""What the page's modules make of texts: each function imported in the browser, and given a table of
+cases.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,10 @@ from playwright.sync_api import Page
 from server.settings import Settings
 from tests.server.browser.conftest import Served, serving
 
-_CALL = "async ([module, name, cases]) => { const found = (await import(module))[name]; return cases.map((each) => found(...each)); }"
+_CALL = (
+    "async ([module, name, cases]) => { const found = (await import(module))[name]; return "
+    "cases.map((each) => found(...each)); }"
+)
 
 
 @pytest.fixture
@@ -38,7 +43,9 @@ def test_a_filter_is_narrowed_before_its_order_and_limit_and_names_are_no_keywor
         "a = 1 ORDER  BY b desc LIMIT 5": "a = 1 and x = 1 ORDER  BY b desc LIMIT 5",
         "limit 5": "x = 1 limit 5",
         "params.limit >= 0": "params.limit >= 0 and x = 1",
-        "params.order = 1 order by params.limit desc limit 3": "params.order = 1 and x = 1 order by params.limit desc limit 3",
+        "params.order = 1 order by params.limit desc limit 3": (
+            "params.order = 1 and x = 1 order by params.limit desc limit 3"
+        ),
         'params."order by" > 1': 'params."order by" > 1 and x = 1',
         "run = 'it''s order by limit 5'": "run = 'it''s order by limit 5' and x = 1",
         "params.a/limit > 1 limit 2": "params.a/limit > 1 and x = 1 limit 2",
@@ -54,8 +61,14 @@ def test_a_click_on_a_column_orders_upwards_then_downwards_then_not_at_all(modul
         ("order by run", "run"): "order by run desc",
         ("order by run desc", "run"): "",
         ("a = 1 order by b, c limit 5", "run"): "a = 1 order by run limit 5",
-        ("params.limit > 0 order by params.limit limit 5", "params.limit"): "params.limit > 0 order by params.limit desc limit 5",
-        ('order by metrics."top 1, limit 5" asc, run', 'metrics."top 1, limit 5"'): 'order by metrics."top 1, limit 5" desc',
+        (
+            "params.limit > 0 order by params.limit limit 5",
+            "params.limit",
+        ): "params.limit > 0 order by params.limit desc limit 5",
+        (
+            'order by metrics."top 1, limit 5" asc, run',
+            'metrics."top 1, limit 5"',
+        ): 'order by metrics."top 1, limit 5" desc',
         ("run = 'order by x'", "run"): "run = 'order by x' order by run",
     }
     _check(modules, "/compare/filter-text.js", "orderedBy", table)
@@ -72,7 +85,9 @@ def test_fields_are_parted_at_commas_that_are_not_in_quotes(modules: Page) -> No
     _check(modules, "/compare/filter-text.js", "fieldsOf", table)
 
 
-def test_what_fails_again_and_again_is_asked_for_ever_later_and_a_server_that_is_away_as_soon_as_before(modules: Page) -> None:
+def test_what_fails_again_and_again_is_asked_for_ever_later_and_a_server_that_is_away_as_soon_as_before(
+    modules: Page,
+) -> None:
     table = {(500, 0): 5, (500, 1): 10, (502, 2): 20, (500, 9): 60, (429, 1): 10, (0, 0): 5, (0, 9): 5}
     _check(modules, "/lib/api.js", "pauseAfter", table)
 
@@ -102,12 +117,19 @@ def test_the_metric_that_a_filter_orders_by_is_found_whatever_its_name(modules: 
         'order by min(metrics."a ""b"" c)") desc, run': 'metrics."a ""b"" c)"',
         "run = 'order by metrics.acc'": 'metrics."val loss"',
     }
-    answers = _call(modules, "/compare/parameters.js", "objectiveOf", [[metrics, filter_text] for filter_text in table])
+    answers = _call(
+        modules, "/compare/parameters.js", "objectiveOf", [[metrics, filter_text] for filter_text in table]
+    )
     assert dict(zip(table, answers, strict=True)) == table
 
 
 def test_ranges_are_read_from_the_url_as_they_are_written_there_and_others_are_named(modules: Page) -> None:
-    texts = ["val/loss:-0.5_1e-3", "a:1_2:3_4", "params.optimizer:(adam)_(a ))_(b)))", 'metrics."val loss":0_0']
+    texts = [
+        "val/loss:-0.5_1e-3",
+        "a:1_2:3_4",
+        "params.optimizer:(adam)_(a ))_(b)))",
+        'metrics."val loss":0_0',
+    ]
     wrong = ["loss", "loss:1", "loss:2_1", "loss:1_(a)", "loss:1_1e999", ":1_2"]
     script = """async (texts) => {
         const { rangesOf, textsOf } = await import("/compare/ranges.js");
@@ -126,7 +148,9 @@ def test_ranges_are_read_from_the_url_as_they_are_written_there_and_others_are_n
 
 
 def test_whole_numbers_keep_all_their_digits(modules: Page) -> None:
-    """Each is read from JSON, shown, written as JSON again, and taken for the number on an axis that is nearest."""
+    """Each is read from JSON, shown, written as JSON again, and taken for the number on an axis that is
+    nearest.
+    """
     script = """async (texts) => {
         const { parsed } = await import("/lib/json.js");
         const { shown } = await import("/lib/format.js");
@@ -176,14 +200,62 @@ def test_tables_are_ordered_by_numbers_of_any_size(modules: Page) -> None:
             return ordered(values, (value) => value).map((value) => JSON.stringify(value));
         });
     }"""
-    values = ["9007199254740995", '"b"', "-9007199254740993", "0.5", "null", "9007199254740993", "-9007199254740994", "1e+300", "-3", '"a"']
-    upwards = ["-9007199254740994", "-9007199254740993", "-3", "0.5", "9007199254740993", "9007199254740995", "1e+300", '"a"', '"b"']
-    assert modules.evaluate(script, f"[{','.join(values)}]") == [[*upwards, "null"], [*reversed(upwards), "null"]]
+    values = [
+        "9007199254740995",
+        '"b"',
+        "-9007199254740993",
+        "0.5",
+        "null",
+        "9007199254740993",
+        "-9007199254740994",
+        "1e+300",
+        "-3",
+        '"a"',
+    ]
+    upwards = [
+        "-9007199254740994",
+        "-9007199254740993",
+        "-3",
+        "0.5",
+        "9007199254740993",
+        "9007199254740995",
+        "1e+300",
+        '"a"',
+        '"b"',
+    ]
+    assert modules.evaluate(script, f"[{','.join(values)}]") == [
+        [*upwards, "null"],
+        [*reversed(upwards), "null"],
+    ]
 
 
 def test_a_params_value_is_shown_as_it_was_written(modules: Page) -> None:
-    values: list[Any] = [None, [64, 64], [], {}, {"name": "sgd", "decay": None}, [None, True], "null", True, 3, 0.001, ""]
-    shown = ["null", "[64,64]", "[]", "{}", '{"name":"sgd","decay":null}', "[null,true]", "null", "true", "3", "0.001", ""]
+    values: list[Any] = [
+        None,
+        [64, 64],
+        [],
+        {},
+        {"name": "sgd", "decay": None},
+        [None, True],
+        "null",
+        True,
+        3,
+        0.001,
+        "",
+    ]
+    shown = [
+        "null",
+        "[64,64]",
+        "[]",
+        "{}",
+        '{"name":"sgd","decay":null}',
+        "[null,true]",
+        "null",
+        "true",
+        "3",
+        "0.001",
+        "",
+    ]
     assert _call(modules, "/lib/format.js", "param", [[value] for value in values]) == shown
 
 
@@ -214,17 +286,33 @@ def test_only_paths_below_the_base_path_are_the_pages_own(below: Page) -> None:
         ("/USER/ADA/",): "/USER/ADA/",
     }
     _check(below, "/lib/base.js", "within", table)
-    _check(below, "/lib/base.js", "isHere", {(path,): path == BASE or path.startswith(f"{BASE}/") for (path,) in table})
+    _check(
+        below,
+        "/lib/base.js",
+        "isHere",
+        {(path,): path == BASE or path.startswith(f"{BASE}/") for (path,) in table},
+    )
 
 
 def test_addresses_in_templates_are_put_below_the_base_path(below: Page) -> None:
     own = ["/", "/sweeps", "/runs/p/a%20b", "/?filter=a", "/api/v1/blobs/sha256:0?run=p%2Fr"]
-    others = ["", "?version=1", "#main", "//example.org/a", "https://example.org/a", "data:image/png;base64,AA==", "blob:a", None]
+    others = [
+        "",
+        "?version=1",
+        "#main",
+        "//example.org/a",
+        "https://example.org/a",
+        "data:image/png;base64,AA==",
+        "blob:a",
+        None,
+    ]
     found = below.evaluate(
         """async (addresses) => {
             const { html } = await import("/lib/html.js");
             const Link = () => null;
-            const one = (of) => [html`<a class="b" href=${of} />`.props, html`<img src=${of} />`.props, html`<${Link} href=${of} />`.props];
+            const one = (of) => [
+                html`<a class="b" href=${of} />`, html`<img src=${of} />`, html`<${Link} href=${of} />`,
+            ].map((node) => node.props);
             return [addresses.map(one), html`<p>plain</p>`.props.children];
         }""",
         [*own, *others],

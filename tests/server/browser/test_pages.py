@@ -53,9 +53,13 @@ def test_a_sweep_is_stopped_by_who_confirms_it_and_by_nobody_else(page: Page, se
     expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
 
 
-def test_a_sweep_that_dagster_has_not_opened_says_why_it_waits_and_is_stopped(page: Page, served: Served) -> None:
+def test_a_sweep_that_dagster_has_not_opened_says_why_it_waits_and_is_stopped(
+    page: Page, served: Served
+) -> None:
     with served.backend.catalog.write() as session:
-        asked = intents.add(session, parse_spec({**SMALL, "name": "waits"}), kind="study", driver="sensors", actor="ada")
+        asked = intents.add(
+            session, parse_spec({**SMALL, "name": "waits"}), kind="study", driver="sensors", actor="ada"
+        )
     page.goto(f"{served.url}/sweeps/{asked.sweep}")
     expect(page.get_by_text("Not open yet; it waits: for Dagster's sensor launch_requested")).to_be_visible()
     page.get_by_role("button", name="Stop", exact=True).click()
@@ -83,7 +87,9 @@ def _sweep(served: Served, sweep: str) -> SweepRow:
         return served.backend.catalog.sweep(session, sweep)
 
 
-def test_a_version_in_staging_is_approved_and_the_champion_before_it_taken_back(page: Page, served: Served) -> None:
+def test_a_version_in_staging_is_approved_and_the_champion_before_it_taken_back(
+    page: Page, served: Served
+) -> None:
     specs = [parse_spec({**SMALL, "name": "staged", "max_trials": trials}) for trials in (1, 2)]
     old, new = (promoted(served.backend, spec, curves=True) for spec in specs)
     assert new.stage == "staging"
@@ -152,7 +158,11 @@ def test_a_snapshot_with_features_shows_their_views_and_days(page: Page, served:
     page.goto(f"{served.url}/datasets/ctr")
     row = page.get_by_role("region", name="Features").get_by_role("row").nth(1)
     expect(row.get_by_role("rowheader")).to_have_text("clicks@1")
-    cells = [re.compile("^ctr, night as at_night$"), re.compile("^2 2026-03-01 to 2026-03-02$"), re.compile(r"^[1-9]\d*$")]
+    cells = [
+        re.compile("^ctr, night as at_night$"),
+        re.compile("^2 2026-03-01 to 2026-03-02$"),
+        re.compile(r"^[1-9]\d*$"),
+    ]
     expect(row.get_by_role("cell")).to_have_text(cells)
     can_be_read(page)
     page.goto(f"{served.url}/datasets/points")
@@ -160,7 +170,9 @@ def test_a_snapshot_with_features_shows_their_views_and_days(page: Page, served:
     expect(page.get_by_role("region", name="Features")).to_have_count(0)
 
 
-def test_trials_and_sweeps_are_in_the_order_of_the_head_that_was_pressed_and_of_the_url(page: Page, served: Served) -> None:
+def test_trials_and_sweeps_are_in_the_order_of_the_head_that_was_pressed_and_of_the_url(
+    page: Page, served: Served
+) -> None:
     page.goto(f"{served.url}/sweeps/{served.finished}")
     trials = page.get_by_role("region", name="Trials")
     names = [f"{served.finished}.{number:04}" for number in range(3)]
@@ -182,7 +194,9 @@ def test_a_list_of_sweeps_that_is_cut_says_so_and_is_longer_on_demand(page: Page
     def many(route: Route) -> None:
         limit = int(parse_qs(urlsplit(route.request.url).query)["limit"][0])
         (line, *_) = route.fetch().json()["studies"]
-        route.fulfill(json={"studies": [{**line, "id": f"sweep-{number}"} for number in range(min(limit, 250))]})
+        route.fulfill(
+            json={"studies": [{**line, "id": f"sweep-{number}"} for number in range(min(limit, 250))]}
+        )
 
     page.route("**/api/v1/hpo/studies?*", many)
     page.goto(f"{served.url}/sweeps")
@@ -225,7 +239,9 @@ def test_a_run_has_what_the_command_shows(page: Page, served: Served) -> None:
         expect(main.get_by_text(shown, exact=True).first).to_be_visible()
 
 
-def test_who_has_a_token_logs_in_and_comes_back(page: Page, guarded_server: Served, expected_errors: list[str]) -> None:
+def test_who_has_a_token_logs_in_and_comes_back(
+    page: Page, guarded_server: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("401")
     page.goto(f"{guarded_server.url}/sweeps")
     page.get_by_label("Token", exact=True).fill("hlv_wrong")
@@ -253,9 +269,15 @@ def test_a_logout_that_the_server_did_not_hear_says_so_and_can_be_repeated(
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["the old way", "not at all"])
-def test_a_digest_can_be_copied_where_the_browser_withholds_its_clipboard(page: Page, served: Served, allowed: bool) -> None:
-    page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as on plain http
-    page.add_init_script(f"document.execCommand = () => {{ window.marked = document.activeElement.value; return {str(allowed).lower()}; }}")
+def test_a_digest_can_be_copied_where_the_browser_withholds_its_clipboard(
+    page: Page, served: Served, allowed: bool
+) -> None:
+    # as on plain http
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.add_init_script(
+        "document.execCommand = () => { window.marked = document.activeElement.value; return "
+        f"{str(allowed).lower()}; }}"
+    )
     page.goto(f"{served.url}/models/small")
     button = page.get_by_role("button", name="Copy the digest of the checkpoint")
     button.click()
@@ -263,7 +285,9 @@ def test_a_digest_can_be_copied_where_the_browser_withholds_its_clipboard(page: 
     digest = page.evaluate("window.marked")
     assert digest.startswith("sha256:")
     assert len(digest) == len("sha256:") + 64
-    expect(page.locator(".copy", has=button).locator("code")).to_have_text(digest[7:19] if allowed else digest)
+    expect(page.locator(".copy", has=button).locator("code")).to_have_text(
+        digest[7:19] if allowed else digest
+    )
 
 
 def test_what_a_model_page_could_not_read_of_a_version_is_said_and_the_rest_is_shown(
@@ -271,14 +295,19 @@ def test_what_a_model_page_could_not_read_of_a_version_is_said_and_the_rest_is_s
 ) -> None:
     expected_errors += ["404", "500"]
     page.route("**/history", lambda route: route.fulfill(status=404, json={"detail": "no model 'small'"}))
-    page.route("**/api/v1/hpo/studies/*", lambda route: route.fulfill(status=500, json={"detail": "the server made an error"}))
+    page.route(
+        "**/api/v1/hpo/studies/*",
+        lambda route: route.fulfill(status=500, json={"detail": "the server made an error"}),
+    )
     page.goto(f"{served.url}/models/small")
     expect(page.get_by_text("No model 'small'.")).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_have_text(["small"])
     expect(page.get_by_role("alert")).to_contain_text("The server made an error")
 
 
-def test_what_was_asked_before_a_login_is_asked_again_after_it(page: Page, guarded_server: Served, expected_errors: list[str]) -> None:
+def test_what_was_asked_before_a_login_is_asked_again_after_it(
+    page: Page, guarded_server: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("401")
     page.goto(guarded_server.url)  # its runs and names are asked for before its modules are read
     page.get_by_label("Token", exact=True).fill(create_token(guarded_server.backend.catalog, "eve"))
@@ -287,7 +316,9 @@ def test_what_was_asked_before_a_login_is_asked_again_after_it(page: Page, guard
     expect(page.get_by_text("eve")).to_be_visible()
 
 
-def test_who_may_only_read_is_shown_nothing_to_change(context: BrowserContext, page: Page, guarded_server: Served) -> None:
+def test_who_may_only_read_is_shown_nothing_to_change(
+    context: BrowserContext, page: Page, guarded_server: Served
+) -> None:
     add_checkpoint(guarded_server.backend, "small", f"{guarded_server.finished}.0000", epoch=3)
     changes = {
         f"/sweeps/{guarded_server.searching}": ("Pause", "Stop", "Extend"),
@@ -305,13 +336,19 @@ def test_who_may_only_read_is_shown_nothing_to_change(context: BrowserContext, p
             expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
             after(page, answered.value)
             for name in names:
-                expect(page.get_by_role("button", name=name, exact=True)).to_have_count(1 if scope == "write" else 0)
+                expect(page.get_by_role("button", name=name, exact=True)).to_have_count(
+                    1 if scope == "write" else 0
+                )
 
 
-def test_a_look_that_the_server_failed_at_is_said_and_repeated(page: Page, served: Served, expected_errors: list[str]) -> None:
+def test_a_look_that_the_server_failed_at_is_said_and_repeated(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("500")
     page.route(
-        "**/api/v1/models", lambda route: route.fulfill(status=500, json={"status": 500, "detail": "the server made an error"}), times=1
+        "**/api/v1/models",
+        lambda route: route.fulfill(status=500, json={"status": 500, "detail": "the server made an error"}),
+        times=1,
     )
     page.clock.install()
     page.goto(f"{served.url}/models")
@@ -342,7 +379,11 @@ def test_a_page_without_its_catalog_says_so_keeps_what_it_knew_and_recovers_by_i
             expect(page.get_by_role("alert")).to_contain_text("Showing what was known at")
             expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
             gate.open()
-            wait_for(lambda: plain_http.get(f"{url}/api/v1/ready").status_code == 200, 60, "the server to reach its catalog")
+            wait_for(
+                lambda: plain_http.get(f"{url}/api/v1/ready").status_code == 200,
+                60,
+                "the server to reach its catalog",
+            )
             page.clock.fast_forward(10_000)  # when the server has asked to come again
             expect(page.get_by_role("alert")).to_have_count(0)
     finally:

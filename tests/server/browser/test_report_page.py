@@ -1,4 +1,6 @@
-"""A report in a real browser: it draws its figures in its sandbox, and what it holds reaches neither this origin nor a network."""
+"""A report in a real browser: it draws its figures in its sandbox, and what it holds reaches neither this
+origin nor a network.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +41,9 @@ def test_a_report_draws_its_figures_in_its_sandbox(
     assert said == []
 
 
-_BYTES = "performance.getEntriesByType('resource').reduce((sum, { decodedBodySize }) => sum + decodedBodySize, 0)"
+_BYTES = (
+    "performance.getEntriesByType('resource').reduce((sum, { decodedBodySize }) => sum + decodedBodySize, 0)"
+)
 
 
 def test_a_sweeps_page_fetches_plotly_only_when_its_report_is_opened(
@@ -71,7 +75,8 @@ def test_a_script_in_a_report_reaches_nothing(
       try { tried.cookie = document.cookie } catch (error) { tried.cookie = error.name }
       try { tried.storage = localStorage.length } catch (error) { tried.storage = error.name }
       const done = found => { tried.fetch = found; window.tried = tried };
-      fetch("/api/v1/hpo/studies/x/pause", {method: "POST"}).then(() => done("sent"), error => done(error.name))
+      fetch("/api/v1/hpo/studies/x/pause", {method: "POST"})
+        .then(() => done("sent"), error => done(error.name))
     </script><img src="/icon.svg"><form action="/api/v1/session" method="post"><button>go</button></form>"""
     version = promoted(backend, small_spec(max_trials=1), page=hostile)
     asked: list[str] = []

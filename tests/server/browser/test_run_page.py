@@ -1,4 +1,6 @@
-"""The page of a run while it trains: its curves grow, its state changes, it is canceled, and a new one goes on from a checkpoint."""
+"""The page of a run while it trains: its curves grow, its state changes, it is canceled, and a new one goes
+on from a checkpoint.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -79,21 +81,27 @@ def test_curves_grow_while_a_run_trains_and_its_end_is_shown(page: Page, served:
     expect(point).to_contain_text("step 19")
 
 
-def test_curves_come_by_the_stream_and_are_not_asked_for_again_with_each_point(page: Page, served: Served) -> None:
+def test_curves_come_by_the_stream_and_are_not_asked_for_again_with_each_point(
+    page: Page, served: Served
+) -> None:
     with _training(served, "demo", "streamed") as run:
         page.goto(f"{served.url}/runs/demo/streamed")
         point = _last_point(page)
         expect(point).to_contain_text("step 9")
         page.wait_for_load_state("load")
         asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/curves") else None)
+        page.on(
+            "request", lambda request: asked.append(request.url) if request.url.endswith("/curves") else None
+        )
         for step in (10, 11):
             _log(run, range(step, step + 1))
             expect(point).to_contain_text(f"step {step}")
         assert len(asked) <= 1, "once the stream is open the curves are read again, and then never"
 
 
-def test_a_run_that_was_asked_for_is_shown_from_its_waiting_to_its_end(page: Page, served: Served, expected_errors: list[str]) -> None:
+def test_a_run_that_was_asked_for_is_shown_from_its_waiting_to_its_end(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("404")  # it has no record until its process starts
     asked = _asked_for(served)
     page.goto(f"{served.url}/runs/{asked['run_id']}")
@@ -112,7 +120,9 @@ def test_a_run_that_was_asked_for_is_shown_from_its_waiting_to_its_end(page: Pag
     expect(_badge(page)).to_have_text("finished")
 
 
-def test_a_run_is_canceled_by_who_confirms_it_and_by_nobody_else(page: Page, served: Served, expected_errors: list[str]) -> None:
+def test_a_run_is_canceled_by_who_confirms_it_and_by_nobody_else(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("404")
     asked = _asked_for(served)
     page.goto(f"{served.url}/runs/{asked['run_id']}")
@@ -131,16 +141,35 @@ def _cancel(page: Page) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
 
 
-def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told(page: Page, served: Served) -> None:
+def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told(
+    page: Page, served: Served
+) -> None:
     asked = _asked_for(served)
     scheduler = carried_out(served.backend, asked["intent"])
-    stacks = "".join(f'  rank {rank} (waited):\n      File "/a/rather/long/path/of/train.py", line {rank} in train\n' for rank in range(64))
-    hang = f"Where each rank was when the collective was given up:\n{stacks}rank 64 did not come to all_reduce within 600 s"
+    stacks = "".join(
+        f'  rank {rank} (waited):\n      File "/a/rather/long/path/of/train.py", line {rank} in train\n'
+        for rank in range(64)
+    )
+    hang = (
+        f"Where each rank was when the collective was given up:\n{stacks}rank 64 did not come to "
+        "all_reduce within 600 s"
+    )
     scheduler.crashed(scheduler.next_work("pod-a:1"), hang, 1.0)  # type: ignore[arg-type]
-    pending = "the pods did not start within 30 min: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 asked]"
+    pending = (
+        "the pods did not start within 30 min: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 "
+        "asked]"
+    )
     scheduler.preempted(scheduler.next_work("pod-b:1"), pending, 1.0)  # type: ignore[arg-type]
     scheduler.next_work("pod-c:1")
-    run = Run(served.backend.store, project="single", run_id=asked["run"], params={"x": 0.4}, seed=None, attempt=3, system_metrics=None)
+    run = Run(
+        served.backend.store,
+        project="single",
+        run_id=asked["run"],
+        params={"x": 0.4},
+        seed=None,
+        attempt=3,
+        system_metrics=None,
+    )
     try:
         for step in range(4):
             run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0}, step=step)
@@ -158,14 +187,18 @@ def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told
         attempts.get_by_text("All that attempt 1 said").click()
         expect(whole).to_contain_text("line 63 in train")
         expect(page.get_by_text(f"Attempt 2 ended early: {pending}")).to_be_visible()
-        expect(page.get_by_text("attempt 3 left out 2 steps that were NaN or infinite (the loss of rank 1 in 2)")).to_be_visible()
+        expect(
+            page.get_by_text("attempt 3 left out 2 steps that were NaN or infinite (the loss of rank 1 in 2)")
+        ).to_be_visible()
         expect(page.get_by_text("rank 1, 2.5 times as long as the others")).to_be_visible()
         can_be_read(page)
     finally:
         run.finish()
 
 
-def test_a_trial_whose_pods_have_never_started_says_so_of_every_attempt(page: Page, served: Served, expected_errors: list[str]) -> None:
+def test_a_trial_whose_pods_have_never_started_says_so_of_every_attempt(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("404")  # no process has written a record
     asked = _asked_for(served)
     scheduler = carried_out(served.backend, asked["intent"])
@@ -180,10 +213,14 @@ def test_a_trial_whose_pods_have_never_started_says_so_of_every_attempt(page: Pa
     can_be_read(page)
 
 
-def test_a_trial_of_a_sweep_is_not_offered_to_be_canceled_alone(page: Page, served: Served, expected_errors: list[str]) -> None:
+def test_a_trial_of_a_sweep_is_not_offered_to_be_canceled_alone(
+    page: Page, served: Served, expected_errors: list[str]
+) -> None:
     expected_errors.append("404")
     with served.backend.catalog.read() as session:
-        running = next(row for row in served.backend.catalog.trials(session, served.searching) if row.status == "running")
+        running = next(
+            row for row in served.backend.catalog.trials(session, served.searching) if row.status == "running"
+        )
     with page.expect_response("**/api/v1/training-runs/**") as answered:
         page.goto(f"{served.url}/runs/going/{served.searching}.{running.number:04d}")
     expect(_badge(page)).to_have_text("running")
@@ -228,7 +265,12 @@ def test_a_confirmation_whose_answer_was_lost_starts_nothing_twice_when_it_is_pr
     page.get_by_role("button", name="Go on from it: epoch 5").click()
     dialog = page.get_by_role("dialog")
     page.route("**/restore", lost, times=1)
-    page.on("request", lambda request: keys.append(request.headers["idempotency-key"]) if request.url.endswith("/restore") else None)
+    page.on(
+        "request",
+        lambda request: (
+            keys.append(request.headers["idempotency-key"]) if request.url.endswith("/restore") else None
+        ),
+    )
     dialog.get_by_role("button", name="Start the run").click()
     expect(dialog.get_by_role("alert")).to_contain_text("The server does not answer")
     dialog.get_by_role("button", name="Start the run").click()
@@ -266,7 +308,9 @@ def test_a_run_is_deleted_by_who_confirms_it_and_restored(page: Page, served: Se
     expect(page.get_by_role("button", name="Archive", exact=True)).to_be_visible()
 
 
-def test_a_run_that_was_imported_says_where_it_comes_from_and_nothing_that_its_tool_did_not_record(served: Served, page: Page) -> None:
+def test_a_run_that_was_imported_says_where_it_comes_from_and_nothing_that_its_tool_did_not_record(
+    served: Served, page: Page
+) -> None:
     def pieces(position: Position) -> Iterator[Piece]:
         builder = PieceBuilder(Skipped(), position)
         for step in range(3):

@@ -1,4 +1,6 @@
-"""The table of runs in a browser: what is looked at stays while runs come, keys reach all of it, an empty one says what to do."""
+"""The table of runs in a browser: what is looked at stays while runs come, keys reach all of it, an empty one
+says what to do.
+"""
 
 import re
 from collections.abc import Iterator
@@ -85,7 +87,9 @@ def test_the_keys_stay_on_their_run_when_one_comes_above_it(growing: tuple[Store
     expect(_line(page, "run-57")).to_have_class(re.compile(r"\bat\b"))
 
 
-def test_lines_that_are_looked_at_stay_in_their_place_when_runs_come_above_them(growing: tuple[Store, str], page: Page) -> None:
+def test_lines_that_are_looked_at_stay_in_their_place_when_runs_come_above_them(
+    growing: tuple[Store, str], page: Page
+) -> None:
     store, url = growing
     page.goto(url)
     _total(page, _RUNS)
@@ -137,7 +141,9 @@ def test_runs_are_sorted_by_keys_alone(url: str, page: Page) -> None:
     expect(page.get_by_label("Filter of runs")).to_have_value("order by metrics.loss")
 
 
-def test_after_a_sweep_the_table_shows_its_objective_and_what_it_varied_the_best_run_first(backend: Backend, page: Page) -> None:
+def test_after_a_sweep_the_table_shows_its_objective_and_what_it_varied_the_best_run_first(
+    backend: Backend, page: Page
+) -> None:
     with_trial(backend, parse_spec(SMALL))
     with serving(Settings(root=backend.store.root)) as url:
         page.goto(url)
@@ -210,7 +216,8 @@ def test_where_nothing_was_recorded_the_page_says_what_to_run(empty: str, page: 
 def test_the_side_is_made_wider_by_the_pointer_or_by_keys_and_stays_so(url: str, page: Page) -> None:
     page.goto(url)
     _total(page, _RUNS)
-    side, handle = page.get_by_role("region", name="Runs").first, page.get_by_role("separator", name="Width of the runs")
+    side = page.get_by_role("region", name="Runs").first
+    handle = page.get_by_role("separator", name="Width of the runs")
     handle.hover()
     page.mouse.down()
     page.mouse.move(600, 300, steps=3)
@@ -243,6 +250,7 @@ def test_a_narrow_window_has_the_tools_in_a_line_and_the_second_column(url: str,
     assert grid.evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
     for tools in (page.locator(".tools"), page.locator(".side-line")):
         heights = tools.evaluate(
-            "(tools) => [...tools.children].map((each) => each.getBoundingClientRect()).filter((box) => box.width).map((box) => box.top)"
+            "(tools) => [...tools.children].map((each) => each.getBoundingClientRect()).filter((box) => "
+            "box.width).map((box) => box.top)"
         )
         assert max(heights) - min(heights) < 15, "one of them is in a second line"

@@ -12,16 +12,23 @@ from server.settings import Settings
 from tests.server.browser.conftest import Served, after, searching, serving
 
 
-def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(page: Page, served: Served) -> None:
-    sweep = searching(served.backend, "rising")  # four of its trials wait behind the first rung or the second, a fifth trains
+def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(
+    page: Page, served: Served
+) -> None:
+    # four of its trials wait behind the first rung or the second, a fifth trains
+    sweep = searching(served.backend, "rising")
     scheduler = Scheduler(served.backend.catalog, sweep)
     ladder = page.get_by_role("region", name="Rung ladder").get_by_role("row")
 
     def shown(rung: int, *cells: str) -> None:
-        expect(ladder.nth(1 + rung).get_by_role("cell")).to_have_text([re.compile(f"^{cell}$") for cell in cells])
+        expect(ladder.nth(1 + rung).get_by_role("cell")).to_have_text(
+            [re.compile(f"^{cell}$") for cell in cells]
+        )
 
     def report(epochs: int, value: float) -> None:
-        scheduler.reached(training, ReachedRung(epochs, {"score": value}, f"sha256:{training.trial}-{epochs}"), 1.0)
+        scheduler.reached(
+            training, ReachedRung(epochs, {"score": value}, f"sha256:{training.trial}-{epochs}"), 1.0
+        )
 
     page.goto(f"{served.url}/sweeps/{sweep}")
     page.evaluate("window.sameDocument = true")
@@ -38,8 +45,12 @@ def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(p
     assert page.evaluate("window.sameDocument"), "the page was loaded again"
 
 
-def test_an_open_page_says_why_its_sweep_waits_and_no_longer_when_it_has_its_place(page: Page, served: Served) -> None:
-    catalog, sweep = served.backend.catalog, searching(served.backend, "queued")  # one of its trials is being trained
+def test_an_open_page_says_why_its_sweep_waits_and_no_longer_when_it_has_its_place(
+    page: Page, served: Served
+) -> None:
+    # one of its trials is being trained
+    catalog = served.backend.catalog
+    sweep = searching(served.backend, "queued")
     scheduler = Scheduler(catalog, sweep, places=lambda spec: 9)
     notice = page.get_by_text(re.compile("^Waiting: "))
     page.goto(f"{served.url}/sweeps/{sweep}")
@@ -55,7 +66,9 @@ def test_an_open_page_says_why_its_sweep_waits_and_no_longer_when_it_has_its_pla
     assert page.evaluate("window.sameDocument"), "the page was loaded again"
 
 
-def test_links_lead_to_the_configured_address_of_dagster_s_ui_and_without_one_there_are_none(page: Page, served: Served) -> None:
+def test_links_lead_to_the_configured_address_of_dagster_s_ui_and_without_one_there_are_none(
+    page: Page, served: Served
+) -> None:
     pages = {
         f"/sweeps/{served.finished}": f"sweep?view=partitions&partition={served.finished}",
         "/models/small": f"promoted_checkpoint?view=partitions&partition={served.finished}",
@@ -65,7 +78,9 @@ def test_links_lead_to_the_configured_address_of_dagster_s_ui_and_without_one_th
         for path, asset in pages.items():
             page.goto(url + path)
             expect(link).to_have_attribute("href", f"https://dagster.example/ui/assets/{asset}")
-            expect(page.get_by_role("banner").get_by_role("link", name="Dagster")).to_have_attribute("href", "https://dagster.example/ui/")
+            expect(page.get_by_role("banner").get_by_role("link", name="Dagster")).to_have_attribute(
+                "href", "https://dagster.example/ui/"
+            )
         page.goto("about:blank")
     with page.expect_response("**/api/v1/session") as known:
         page.goto(f"{served.url}/sweeps/{served.finished}")

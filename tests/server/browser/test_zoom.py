@@ -60,7 +60,9 @@ def test_a_zoom_of_both_axes_stays_when_the_panel_is_drawn_again(demo_url: str, 
     assert page.evaluate(_SEEN) == zoomed
 
 
-def test_a_zoom_of_values_is_in_the_url_until_it_is_reset(demo_url: str, page: Page, browser: Browser) -> None:
+def test_a_zoom_of_values_is_in_the_url_until_it_is_reset(
+    demo_url: str, page: Page, browser: Browser
+) -> None:
     page.goto(demo_url)
     panel = panel_of(page, "loss")
     expect(panel).to_have_attribute("data-state", "drawn")
@@ -94,7 +96,9 @@ def test_a_zoom_that_the_url_has_wrong_is_left_out_with_the_reason(demo_url: str
     page.goto(f"{demo_url}/?zoom=9_1&zoom-y=loss:5_low&zoom-y=val/accuracy:2_1")
     expect(panel_of(page, "loss")).to_have_attribute("data-state", "drawn")
     said = page.get_by_role("alert")
-    expect(said).to_contain_text("In the address zoom=9_1 is ignored: give LOW_HIGH, two numbers, the lower one first")
+    expect(said).to_contain_text(
+        "In the address zoom=9_1 is ignored: give LOW_HIGH, two numbers, the lower one first"
+    )
     expect(said).to_contain_text("in the address zoom-y=loss:5_low is ignored: give METRIC:LOW_HIGH")
     expect(said).to_contain_text("in the address zoom-y=val/accuracy:2_1 is ignored")
 
@@ -129,7 +133,10 @@ def _touch(page: Page, *steps: list[tuple[float, float]]) -> None:
     session = page.context.new_cdp_session(page)
     for number, places in enumerate(steps):
         points = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(places)]
-        session.send("Input.dispatchTouchEvent", {"type": "touchMove" if number else "touchStart", "touchPoints": points})
+        session.send(
+            "Input.dispatchTouchEvent",
+            {"type": "touchMove" if number else "touchStart", "touchPoints": points},
+        )
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
@@ -139,11 +146,15 @@ def test_two_fingers_zoom_a_chart_on_a_phone_and_one_scrolls_the_page(demo_url: 
     expect(panel).to_have_attribute("data-state", "drawn")
     box = panel.locator(".u-over").bounding_box()
     assert box is not None
-    middle, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    middle = box["x"] + box["width"] / 2
+    y = box["y"] + box["height"] / 2
     _touch(phone, *([(middle - reach, y), (middle + reach, y)] for reach in (30, 45, 60)))
     phone.wait_for_url(re.compile(r"\?zoom="))
     low, high = map(float, phone.url.partition("zoom=")[2].split("_"))
-    assert (low, high) == (pytest.approx((STEPS - 1) / 4, abs=0.5), pytest.approx((STEPS - 1) * 3 / 4, abs=0.5)), "twice as wide"
+    assert (low, high) == (
+        pytest.approx((STEPS - 1) / 4, abs=0.5),
+        pytest.approx((STEPS - 1) * 3 / 4, abs=0.5),
+    ), "twice as wide"
     phone.get_by_role("button", name="Whole range").click()
     phone.wait_for_url(f"{demo_url}/")
     box = panel.locator(".u-over").bounding_box()

@@ -11,7 +11,8 @@ Api = Callable[..., dict[str, Any]]
 JSON = {"Content-Type": "application/json"}
 AGAIN = """
 def again(call, *given, **named):
-    # An answer that breaks off behind its headers is the one fault after which MLflow's client does not ask again.
+    # An answer that breaks off behind its headers is the one fault
+    # after which MLflow's client does not ask again.
     from mlflow.exceptions import MlflowException
     while True:
         try:
@@ -31,15 +32,21 @@ def _imported(mlflow_grammar: None) -> None:
 
 @pytest.fixture
 def without_services(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server beside whose requests nothing runs: where no test needs the index, nor models in the store, its threads take longest."""
+    """A server beside whose requests nothing runs: where no test needs the index, nor models in the store,
+    its threads take longest.
+    """
     monkeypatch.setattr("server.app.SERVICES", [])
 
 
 def api_of(client: TestClient) -> Api:
-    """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than ``answered`` fails."""
+    """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than
+    ``answered`` fails.
+    """
 
     def call(endpoint: str, method: str = "POST", /, *, answered: int = 200, **fields: Any) -> dict[str, Any]:
-        sent: dict[str, Any] = {"params": fields} if method == "GET" else {"content": json.dumps(fields), "headers": JSON}
+        sent: dict[str, Any] = (
+            {"params": fields} if method == "GET" else {"content": json.dumps(fields), "headers": JSON}
+        )
         answer = client.request(method, f"http://127.0.0.1:3001/api/2.0/mlflow/{endpoint}", **sent)
         assert answer.status_code == answered, answer.text
         found: dict[str, Any] = answer.json()

@@ -25,7 +25,12 @@ API = "/api/2.0/mlflow"
 
 @pytest.mark.parametrize("prefix", ["/api/2.0", "/api/3.0", "/ajax-api/2.0", "/ajax-api/3.0"])
 def test_without_a_token_nothing_is_answered_below_any_prefix(guarded: TestClient, prefix: str) -> None:
-    for path in ("mlflow/experiments/search", "mlflow-artifacts/artifacts", "mlflow/nothing", "mlflow/server-info"):
+    for path in (
+        "mlflow/experiments/search",
+        "mlflow-artifacts/artifacts",
+        "mlflow/nothing",
+        "mlflow/server-info",
+    ):
         answer = guarded.get(f"{prefix}/{path}")
         assert (answer.status_code, answer.json()["error_code"]) == (401, "UNAUTHENTICATED")
 
@@ -35,24 +40,42 @@ def test_health_and_version_need_none(guarded: TestClient) -> None:
     assert guarded.get("/version").text.startswith("3.")
 
 
-def test_who_may_read_searches_and_writes_nothing(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
+def test_who_may_read_searches_and_writes_nothing(
+    guarded: TestClient, bearer: Callable[..., dict[str, str]]
+) -> None:
     headers = bearer("ada", scope="read")
-    guarded.post(f"{API}/registered-models/create", json={"name": "net"}, headers=bearer("root", scope="write"))
+    guarded.post(
+        f"{API}/registered-models/create", json={"name": "net"}, headers=bearer("root", scope="write")
+    )
     for path in ("runs/search", "experiments/search", "registered-models/get-latest-versions"):
         assert guarded.post(f"{API}/{path}", json={"name": "net"}, headers=headers).status_code == 200
-        assert guarded.post(f"/ajax-api/2.0/mlflow/{path}", json={"name": "net"}, headers=headers).status_code == 200
+        assert (
+            guarded.post(f"/ajax-api/2.0/mlflow/{path}", json={"name": "net"}, headers=headers).status_code
+            == 200
+        )
     for path in ("runs/create", "runs/log-batch", "experiments/create"):
         answer = guarded.post(f"{API}/{path}", json={}, headers=headers)
         assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
 
 
-def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
-    anybody, ada = bearer("root", scope="write"), bearer("ada", scope="write", projects=["digits"])
-    made = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
+def test_a_token_of_some_projects_sees_no_others(
+    guarded: TestClient, bearer: Callable[..., dict[str, str]]
+) -> None:
+    anybody = bearer("root", scope="write")
+    ada = bearer("ada", scope="write", projects=["digits"])
+    made = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"][
+        "info"
+    ]["run_id"]
     of_made = {"experiment_id": "0", "source_run_id": made, "name": "net"}
-    model = guarded.post(f"{API}/logged-models", json=of_made, headers=anybody).json()["model"]["info"]["model_id"]
-    experiment = guarded.post(f"{API}/experiments/create", json={"name": "digits"}, headers=ada).json()["experiment_id"]
-    own = guarded.post(f"{API}/runs/create", json={"experiment_id": experiment}, headers=ada).json()["run"]["info"]["run_id"]
+    model = guarded.post(f"{API}/logged-models", json=of_made, headers=anybody).json()["model"]["info"][
+        "model_id"
+    ]
+    experiment = guarded.post(f"{API}/experiments/create", json={"name": "digits"}, headers=ada).json()[
+        "experiment_id"
+    ]
+    own = guarded.post(f"{API}/runs/create", json={"experiment_id": experiment}, headers=ada).json()["run"][
+        "info"
+    ]["run_id"]
     guarded.put(f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", content=b"x", headers=anybody)
     for method, path, fields in (
         ("POST", f"{API}/runs/create", {"experiment_id": "0"}),
@@ -61,7 +84,11 @@ def test_a_token_of_some_projects_sees_no_others(guarded: TestClient, bearer: Ca
         ("POST", f"{API}/runs/delete", {"run_id": made}),
         ("POST", f"{API}/experiments/create", {"name": "letters"}),
         ("POST", f"{API}/experiments/delete", {"experiment_id": "0"}),
-        ("POST", f"{API}/runs/log-metric", {"run_id": own, "key": "a", "value": 1, "timestamp": 1, "model_id": model}),
+        (
+            "POST",
+            f"{API}/runs/log-metric",
+            {"run_id": own, "key": "a", "value": 1, "timestamp": 1, "model_id": model},
+        ),
         ("POST", f"{API}/experiments/update", {"experiment_id": experiment, "new_name": "letters"}),
         ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
         ("DELETE", f"/api/2.0/mlflow-artifacts/artifacts/0/{made}/artifacts/a", {}),
@@ -112,12 +139,15 @@ _STATUS = {"runs/update": "FINISHED", "logged-models/{model_id}": "LOGGED_MODEL_
 def foreign(
     tmp_path_factory: pytest.TempPathFactory, catalog_file: Path, mlflow_grammar: None
 ) -> Iterator[tuple[TestClient, dict[str, dict[str, str]], str, str]]:
-    """A client of a server that asks for tokens, the headers of who may write anywhere and of eve, who may in another project; a run and a
-    logged model that are not hers.
+    """A client of a server that asks for tokens, the headers of who may write anywhere and of eve, who may in
+    another project; a run and a logged model that are not hers.
     """
     root = tmp_path_factory.mktemp("foreign")
     shutil.copy(catalog_file, root / "catalog.db")
-    with client_of(Settings(root=str(root), tokens=True)) as client, closing(Backend(root=str(root)).catalog) as catalog:
+    with (
+        client_of(Settings(root=str(root), tokens=True)) as client,
+        closing(Backend(root=str(root)).catalog) as catalog,
+    ):
         tokens = {
             "anybody": create_token(catalog, "root", scope="write"),
             "eve": create_token(catalog, "eve", scope="write", projects=["digits"]),
@@ -144,9 +174,13 @@ def test_no_endpoint_shows_or_changes_what_is_of_another_project(
     asked = {**_ASKED, "run_id": run, "run_ids": [run], "source_run_id": run, "status": _STATUS.get(path)}
     before = client.get(f"{API}/runs/get?run_id={run}", headers=headers["anybody"]).json()
     given: dict[str, Any] = (
-        {"params": {name: value for name, value in asked.items() if name != "tags"}} if method == "GET" else {"json": asked}
+        {"params": {name: value for name, value in asked.items() if name != "tags"}}
+        if method == "GET"
+        else {"json": asked}
     )
-    answer = client.request(method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=headers["eve"], **given)
+    answer = client.request(
+        method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=headers["eve"], **given
+    )
     if "search" in path:
         assert (answer.status_code, answer.json()) == (200, {})
     else:
@@ -169,17 +203,23 @@ def test_a_body_that_is_too_large_is_refused_in_mlflows_form(local: TestClient) 
     assert (chunked.status_code, chunked.json()["error_code"]) == (413, "BAD_REQUEST")
 
 
-@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}])
+@pytest.mark.parametrize(
+    "headers", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}]
+)
 def test_a_body_that_is_not_said_to_be_json_is_refused(local: TestClient, headers: dict[str, str]) -> None:
     for path in (f"{API}/runs/create", f"{API}/runs/search"):
         answer = local.post(path, content=b'{"experiment_id": "0"}', headers=headers)
         assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
         assert "Content-Type" in answer.json()["message"]
-    assert local.post(f"{API}/runs/create", content=b"{}", headers={"Content-Type": "application/json; charset=utf-8"}).is_success
+    assert local.post(
+        f"{API}/runs/create", content=b"{}", headers={"Content-Type": "application/json; charset=utf-8"}
+    ).is_success
 
 
 def test_a_page_of_another_site_changes_nothing(local: TestClient) -> None:
-    answer = local.post("/ajax-api/2.0/mlflow/runs/create", json={}, headers={"Origin": "https://elsewhere.example"})
+    answer = local.post(
+        "/ajax-api/2.0/mlflow/runs/create", json={}, headers={"Origin": "https://elsewhere.example"}
+    )
     assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
 
 
@@ -188,5 +228,9 @@ def test_what_was_deleted_is_in_the_audit_each_time(local: TestClient) -> None:
     runs = [api("runs/create", experiment_id="0")["run"]["info"]["run_id"] for _ in range(2)]
     for run in runs:
         api("runs/delete", run_id=run)
-    entries = [one["target"] for one in local.get("/api/v1/audit").json()["entries"]] if local.get("/api/v1/audit").is_success else []
+    entries = (
+        [one["target"] for one in local.get("/api/v1/audit").json()["entries"]]
+        if local.get("/api/v1/audit").is_success
+        else []
+    )
     assert entries.count(f"{API}/runs/delete") == 2

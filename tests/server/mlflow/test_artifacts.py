@@ -21,7 +21,11 @@ def listed(api: Api, run: str, path: str = "") -> list[tuple[str, int | None]]:
 
 
 def test_files_are_listed_and_read_as_they_were_written(api: Api, run: str, client: TestClient) -> None:
-    for path, content in (("a.txt", b"hello"), ("deep/er/a b.bin", bytes(range(256)) * 9_000), ("deep/größe.txt", b"")):
+    for path, content in (
+        ("a.txt", b"hello"),
+        ("deep/er/a b.bin", bytes(range(256)) * 9_000),
+        ("deep/größe.txt", b""),
+    ):
         assert client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=content).status_code == 200
         answer = client.get(f"{PROXY}/0/{run}/artifacts/{path}")
         assert answer.content == content
@@ -29,10 +33,15 @@ def test_files_are_listed_and_read_as_they_were_written(api: Api, run: str, clie
     assert listed(api, run) == [("a.txt", 5), ("deep", None)]
     assert listed(api, run, "deep") == [("deep/er", None), ("deep/größe.txt", 0)]
     assert listed(api, run, "a.txt") == []
-    assert client.get(PROXY, params={"path": f"0/{run}/artifacts/deep"}).json()["files"][0] == {"path": "er", "is_dir": True}
+    assert client.get(PROXY, params={"path": f"0/{run}/artifacts/deep"}).json()["files"][0] == {
+        "path": "er",
+        "is_dir": True,
+    }
 
 
-def test_a_file_that_is_written_again_has_the_new_content_alone(api: Api, run: str, client: TestClient) -> None:
+def test_a_file_that_is_written_again_has_the_new_content_alone(
+    api: Api, run: str, client: TestClient
+) -> None:
     for content in (b"first", b"second", b"second", b"third"):
         client.put(f"{PROXY}/0/{run}/artifacts/a.txt", content=content)
         assert client.get(f"{PROXY}/0/{run}/artifacts/a.txt").content == content
@@ -77,14 +86,28 @@ def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: Test
     assert client.get(f"{PROXY}/0/{run}/artifacts/d/a").content == b"new"
 
 
-BESIDE_MODEL = ["Model/a", "MODEL", "mODEL/a/b", "model0", "model-x/a", "model.pt", "mode%/a", "m_del/a", "mode", "model 􏿿", "modelé/a"]
+BESIDE_MODEL = [
+    "Model/a",
+    "MODEL",
+    "mODEL/a/b",
+    "model0",
+    "model-x/a",
+    "model.pt",
+    "mode%/a",
+    "m_del/a",
+    "mode",
+    "model 􏿿",
+    "modelé/a",
+]
 
 
 def test_a_folder_has_what_is_below_it_to_the_letter(api: Api, run: str, client: TestClient) -> None:
     """Letters of another case, and what a pattern of SQL's would match, are other names."""
     below = ["model/b", "model/􏿿", "model/-/c", "model/0"]
     for path in [*BESIDE_MODEL, *below]:
-        assert client.put(f"{PROXY}/0/{run}/artifacts/{quote(path)}", content=path.encode()).status_code == 200, path
+        assert (
+            client.put(f"{PROXY}/0/{run}/artifacts/{quote(path)}", content=path.encode()).status_code == 200
+        ), path
     assert listed(api, run, "model") == [("model/-", None), ("model/0", 7), ("model/b", 7), ("model/􏿿", 10)]
     assert listed(api, run, "Model") == [("Model/a", 7)]
     for pattern in ("mode%", "m_del"):
@@ -128,17 +151,23 @@ def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: 
         assert listed(api, run) == [], path
 
 
-@pytest.mark.parametrize("path", ["a%FF", "caf%E9.txt", "%C3", "%C3/%A9", "%ED%A0%80", "%F4%90%80%80", "%c0%af", "a?b%FF"])
+@pytest.mark.parametrize(
+    "path", ["a%FF", "caf%E9.txt", "%C3", "%C3/%A9", "%ED%A0%80", "%F4%90%80%80", "%c0%af", "a?b%FF"]
+)
 def test_bytes_that_are_no_utf8_are_no_name(api: Api, run: str, client: TestClient, path: str) -> None:
     """Two such names would be one, with � in the place of both's bytes."""
-    uploads = f"http://127.0.0.1:3001/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path={path.replace('?', '%3F')}"
+    query = f"run_uuid={run}&path={path.replace('?', '%3F')}"
+    uploads = f"http://127.0.0.1:3001/ajax-api/2.0/mlflow/upload-artifact?{query}"
     asked = [(method, f"{PROXY}/0/{run}/artifacts/{path}") for method in ("PUT", "GET", "DELETE")]
     lists = f"http://127.0.0.1:3001/api/2.0/mlflow/artifacts/list?run_id={run}&path={path}"
     page = f"http://127.0.0.1:3001/get-artifact?run_uuid={run}&path={path}"
     addresses = ("GET", lists), ("GET", page), ("GET", f"{PROXY}?path=0/{run}/artifacts/{path}")
     for method, address in [*asked, ("POST", uploads), *addresses]:
         answer = client.request(method, address, content=b"x" if method in ("PUT", "POST") else None)
-        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), (method, address)
+        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), (
+            method,
+            address,
+        )
         assert "is no UTF-8; write names in UTF-8 and percent-encode that" in answer.json()["message"]
     assert listed(api, run) == []
     name = "caf\ufffd"  # which may be meant
@@ -161,23 +190,34 @@ NAMES = [
 ]
 
 
-def test_a_file_has_the_name_that_its_client_gave_it(api: Api, run: str, client: TestClient, either_backend: Backend) -> None:
+def test_a_file_has_the_name_that_its_client_gave_it(
+    api: Api, run: str, client: TestClient, either_backend: Backend
+) -> None:
     for name in NAMES:
-        sent = quote(name, safe="?=&")  # as MLflow's client sends a question mark: what comes after it is a query
+        # as MLflow's client sends a question mark: what comes after it is a query
+        sent = quote(name, safe="?=&")
         assert client.put(f"{PROXY}/0/{run}/artifacts/d/{sent}", content=name.encode()).status_code == 200
         assert client.get(f"{PROXY}/0/{run}/artifacts/d/{sent}").content == name.encode()
     assert [name for name, _ in listed(api, run, "d")] == sorted(f"d/{name}" for name in NAMES)
     shown = client.get(f"http://127.0.0.1:3001/api/v1/runs/Default/{run}").json()["artifacts"]
-    assert {row["name"]: either_backend.store.get_blob(row["digest"]).decode() for row in shown} == {f"d/{name}": name for name in NAMES}
+    assert {row["name"]: either_backend.store.get_blob(row["digest"]).decode() for row in shown} == {
+        f"d/{name}": name for name in NAMES
+    }
     for name in NAMES:
         assert client.delete(f"{PROXY}/0/{run}/artifacts/d/{quote(name)}").status_code == 200
     assert listed(api, run) == []
 
 
-def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(api: Api, run: str, client: TestClient) -> None:
+def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(
+    api: Api, run: str, client: TestClient
+) -> None:
     for path in ("a.txt", "deep//er/./b.txt", "deep/x/../c.txt"):
-        assert client.put(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}", content=path.encode()).status_code == 200
-    root, deep = [("a.txt", 5), ("deep", None)], [("deep/c.txt", 15), ("deep/er", None)]
+        assert (
+            client.put(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}", content=path.encode()).status_code
+            == 200
+        )
+    root = [("a.txt", 5), ("deep", None)]
+    deep = [("deep/c.txt", 15), ("deep/er", None)]
     for path, expected in {
         ".": root,
         "./": root,
@@ -195,23 +235,52 @@ def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(api: Api, run: s
         assert [one["path"] for one in at_proxy] == [name.rpartition("/")[2] for name, _ in expected], path
     for path in ("./a.txt", "deep/../a.txt", "deep/.././/a.txt"):
         answer = client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}")
-        assert (answer.content, answer.headers["content-disposition"]) == (b"a.txt", "attachment; filename=a.txt")
-        assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}).content == b"a.txt"
+        assert (answer.content, answer.headers["content-disposition"]) == (
+            b"a.txt",
+            "attachment; filename=a.txt",
+        )
+        assert (
+            client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}).content
+            == b"a.txt"
+        )
 
 
-def test_a_path_that_leads_out_of_the_run_is_refused_by_each_way_to_read(api: Api, run: str, client: TestClient) -> None:
+def test_a_path_that_leads_out_of_the_run_is_refused_by_each_way_to_read(
+    api: Api, run: str, client: TestClient
+) -> None:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
     for owner in (run, other):
         client.put(f"{PROXY}/0/{owner}/artifacts/deep/a", content=owner.encode())
     to_other = f"deep/../../{other}/artifacts/deep/a"
-    for path in ("..", "../", "deep/../..", "./../a", "/etc", "/", "deep\\..", "%2e%2e", "deep/%2E%2E", "a\nb", to_other):
+    for path in (
+        "..",
+        "../",
+        "deep/../..",
+        "./../a",
+        "/etc",
+        "/",
+        "deep\\..",
+        "%2e%2e",
+        "deep/%2E%2E",
+        "a\nb",
+        to_other,
+    ):
         if path != "/":  # of a list that is the run's own folder, as without a path
-            assert api("artifacts/list", "GET", answered=400, run_id=run, path=path)["message"] == "Invalid path", path
-        assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}).status_code == 400, path
+            assert (
+                api("artifacts/list", "GET", answered=400, run_id=run, path=path)["message"] == "Invalid path"
+            ), path
+        assert (
+            client.get(
+                "http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}
+            ).status_code
+            == 400
+        ), path
         assert client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}").status_code in (400, 404), path
 
 
-@pytest.mark.parametrize("path", [".", "deep/..", "deep/../", "./deep", "deep//a", "deep/", "deep/er/../../deep"])
+@pytest.mark.parametrize(
+    "path", [".", "deep/..", "deep/../", "./deep", "deep//a", "deep/", "deep/er/../../deep"]
+)
 def test_only_what_is_named_plainly_is_deleted(api: Api, run: str, client: TestClient, path: str) -> None:
     client.put(f"{PROXY}/0/{run}/artifacts/deep/a", content=b"x")
     assert client.delete(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}").status_code == 400
@@ -250,7 +319,9 @@ def test_a_windows_drive_and_a_slash_in_wrong_utf8_are_names_below_the_run_or_re
         ("net", "application/octet-stream", "attachment; filename=net"),
     ],
 )
-def test_a_file_is_sent_to_be_saved_as_what_its_name_says(run: str, client: TestClient, name: str, kind: str, saved: str) -> None:
+def test_a_file_is_sent_to_be_saved_as_what_its_name_says(
+    run: str, client: TestClient, name: str, kind: str, saved: str
+) -> None:
     client.put(f"{PROXY}/0/{run}/artifacts/d/{name}", content=b"<script>")
     headers = client.get(f"{PROXY}/0/{run}/artifacts/d/{name}").headers
     assert (headers["content-type"], headers["content-disposition"]) == (kind, saved)
@@ -258,12 +329,20 @@ def test_a_file_is_sent_to_be_saved_as_what_its_name_says(run: str, client: Test
 
 
 @pytest.mark.parametrize(
-    "location", ["mlflow-artifacts:/my/path", "mlflow-artifacts:custom", "mlflow-artifacts:///custom", "mlflow-artifacts:/"]
+    "location",
+    [
+        "mlflow-artifacts:/my/path",
+        "mlflow-artifacts:custom",
+        "mlflow-artifacts:///custom",
+        "mlflow-artifacts:/",
+    ],
 )
 def test_artifacts_are_where_their_experiment_says(api: Api, client: TestClient, location: str) -> None:
     made = api("experiments/create", name="there", artifact_location=location)["experiment_id"]
     info = api("runs/create", experiment_id=made)["run"]["info"]
-    model = api("logged-models", experiment_id=made, source_run_id=info["run_id"])["model"]["info"]["artifact_uri"]
+    model = api("logged-models", experiment_id=made, source_run_id=info["run_id"])["model"]["info"][
+        "artifact_uri"
+    ]
     for root in (info["artifact_uri"], model):
         address = root.removeprefix("mlflow-artifacts:").lstrip("/")
         assert client.put(f"{PROXY}/{address}/a.txt", content=b"x").is_success
@@ -278,11 +357,17 @@ def test_an_address_of_no_run_is_free_and_shown_as_no_run(api: Api, client: Test
         assert client.put(f"{PROXY}/dir/{name}.txt", content=name.encode()).is_success
     assert client.get(f"{PROXY}/dir/b.txt").content == b"b"
     assert client.get(PROXY).json() == {"files": [{"path": "dir", "is_dir": True}]}
-    assert [one["path"] for one in client.get(PROXY, params={"path": "dir"}).json()["files"]] == ["a.txt", "b.txt"]
+    assert [one["path"] for one in client.get(PROXY, params={"path": "dir"}).json()["files"]] == [
+        "a.txt",
+        "b.txt",
+    ]
     assert client.delete(f"{PROXY}/dir/a.txt").is_success
     assert client.get(f"{PROXY}/dir/a.txt").status_code == 404
     assert api("runs/search", experiment_ids=["0"], run_view_type="ALL") == {}
-    assert api("runs/get", "GET", answered=404, run_id="mlflow-artifacts")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert (
+        api("runs/get", "GET", answered=404, run_id="mlflow-artifacts")["error_code"]
+        == "RESOURCE_DOES_NOT_EXIST"
+    )
     assert client.get("http://127.0.0.1:3001/api/v1/runs").json()["runs"] == []
 
 

@@ -1,4 +1,6 @@
-"""What MLflow's autologging of the frameworks logs, unchanged, in processes of their own against a server of its own."""
+"""What MLflow's autologging of the frameworks logs, unchanged, in processes of their own against a server of
+its own.
+"""
 
 import json
 import subprocess
@@ -17,12 +19,13 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-# To say which packages a model needs, MLflow loads each in a process of its own, which takes longer than to train it. Killed at once, it
-# gives its defaults; scikit-learn's first model has it as it comes.
+# To say which packages a model needs, MLflow loads each in a process of its own, which takes longer than to
+# train it. Killed at once, it gives its defaults; scikit-learn's first model has it as it comes.
 WITHOUT_PACKAGES = {"MLFLOW_REQUIREMENTS_INFERENCE_TIMEOUT": "0"}
 # What is asked before it is there: the experiment, and whether a name in a run is a folder.
 ASKED_FIRST = {"404 GET /api/2.0/mlflow/experiments/get-by-name"}
-# Scripts are forked from a process that has imported what most of them need, which took longer than the rest of them.
+# Scripts are forked from a process that has imported what most of them need, which took longer than the rest
+# of them.
 FORKS = """
 import json, os, sys
 import mlflow, requests, torch
@@ -130,7 +133,9 @@ class Net(lightning.LightningModule):
 loader = DataLoader(TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,))), batch_size=16)
 net = Net()
 with mlflow.start_run() as run:
-    trainer = lightning.Trainer(max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
+    trainer = lightning.Trainer(
+        max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"
+    )
     trainer.fit(net, loader, loader)
 data = client.get_run(run.info.run_id).data
 assert data.params["lr"] == "0.1" and data.params["optimizer_name"] == "SGD", data.params
@@ -138,7 +143,8 @@ assert [step for step, _ in history(run, "train_loss")] == [0, 1, 2], history(ru
 assert history(run, "val_loss")[-1] == (2, data.metrics["val_loss"])
 assert {one.path for one in client.list_artifacts(run.info.run_id)} >= {"model_summary.txt"}
 (model,) = models()
-assert [(one.step, one.value) for one in model.metrics if one.key == "train_loss"] == history(run, "train_loss")
+train_loss = [(metric.step, metric.value) for metric in model.metrics if metric.key == "train_loss"]
+assert train_loss == history(run, "train_loss")
 loaded = mlflow.pytorch.load_model(f"models:/{model.model_id}")
 rows = torch.ones(1, 4)
 assert torch.equal(loaded(rows), net.cpu()(rows))
@@ -180,13 +186,18 @@ class Rows(torch.utils.data.Dataset):
         return 16
     def __getitem__(self, place):
         words = torch.tensor([1, 2, 3, place % 5])
-        return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": torch.tensor(place % 2)}
+        labels = torch.tensor(place % 2)
+        return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": labels}
 
-small = BertConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-given = dict(num_train_epochs=2, per_device_train_batch_size=4, logging_steps=1, learning_rate=0.01, use_cpu=True, disable_tqdm=True)
+small = BertConfig(
+    vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+)
+given = dict(num_train_epochs=2, per_device_train_batch_size=4, logging_steps=1, learning_rate=0.01)
+given |= dict(use_cpu=True, disable_tqdm=True)
 arguments = TrainingArguments("out", report_to="mlflow", save_strategy="no", **given)
 with mlflow.start_run() as run:
-    trainer = Trainer(BertForSequenceClassification(small), arguments, train_dataset=Rows(), eval_dataset=Rows())
+    model = BertForSequenceClassification(small)
+    trainer = Trainer(model, arguments, train_dataset=Rows(), eval_dataset=Rows())
     trainer.train()
     trainer.evaluate()
 data = client.get_run(run.info.run_id).data
@@ -210,7 +221,9 @@ def run_fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     """Run Python source in a folder, and hold it to its exit status."""
     variables = environment(tmp_path_factory.mktemp("forks"))
     command = [sys.executable, "-c", FORKS]
-    with subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
 
@@ -236,7 +249,14 @@ def run_fork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     ids=["sklearn", "lightning", "torch", "transformers"],
 )
 def test_what_a_framework_logs_by_itself_is_here(
-    server: ServerProcess, run_fork: Callable[..., None], tmp_path: Path, name: str, script: str, param: str, metric: str, points: int
+    server: ServerProcess,
+    run_fork: Callable[..., None],
+    tmp_path: Path,
+    name: str,
+    script: str,
+    param: str,
+    metric: str,
+    points: int,
 ) -> None:
     answers = tmp_path / "answers"
     without = "" if name == "sklearn" else f"import os\nos.environ.update({WITHOUT_PACKAGES})\n"
@@ -257,29 +277,56 @@ def test_what_a_framework_logs_by_itself_is_here(
     values = found[0]["values"]
     assert values[f"params.{param}"] is not None
     wanted = {"run": f"{name}/{run}", "key": metric}
-    (curve,) = plain_http.get(f"{server.address}/api/v1/curves", params=wanted, headers={"Accept": "application/json"}).json()["curves"]
+    (curve,) = plain_http.get(
+        f"{server.address}/api/v1/curves", params=wanted, headers={"Accept": "application/json"}
+    ).json()["curves"]
     assert (curve["points"], curve["value"][-1]) == (points, values[f"metrics.{metric}"])
 
 
 def test_the_example_shows_on_the_compare_page_and_in_a_sweep(server: ServerProcess, tmp_path: Path) -> None:
-    places = {"HALVING_ROOT": server.root, "DAGSTER_HOME": str(tmp_path), "MLFLOW_TRACKING_URI": server.address}
+    places = {
+        "HALVING_ROOT": server.root,
+        "DAGSTER_HOME": str(tmp_path),
+        "MLFLOW_TRACKING_URI": server.address,
+    }
     variables = {**environment(tmp_path), **WITHOUT_PACKAGES, **places}
     spec = tmp_path / "mlflow.yaml"
-    spec.write_text((CHECKOUT / "sweeps" / "mlflow.yaml").read_text().replace("max_trials: 6", "max_trials: 2"))
+    spec.write_text(
+        (CHECKOUT / "sweeps" / "mlflow.yaml").read_text().replace("max_trials: 6", "max_trials: 2")
+    )
     for command in (["examples/mlflow_autologging.py"], ["-m", "halving.cli.main", "sweep", str(spec)]):
-        done = subprocess.run([sys.executable, *command], cwd=CHECKOUT, env=variables, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=CHECKOUT,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     (study,) = plain_http.get(f"{server.address}/api/v1/hpo/studies").json()["studies"]
     assert study["trials"] == 2
     found: list[dict[str, Any]] = []
 
     def are_indexed() -> bool:
-        asked = {"filter": "project = mlflow-digits and status = finished", "columns": "metrics.val_accuracy", "limit": "100"}
+        asked = {
+            "filter": "project = mlflow-digits and status = finished",
+            "columns": "metrics.val_accuracy",
+            "limit": "100",
+        }
         found[:] = plain_http.get(f"{server.address}/api/v1/runs", params=asked).json()["runs"]
         return len(found) == 4 + 2 * study["trials"]
 
     wait_for(are_indexed, 120, "the runs are in the index")
-    of_trials = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." in run["run"]}
-    of_mlflow = {run["trial"]: run["values"]["metrics.val_accuracy"] for run in found if run["sweep"] and "." not in run["run"]}
+    of_trials = {
+        run["trial"]: run["values"]["metrics.val_accuracy"]
+        for run in found
+        if run["sweep"] and "." in run["run"]
+    }
+    of_mlflow = {
+        run["trial"]: run["values"]["metrics.val_accuracy"]
+        for run in found
+        if run["sweep"] and "." not in run["run"]
+    }
     assert of_trials == of_mlflow
     assert {run["sweep"] for run in found} == {None, study["id"]}

@@ -31,7 +31,8 @@ from mlflow.exceptions import MlflowException
 
 client = MlflowClient()
 mlflow.set_experiment("My digits/größer")
-with mlflow.start_run(run_name="the first", tags={"team": "vision", "mlflow.source.git.commit": "c0ffee"}) as run:
+tags = {"team": "vision", "mlflow.source.git.commit": "c0ffee"}
+with mlflow.start_run(run_name="the first", tags=tags) as run:
     mlflow.log_params({"lr": 0.1, "layers": 3, "nested/name": "007"})
     for step in range(20):
         mlflow.log_metric("train/loss", 1 / (step + 1), step=step)
@@ -43,8 +44,11 @@ with mlflow.start_run(run_name="the first", tags={"team": "vision", "mlflow.sour
 first = run.info.run_id
 data = client.get_run(first).data
 assert data.params == {"lr": "0.1", "layers": "3", "nested/name": "007"}, data.params
-assert data.metrics["most"] == math.inf and math.isnan(data.metrics["odd"]) and data.metrics["größe"] == 2.5, data.metrics
-assert [one.value for one in client.get_metric_history(first, "train/loss")] == [1 / (step + 1) for step in range(20)]
+assert data.metrics["most"] == math.inf, data.metrics
+assert math.isnan(data.metrics["odd"]), data.metrics
+assert data.metrics["größe"] == 2.5, data.metrics
+history = client.get_metric_history(first, "train/loss")
+assert [metric.value for metric in history] == [1 / (step + 1) for step in range(20)]
 assert [one.path for one in client.list_artifacts(first)] == ["deep", "x.json"]
 folder = Path(mlflow.artifacts.download_artifacts(run_id=first, artifact_path="deep"))
 assert (folder / "er" / "t.txt").read_text() == "second"
@@ -60,8 +64,10 @@ with mlflow.start_run(run_name="parent"):
         pass
 experiment = run.info.experiment_id
 assert len(mlflow.search_runs([experiment], "tags.mlflow.parentRunId != ''", output_format="list")) == 2
-assert [one.info.run_name for one in client.search_runs([experiment], "attributes.status = 'FAILED'")] == ["broken"]
-assert [one.info.run_name for one in client.search_runs([experiment], "dataset.name = 'digits'")] == ["the first"]
+failed = client.search_runs([experiment], "attributes.status = 'FAILED'")
+assert [run.info.run_name for run in failed] == ["broken"]
+on_digits = client.search_runs([experiment], "dataset.name = 'digits'")
+assert [run.info.run_name for run in on_digits] == ["the first"]
 
 for number in range(25):
     made = client.create_run(experiment, run_name=f"many-{number}").info.run_id
@@ -70,8 +76,11 @@ for number in range(25):
     client.set_terminated(made)
 chosen = "metrics.loss < 0.5 and tags.half = '0'"
 page = client.search_runs([experiment], chosen, order_by=["metrics.loss ASC"], max_results=7)
-rest = client.search_runs([experiment], chosen, order_by=["metrics.loss ASC"], max_results=7, page_token=page.token)
-assert [one.data.params["n"] for one in [*page, *rest]] == [str(number) for number in range(24, 1, -2)], [*page, *rest]
+rest = client.search_runs(
+    [experiment], chosen, order_by=["metrics.loss ASC"], max_results=7, page_token=page.token
+)
+runs = [*page, *rest]
+assert [run.data.params["n"] for run in runs] == [str(number) for number in range(24, 1, -2)], runs
 assert rest.token is None
 
 try:
@@ -80,7 +89,8 @@ try:
 except MlflowException as error:
     assert error.error_code == "INVALID_PARAMETER_VALUE", error
 client.delete_run(first)
-assert [one.info.run_id for one in client.search_runs([experiment], run_view_type=ViewType.DELETED_ONLY)] == [first]
+deleted = client.search_runs([experiment], run_view_type=ViewType.DELETED_ONLY)
+assert [run.info.run_id for run in deleted] == [first]
 client.restore_run(first)
 with mlflow.start_run(run_id=first):
     mlflow.log_metric("train/loss", 9, step=30)
@@ -104,7 +114,8 @@ from mlflow import MlflowClient
 from requests import HTTPError
 
 client = MlflowClient()
-names = ["Confusion matrix (épreuve 2) 50%.csv", "a+b=c&d.txt", "日本語.json", "model [best].pt", "it's.txt", "what?.txt"]
+names = ["Confusion matrix (épreuve 2) 50%.csv", "a+b=c&d.txt", "日本語.json"]
+names += ["model [best].pt", "it's.txt", "what?.txt"]
 names += [".hidden", "A.txt", "a.txt"]
 tree = {"folder/" + path: path for path in ("loss.txt", "deep/er/[1] é?.txt", "Deep/x", ".cache/y")}
 for path, content in ({name: name for name in names} | tree).items():
@@ -117,17 +128,21 @@ with mlflow.start_run() as run:
     mlflow.log_artifact("folder", "whole")
 of_run = run.info.run_id
 expected = {name: name for name in names} | {
-    below + path.removeprefix("folder/"): content for below in ("plots/", "whole/folder/") for path, content in tree.items()
+    below + path.removeprefix("folder/"): content
+    for below in ("plots/", "whole/folder/")
+    for path, content in tree.items()
 }
 for number, folder in enumerate((".", "plots/..", "")):
     listed = {normpath(one.path) for one in client.list_artifacts(of_run, folder)}
     assert listed == {*names, "plots", "whole"}, (folder, listed)
-    if folder == "plots/..":  # which this client downloads from no server: it would write beside its own folder
+    # Which this client downloads from no server: it would write beside its own folder.
+    if folder == "plots/..":
         continue
     there = Path(f"back-{number}").absolute()
     there.mkdir()
     client.download_artifacts(of_run, folder, dst_path=str(there))
-    assert {path.relative_to(there).as_posix(): path.read_text() for path in there.rglob("*") if path.is_file()} == expected, folder
+    files = [path for path in there.rglob("*") if path.is_file()]
+    assert {path.relative_to(there).as_posix(): path.read_text() for path in files} == expected, folder
 for folder in ("..", "plots/../.."):
     try:
         client.list_artifacts(of_run, folder)
@@ -165,20 +180,33 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     process.kill()
 
 
-def test_a_training_that_logs_to_mlflow_logs_here(python: Path, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_training_that_logs_to_mlflow_logs_here(
+    python: Path, server: ServerProcess, tmp_path: Path
+) -> None:
     run_script(python, TRAINING, tmp_path / "work", server.address)
     store = Store(server.root)
     first = read_run(store, "My-digits-gr-er", (tmp_path / "work" / "first").read_text())
     (filled,) = fill_last(store, [first])
     assert first.params == {"lr": 0.1, "layers": 3, "nested/name": "007"}
-    assert (first.tags["name"], first.tags["team"], first.status, len(first.attempts)) == ("the first", "vision", "finished", 2)
+    assert (first.tags["name"], first.tags["team"], first.status, len(first.attempts)) == (
+        "the first",
+        "vision",
+        "finished",
+        2,
+    )
     assert first.provenance["git"]["commit"] == "c0ffee"
-    assert (filled.summary["train/loss"], filled.summary["größe"], filled.summary["most"]) == (9.0, 2.5, float("inf"))
+    assert (filled.summary["train/loss"], filled.summary["größe"], filled.summary["most"]) == (
+        9.0,
+        2.5,
+        float("inf"),
+    )
     statuses = [info.status for info in list_runs(store)]
     assert (len(statuses), statuses.count("failed")) == (29, 1)
 
 
-def test_files_and_folders_have_the_names_that_they_have_at_home(python: Path, server: ServerProcess, tmp_path: Path) -> None:
+def test_files_and_folders_have_the_names_that_they_have_at_home(
+    python: Path, server: ServerProcess, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     run_script(python, NAMES, work, server.address)
     store = Store(server.root)
@@ -187,14 +215,20 @@ def test_files_and_folders_have_the_names_that_they_have_at_home(python: Path, s
     assert contents == json.loads((work / "expected").read_text())
 
 
-def test_servers_that_are_killed_lose_no_value_that_a_client_logged(python: Path, server: ServerProcess, tmp_path: Path) -> None:
+def test_servers_that_are_killed_lose_no_value_that_a_client_logged(
+    python: Path, server: ServerProcess, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (work / "script.py").write_text(AGAIN + LOGGING)
     command = [str(python), "script.py", server.address]
     with subprocess.Popen(command, cwd=work, env=environment(work)) as client:
         for reached in (20, 60, 100):
-            wait_for(lambda step=reached: _reached(work) >= step or client.poll() is not None, 120, "the client logs")
+            wait_for(
+                lambda step=reached: _reached(work) >= step or client.poll() is not None,
+                120,
+                "the client logs",
+            )
             server.kill()
             server.start()
         assert client.wait(200) == 0

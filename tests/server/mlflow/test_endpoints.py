@@ -1,4 +1,6 @@
-"""Every endpoint that MLflow's own descriptors name is answered, or it is said why not; and the documentation has the same table."""
+"""Every endpoint that MLflow's own descriptors name is answered, or it is said why not; and the documentation
+has the same table.
+"""
 
 import os
 from pathlib import Path
@@ -8,7 +10,8 @@ import pytest
 from server.mlflow.endpoints import ENDPOINTS, PROXY, reason_of
 
 PAGE = Path("docs/mlflow.md")
-_API, _PROXY = "/mlflow/", "/mlflow-artifacts/"
+_API = "/mlflow/"
+_PROXY = "/mlflow-artifacts/"
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +33,14 @@ def row(method: str, path: str) -> str:
     """An endpoint's row of the table."""
     if path.startswith(_PROXY):
         key = (method, path.removeprefix(_PROXY))
-        known, about = key in PROXY, ""
+        known = key in PROXY
+        about = ""
         reason = reason_of(key[1])
     else:
         key = (method, path.removeprefix(_API))
         endpoint = ENDPOINTS.get(key)
-        known, about = endpoint is not None, endpoint.about if endpoint else ""
+        known = endpoint is not None
+        about = endpoint.about if endpoint else ""
         reason = reason_of(key[1])
     return f"| `{method} {path}` | {'yes' if known else 'no'} | {about if known else reason} |"
 
@@ -45,7 +50,9 @@ def test_every_endpoint_of_mlflow_is_answered_or_it_is_said_why_not(described: s
 
 
 def test_every_endpoint_that_is_answered_is_one_of_mlflows(described: set[tuple[str, str]]) -> None:
-    ours = {(method, f"{_API}{path}") for method, path in ENDPOINTS} | {(method, f"{_PROXY}{path}") for method, path in PROXY}
+    ours = {(method, f"{_API}{path}") for method, path in ENDPOINTS} | {
+        (method, f"{_PROXY}{path}") for method, path in PROXY
+    }
     assert ours - described == set()
 
 

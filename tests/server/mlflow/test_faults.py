@@ -1,4 +1,6 @@
-"""Faults, caused for real: servers and clients that are killed, disks that are full, a catalog and a store that are away."""
+"""Faults, caused for real: servers and clients that are killed, disks that are full, a catalog and a store
+that are away.
+"""
 
 import concurrent.futures
 import os
@@ -49,8 +51,10 @@ client = MlflowClient()
 run = client.create_run("0").info.run_id
 Path("run").write_text(run)
 for number in range(int(sys.argv[2])):
-    metrics = [Metric("loss", step / 7, 1_700_000_000_000 + step, step) for step in range(100 * number, 100 * number + 100)]
-    again(client.log_batch, run, metrics, [Param(f"p{number}", str(number))], [RunTag("reached", str(number))])
+    steps = range(100 * number, 100 * number + 100)
+    metrics = [Metric("loss", step / 7, 1_700_000_000_000 + step, step) for step in steps]
+    params = [Param(f"p{number}", str(number))]
+    again(client.log_batch, run, metrics, params, [RunTag("reached", str(number))])
     with open("acknowledged", "a") as file:
         file.write("x")
 again(client.set_terminated, run)
@@ -92,11 +96,16 @@ def new_run(address: str) -> str:
 
 def data_of(address: str, run: str) -> dict[str, dict[str, Any]]:
     answer = plain_http.get(f"{address}{API}/runs/get", params={"run_id": run}, timeout=60)
-    return {kind: {one["key"]: one["value"] for one in items} for kind, items in answer.json()["run"]["data"].items()}
+    return {
+        kind: {one["key"]: one["value"] for one in items}
+        for kind, items in answer.json()["run"]["data"].items()
+    }
 
 
 def steps(address: str, run: str, key: str = "loss") -> list[int]:
-    answer = plain_http.get(f"{address}{API}/metrics/get-history", params={"run_id": run, "metric_key": key}, timeout=60)
+    answer = plain_http.get(
+        f"{address}{API}/metrics/get-history", params={"run_id": run, "metric_key": key}, timeout=60
+    )
     return [one["step"] for one in answer.json().get("metrics", [])]
 
 
@@ -106,15 +115,22 @@ def files(address: str, run: str) -> list[str]:
 
 
 def points(first: int, count: int, key: str = "loss") -> list[dict[str, Any]]:
-    return [{"key": key, "step": step, "value": step / 7, "timestamp": 1_700_000_000_000 + step} for step in range(first, first + count)]
+    return [
+        {"key": key, "step": step, "value": step / 7, "timestamp": 1_700_000_000_000 + step}
+        for step in range(first, first + count)
+    ]
 
 
 @contextmanager
-def batches(python: Path, server: ServerProcess, work: Path, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+def batches(
+    python: Path, server: ServerProcess, work: Path, count: int
+) -> Iterator["subprocess.Popen[bytes]"]:
     """MLflow's own client, which logs batches of 100 points."""
     work.mkdir()
     (work / "script.py").write_text(AGAIN + BATCHES)
-    with subprocess.Popen([str(python), "script.py", server.address, str(count)], cwd=work, env=environment(work)) as client:
+    with subprocess.Popen(
+        [str(python), "script.py", server.address, str(count)], cwd=work, env=environment(work)
+    ) as client:
         try:
             yield client
         finally:
@@ -131,7 +147,11 @@ def test_a_server_that_is_killed_again_and_again_amid_batches_loses_none_and_has
     work = tmp_path / "work"
     with batches(python, server, work, 120) as client:
         for reached in (5, 20, 40, 60, 80):
-            wait_for(lambda reached=reached: acknowledged(work) >= reached or client.poll() is not None, 120, "batches")  # type: ignore[misc]
+            wait_for(
+                lambda reached=reached: acknowledged(work) >= reached or client.poll() is not None,
+                120,
+                "batches",
+            )  # type: ignore[misc]
             assert client.poll() is None
             server.kill()
             server.start()
@@ -153,19 +173,34 @@ def test_of_a_client_that_is_killed_what_was_acknowledged_is_there_and_its_run_g
         wait_for(lambda: acknowledged(work) >= 10, 120, "batches")
         client.kill()
         client.wait()
-        run, least = (work / "run").read_text(), acknowledged(work)
+        run = (work / "run").read_text()
+        least = acknowledged(work)
     found = steps(server.address, run)
     assert found == list(range(len(found)))
     assert len(found) in (100 * least, 100 * least + 100)  # its last batch was taken whole, or not at all
-    assert post(server.address, "runs/log-batch", run_id=run, metrics=points(len(found), 100)).status_code == 200
-    assert post(server.address, "runs/update", run_id=run, status="FAILED").json()["run_info"]["status"] == "FAILED"
+    assert (
+        post(server.address, "runs/log-batch", run_id=run, metrics=points(len(found), 100)).status_code == 200
+    )
+    assert (
+        post(server.address, "runs/update", run_id=run, status="FAILED").json()["run_info"]["status"]
+        == "FAILED"
+    )
 
 
-def test_a_server_that_is_killed_amid_an_upload_lists_nothing_of_it_and_takes_it_the_next_time(server: ServerProcess) -> None:
-    run, content = new_run(server.address), os.urandom(8 << 20)
-    address, path = urlsplit(server.address), f"{PROXY}/0/{run}/artifacts/deep/weights"
+def test_a_server_that_is_killed_amid_an_upload_lists_nothing_of_it_and_takes_it_the_next_time(
+    server: ServerProcess,
+) -> None:
+    run = new_run(server.address)
+    content = os.urandom(8 << 20)
+    address = urlsplit(server.address)
+    path = f"{PROXY}/0/{run}/artifacts/deep/weights"
     with socket.create_connection((address.hostname, address.port)) as half:
-        half.sendall(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {len(content)}\r\n\r\n".encode())
+        half.sendall(
+            (
+                f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: "
+                f"{len(content)}\r\n\r\n"
+            ).encode()
+        )
         half.sendall(content[: 4 << 20])
         server.wait_until_it_has_read(2 << 20)
         server.kill()
@@ -178,9 +213,14 @@ def test_a_server_that_is_killed_amid_an_upload_lists_nothing_of_it_and_takes_it
 
 def test_a_client_that_is_killed_amid_an_upload_leaves_nothing(server: ServerProcess) -> None:
     run = new_run(server.address)
-    address, path = urlsplit(server.address), f"{PROXY}/0/{run}/artifacts/weights"
+    address = urlsplit(server.address)
+    path = f"{PROXY}/0/{run}/artifacts/weights"
     with socket.create_connection((address.hostname, address.port)) as half:
-        half.sendall(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {8 << 20}\r\n\r\n".encode())
+        half.sendall(
+            (
+                f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {8 << 20}\r\n\r\n"
+            ).encode()
+        )
         half.sendall(os.urandom(4 << 20))
         server.wait_until_it_has_read(2 << 20)
     assert plain_http.put(f"{server.address}{path}2", content=b"x", timeout=60).status_code == 200
@@ -188,19 +228,34 @@ def test_a_client_that_is_killed_amid_an_upload_leaves_nothing(server: ServerPro
 
 
 def _log_at_once(addresses: list[str], run: str) -> None:
-    """Eight clients log into one run: curves of their own, a curve of all, and a param that each of them would give another value."""
+    """Eight clients log into one run: curves of their own, a curve of all, and a param that each of them
+    would give another value.
+    """
     won: list[int] = []
 
     def log(number: int) -> None:
         with plain_http.client(base_url=addresses[number % len(addresses)], timeout=120) as client:
             for batch in range(10):
-                own = points(100 * batch, 100, f"loss{number}") + points(1_000 * number + 100 * batch, 100, "all")
-                stubborn(client, "runs/log-batch", run_id=run, metrics=own, params=[{"key": f"own{number}/{batch}", "value": "x"}])
-            answer = client.post(f"{API}/runs/log-parameter", json={"run_id": run, "key": "lr", "value": str(number)})
+                own = points(100 * batch, 100, f"loss{number}") + points(
+                    1_000 * number + 100 * batch, 100, "all"
+                )
+                stubborn(
+                    client,
+                    "runs/log-batch",
+                    run_id=run,
+                    metrics=own,
+                    params=[{"key": f"own{number}/{batch}", "value": "x"}],
+                )
+            answer = client.post(
+                f"{API}/runs/log-parameter", json={"run_id": run, "key": "lr", "value": str(number)}
+            )
             if answer.status_code == 200:
                 won.append(number)
             else:
-                assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), answer.text
+                assert (answer.status_code, answer.json()["error_code"]) == (
+                    400,
+                    "INVALID_PARAMETER_VALUE",
+                ), answer.text
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(log, range(8)))
@@ -212,7 +267,9 @@ def _log_at_once(addresses: list[str], run: str) -> None:
     assert params == {f"own{number}/{batch}": "x" for number in range(8) for batch in range(10)}
 
 
-def test_clients_with_one_run_lose_nothing_and_of_a_param_exactly_one_value_wins(server: ServerProcess) -> None:
+def test_clients_with_one_run_lose_nothing_and_of_a_param_exactly_one_value_wins(
+    server: ServerProcess,
+) -> None:
     _log_at_once([server.address], new_run(server.address))
 
 
@@ -249,10 +306,16 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
         assert steps(server.address, run) == list(range(150))
 
 
-def test_while_the_catalog_is_locked_a_client_is_told_to_come_again_and_does(python: Path, server: ServerProcess, tmp_path: Path) -> None:
-    run, work = new_run(server.address), tmp_path / "work"
+def test_while_the_catalog_is_locked_a_client_is_told_to_come_again_and_does(
+    python: Path, server: ServerProcess, tmp_path: Path
+) -> None:
+    run = new_run(server.address)
+    work = tmp_path / "work"
     (catalog,) = Path(server.root).rglob("*.db")
-    with closing(sqlite3.connect(catalog, isolation_level=None)) as other, batches(python, server, work, 30) as client:
+    with (
+        closing(sqlite3.connect(catalog, isolation_level=None)) as other,
+        batches(python, server, work, 30) as client,
+    ):
         wait_for(lambda: acknowledged(work) >= 2, 120, "batches")
         other.execute("BEGIN IMMEDIATE")
         answer = post(server.address, "runs/log-batch", run_id=run, metrics=points(0, 10))
@@ -280,7 +343,9 @@ def test_while_the_store_is_away_nothing_is_acknowledged_and_a_client_is_told_to
             post(server.address, "runs/log-parameter", run_id=run, key="lr", value="1"),
             plain_http.put(path, content=b"x", timeout=120),
         ]
-        assert [(answer.status_code, answer.json()["error_code"]) for answer in refused] == [(503, "TEMPORARILY_UNAVAILABLE")] * 3
+        assert [(answer.status_code, answer.json()["error_code"]) for answer in refused] == [
+            (503, "TEMPORARILY_UNAVAILABLE")
+        ] * 3
         assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused)
         line.open()
         assert (steps(server.address, run), files(server.address, run)) == ([], [])
@@ -295,7 +360,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 48 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"this user may not mount a small disk: {mounted.stderr.decode().strip()}")
     yield folder
@@ -337,13 +404,20 @@ def test_an_upload_of_which_nothing_comes_any_more_is_given_up(tmp_path: Path) -
     """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "root"), str(port)]) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "root"), str(port)]
+    ) as process:
         try:
             wait_for(lambda: _answers(address), 120, "the server answers")
             run = new_run(address)
             with socket.create_connection(("127.0.0.1", port), timeout=60) as half:
                 path = f"{PROXY}/0/{run}/artifacts/weights"
-                half.sendall(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {8 << 20}\r\n\r\n".encode() + bytes(1_000))
+                half.sendall(
+                    (
+                        f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {8 << 20}\r\n\r\n"
+                    ).encode()
+                    + bytes(1_000)
+                )
                 answer = half.recv(100_000)
             assert answer.startswith(b"HTTP/1.1 408 ")
             assert files(address, run) == []

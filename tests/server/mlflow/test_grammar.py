@@ -57,7 +57,9 @@ def test_it_is_imported_before_a_test_and_not_by_a_thread_beside_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["later", "at once"])
-def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything_and_not_before(tmp_path: Path, how: str) -> None:
+def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything_and_not_before(
+    tmp_path: Path, how: str
+) -> None:
     assert outcome(tmp_path, how) == "False True 200"
 
 
@@ -71,14 +73,36 @@ def test_without_mlflows_package_only_a_filter_fails_and_says_what_to_install(tm
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a", "ab", "aab", "abab", "a\nb", "ab\n", "b\na", "A_b", "a.b", "aXb\nab", "\n", "\n\n", "a\r\nb", "ä", "a\u2028b", "A\n\nB\n"],
+    [
+        "",
+        "a",
+        "ab",
+        "aab",
+        "abab",
+        "a\nb",
+        "ab\n",
+        "b\na",
+        "A_b",
+        "a.b",
+        "aXb\nab",
+        "\n",
+        "\n\n",
+        "a\r\nb",
+        "ä",
+        "a\u2028b",
+        "A\n\nB\n",
+    ],
 )
 def test_what_is_like_a_pattern_is_what_sqlite_says(text: str) -> None:
-    patterns = ["".join(letters) for length in range(5) for letters in itertools.product("aB_%\n.", repeat=length)]
+    patterns = [
+        "".join(letters) for length in range(5) for letters in itertools.product("aB_%\n.", repeat=length)
+    ]
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         database.execute("pragma case_sensitive_like = on")
         for pattern in patterns:
-            answers = database.execute("select ?1 like ?2, lower(?1) like lower(?2)", (text, pattern)).fetchone()
+            answers = database.execute(
+                "select ?1 like ?2, lower(?1) like lower(?2)", (text, pattern)
+            ).fetchone()
             assert (like(text, pattern), ilike(text, pattern)) == tuple(map(bool, answers)), pattern
 
 

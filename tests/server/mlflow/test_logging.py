@@ -27,7 +27,10 @@ def test_what_a_client_logs_is_in_our_own_run(api: Api, run: str, client: TestCl
     api(
         "runs/log-batch",
         run_id=run,
-        metrics=[{"key": "loss", "value": 1.0 / (step + 1), "timestamp": 1_700_000_000_000 + step, "step": step} for step in range(5)],
+        metrics=[
+            {"key": "loss", "value": 1.0 / (step + 1), "timestamp": 1_700_000_000_000 + step, "step": step}
+            for step in range(5)
+        ],
         params=[{"key": "lr", "value": "0.1"}],
         tags=[{"key": "team", "value": "vision"}, {"key": "mlflow.user", "value": "ada"}],
     )
@@ -49,9 +52,20 @@ def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api:
     for time, step, value in ((3, 0, 1.0), (1, 0, 2.0), (2, 7, 3.0), (3, 0, 1.0)):
         api("runs/log-metric", run_id=run, key="loss", value=value, timestamp=time, step=step)
     found = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
-    assert [(one["timestamp"], one["step"], one["value"]) for one in found] == [(1, 0, 2.0), (2, 7, 3.0), (3, 0, 1.0)]
+    assert [(one["timestamp"], one["step"], one["value"]) for one in found] == [
+        (1, 0, 2.0),
+        (2, 7, 3.0),
+        (3, 0, 1.0),
+    ]
     first = api("metrics/get-history", "GET", run_id=run, metric_key="loss", max_results=2)
-    rest = api("metrics/get-history", "GET", run_id=run, metric_key="loss", max_results=2, page_token=first["next_page_token"])
+    rest = api(
+        "metrics/get-history",
+        "GET",
+        run_id=run,
+        metric_key="loss",
+        max_results=2,
+        page_token=first["next_page_token"],
+    )
     assert first["metrics"] + rest["metrics"] == found
     assert api("metrics/get-history", "GET", run_id=run, metric_key="nothing") == {}
     for _ in range(2):
@@ -59,26 +73,45 @@ def test_a_history_has_every_value_by_time_and_one_that_was_sent_twice_once(api:
     assert len(api("metrics/get-history", "GET", run_id=run, metric_key="nan")["metrics"]) == 1
 
 
-def test_a_long_history_comes_in_pages_whether_its_client_asks_for_them_or_not(api: Api, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_comes_in_pages_whether_its_client_asks_for_them_or_not(
+    api: Api, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history, "_MOST_AT_ONCE", 3)
-    api("runs/log-batch", run_id=run, metrics=[{"key": "loss", "value": step, "timestamp": step, "step": step} for step in range(5)])
+    api(
+        "runs/log-batch",
+        run_id=run,
+        metrics=[{"key": "loss", "value": step, "timestamp": step, "step": step} for step in range(5)],
+    )
     first = api("metrics/get-history", "GET", run_id=run, metric_key="loss")
-    rest = api("metrics/get-history", "GET", run_id=run, metric_key="loss", page_token=first["next_page_token"])
+    rest = api(
+        "metrics/get-history", "GET", run_id=run, metric_key="loss", page_token=first["next_page_token"]
+    )
     assert [one["step"] for one in [*first["metrics"], *rest["metrics"]]] == list(range(5))
     assert "next_page_token" not in rest
 
 
 def test_numbers_that_are_not_finite_come_back_as_they_were(api: Api, run: str) -> None:
     given = {"nan": "NaN", "more": "Infinity", "less": "-Infinity"}
-    api("runs/log-batch", run_id=run, metrics=[{"key": key, "value": value, "timestamp": 1} for key, value in given.items()])
+    api(
+        "runs/log-batch",
+        run_id=run,
+        metrics=[{"key": key, "value": value, "timestamp": 1} for key, value in given.items()],
+    )
     assert data_of(api, run)["metrics"] == given
     (one,) = api("metrics/get-history", "GET", run_id=run, metric_key="more")["metrics"]
     assert float(one["value"]) == math.inf
 
 
-def test_python_writes_nan_without_quotes_and_that_is_accepted(client: TestClient, api: Api, run: str) -> None:
+def test_python_writes_nan_without_quotes_and_that_is_accepted(
+    client: TestClient, api: Api, run: str
+) -> None:
     body = f'{{"run_id": "{run}", "key": "x", "value": NaN, "timestamp": 1}}'
-    assert client.post("http://127.0.0.1:3001/api/2.0/mlflow/runs/log-metric", content=body, headers=JSON).status_code == 200
+    assert (
+        client.post(
+            "http://127.0.0.1:3001/api/2.0/mlflow/runs/log-metric", content=body, headers=JSON
+        ).status_code
+        == 200
+    )
     assert data_of(api, run)["metrics"] == {"x": "NaN"}
 
 
@@ -104,7 +137,9 @@ def test_a_number_in_any_spelling_of_json_is_kept_or_refused(client: TestClient,
     metrics = {}
     for number, (text, kept) in enumerate(SPELLED_NUMBERS):
         body = f'{{"run_id": "{run}", "key": "x{number}", "value": {text}, "timestamp": 1}}'
-        answer = client.post("http://127.0.0.1:3001/api/2.0/mlflow/runs/log-metric", content=body, headers=JSON)
+        answer = client.post(
+            "http://127.0.0.1:3001/api/2.0/mlflow/runs/log-metric", content=body, headers=JSON
+        )
         if kept is None:
             assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), text
         else:
@@ -125,9 +160,15 @@ def test_clocks_that_are_far_off_are_kept_as_they_were_given(api: Api, run: str)
         (last, 0),
     ]
     assert data_of(api, run)["metrics"] == {"loss": 4}  # the greatest step counts, not the latest clock
-    begun = [api("runs/create", experiment_id="0", start_time=time)["run"]["info"]["run_id"] for time in (last, 1)]
+    begun = [
+        api("runs/create", experiment_id="0", start_time=time)["run"]["info"]["run_id"] for time in (last, 1)
+    ]
     api("runs/update", run_id=begun[0], status="FINISHED", end_time=1)  # ends before it began
-    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"])["runs"]] == [begun[0], run, begun[1]]
+    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"])["runs"]] == [
+        begun[0],
+        run,
+        begun[1],
+    ]
 
 
 @pytest.mark.parametrize("name", ["größe", "損失", "Ω/π", "a b", "é".encode().decode()])
@@ -145,12 +186,23 @@ def test_a_curve_of_several_runs_has_the_first_and_the_last_step_of_each(api: Ap
     for one, last in ((run, 50), (other, 30)):
         metrics = [{"key": "loss", "value": step, "timestamp": 1, "step": step} for step in range(last + 1)]
         api("runs/log-batch", run_id=one, metrics=metrics)
-    found = api("metrics/get-history-bulk-interval", "GET", run_ids=[run, other], metric_key="loss", max_results=5)["metrics"]
+    found = api(
+        "metrics/get-history-bulk-interval", "GET", run_ids=[run, other], metric_key="loss", max_results=5
+    )["metrics"]
     steps = {one: [point["step"] for point in found if point["run_id"] == one] for one in (run, other)}
-    assert steps == {run: [0, 11, 21, 31, 50], other: [0, 7, 13, 19, 30]}, "the first of each fifth, and the last"
+    assert steps == {run: [0, 11, 21, 31, 50], other: [0, 7, 13, 19, 30]}, (
+        "the first of each fifth, and the last"
+    )
     assert [point["run_id"] for point in found] == [run] * 5 + [other] * 5, "in the order of the request"
     assert api("metrics/get-history-bulk-interval", "GET", run_ids=["0" * 32], metric_key="loss") == {}
-    part = api("metrics/get-history-bulk-interval", "GET", run_ids=[run], metric_key="loss", start_step=10, end_step=12)["metrics"]
+    part = api(
+        "metrics/get-history-bulk-interval",
+        "GET",
+        run_ids=[run],
+        metric_key="loss",
+        start_step=10,
+        end_step=12,
+    )["metrics"]
     assert [point["step"] for point in part] == [10, 11, 12]
 
 
@@ -176,7 +228,9 @@ def test_tags_change_and_go(api: Api, run: str, client: TestClient) -> None:
     api("runs/delete-tag", run_id=run, key="a")
     assert "a" not in data_of(api, run)["tags"]
     assert "a" not in read_run(client.app.state.halving.store, "Default", run).tags  # type: ignore[attr-defined]
-    assert api("runs/delete-tag", answered=404, run_id=run, key="a")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert (
+        api("runs/delete-tag", answered=404, run_id=run, key="a")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    )
 
 
 def test_more_amendments_than_are_kept_leave_a_run_as_it_is(api: Api, run: str, client: TestClient) -> None:
@@ -184,7 +238,9 @@ def test_more_amendments_than_are_kept_leave_a_run_as_it_is(api: Api, run: str, 
         api("runs/log-parameter", run_id=run, key=f"p{number}", value=str(number))
     store = client.app.state.halving.store  # type: ignore[attr-defined]
     assert read_run(store, "Default", run).params == {f"p{number}": number for number in range(20)}
-    assert len([name for name in store.names(f"runs/project=Default/{run}") if name.startswith("amend-")]) < 10
+    assert (
+        len([name for name in store.names(f"runs/project=Default/{run}") if name.startswith("amend-")]) < 10
+    )
 
 
 def test_datasets_are_inputs_once_each(api: Api, run: str) -> None:
@@ -194,7 +250,8 @@ def test_datasets_are_inputs_once_each(api: Api, run: str) -> None:
         api("runs/log-inputs", run_id=run, datasets=[entry])
     assert api("runs/get", "GET", run_id=run)["run"]["inputs"] == {"dataset_inputs": [entry]}
     assert (
-        api("runs/log-inputs", answered=400, run_id=run, datasets=[{"dataset": {"name": "x"}}])["error_code"] == "INVALID_PARAMETER_VALUE"
+        api("runs/log-inputs", answered=400, run_id=run, datasets=[{"dataset": {"name": "x"}}])["error_code"]
+        == "INVALID_PARAMETER_VALUE"
     )
 
 
@@ -202,7 +259,10 @@ def test_a_search_for_datasets_has_each_once_with_what_it_was_for(api: Api, run:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
     dataset = {"name": "digits", "digest": "abc", "source_type": "local", "source": "{}"}
     tags = [{"key": "mlflow.data.context", "value": "training"}]
-    for one, given in ((run, {"dataset": dataset, "tags": tags}), (other, {"dataset": dataset, "tags": tags})):
+    for one, given in (
+        (run, {"dataset": dataset, "tags": tags}),
+        (other, {"dataset": dataset, "tags": tags}),
+    ):
         api("runs/log-inputs", run_id=one, datasets=[given])
     api("runs/log-inputs", run_id=other, datasets=[{"dataset": {**dataset, "name": "letters"}}])
     found = api("experiments/search-datasets", experiment_ids=["0"])["dataset_summaries"]
@@ -212,7 +272,10 @@ def test_a_search_for_datasets_has_each_once_with_what_it_was_for(api: Api, run:
     ]
     assert api("experiments/search-datasets", experiment_ids=["7"]) == {}
     for wrong in ([], ["0"] * 21):
-        assert api("experiments/search-datasets", answered=400, experiment_ids=wrong)["error_code"] == "INVALID_PARAMETER_VALUE"
+        assert (
+            api("experiments/search-datasets", answered=400, experiment_ids=wrong)["error_code"]
+            == "INVALID_PARAMETER_VALUE"
+        )
 
 
 METRIC = {"key": "m", "value": 1.0, "timestamp": 1, "step": 0}
@@ -244,7 +307,10 @@ REFUSED_BATCHES: list[dict[str, Any]] = [
 def test_a_batch_that_is_not_accepted_is_refused_and_leaves_nothing(api: Api, run: str) -> None:
     before = data_of(api, run)
     for fields in REFUSED_BATCHES:
-        assert api("runs/log-batch", answered=400, run_id=run, **fields)["error_code"] == "INVALID_PARAMETER_VALUE", str(fields)[:200]
+        assert (
+            api("runs/log-batch", answered=400, run_id=run, **fields)["error_code"]
+            == "INVALID_PARAMETER_VALUE"
+        ), str(fields)[:200]
         assert data_of(api, run) == before, str(fields)[:200]
 
 
@@ -253,13 +319,20 @@ def test_a_value_that_is_null_is_an_empty_one_and_half_of_a_dataset_is_refused(a
     api("runs/log-parameter", run_id=run, key="p", value=None)
     api("runs/set-tag", run_id=run, key="t", value=None)
     assert (data_of(api, run)["params"]["p"], data_of(api, run)["tags"]["t"]) == ("", "")
-    assert api("runs/log-metric", answered=400, run_id=run, **METRIC, dataset_name="d")["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert (
+        api("runs/log-metric", answered=400, run_id=run, **METRIC, dataset_name="d")["error_code"]
+        == "INVALID_PARAMETER_VALUE"
+    )
     two = {"run_name": "a", "tags": [{"key": "mlflow.runName", "value": "b"}]}
-    assert api("runs/create", answered=400, experiment_id="0", **two)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert (
+        api("runs/create", answered=400, experiment_id="0", **two)["error_code"] == "INVALID_PARAMETER_VALUE"
+    )
     assert api("runs/create", experiment_id="0", **{**two, "run_name": "b"})["run"]["info"]["run_name"] == "b"
 
 
-def test_unknown_fields_are_passed_over_and_a_body_that_is_no_object_is_refused(api: Api, client: TestClient, run: str) -> None:
+def test_unknown_fields_are_passed_over_and_a_body_that_is_no_object_is_refused(
+    api: Api, client: TestClient, run: str
+) -> None:
     api("runs/set-tag", run_id=run, key="a", value="b", later="version")
     for body in ("[1]", "{", "7", '"' * 10, "[" * 100_000):
         answer = client.post("http://127.0.0.1:3001/api/2.0/mlflow/runs/set-tag", content=body, headers=JSON)
@@ -272,7 +345,11 @@ def test_a_long_param_is_cut_as_mlflows_server_cuts_it(api: Api, run: str) -> No
 
 
 def test_the_largest_batch_is_taken_whole(api: Api, run: str) -> None:
-    api("runs/log-batch", run_id=run, metrics=[{**METRIC, "key": f"größe/{n}", "value": n} for n in range(1_000)])
+    api(
+        "runs/log-batch",
+        run_id=run,
+        metrics=[{**METRIC, "key": f"größe/{n}", "value": n} for n in range(1_000)],
+    )
     assert data_of(api, run)["metrics"] == {f"größe/{n}": n for n in range(1_000)}
 
 
@@ -286,7 +363,10 @@ def test_a_run_of_very_many_requests_is_compacted_and_keeps_every_value(local: T
     wait_for(lambda: len(store.names(live_folder("Default", run))) < MOST_LIVE, 60, "the run is compacted")
     api("runs/log-metric", run_id=run, key="loss", value=7, timestamp=10**6, step=10**6)
     history = api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
-    assert [(one["step"], one["value"]) for one in history] == [*((step, step / 3) for step in range(MOST_LIVE + 30)), (10**6, 7)]
+    assert [(one["step"], one["value"]) for one in history] == [
+        *((step, step / 3) for step in range(MOST_LIVE + 30)),
+        (10**6, 7),
+    ]
 
 
 def test_models_of_mlflow_2_are_noted_in_a_tag_each_beside_the_others(api: Api, run: str) -> None:
@@ -296,7 +376,11 @@ def test_models_of_mlflow_2_are_noted_in_a_tag_each_beside_the_others(api: Api, 
         "utc_time_created": "2026-01-01 00:00:00",
         "flavors": {"python_function": {"config": 1, "env": "x"}},
     }
-    api("runs/log-model", run_id=run, model_json=json.dumps({**model, "signature": {"inputs": "…"}, "model_uuid": "0f"}))
+    api(
+        "runs/log-model",
+        run_id=run,
+        model_json=json.dumps({**model, "signature": {"inputs": "…"}, "model_uuid": "0f"}),
+    )
     api("runs/log-model", run_id=run, model_json=json.dumps({**model, "artifact_path": "second"}))
     first, second = json.loads(data_of(api, run)["tags"]["mlflow.log-model.history"])
     assert first == {**model, "model_uuid": "0f", "flavors": {"python_function": {"env": "x"}}}
@@ -309,9 +393,14 @@ def test_models_of_mlflow_2_are_noted_in_a_tag_each_beside_the_others(api: Api, 
         ("{", "Malformed model info"),
         ("[" * 100_000, "Malformed model info"),
         ("[]", "missing mandatory fields: ['artifact_path', 'flavors', 'run_id', 'utc_time_created']"),
-        ('{"run_id": "r", "flavors": {}, "artifact_path": "m"}', "missing mandatory fields: ['utc_time_created']"),
         (
-            json.dumps({"run_id": "r", "flavors": {"f": "x" * 9_000}, "artifact_path": "m", "utc_time_created": "t"}),
+            '{"run_id": "r", "flavors": {}, "artifact_path": "m"}',
+            "missing mandatory fields: ['utc_time_created']",
+        ),
+        (
+            json.dumps(
+                {"run_id": "r", "flavors": {"f": "x" * 9_000}, "artifact_path": "m", "utc_time_created": "t"}
+            ),
             "exceeds the maximum length",
         ),
     ],

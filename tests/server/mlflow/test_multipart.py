@@ -22,7 +22,8 @@ import os, sys
 from pathlib import Path
 os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
 os.environ["MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD"] = "true"
-os.environ["MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE"] = os.environ["MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE"] = str(5 << 20)
+os.environ["MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE"] = str(5 << 20)
+os.environ["MLFLOW_MULTIPART_UPLOAD_CHUNK_SIZE"] = str(5 << 20)
 from mlflow import MlflowClient
 from mlflow.store.artifact import http_artifact_repo
 
@@ -35,14 +36,17 @@ run = client.create_run("0").info.run_id
 for folder in (None, "deep/er"):
     client.log_artifact(run, "weights.bin", folder)
 assert len(sent) == 6, sent
-assert [(one.path, one.file_size) for one in client.list_artifacts(run)] == [("deep", None), ("weights.bin", len(content))]
+files = [(file.path, file.file_size) for file in client.list_artifacts(run)]
+assert files == [("deep", None), ("weights.bin", len(content))]
 for path in ("weights.bin", "deep/er/weights.bin"):
     assert Path(client.download_artifacts(run, path)).read_bytes() == content
 """
 
 
 def begun(client: TestClient, run: str, count: int = 3) -> dict[str, Any]:
-    answer = client.post(f"{PARTS}/create/0/{run}/artifacts/deep", json={"path": "/home/ada/weights", "num_parts": count})
+    answer = client.post(
+        f"{PARTS}/create/0/{run}/artifacts/deep", json={"path": "/home/ada/weights", "num_parts": count}
+    )
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -58,12 +62,16 @@ def sent(client: TestClient, upload: dict[str, Any]) -> list[dict[str, Any]]:
     return parts
 
 
-def completed(client: TestClient, run: str, upload: dict[str, Any], parts: list[dict[str, Any]], path: str = "weights") -> Any:
+def completed(
+    client: TestClient, run: str, upload: dict[str, Any], parts: list[dict[str, Any]], path: str = "weights"
+) -> Any:
     fields = {"path": path, "upload_id": upload["upload_id"], "parts": parts}
     return client.post(f"{PARTS}/complete/0/{run}/artifacts/deep", json=fields)
 
 
-def test_a_file_is_there_once_its_parts_are_joined_and_not_before(api: Api, run: str, client: TestClient) -> None:
+def test_a_file_is_there_once_its_parts_are_joined_and_not_before(
+    api: Api, run: str, client: TestClient
+) -> None:
     upload = begun(client, run)
     parts = sent(client, upload)
     assert "files" not in api("artifacts/list", "GET", run_id=run)
@@ -72,9 +80,13 @@ def test_a_file_is_there_once_its_parts_are_joined_and_not_before(api: Api, run:
     assert client.get(f"{PROXY}/0/{run}/artifacts/deep/weights").content == b"".join(CONTENTS)
 
 
-def test_parts_that_are_not_those_of_the_upload_are_refused_and_leave_nothing(api: Api, run: str, client: TestClient) -> None:
-    upload, other = begun(client, run), begun(client, run)
-    parts, others = sent(client, upload), sent(client, other)
+def test_parts_that_are_not_those_of_the_upload_are_refused_and_leave_nothing(
+    api: Api, run: str, client: TestClient
+) -> None:
+    upload = begun(client, run)
+    other = begun(client, run)
+    parts = sent(client, upload)
+    others = sent(client, other)
     digest = {"part_number": 1, "etag": "sha256:" + 64 * "0"}
     for wrong in (
         [],
@@ -106,16 +118,25 @@ def test_a_number_of_parts_that_no_upload_has_is_refused(run: str, client: TestC
     assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
 
 
-@pytest.mark.parametrize(("folder", "path"), [("deep%2f%2e%2e%2f%2e%2e", "a"), ("", ".."), ("%252e%252e", "a"), ("", "a\x01")])
-def test_an_upload_that_would_leave_its_run_is_refused(run: str, client: TestClient, folder: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("folder", "path"), [("deep%2f%2e%2e%2f%2e%2e", "a"), ("", ".."), ("%252e%252e", "a"), ("", "a\x01")]
+)
+def test_an_upload_that_would_leave_its_run_is_refused(
+    run: str, client: TestClient, folder: str, path: str
+) -> None:
     answer = client.post(f"{PARTS}/create/0/{run}/artifacts/{folder}".rstrip("/"), json={"path": path})
     assert answer.status_code in (400, 404), answer.text
 
 
-def test_a_part_needs_no_token_and_only_its_own_address(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
-    ada, eve = bearer("ada", scope="write"), bearer("eve", scope="write", projects=["digits"])
+def test_a_part_needs_no_token_and_only_its_own_address(
+    guarded: TestClient, bearer: Callable[..., dict[str, str]]
+) -> None:
+    ada = bearer("ada", scope="write")
+    eve = bearer("eve", scope="write", projects=["digits"])
     api = "http://127.0.0.1:3001/api/2.0/mlflow"
-    run = guarded.post(f"{api}/runs/create", json={"experiment_id": "0"}, headers=ada).json()["run"]["info"]["run_id"]
+    run = guarded.post(f"{api}/runs/create", json={"experiment_id": "0"}, headers=ada).json()["run"]["info"][
+        "run_id"
+    ]
     fields = {"path": "weights", "num_parts": 1}
     assert guarded.post(f"{PARTS}/create/0/{run}/artifacts", json=fields).status_code == 401
     assert guarded.post(f"{PARTS}/create/0/{run}/artifacts", json=fields, headers=eve).status_code == 403
@@ -125,7 +146,11 @@ def test_a_part_needs_no_token_and_only_its_own_address(guarded: TestClient, bea
     assert put.status_code == 200
     assert guarded.put(f"{one['url']}x", content=b"weights").status_code == 404
     assert guarded.put(one["url"].replace("/parts/", "/"), content=b"weights").status_code in (404, 405)
-    done = {"path": "weights", "upload_id": upload["upload_id"], "parts": [{"part_number": 1, "etag": put.headers["etag"]}]}
+    done = {
+        "path": "weights",
+        "upload_id": upload["upload_id"],
+        "parts": [{"part_number": 1, "etag": put.headers["etag"]}],
+    }
     assert guarded.post(f"{PARTS}/complete/0/{run}/artifacts", json=done, headers=eve).status_code == 403
     assert guarded.post(f"{PARTS}/complete/0/{run}/artifacts", json=done, headers=ada).status_code == 200
 

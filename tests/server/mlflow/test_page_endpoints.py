@@ -18,29 +18,42 @@ WORD = "été 7.json"
 @pytest.fixture
 def kept(client: TestClient, run: str) -> str:
     """A run with a file in a folder."""
-    assert client.post(f"{API}/upload-artifact", params={"run_uuid": run, "path": f"a/{WORD}"}, content=b"[7]").is_success
+    assert client.post(
+        f"{API}/upload-artifact", params={"run_uuid": run, "path": f"a/{WORD}"}, content=b"[7]"
+    ).is_success
     return run
 
 
 def test_a_file_that_is_uploaded_is_sent_to_be_saved(api: Api, client: TestClient, kept: str) -> None:
     answer = client.get(f"{HOST}/get-artifact", params={"run_id": kept, "path": f"a/{WORD}"})
     assert (answer.content, answer.headers["content-type"]) == (b"[7]", "text/plain")
-    assert answer.headers["content-disposition"] == "attachment; filename=\"ete 7.json\"; filename*=UTF-8''%C3%A9t%C3%A9%207.json"
+    assert (
+        answer.headers["content-disposition"]
+        == "attachment; filename=\"ete 7.json\"; filename*=UTF-8''%C3%A9t%C3%A9%207.json"
+    )
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert [one["path"] for one in api("artifacts/list", "GET", run_id=kept, path="a")["files"]] == [f"a/{WORD}"]
+    assert [one["path"] for one in api("artifacts/list", "GET", run_id=kept, path="a")["files"]] == [
+        f"a/{WORD}"
+    ]
 
 
 def test_a_file_of_a_version_and_of_a_logged_model_are_sent(api: Api, client: TestClient, kept: str) -> None:
     api("registered-models/create", name="net")
     api("model-versions/create", name="net", source=f"runs:/{kept}/a", run_id=kept)
     api("model-versions/create", name="net", source=f"mlflow-artifacts:/0/{kept}/artifacts/a", run_id=kept)
-    answer = client.get(f"{HOST}/model-versions/get-artifact", params={"name": "net", "version": "2", "path": WORD})
+    answer = client.get(
+        f"{HOST}/model-versions/get-artifact", params={"name": "net", "version": "2", "path": WORD}
+    )
     assert answer.content == b"[7]", answer.text
-    elsewhere = client.get(f"{HOST}/model-versions/get-artifact", params={"name": "net", "version": "1", "path": WORD})
+    elsewhere = client.get(
+        f"{HOST}/model-versions/get-artifact", params={"name": "net", "version": "1", "path": WORD}
+    )
     assert elsewhere.json()["error_code"] == "INVALID_PARAMETER_VALUE"
     model = api("logged-models", experiment_id="0", source_run_id=kept)["model"]["info"]["model_id"]
     assert client.put(f"{PROXY}/0/models/{model}/artifacts/net.bin", content=b"net").is_success
-    found = client.get(f"{API}/logged-models/{model}/artifacts/files", params={"artifact_file_path": "net.bin"})
+    found = client.get(
+        f"{API}/logged-models/{model}/artifacts/files", params={"artifact_file_path": "net.bin"}
+    )
     assert (found.content, found.headers["content-type"]) == (b"net", "application/octet-stream")
 
 
@@ -55,7 +68,9 @@ def test_a_file_of_a_version_and_of_a_logged_model_are_sent(api: Api, client: Te
         ("b", 404, "RESOURCE_DOES_NOT_EXIST"),
     ],
 )
-def test_an_address_that_is_no_files_is_refused(client: TestClient, kept: str, path: str, status: int, code: str) -> None:
+def test_an_address_that_is_no_files_is_refused(
+    client: TestClient, kept: str, path: str, status: int, code: str
+) -> None:
     answer = client.get(f"{HOST}/get-artifact", params={"run_id": kept, "path": path})
     assert (answer.status_code, answer.json()["error_code"]) == (status, code)
     if status == 400:
@@ -70,18 +85,36 @@ def test_histories_of_several_runs_come_run_by_run(api: Api, client: TestClient)
             api("runs/log-metric", run_id=run, key="loss", value=step / 2, timestamp=step, step=step)
     asked = {"run_id": runs[::-1], "metric_key": "loss"}
     found = client.get(f"{API}/metrics/get-history-bulk", params=asked).json()["metrics"]
-    assert [(one["run_id"], one["step"], one["value"]) for one in found] == [(run, step, step / 2) for run in runs for step in (0, 1)]
-    assert len(client.get(f"{API}/metrics/get-history-bulk", params={**asked, "max_results": 3}).json()["metrics"]) == 3
-    assert client.get(f"{API}/metrics/get-history-bulk", params={"run_id": runs, "metric_key": "none"}).json() == {"metrics": []}
+    assert [(one["run_id"], one["step"], one["value"]) for one in found] == [
+        (run, step, step / 2) for run in runs for step in (0, 1)
+    ]
+    assert (
+        len(
+            client.get(f"{API}/metrics/get-history-bulk", params={**asked, "max_results": 3}).json()[
+                "metrics"
+            ]
+        )
+        == 3
+    )
+    assert client.get(
+        f"{API}/metrics/get-history-bulk", params={"run_id": runs, "metric_key": "none"}
+    ).json() == {"metrics": []}
     assert client.get(f"{API}/metrics/get-history-bulk", params={"metric_key": "loss"}).status_code == 400
 
 
-def test_nothing_of_another_project_is_sent_or_taken(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
-    anybody, eve = bearer("root", scope="write"), bearer("eve", scope="write", projects=["digits"])
-    run = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
+def test_nothing_of_another_project_is_sent_or_taken(
+    guarded: TestClient, bearer: Callable[..., dict[str, str]]
+) -> None:
+    anybody = bearer("root", scope="write")
+    eve = bearer("eve", scope="write", projects=["digits"])
+    run = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"][
+        "info"
+    ]["run_id"]
     given = {"run_id": run, "path": "a"}
     assert guarded.post(f"{API}/upload-artifact", params=given, content=b"7", headers=anybody).is_success
-    made = guarded.post(f"{API}/logged-models", json={"experiment_id": "0", "source_run_id": run}, headers=anybody)
+    made = guarded.post(
+        f"{API}/logged-models", json={"experiment_id": "0", "source_run_id": run}, headers=anybody
+    )
     model = made.json()["model"]["info"]["model_id"]
     for address, params in (
         (f"{HOST}/get-artifact", given),
@@ -90,7 +123,10 @@ def test_nothing_of_another_project_is_sent_or_taken(guarded: TestClient, bearer
     ):
         answer = guarded.get(address, params=params, headers=eve)
         assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
-        assert (guarded.get(address, params=params).status_code, "hlv_" in guarded.get(address, params=params).text) == (401, True)
+        assert (
+            guarded.get(address, params=params).status_code,
+            "hlv_" in guarded.get(address, params=params).text,
+        ) == (401, True)
     answer = guarded.post(f"{API}/upload-artifact", params=given, content=b"8", headers=eve)
     assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
     assert guarded.get(f"{HOST}/get-artifact", params=given, headers=anybody).content == b"7"

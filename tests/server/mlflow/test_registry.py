@@ -15,13 +15,20 @@ from tests.server.registry import promoted
 
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 OURS = "http://127.0.0.1:3001/api/v1/models"
-INVALID, EXISTS, NONE = "INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"
+INVALID = "INVALID_PARAMETER_VALUE"
+EXISTS = "RESOURCE_ALREADY_EXISTS"
+NONE = "RESOURCE_DOES_NOT_EXIST"
 
 
 @pytest.fixture
 def model(api: Api) -> str:
     name = "My model"
-    api("registered-models/create", name=name, description="of digits", tags=[{"key": "team", "value": "vision"}])
+    api(
+        "registered-models/create",
+        name=name,
+        description="of digits",
+        tags=[{"key": "team", "value": "vision"}],
+    )
     return name
 
 
@@ -31,7 +38,9 @@ def source(api: Api, run: str) -> str:
 
 
 def register(api: Api, name: str, **fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = api("model-versions/create", name=name, **{"source": "s3://bucket/net", **fields})["model_version"]
+    found: dict[str, Any] = api(
+        "model-versions/create", name=name, **{"source": "s3://bucket/net", **fields}
+    )["model_version"]
     return found
 
 
@@ -41,7 +50,9 @@ def version(api: Api, name: str, number: int) -> dict[str, Any]:
 
 
 def names(api: Api, **asked: Any) -> list[str]:
-    return [one["name"] for one in api("registered-models/search", "GET", **asked).get("registered_models", [])]
+    return [
+        one["name"] for one in api("registered-models/search", "GET", **asked).get("registered_models", [])
+    ]
 
 
 def numbers(api: Api, **asked: Any) -> list[str]:
@@ -52,14 +63,21 @@ def test_a_model_is_what_was_said_of_it(api: Api, model: str) -> None:
     found = api("registered-models/get", "GET", name=model)["registered_model"]
     assert (found["description"], found["tags"]) == ("of digits", [{"key": "team", "value": "vision"}])
     assert "latest_versions" not in found
-    changed = api("registered-models/update", "PATCH", name=model, description="of numbers")["registered_model"]
-    assert (changed["description"], changed["last_updated_timestamp"] >= found["last_updated_timestamp"]) == ("of numbers", True)
+    changed = api("registered-models/update", "PATCH", name=model, description="of numbers")[
+        "registered_model"
+    ]
+    assert (changed["description"], changed["last_updated_timestamp"] >= found["last_updated_timestamp"]) == (
+        "of numbers",
+        True,
+    )
     assert api("registered-models/rename", name=model, new_name=model)["registered_model"]["name"] == model
     api("registered-models/set-tag", name=model, key="stage", value=None)
     api("registered-models/set-tag", name=model, key="stage", value="größe")
     api("registered-models/delete-tag", "DELETE", name=model, key="team")
     api("registered-models/delete-tag", "DELETE", name=model, key="team")
-    assert api("registered-models/get", "GET", name=model)["registered_model"]["tags"] == [{"key": "stage", "value": "größe"}]
+    assert api("registered-models/get", "GET", name=model)["registered_model"]["tags"] == [
+        {"key": "stage", "value": "größe"}
+    ]
     assert api("registered-models/create", answered=400, name=model)["error_code"] == EXISTS
 
 
@@ -74,14 +92,29 @@ def test_versions_count_from_one_and_a_deleted_one_leaves_its_number(api: Api, m
     api("model-versions/delete", "DELETE", name=model, version="3")
     assert api("model-versions/get", "GET", answered=404, name=model, version="3")["error_code"] == NONE
     assert register(api, model)["version"] == "4"
-    assert api("model-versions/create", answered=404, name="another", source="s3://bucket/net")["error_code"] == NONE
+    assert (
+        api("model-versions/create", answered=404, name="another", source="s3://bucket/net")["error_code"]
+        == NONE
+    )
     assert api("model-versions/get", "GET", answered=400, name=model, version="x")["error_code"] == INVALID
 
 
 def test_a_version_keeps_what_was_said_of_it(api: Api, model: str, run: str, source: str) -> None:
-    given = {"run_id": run, "run_link": "http://there", "description": "the first", "tags": [{"key": "a", "value": "b"}]}
+    given = {
+        "run_id": run,
+        "run_link": "http://there",
+        "description": "the first",
+        "tags": [{"key": "a", "value": "b"}],
+    }
     made = register(api, model, source=source, **given)
-    expected = {**given, "name": model, "version": "1", "source": source, "current_stage": "None", "status": "READY"}
+    expected = {
+        **given,
+        "name": model,
+        "version": "1",
+        "source": source,
+        "current_stage": "None",
+        "status": "READY",
+    }
     assert {name: made[name] for name in expected} == expected
     api("model-versions/update", "PATCH", name=model, version="1", description="better")
     api("model-versions/set-tag", name=model, version="1", key="c", value="d")
@@ -115,11 +148,16 @@ def test_a_source_out_of_the_run_that_is_named_is_refused(api: Api, model: str, 
     assert numbers(api) == []
 
 
-def test_a_logged_model_becomes_a_version_and_knows_it(api: Api, model: str, run: str, client: TestClient) -> None:
+def test_a_logged_model_becomes_a_version_and_knows_it(
+    api: Api, model: str, run: str, client: TestClient
+) -> None:
     logged = api("logged-models", experiment_id="0", source_run_id=run)["model"]["info"]
     made = register(api, model, source=f"models:/{logged['model_id']}", model_id=logged["model_id"])
     assert made["run_id"] == run
-    assert api("model-versions/get-download-uri", "GET", name=model, version="1")["artifact_uri"] == logged["artifact_uri"]
+    assert (
+        api("model-versions/get-download-uri", "GET", name=model, version="1")["artifact_uri"]
+        == logged["artifact_uri"]
+    )
     folder = logged["artifact_uri"].removeprefix("mlflow-artifacts:/")
     client.put(f"{PROXY}/{folder}/MLmodel", content=b"net")
     (tag,) = api(f"logged-models/{logged['model_id']}", "GET")["model"]["info"]["tags"]
@@ -130,7 +168,9 @@ def test_a_logged_model_becomes_a_version_and_knows_it(api: Api, model: str, run
 
 
 @pytest.mark.parametrize("meant", ["1", "Production", "latest", "@best"])
-def test_a_copy_has_the_files_and_the_run_of_what_it_is_a_copy_of(api: Api, model: str, run: str, source: str, meant: str) -> None:
+def test_a_copy_has_the_files_and_the_run_of_what_it_is_a_copy_of(
+    api: Api, model: str, run: str, source: str, meant: str
+) -> None:
     register(api, model, source=source, run_id=run)
     api("model-versions/transition-stage", name=model, version="1", stage="Production")
     api("registered-models/alias", name=model, alias="best", version="1")
@@ -146,11 +186,28 @@ def test_stages_move_and_the_latest_of_each_is_known(api: Api, model: str) -> No
     for number, stage in ((1, "staging"), (2, "Production"), (3, "PRODUCTION")):
         api("model-versions/transition-stage", name=model, version=str(number), stage=stage)
     latest = api("registered-models/get-latest-versions", name=model)["model_versions"]
-    assert {one["current_stage"]: one["version"] for one in latest} == {"Staging": "1", "Production": "3", "None": "4"}
-    only = api("registered-models/get-latest-versions", "GET", name=model, stages=["production"])["model_versions"]
+    assert {one["current_stage"]: one["version"] for one in latest} == {
+        "Staging": "1",
+        "Production": "3",
+        "None": "4",
+    }
+    only = api("registered-models/get-latest-versions", "GET", name=model, stages=["production"])[
+        "model_versions"
+    ]
     assert [one["version"] for one in only] == ["3"]
-    api("model-versions/transition-stage", name=model, version="4", stage="Production", archive_existing_versions=True)
-    assert [version(api, model, number)["current_stage"] for number in (1, 2, 3, 4)] == ["Staging", "Archived", "Archived", "Production"]
+    api(
+        "model-versions/transition-stage",
+        name=model,
+        version="4",
+        stage="Production",
+        archive_existing_versions=True,
+    )
+    assert [version(api, model, number)["current_stage"] for number in (1, 2, 3, 4)] == [
+        "Staging",
+        "Archived",
+        "Archived",
+        "Production",
+    ]
     for stage, archived in (("Nowhere", False), ("Archived", True)):
         given = {"name": model, "version": "1", "stage": stage, "archive_existing_versions": archived}
         assert api("model-versions/transition-stage", answered=400, **given)["error_code"] == INVALID
@@ -166,29 +223,53 @@ def test_aliases_are_set_moved_and_deleted(api: Api, model: str) -> None:
     api("registered-models/alias", "DELETE", name=model, alias="also")
     assert (version(api, model, 2)["aliases"], version(api, model, 1).get("aliases")) == (["best"], None)
     assert api("registered-models/alias", "GET", name=model, alias="best")["model_version"]["version"] == "2"
-    assert api("registered-models/alias", "GET", name=model, alias="latest")["model_version"]["version"] == "2"
-    assert api("registered-models/get", "GET", name=model)["registered_model"]["aliases"] == [{"alias": "best", "version": "2"}]
+    assert (
+        api("registered-models/alias", "GET", name=model, alias="latest")["model_version"]["version"] == "2"
+    )
+    assert api("registered-models/get", "GET", name=model)["registered_model"]["aliases"] == [
+        {"alias": "best", "version": "2"}
+    ]
     api("registered-models/alias", "DELETE", name=model, alias="best")
-    assert api("registered-models/alias", "GET", answered=400, name=model, alias="best")["error_code"] == INVALID
+    assert (
+        api("registered-models/alias", "GET", answered=400, name=model, alias="best")["error_code"] == INVALID
+    )
     for alias in ("v1", "Latest", "a b", "", "a" * 256):
-        assert api("registered-models/alias", answered=400, name=model, alias=alias, version="1")["error_code"] == INVALID
-    assert api("registered-models/alias", answered=404, name=model, alias="best", version="9")["error_code"] == NONE
+        assert (
+            api("registered-models/alias", answered=400, name=model, alias=alias, version="1")["error_code"]
+            == INVALID
+        )
+    assert (
+        api("registered-models/alias", answered=404, name=model, alias="best", version="9")["error_code"]
+        == NONE
+    )
 
 
-def test_what_clients_promote_is_our_champion_and_the_other_way_round(api: Api, model: str, client: TestClient) -> None:
+def test_what_clients_promote_is_our_champion_and_the_other_way_round(
+    api: Api, model: str, client: TestClient
+) -> None:
     for _ in range(2):
         register(api, model)
     api("registered-models/alias", name=model, alias="champion", version="1")
     found = client.get(f"{OURS}/{model}/champion").json()
-    assert (found["version"], found["checkpoint"], found["url"], found["source"]) == ("1.0.0", None, None, "s3://bucket/net")
+    assert (found["version"], found["checkpoint"], found["url"], found["source"]) == (
+        "1.0.0",
+        None,
+        None,
+        "s3://bucket/net",
+    )
     assert client.post(f"{OURS}/{model}/versions/1.0.1/promote").json()["stage"] == "champion"
-    assert api("registered-models/alias", "GET", name=model, alias="champion")["model_version"]["version"] == "2"
+    assert (
+        api("registered-models/alias", "GET", name=model, alias="champion")["model_version"]["version"] == "2"
+    )
     assert [version(api, model, number)["current_stage"] for number in (1, 2)] == ["Archived", "Production"]
     api("registered-models/alias", name=model, alias="champion", version="1")
     api("registered-models/alias", name=model, alias="champion", version="2")
     assert [version(api, model, number)["current_stage"] for number in (1, 2)] == ["Archived", "Production"]
     client.post(f"{OURS}/{model}/versions/1.0.1/archive")
-    assert api("registered-models/alias", "GET", answered=400, name=model, alias="champion")["error_code"] == INVALID
+    assert (
+        api("registered-models/alias", "GET", answered=400, name=model, alias="champion")["error_code"]
+        == INVALID
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +289,9 @@ def test_clients_do_not_promote_a_version_whose_report_is_gone(
     assert version(api, "small", 1)["current_stage"] == "Production"
 
 
-def test_our_own_api_has_the_models_of_clients(api: Api, model: str, run: str, source: str, client: TestClient) -> None:
+def test_our_own_api_has_the_models_of_clients(
+    api: Api, model: str, run: str, source: str, client: TestClient
+) -> None:
     api("registered-models/create", name="empty")
     register(api, model, source=source, run_id=run, description="the first")
     api("registered-models/alias", name=model, alias="best", version="1")
@@ -221,7 +304,15 @@ def test_our_own_api_has_the_models_of_clients(api: Api, model: str, run: str, s
         {"best": "1.0.0"},
     )
     (shown,) = found["versions"]
-    expected = {"version": "1.0.0", "number": 1, "stage": "staging", "project": "Default", "run": run, "source": source, "sweep": None}
+    expected = {
+        "version": "1.0.0",
+        "number": 1,
+        "stage": "staging",
+        "project": "Default",
+        "run": run,
+        "source": source,
+        "sweep": None,
+    }
     assert {name: shown[name] for name in expected} == expected
 
 
@@ -236,7 +327,9 @@ def test_the_winner_of_a_sweep_is_a_version_whose_checkpoint_clients_can_fetch(
     assert (found["version"], found["run_id"], found["current_stage"]) == ("1", row.run, "Production")
     address = api("model-versions/get-download-uri", "GET", name=row.model, version="1")["artifact_uri"]
     folder = address.removeprefix("mlflow-artifacts:/")
-    assert client.get(PROXY, params={"path": folder}).json() == {"files": [{"path": "checkpoint", "is_dir": False, "file_size": 11}]}
+    assert client.get(PROXY, params={"path": folder}).json() == {
+        "files": [{"path": "checkpoint", "is_dir": False, "file_size": 11}]
+    }
     assert client.get(f"{PROXY}/{folder}/checkpoint").content == b"the weights"
     assert client.get(f"{PROXY}/{folder}/other").status_code == 404
     refused = api("model-versions/delete", "DELETE", answered=400, name=row.model, version="1")
@@ -258,8 +351,17 @@ SEARCHES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 def test_models_are_searched_as_mlflow_does(api: Api) -> None:
-    for name, tags in (("b-two", {"kind": "x"}), ("a", {"kind": "x"}), ("b-one", {}), ("greeting", {"mlflow.prompt.is_prompt": "true"})):
-        api("registered-models/create", name=name, tags=[{"key": key, "value": value} for key, value in tags.items()])
+    for name, tags in (
+        ("b-two", {"kind": "x"}),
+        ("a", {"kind": "x"}),
+        ("b-one", {}),
+        ("greeting", {"mlflow.prompt.is_prompt": "true"}),
+    ):
+        api(
+            "registered-models/create",
+            name=name,
+            tags=[{"key": key, "value": value} for key, value in tags.items()],
+        )
     for fields, expected in SEARCHES:
         assert names(api, **fields) == expected, fields
 
@@ -272,9 +374,19 @@ def test_pages_of_a_search_join(api: Api) -> None:
     assert [one["name"] for one in first["registered_models"]] == ["m0", "m1", "m2"]
     assert names(api, max_results=3, page_token=first["next_page_token"]) == ["m3", "m4"]
     page = api("model-versions/search", "GET", max_results=4, order_by=["name ASC"])
-    rest = api("model-versions/search", "GET", max_results=4, order_by=["name ASC"], page_token=page["next_page_token"])
-    assert [one["name"] for one in [*page["model_versions"], *rest["model_versions"]]] == [f"m{number}" for number in range(5)]
-    assert [one["name"] for one in api("model-versions/search", "GET", filter="tags.n = '3'")["model_versions"]] == ["m3"]
+    rest = api(
+        "model-versions/search",
+        "GET",
+        max_results=4,
+        order_by=["name ASC"],
+        page_token=page["next_page_token"],
+    )
+    assert [one["name"] for one in [*page["model_versions"], *rest["model_versions"]]] == [
+        f"m{number}" for number in range(5)
+    ]
+    assert [
+        one["name"] for one in api("model-versions/search", "GET", filter="tags.n = '3'")["model_versions"]
+    ] == ["m3"]
     assert "next_page_token" not in rest
 
 
@@ -306,11 +418,18 @@ def test_a_renamed_model_is_found_by_its_new_name_alone(api: Api, model: str) ->
     assert numbers(api) == []
 
 
-def test_a_token_of_other_projects_sees_and_changes_no_model(guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:
-    anybody, ada = bearer("root", scope="write"), bearer("ada", scope="write", projects=["letters"])
+def test_a_token_of_other_projects_sees_and_changes_no_model(
+    guarded: TestClient, bearer: Callable[..., dict[str, str]]
+) -> None:
+    anybody = bearer("root", scope="write")
+    ada = bearer("ada", scope="write", projects=["letters"])
     below = "/api/2.0/mlflow"
     guarded.post(f"{below}/registered-models/create", json={"name": "digits"}, headers=anybody)
-    guarded.post(f"{below}/model-versions/create", json={"name": "digits", "source": "s3://bucket/net"}, headers=anybody)
+    guarded.post(
+        f"{below}/model-versions/create",
+        json={"name": "digits", "source": "s3://bucket/net"},
+        headers=anybody,
+    )
     for method, path, fields in (
         ("POST", "registered-models/create", {}),
         ("DELETE", "registered-models/delete", {}),
@@ -325,7 +444,9 @@ def test_a_token_of_other_projects_sees_and_changes_no_model(guarded: TestClient
         assert guarded.get(f"{below}/{path}", headers=ada).status_code == 403
     for path in ("registered-models/search", "model-versions/search"):
         assert guarded.get(f"{below}/{path}", headers=ada).json() == {}
-    run = guarded.post(f"{below}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
+    run = guarded.post(f"{below}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"][
+        "info"
+    ]["run_id"]
     guarded.post(f"{below}/registered-models/create", json={"name": "letters"}, headers=ada)
     theirs = {"name": "letters", "source": f"runs:/{run}/model", "run_id": run}
     assert guarded.post(f"{below}/model-versions/create", json=theirs, headers=ada).status_code == 403

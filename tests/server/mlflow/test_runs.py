@@ -40,12 +40,19 @@ def test_a_new_run_is_as_it_was_asked_for(api: Api) -> None:
     assert info["artifact_uri"] == f"mlflow-artifacts:/0/{info['run_id']}/artifacts"
     assert made["data"] == {"tags": [{"key": "a", "value": "b"}, {"key": "mlflow.runName", "value": "first"}]}
     tags = [{"key": "mlflow.runName", "value": "another"}]
-    assert api("runs/create", answered=400, experiment_id="0", run_name="first", tags=tags)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert (
+        api("runs/create", answered=400, experiment_id="0", run_name="first", tags=tags)["error_code"]
+        == "INVALID_PARAMETER_VALUE"
+    )
     assert api("runs/get", "GET", run_id=info["run_id"])["run"] == made
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("FINISHED", "finished"), ("FAILED", "failed"), ("KILLED", "terminated")])
-def test_a_run_ends_with_its_status_here_and_there(api: Api, run: str, client: TestClient, theirs: str, ours: str) -> None:
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("FINISHED", "finished"), ("FAILED", "failed"), ("KILLED", "terminated")]
+)
+def test_a_run_ends_with_its_status_here_and_there(
+    api: Api, run: str, client: TestClient, theirs: str, ours: str
+) -> None:
     ended = api("runs/update", run_id=run, status=theirs, end_time=1_700_000_001_000)["run_info"]
     assert (ended["status"], ended["end_time"]) == (theirs, 1_700_000_001_000)
     assert our_status(client, run) == (ours, 1)
@@ -60,10 +67,14 @@ def test_a_run_that_goes_on_after_its_end_is_another_attempt(api: Api, run: str,
     api("runs/log-metric", run_id=run, key="loss", value=2, timestamp=2, step=1)
     api("runs/update", run_id=run, **FINISHED)
     assert our_status(client, run) == ("finished", 2)
-    assert [one["value"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]] == [1, 2]
+    assert [
+        one["value"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    ] == [1, 2]
 
 
-def test_an_end_that_is_corrected_is_the_runs_status_until_it_goes_on(api: Api, run: str, client: TestClient) -> None:
+def test_an_end_that_is_corrected_is_the_runs_status_until_it_goes_on(
+    api: Api, run: str, client: TestClient
+) -> None:
     api("runs/update", run_id=run, **FINISHED)
     api("runs/update", run_id=run, status="FAILED")
     assert our_status(client, run) == ("failed", 1)
@@ -79,7 +90,9 @@ def test_what_is_logged_after_the_end_is_there(api: Api, run: str) -> None:
 
 def test_a_name_is_changed_by_an_update_and_by_its_tag(api: Api, run: str, client: TestClient) -> None:
     api("runs/update", run_id=run, run_name="second")
-    assert {"key": "mlflow.runName", "value": "second"} in api("runs/get", "GET", run_id=run)["run"]["data"]["tags"]
+    assert {"key": "mlflow.runName", "value": "second"} in api("runs/get", "GET", run_id=run)["run"]["data"][
+        "tags"
+    ]
     api("runs/set-tag", run_id=run, key="mlflow.runName", value="third")
     assert info_of(api, run)["run_name"] == "third"
     assert read_run(client.app.state.halving.store, "Default", run).tags["name"] == "third"  # type: ignore[attr-defined]
@@ -87,19 +100,29 @@ def test_a_name_is_changed_by_an_update_and_by_its_tag(api: Api, run: str, clien
 
 def test_a_deleted_run_takes_nothing_and_is_found_as_deleted_until_it_is_restored(api: Api, run: str) -> None:
     api("runs/delete", run_id=run)
-    for path, fields in (("set-tag", {"key": "a", "value": "b"}), ("log-parameter", {"key": "a", "value": "b"}), ("update", FINISHED)):
+    for path, fields in (
+        ("set-tag", {"key": "a", "value": "b"}),
+        ("log-parameter", {"key": "a", "value": "b"}),
+        ("update", FINISHED),
+    ):
         refused = api(f"runs/{path}", answered=400, run_id=run, **fields)
         assert refused["error_code"] == "INVALID_PARAMETER_VALUE"
         assert "must be in the 'active' state" in refused["message"]
     assert api("runs/search", experiment_ids=["0"]) == {}
-    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]] == [run]
+    assert [
+        one["info"]["run_id"]
+        for one in api("runs/search", experiment_ids=["0"], run_view_type="DELETED_ONLY")["runs"]
+    ] == [run]
     api("runs/restore", run_id=run)
     api("runs/set-tag", run_id=run, key="a", value="b")
 
 
 def test_a_run_that_is_not_there_is_not_found(api: Api) -> None:
     assert api("runs/get", "GET", answered=404, run_id="0" * 32)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
-    assert api("runs/set-tag", answered=404, run_id="0" * 32, key="a", value="b")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+    assert (
+        api("runs/set-tag", answered=404, run_id="0" * 32, key="a", value="b")["error_code"]
+        == "RESOURCE_DOES_NOT_EXIST"
+    )
 
 
 TEXTS = {
@@ -114,14 +137,17 @@ def typed(api: Api, client: TestClient) -> list[str]:
     """Six runs, the newest last, with the params of TEXTS, in the index."""
     found = []
     for number in range(6):
-        run = api("runs/create", experiment_id="0", start_time=1_700_000_000_000 + number)["run"]["info"]["run_id"]
+        run = api("runs/create", experiment_id="0", start_time=1_700_000_000_000 + number)["run"]["info"][
+            "run_id"
+        ]
         params = [{"key": name, "value": texts[number]} for name, texts in TEXTS.items()]
         api("runs/log-batch", run_id=run, params=params[:2])
         api("runs/log-batch", run_id=run, params=params[2:])
         api("runs/update", run_id=run, status="FINISHED", end_time=1_700_000_100_000)
         found.append(run)
     state = client.app.state.halving  # type: ignore[attr-defined]
-    rebuild(state.store, state.catalog)  # the server's own refresher may have read a run before its last params
+    # the server's own refresher may have read a run before its last params
+    rebuild(state.store, state.catalog)
     return found
 
 
@@ -148,31 +174,52 @@ def test_our_filters_take_numbers_and_flags_in_params_as_such(client: TestClient
     for chosen, numbers in TYPED_FILTERS:
         answer = client.get("/runs", params={"filter": chosen}).json()
         assert [typed.index(entry["run"]) for entry in answer["runs"]] == numbers, chosen
-        assert [typed.index(info.run) for info in match_runs(store, runs, parse_filter(chosen))] == numbers, chosen
+        assert [typed.index(info.run) for info in match_runs(store, runs, parse_filter(chosen))] == numbers, (
+            chosen
+        )
 
 
-def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts(client: TestClient, api: Api, typed: list[str]) -> None:
-    found = client.get("/runs", params={"columns": "params.lr,params.amp,params.id", "filter": "params.lr < 0.6"}).json()["runs"]
+def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts(
+    client: TestClient, api: Api, typed: list[str]
+) -> None:
+    found = client.get(
+        "/runs", params={"columns": "params.lr,params.amp,params.id", "filter": "params.lr < 0.6"}
+    ).json()["runs"]
     assert [one["values"] for one in found] == [
         {"params.lr": 1e-05, "params.amp": True, "params.id": "007"},
         {"params.lr": 0.05, "params.amp": False, "params.id": 9007199254740991},
         {"params.lr": 0.5, "params.amp": True, "params.id": 9007199254740993},
     ]
-    kinds = {one["name"]: one["type"] for one in client.get("/runs/columns", params={"filter": "params.lr < 1"}).json()["params"]}
+    kinds = {
+        one["name"]: one["type"]
+        for one in client.get("/runs/columns", params={"filter": "params.lr < 1"}).json()["params"]
+    }
     assert kinds["lr"] == "number"
     for number, run in enumerate(typed):
-        params = {one["key"]: one["value"] for one in api("runs/get", "GET", run_id=run)["run"]["data"]["params"]}
+        params = {
+            one["key"]: one["value"] for one in api("runs/get", "GET", run_id=run)["run"]["data"]["params"]
+        }
         assert params == {name: texts[number] for name, texts in TEXTS.items()}
-    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.50'").get("runs", [])] == []
-    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.5'")["runs"]] == typed[:1]
+    assert [
+        one["info"]["run_id"]
+        for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.50'").get("runs", [])
+    ] == []
+    assert [
+        one["info"]["run_id"]
+        for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.5'")["runs"]
+    ] == typed[:1]
 
 
 @pytest.fixture
 def many(api: Api) -> list[str]:
-    """Ten runs, the newest last: with the metric loss = number, the param n, the tag k, and every third failed."""
+    """Ten runs, the newest last: with the metric loss = number, the param n, the tag k, and every third
+    failed.
+    """
     found = []
     for number in range(10):
-        run = api("runs/create", experiment_id="0", start_time=1_700_000_000_000 + number, run_name=f"r{number}")["run"]["info"]["run_id"]
+        run = api(
+            "runs/create", experiment_id="0", start_time=1_700_000_000_000 + number, run_name=f"r{number}"
+        )["run"]["info"]["run_id"]
         api(
             "runs/log-batch",
             run_id=run,
@@ -180,7 +227,12 @@ def many(api: Api) -> list[str]:
             params=[{"key": "n", "value": str(number)}],
             tags=[{"key": "k", "value": "odd" if number % 2 else "even"}],
         )
-        api("runs/update", run_id=run, status="FAILED" if number % 3 == 0 else "FINISHED", end_time=1_700_000_100_000)
+        api(
+            "runs/update",
+            run_id=run,
+            status="FAILED" if number % 3 == 0 else "FINISHED",
+            end_time=1_700_000_100_000,
+        )
         found.append(run)
     return found
 
@@ -207,9 +259,16 @@ def test_a_search_knows_mlflows_filters_and_orders(api: Api, many: list[str]) ->
 
 @pytest.mark.parametrize("value", ['a "quoted" 100% größe', "back\\slash", "_", '"key":"other","value":"x"'])
 def test_a_text_is_found_as_it_is_whatever_is_in_it(api: Api, run: str, value: str) -> None:
-    api("runs/log-batch", run_id=run, params=[{"key": "p.größe", "value": value}], tags=[{"key": "other", "value": "y"}])
+    api(
+        "runs/log-batch",
+        run_id=run,
+        params=[{"key": "p.größe", "value": value}],
+        tags=[{"key": "other", "value": "y"}],
+    )
     api("runs/create", experiment_id="0", tags=[{"key": "other", "value": "x"}])
-    found = api("runs/search", experiment_ids=["0"], filter=f"params.`p.größe` = '{value}' and tags.other = 'y'")
+    found = api(
+        "runs/search", experiment_ids=["0"], filter=f"params.`p.größe` = '{value}' and tags.other = 'y'"
+    )
     assert [one["info"]["run_id"] for one in found["runs"]] == [run]
     assert api("runs/search", experiment_ids=["0"], filter=f"params.`p.größe` != '{value}'") == {}
     assert api("runs/search", experiment_ids=["0"], filter="params.other = 'x'") == {}
@@ -238,8 +297,16 @@ _OF_LINES = [
 
 @pytest.mark.parametrize("field", ["params.note", "tags.note"])
 def test_a_text_of_several_lines_is_found_by_any_of_them(api: Api, run: str, field: str) -> None:
-    api("runs/log-batch", run_id=run, params=[{"key": "note", "value": _LINES}], tags=[{"key": "note", "value": _LINES}])
-    found = {condition: api("runs/search", experiment_ids=["0"], filter=f"{field} {condition}") for condition, _ in _OF_LINES}
+    api(
+        "runs/log-batch",
+        run_id=run,
+        params=[{"key": "note", "value": _LINES}],
+        tags=[{"key": "note", "value": _LINES}],
+    )
+    found = {
+        condition: api("runs/search", experiment_ids=["0"], filter=f"{field} {condition}")
+        for condition, _ in _OF_LINES
+    }
     assert {condition: bool(answer.get("runs")) for condition, answer in found.items()} == dict(_OF_LINES)
 
 
@@ -248,15 +315,26 @@ def test_a_run_that_names_a_sweeps_trial_belongs_to_it(api: Api, either_backend:
     run = api("runs/create", experiment_id="0", tags=tags)["run"]["info"]["run_id"]
     found = read_run(either_backend.store, "Default", run)
     assert (found.parent["sweep"], found.parent["trial"]) == ("digits-13b5", 7)
-    odd = api("runs/create", experiment_id="0", tags=[{"key": "halving.sweep", "value": "s"}, {"key": "halving.trial", "value": "x"}])
+    odd = api(
+        "runs/create",
+        experiment_id="0",
+        tags=[{"key": "halving.sweep", "value": "s"}, {"key": "halving.trial", "value": "x"}],
+    )
     assert "trial" not in read_run(either_backend.store, "Default", odd["run"]["info"]["run_id"]).parent
 
 
 @pytest.mark.parametrize("asked", [{}, {"filter": "metrics.loss >= 0"}])
 def test_pages_together_are_the_whole_answer(api: Api, many: list[str], asked: dict[str, str]) -> None:
-    found, token = [], None
+    found = []
+    token = None
     while True:
-        page = api("runs/search", experiment_ids=["0"], max_results=4, **asked, **({"page_token": token} if token else {}))
+        page = api(
+            "runs/search",
+            experiment_ids=["0"],
+            max_results=4,
+            **asked,
+            **({"page_token": token} if token else {}),
+        )
         found += [one["info"]["run_id"] for one in page["runs"]]
         token = page.get("next_page_token")
         if token is None:
@@ -265,10 +343,20 @@ def test_pages_together_are_the_whole_answer(api: Api, many: list[str], asked: d
 
 
 @pytest.mark.parametrize(
-    "fields", [{"filter": "loss >"}, {"filter": "metrics.loss = 'x'"}, {"order_by": ["what"]}, {"max_results": 50_001}, {"page_token": "?"}]
+    "fields",
+    [
+        {"filter": "loss >"},
+        {"filter": "metrics.loss = 'x'"},
+        {"order_by": ["what"]},
+        {"max_results": 50_001},
+        {"page_token": "?"},
+    ],
 )
 def test_a_search_that_is_not_accepted_is_refused(api: Api, run: str, fields: dict[str, object]) -> None:
-    assert api("runs/search", answered=400, experiment_ids=["0"], **fields)["error_code"] == "INVALID_PARAMETER_VALUE"
+    assert (
+        api("runs/search", answered=400, experiment_ids=["0"], **fields)["error_code"]
+        == "INVALID_PARAMETER_VALUE"
+    )
 
 
 def test_clients_with_one_run_lose_nothing(api: Api, run: str) -> None:
@@ -286,34 +374,58 @@ def test_clients_with_one_run_lose_nothing(api: Api, run: str) -> None:
     assert {f"t{client}.{step}" for client in range(4) for step in range(10)} <= tags
 
 
-def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_acknowledged(api: Api, run: str, client: TestClient) -> None:
+def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_acknowledged(
+    api: Api, run: str, client: TestClient
+) -> None:
     api("runs/log-metric", run_id=run, key="loss", value=1, timestamp=1, step=1)
     store = client.app.state.halving.store  # type: ignore[attr-defined]
     # What such a server leaves behind: files that no row knows of.
     run_files.add_points(store, "Default", run, 1, [TrackedPoint("loss", 2, 2, 2.0)])
-    facts = {"name": "x", "user": "", "stage": "active", "status": None, "attempt": 1, "params": {"lost": "1"}, "tags": {}, "inputs": []}
+    facts = {
+        "name": "x",
+        "user": "",
+        "stage": "active",
+        "status": None,
+        "attempt": 1,
+        "params": {"lost": "1"},
+        "tags": {},
+        "inputs": [],
+    }
     run_files.amend(store, "Default", run, facts)
     run_files.end_attempt(store, "Default", run, 1, "failed", 1_700_000_002_000)
     api("runs/log-metric", run_id=run, key="loss", value=2, timestamp=2, step=2)  # the client tries again
     api("runs/log-parameter", run_id=run, key="lr", value="0.1")
     api("runs/update", run_id=run, **FINISHED)
-    assert [one["step"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]] == [1, 2]
+    assert [
+        one["step"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]
+    ] == [1, 2]
     assert read_run(store, "Default", run).params == {"lr": 0.1}
     assert our_status(client, run) == ("finished", 1)
 
 
-def test_a_run_that_was_deleted_before_runs_had_a_lifecycle_is_deleted_and_can_be_restored(api: Api, run: str, client: TestClient) -> None:
+def test_a_run_that_was_deleted_before_runs_had_a_lifecycle_is_deleted_and_can_be_restored(
+    api: Api, run: str, client: TestClient
+) -> None:
     store = client.app.state.halving.store  # type: ignore[attr-defined]
     api("runs/update", run_id=run, **FINISHED)
     api("runs/delete", run_id=run)
     later = ("lifecycle", "since", "by")
-    amend(store, f"runs/project=Default/{run}", lambda known: {name: value for name, value in known.items() if name not in later})
+    amend(
+        store,
+        f"runs/project=Default/{run}",
+        lambda known: {name: value for name, value in known.items() if name not in later},
+    )
     assert read_run(store, "Default", run).lifecycle == "deleted"
     api("runs/restore", run_id=run)
-    assert (read_run(store, "Default", run).lifecycle, info_of(api, run)["lifecycle_stage"]) == ("active", "active")
+    assert (read_run(store, "Default", run).lifecycle, info_of(api, run)["lifecycle_stage"]) == (
+        "active",
+        "active",
+    )
 
 
-def test_a_change_of_which_only_the_store_or_only_the_catalog_knows_is_made_in_both(api: Api, run: str, client: TestClient) -> None:
+def test_a_change_of_which_only_the_store_or_only_the_catalog_knows_is_made_in_both(
+    api: Api, run: str, client: TestClient
+) -> None:
     state = client.app.state.halving  # type: ignore[attr-defined]
     api("runs/update", run_id=run, **FINISHED)
     for stage, made in (
@@ -324,7 +436,10 @@ def test_a_change_of_which_only_the_store_or_only_the_catalog_knows_is_made_in_b
             session.get_one(TrackedRunRow, run).stage = stage
         api(made, run_id=run)
         wanted = "active" if made == "runs/restore" else "deleted"
-        assert (read_run(state.store, "Default", run).lifecycle, info_of(api, run)["lifecycle_stage"]) == (wanted, wanted)
+        assert (read_run(state.store, "Default", run).lifecycle, info_of(api, run)["lifecycle_stage"]) == (
+            wanted,
+            wanted,
+        )
     amend(state.store, f"runs/project=Default/{run}", lambda known: staged(known, "active", "ada"))
     api("runs/delete", run_id=run)
     assert read_run(state.store, "Default", run).lifecycle == "deleted"

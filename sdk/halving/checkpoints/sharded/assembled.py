@@ -1,8 +1,9 @@
-"""A sharded checkpoint as the one file that one process would have written: an archive of ``torch.save``, made while it is read.
+"""A sharded checkpoint as the one file that one process would have written: an archive of ``torch.save``,
+made while it is read.
 
-Torch writes the archive's frame around tensors without content, and what belongs into the gaps comes from the store, piece by piece. The
-archive has no checksums of its own, which ``torch.load`` does not ask for: each blob is checked against its digest before a byte of it is
-given.
+Torch writes the archive's frame around tensors without content, and what belongs into the gaps comes from the
+store, piece by piece. The archive has no checksums of its own, which ``torch.load`` does not ask for: each
+blob is checked against its digest before a byte of it is given.
 """
 
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ from halving.store.store import Store
 
 
 class AssembledCheckpoint:
-    """What ``torch.load(file, weights_only=True)`` and this package's own ``restore`` read; with the random states of rank 0.
+    """What ``torch.load(file, weights_only=True)`` and this package's own ``restore`` read; with the random
+    states of rank 0.
 
-    In memory are the frame and one piece; of an object store, the blobs of one tensor and those that tensors share are copied to disk.
+    In memory are the frame and one piece; of an object store, the blobs of one tensor and those that tensors
+    share are copied to disk.
 
     Attributes:
         size: bytes.
@@ -100,7 +103,8 @@ class _Blobs:
     """Local files with blobs that were checked, each opened when it is first needed."""
 
     def __init__(self, store: Store, tensors: list[SavedTensor]) -> None:
-        self._store, self._open = store, dict[str, tuple[IO[bytes], ExitStack]]()
+        self._store = store
+        self._open = dict[str, tuple[IO[bytes], ExitStack]]()
         self._last = {chunk.place.blob: tensor for tensor in tensors for chunk in tensor.chunks}
 
     def __enter__(self) -> "_Blobs":
@@ -117,7 +121,9 @@ class _Blobs:
                 try:
                     path = stack.enter_context(self._store.blob_file(place.blob))
                 except NotFound as error:
-                    raise StoreError(f"the checkpoint is not complete, and cannot be read: {error}") from error
+                    raise StoreError(
+                        f"the checkpoint is not complete, and cannot be read: {error}"
+                    ) from error
                 self._open[place.blob] = stack.enter_context(path.open("rb")), stack.pop_all()
         file, _ = self._open[place.blob]
         file.seek(place.start + start)

@@ -18,14 +18,16 @@ Read = Callable[[Place, int, int], bytes]
 def pieces_of(tensor: SavedTensor, itemsize: int, read: Read, most: int = MOST_BYTES) -> Iterator[bytes]:
     """The bytes of its elements in C order.
 
-    A piece is some rows of the outermost dimension whose rows are no larger than a piece, at one index of the dimensions before it.
+    A piece is some rows of the outermost dimension whose rows are no larger than a piece, at one index of the
+    dimensions before it.
 
     Args:
         itemsize: bytes of an element.
         most: bytes of a piece; at least ``itemsize``.
     """
     shape = tensor.shape or (1,)
-    sizes = [itemsize * prod(shape[dimension + 1 :]) for dimension in range(len(shape))]  # of a row of each dimension
+    # of a row of each dimension
+    sizes = [itemsize * prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
     cut = next(dimension for dimension, size in enumerate(sizes) if size <= most)
     rows = most // sizes[cut] if sizes[cut] else shape[cut]
     for outer in product(*map(range, shape[:cut])):
@@ -37,10 +39,15 @@ def pieces_of(tensor: SavedTensor, itemsize: int, read: Read, most: int = MOST_B
 
 
 def _fill(piece: np.ndarray, outer: tuple[int, ...], first: int, chunk: Chunk, read: Read) -> None:
-    """Copy what a chunk has of a piece, whose rows are those from ``first`` on at the indices ``outer`` of the dimensions before."""
-    offsets, sizes, cut = chunk.offsets or (0,), chunk.sizes or (1,), len(outer)
+    """Copy what a chunk has of a piece, whose rows are those from ``first`` on at the indices ``outer`` of
+    the dimensions before.
+    """
+    offsets = chunk.offsets or (0,)
+    sizes = chunk.sizes or (1,)
+    cut = len(outer)
     within = [index - offset for index, offset in zip(outer, offsets, strict=False)]
-    begin, end = max(first, offsets[cut]), min(first + len(piece), offsets[cut] + sizes[cut])
+    begin = max(first, offsets[cut])
+    end = min(first + len(piece), offsets[cut] + sizes[cut])
     if begin >= end or not all(0 <= index < size for index, size in zip(within, sizes, strict=False)):
         return
     row = 0  # of the chunk, counted over its first dimensions

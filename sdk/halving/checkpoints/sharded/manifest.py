@@ -1,6 +1,10 @@
-"""What a sharded checkpoint consists of: names, tensors, and which bytes of which blob are which part of a tensor. Pure; no torch.
+"""What a sharded checkpoint consists of: names, tensors, and which bytes of which blob are which part of a
+tensor.
 
-The digest of the manifest's blob is the checkpoint's. Equal state of as many processes gives an equal manifest.
+Pure; no torch.
+
+The digest of the manifest's blob is the checkpoint's. Equal state of as many processes gives an equal
+manifest.
 """
 
 import json
@@ -24,7 +28,9 @@ class Place(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A box of a tensor: ``offsets`` and ``sizes`` in each dimension, its elements in C order, little-endian."""
+    """A box of a tensor: ``offsets`` and ``sizes`` in each dimension, its elements in C order,
+    little-endian.
+    """
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -33,10 +39,11 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor: torch's name of its dtype, its whole shape, and chunks that cover it without overlap (none where it has no elements).
+    """A tensor: torch's name of its dtype, its whole shape, and chunks that cover it without overlap (none
+    where it has no elements).
 
-    ``stride`` is there where it was not laid out in C order (channels last, transposed): a fused optimizer goes through a parameter and its
-    states as they lie in memory.
+    ``stride`` is there where it was not laid out in C order (channels last, transposed): a fused optimizer
+    goes through a parameter and its states as they lie in memory.
     """
 
     dtype: str
@@ -86,7 +93,8 @@ class Manifest:
             content = json.loads(data)
             if content["halving_checkpoint"] != _FORMAT:
                 raise StoreError(
-                    f"the checkpoint has format {content['halving_checkpoint']!r}, and this version of halving reads format {_FORMAT}: "
+                    f"the checkpoint has format {content['halving_checkpoint']!r}, and this version of "
+                    f"halving reads format {_FORMAT}: "
                     "install the version that wrote it"
                 )
             return cls(
@@ -102,7 +110,9 @@ class Manifest:
     @property
     def blobs(self) -> set[str]:
         """The digests of all blobs that it consists of."""
-        return {chunk.place.blob for tensor in self.tensors.values() for chunk in tensor.chunks} | {place.blob for place in self.rng}
+        return {chunk.place.blob for tensor in self.tensors.values() for chunk in tensor.chunks} | {
+            place.blob for place in self.rng
+        }
 
     @property
     def bytes(self) -> int:
@@ -134,7 +144,9 @@ def _as_json(tensor: SavedTensor) -> dict[str, Any]:
 def _tensor(content: dict[str, Any]) -> SavedTensor:
     stride = content.get("stride")
     chunks = tuple(_chunks(content["chunks"]))
-    return SavedTensor(content["dtype"], tuple(content["shape"]), chunks, None if stride is None else tuple(stride))
+    return SavedTensor(
+        content["dtype"], tuple(content["shape"]), chunks, None if stride is None else tuple(stride)
+    )
 
 
 def _chunks(listed: Iterable[Any]) -> Iterable[Chunk]:

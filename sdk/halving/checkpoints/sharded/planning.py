@@ -1,4 +1,6 @@
-"""Who writes which part of which tensor, by DCP's planner, and the copy of it that is written while training goes on."""
+"""Who writes which part of which tensor, by DCP's planner, and the copy of it that is written while training
+goes on.
+"""
 
 import io
 from collections.abc import Callable
@@ -8,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.tensor import DTensor
 
@@ -24,15 +31,17 @@ PACKED_BELOW = 65_536
 _DEALT = {FROZEN, TRAINED, OPTIMIZER}  # equal on all ranks that have them; of anything else rank 0's counts
 _ALIGNED = 64  # bytes; any dtype's elements then begin where they may
 _EXPECTED = 1.03  # tensors cannot be dealt in equal shares exactly
-_MOST_OF_NEEDED, _MOST_MORE = 1.1, 1 << 20  # a buffer may be so much larger than what is staged, and bytes
+# a buffer may be so much larger than what is staged, and bytes
+_MOST_OF_NEEDED = 1.1
+_MOST_MORE = 1 << 20
 
 
 class StagingPlanner(DefaultSavePlanner):
     """DCP's planner over a flat dict of tensors, which writes from a copy of them.
 
-    Replicated parameters and optimizer states are dealt to the ranks, so that each writes a part. Other replicated tensors are rank 0's:
-    DDP keeps the buffers of rank 0, and only there are they what training goes on with. So are small ones, so that what is packed does
-    not depend on how many ranks there are.
+    Replicated parameters and optimizer states are dealt to the ranks, so that each writes a part. Other
+    replicated tensors are rank 0's: DDP keeps the buffers of rank 0, and only there are they what training
+    goes on with. So are small ones, so that what is packed does not depend on how many ranks there are.
     """
 
     def __init__(self, taken: StateTree) -> None:
@@ -47,16 +56,20 @@ class StagingPlanner(DefaultSavePlanner):
             is_dealt = self.taken.roles.get(item.index.fqn) in _DEALT and bytes_of(item) >= PACKED_BELOW
             return rank == 0 or item.type != WriteItemType.TENSOR or is_dealt
 
-        kept = [replace(plan, items=[item for item in plan.items if has(rank, item)]) for rank, plan in enumerate(all_plans)]
+        kept = [
+            replace(plan, items=[item for item in plan.items if has(rank, item)])
+            for rank, plan in enumerate(all_plans)
+        ]
         return dedup_save_plans(kept)
 
     def stage(self, plan: SavePlan, memory: Callable[[int, bool], torch.Tensor]) -> None:
         """Copy what this rank writes into what ``memory`` gives for a number of bytes, page-locked or not.
 
-        From a GPU the copy is queued behind what the GPU has to do, into page-locked memory, and this does not wait for it: what training
-        does to the tensors comes after it on the same stream.
+        From a GPU the copy is queued behind what the GPU has to do, into page-locked memory, and this does
+        not wait for it: what training does to the tensors comes after it on the same stream.
         """
-        starts, total = list[int](), 0
+        starts = list[int]()
+        total = 0
         for item in plan.items:
             starts.append(total)
             total += -(-bytes_of(item) // _ALIGNED) * _ALIGNED
@@ -66,7 +79,8 @@ class StagingPlanner(DefaultSavePlanner):
         with torch.no_grad():
             for item, start, source in zip(plan.items, starts, sources, strict=True):
                 copy = buffer[start : start + bytes_of(item)].view(source.dtype).view(source.shape)
-                copy.copy_(source, non_blocking=source.is_cuda)  # elsewhere nothing would tell when it is complete
+                # elsewhere nothing would tell when it is complete
+                copy.copy_(source, non_blocking=source.is_cuda)
                 self._copies[item.index] = copy
         for device in devices:
             self._copied.append(torch.cuda.current_stream(device).record_event())
@@ -99,18 +113,29 @@ class StagingPlanner(DefaultSavePlanner):
 
 
 def fits(prepared: int, size: int) -> bool:
-    """Whether memory for copies is used again for one of ``size`` bytes: it is large enough, and not much too large."""
+    """Whether memory for copies is used again for one of ``size`` bytes: it is large enough, and not much too
+    large.
+    """
     return size <= prepared <= _MOST_OF_NEEDED * size + _MOST_MORE
 
 
-def expected_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer, world_size: int, rank: int) -> int:
-    """About what this rank will write of a model and an optimizer that has made a step: a little more rather than less.
+def expected_bytes(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, world_size: int, rank: int
+) -> int:
+    """About what this rank will write of a model and an optimizer that has made a step: a little more rather
+    than less.
 
-    It is what :class:`StagingPlanner` deals: of sharded tensors this rank's part, of large replicated ones an equal share, and the rest is
-    rank 0's.
+    It is what :class:`StagingPlanner` deals: of sharded tensors this rank's part, of large replicated ones an
+    equal share, and the rest is rank 0's.
     """
-    states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
-    dealt, own = [*model.parameters(), *states], 0
+    states = [
+        value
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    ]
+    dealt = [*model.parameters(), *states]
+    own = 0
     for tensor in [*dealt, *model.buffers()]:
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         if isinstance(tensor, DTensor) or (rank == 0 and local.nbytes < PACKED_BELOW):
@@ -135,7 +160,14 @@ def plan_as_json(plan: SavePlan) -> list[Any]:
         chunk = data.chunk
         is_shard = item.type == WriteItemType.SHARD
         entries.append(
-            [item.index.fqn, is_shard, dtype_name(data.properties.dtype), list(data.size), list(chunk.offsets), list(chunk.sizes)]
+            [
+                item.index.fqn,
+                is_shard,
+                dtype_name(data.properties.dtype),
+                list(data.size),
+                list(chunk.offsets),
+                list(chunk.sizes),
+            ]
         )
     return entries
 
@@ -145,8 +177,12 @@ def plan_of_json(items: list[Any]) -> SavePlan:
     return SavePlan([_item(*item) for item in items])
 
 
-def shared_plan(planner: StagingPlanner, all_items: list[list[Any]], rank: int) -> "tuple[SavePlan, Metadata]":
-    """What this rank writes, and what all of them write. Each rank finds the same: the plan is made of what all have gathered.
+def shared_plan(
+    planner: StagingPlanner, all_items: list[list[Any]], rank: int
+) -> "tuple[SavePlan, Metadata]":
+    """What this rank writes, and what all of them write.
+
+    Each rank finds the same: the plan is made of what all have gathered.
 
     Chunks without elements are nobody's.
     """
@@ -159,7 +195,13 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _item(fqn: str, is_shard: bool, dtype: str, shape: list[int], offsets: list[int], sizes: list[int]) -> WriteItem:
+def _item(
+    fqn: str, is_shard: bool, dtype: str, shape: list[int], offsets: list[int], sizes: list[int]
+) -> WriteItem:
     chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
     data = TensorWriteData(chunk, TensorProperties(dtype=getattr(torch, dtype)), torch.Size(shape))
-    return WriteItem(MetadataIndex(fqn, offsets), WriteItemType.SHARD if is_shard else WriteItemType.TENSOR, tensor_data=data)
+    return WriteItem(
+        MetadataIndex(fqn, offsets),
+        WriteItemType.SHARD if is_shard else WriteItemType.TENSOR,
+        tensor_data=data,
+    )

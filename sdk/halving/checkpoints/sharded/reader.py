@@ -1,4 +1,6 @@
-"""DCP's storage interface, beginning in the store: the parts of tensors that this process needs, wherever they lie."""
+"""DCP's storage interface, beginning in the store: the parts of tensors that this process needs, wherever
+they lie.
+"""
 
 import json
 import mmap
@@ -9,7 +11,13 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
@@ -25,7 +33,9 @@ _REQUESTS = 8  # to an object store at the same time
 
 
 class StoreReader(StorageReader):
-    """Reads chunks of a manifest's tensors. A blob is read once, whole, and checked against its digest before any byte of it is used.
+    """Reads chunks of a manifest's tensors.
+
+    A blob is read once, whole, and checked against its digest before any byte of it is used.
 
     Args:
         names: the tensors that are to be read.
@@ -37,7 +47,11 @@ class StoreReader(StorageReader):
     def __init__(self, store: Store, manifest: Manifest, names: list[str]) -> None:
         self._store = store
         self._saved = {name: complete(name, manifest) for name in names}
-        self._places = {MetadataIndex(name, c.offsets): (c.place, c.sizes) for name, saved in self._saved.items() for c in saved.chunks}
+        self._places = {
+            MetadataIndex(name, c.offsets): (c.place, c.sizes)
+            for name, saved in self._saved.items()
+            for c in saved.chunks
+        }
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """There is nothing to begin: the manifest is read."""
@@ -48,13 +62,18 @@ class StoreReader(StorageReader):
                 name: TensorStorageMetadata(
                     TensorProperties(dtype=dtype_of(saved)),
                     torch.Size(saved.shape),
-                    [ChunkStorageMetadata(torch.Size(chunk.offsets), torch.Size(chunk.sizes)) for chunk in saved.chunks],
+                    [
+                        ChunkStorageMetadata(torch.Size(chunk.offsets), torch.Size(chunk.sizes))
+                        for chunk in saved.chunks
+                    ],
                 )
                 for name, saved in self._saved.items()
             }
         )
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
         """Nor to set up."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -90,8 +109,12 @@ class StoreReader(StorageReader):
                 for item in items:
                     place, sizes = self._places[item.storage_index]
                     dtype = dtype_of(self._saved[item.storage_index.fqn])
-                    chunk = torch.frombuffer(content, dtype=dtype, count=place.size // dtype.itemsize, offset=place.start).view(sizes)
-                    for dimension, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+                    chunk = torch.frombuffer(
+                        content, dtype=dtype, count=place.size // dtype.itemsize, offset=place.start
+                    ).view(sizes)
+                    for dimension, (start, length) in enumerate(
+                        zip(item.storage_offsets, item.lengths, strict=True)
+                    ):
                         chunk = chunk.narrow(dimension, start, length)
                     target = planner.resolve_tensor(item).detach()
                     target.copy_(chunk)
@@ -101,7 +124,8 @@ class StoreReader(StorageReader):
 
 
 def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What was saved under some names, on the CPU; but of tensors that the values to be filled hold sharded, this process's part there.
+    """What was saved under some names, on the CPU; but of tensors that the values to be filled hold sharded,
+    this process's part there.
 
     No process group is needed where nothing is sharded.
 
@@ -129,7 +153,8 @@ def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> di
 
 
 def read_rng(store: Store, manifest: Manifest, rank: int) -> dict[str, Any] | None:
-    """The random generators' states of a rank, as :func:`halving.checkpoints.rng_state.rng_states` gave them; None: it had none.
+    """The random generators' states of a rank, as :func:`halving.checkpoints.rng_state.rng_states` gave them;
+    None: it had none.
 
     Raises:
         StoreError: they are gone, damaged or cannot be read.
@@ -164,7 +189,9 @@ def dtype_of(saved: SavedTensor) -> torch.dtype:
     """
     found = getattr(torch, saved.dtype, None)
     if not isinstance(found, torch.dtype):
-        raise StoreError(f"the checkpoint has a tensor of dtype {saved.dtype!r}, which this version of torch does not have")
+        raise StoreError(
+            f"the checkpoint has a tensor of dtype {saved.dtype!r}, which this version of torch does not have"
+        )
     return found
 
 
@@ -176,5 +203,7 @@ def complete(name: str, manifest: Manifest) -> SavedTensor:
     """
     saved = manifest.tensors[name]
     if missing := missing_elements(saved):
-        raise StoreError(f"the checkpoint is not complete, and cannot be restored: {name} lacks {missing} of its elements")
+        raise StoreError(
+            f"the checkpoint is not complete, and cannot be restored: {name} lacks {missing} of its elements"
+        )
     return saved

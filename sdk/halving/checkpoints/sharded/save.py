@@ -1,4 +1,6 @@
-"""One save of many processes: staged by all at once, written beside training, and there when rank 0 has written the manifest."""
+"""One save of many processes: staged by all at once, written beside training, and there when rank 0 has
+written the manifest.
+"""
 
 import contextlib
 import importlib
@@ -47,15 +49,19 @@ class NoRoom(StoreError):
 
 
 class Staging:
-    """What is kept from save to save: the memory of the copy, and the plan, which is agreed once for as long as the tensors stay the same.
+    """What is kept from save to save: the memory of the copy, and the plan, which is agreed once for as long
+    as the tensors stay the same.
 
     Memory: what this rank writes, once. Beside it nothing is copied but small tensors.
     """
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
-        importlib.import_module("halving.checkpoints.sharded.writer")  # with DCP, which takes seconds: now, not in the first save
-        self._store, self._ranks = store, ranks
-        self._group: ProcessGroup | None = None  # the saves' own: they speak while training's collectives go on
+        # with DCP, which takes seconds: now, not in the first save
+        importlib.import_module("halving.checkpoints.sharded.writer")
+        self._store = store
+        self._ranks = ranks
+        # the saves' own: they speak while training's collectives go on
+        self._group: ProcessGroup | None = None
         self._buffer: torch.Tensor | None = None
         self._expected: list[torch.nn.Module] = []  # models whose first step makes the memory of the copy
         self._is_closed = False
@@ -65,8 +71,10 @@ class Staging:
         self._preparing: Thread | None = None
 
     def expect(self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> None:
-        """Prepare for saves of a model and its optimizer: after the first step, which makes the optimizer's states, a thread allocates the
-        memory of the copy and has the system give it. That would take the first save longer than the copy itself.
+        """Prepare for saves of a model and its optimizer: after the first step, which makes the optimizer's
+        states, a thread allocates the memory of the copy and has the system give it.
+
+        That would take the first save longer than the copy itself.
         """
         self._expected[:] = [model]
 
@@ -78,10 +86,13 @@ class Staging:
             model = self._expected.pop()
             size = expected_bytes(model, optimizer, self._ranks.world_size, self._ranks.rank)
             is_pinned = any(parameter.is_cuda for parameter in model.parameters())
-            self._preparing = Thread(target=self._prepare, args=(size, is_pinned), name="halving-checkpoint-memory", daemon=True)
+            self._preparing = Thread(
+                target=self._prepare, args=(size, is_pinned), name="halving-checkpoint-memory", daemon=True
+            )
             self._preparing.start()
 
-        optimizer.register_step_post_hook(stepped)  # it stays: torch takes none away while it calls others after it
+        # it stays: torch takes none away while it calls others after it
+        optimizer.register_step_post_hook(stepped)
 
     @property
     def prepared_bytes(self) -> int:
@@ -135,12 +146,15 @@ class Staging:
         return self._buffer
 
     def begin(self, state: dict[str, Any], give_up_at: Callable[[], float]) -> "Save":
-        """Copy the state, on all ranks; a thread writes it. Collective. The save before must have ended on this rank.
+        """Copy the state, on all ranks; a thread writes it.
+
+        Collective. The save before must have ended on this rank.
 
         What one process cannot copy in memory is copied into a file.
 
         Args:
-            give_up_at: until when, by ``time.monotonic``, the thread tries again where the store is unavailable.
+            give_up_at: until when, by ``time.monotonic``, the thread tries again where the store is
+                unavailable.
 
         Raises:
             InvalidInput: a value cannot be saved.
@@ -172,7 +186,8 @@ class Staging:
             planner.stage(plan, self._memory)
             return _rng_as_json()
 
-        rng = agreed(self._ranks, _CALL, stage)  # nothing behind it fails on one rank alone, which the others would wait for
+        # nothing behind it fails on one rank alone, which the others would wait for
+        rng = agreed(self._ranks, _CALL, stage)
         planned = planner, plan, metadata, StoreWriter(self._store, planner.taken, self._ranks.world_size)
         return ShardedSave(self._store, self._number, self._ranks, self._group, planned, rng)
 
@@ -190,7 +205,10 @@ class Staging:
         return planner, plan_as_json(planner.create_local_plan())
 
     def _plan(self, planner: "StagingPlanner", local: list[Any]) -> "tuple[SavePlan, Metadata]":
-        """What this rank writes, and what all do. The ranks send each other what they have only where that has changed."""
+        """What this rank writes, and what all do.
+
+        The ranks send each other what they have only where that has changed.
+        """
         from halving.checkpoints.sharded.planning import shared_plan
 
         own = sha256(json.dumps([local, sorted(planner.taken.roles.items())]).encode()).hexdigest()
@@ -210,7 +228,8 @@ class Save(ABC):
         name: stands for it until its digest is known.
         digest: of the checkpoint, on rank 0, once it is complete.
         error: on rank 0, why it is not there.
-        weights: where one process has written it, the digest of what is in it (:mod:`halving.checkpoints.weights_digest`).
+        weights: where one process has written it, the digest of what is in it
+            (:mod:`halving.checkpoints.weights_digest`).
         seconds: that it took.
         waits: whether this rank's thread waits for a store that is unavailable.
         is_recalled: whether nobody needs it any more.
@@ -221,7 +240,8 @@ class Save(ABC):
 
     def __init__(self, store: Store, number: int) -> None:
         self._store = store
-        self.number, self.name = number, f"save {number}"
+        self.number = number
+        self.name = f"save {number}"
         self._deciding = Lock()  # whether it waits for the store
         self.digest: str | None = None
         self.weights: str | None = None
@@ -240,7 +260,9 @@ class Save(ABC):
         return self.ended
 
     def recall(self) -> None:
-        """Have it end soon, without a checkpoint: what is being sent is sent, but nothing after it, and the store is not waited for."""
+        """Have it end soon, without a checkpoint: what is being sent is sent, but nothing after it, and the
+        store is not waited for.
+        """
         self.is_recalled = True
 
     def keep(self, give_up_at: Callable[[], float]) -> bool:
@@ -254,7 +276,8 @@ class Save(ABC):
         """Its copy is needed no more, or about to be written over. It must have ended."""
 
     def begin(self, give_up_at: Callable[[], float]) -> None:
-        """Begin to write the copy, on all ranks; or once more, where that has failed, if it is the newest save.
+        """Begin to write the copy, on all ranks; or once more, where that has failed, if it is the newest
+        save.
 
         Args:
             give_up_at: as for :meth:`Staging.begin`.
@@ -280,10 +303,12 @@ class Save(ABC):
     def _retried(self, action: Callable[[], Any]) -> Any:
         """``action()``, tried again while the store is unavailable, until it is time to give up.
 
-        As :func:`halving.store.retry.retry_while_unavailable`; but another thread asks whether the store is back, so that a recall is
-        heard at once, and not when a call to a store that does not answer has come to its end.
+        As :func:`halving.store.retry.retry_while_unavailable`; but another thread asks whether the store is
+        back, so that a recall is heard at once, and not when a call to a store that does not answer has come
+        to its end.
         """
-        pauses, reach = backoff(), Reach(self._store)
+        pauses = backoff()
+        reach = Reach(self._store)
         try:
             while True:
                 try:
@@ -337,7 +362,9 @@ class ShardedSave(Save):
         rng: bytes,
     ) -> None:
         super().__init__(store, number)
-        self._ranks, self._group, self._rng = ranks, group, rng
+        self._ranks = ranks
+        self._group = group
+        self._rng = rng
         self._planner, self._plan, self._metadata, self._writer = planned
 
     def recall(self) -> None:
@@ -362,7 +389,10 @@ class ShardedSave(Save):
 
         def write() -> dict[str, Any]:
             rng = Place(self._store.put_blob(self._rng), 0, len(self._rng))
-            return {"rng": rng, "written": results_as_json(self._writer.write_data(self._plan, self._planner).wait())}
+            return {
+                "rng": rng,
+                "written": results_as_json(self._writer.write_data(self._plan, self._planner).wait()),
+            }
 
         try:
             part: dict[str, Any] = self._retried(write)
@@ -380,15 +410,18 @@ class ShardedSave(Save):
         self._writer.rng = [Place(*part["rng"]) for part in parts]
         results = [results_of_json(part["written"]) for part in parts]
         if len(parts) == 1:
-            with contextlib.suppress(Exception):  # nobody can say what the bytes are: the checkpoint is saved all the same
+            with contextlib.suppress(Exception):
+                # nobody can say what the bytes are: the checkpoint is saved all the same
                 self.weights = self._planner.weights(self._metadata)
         self._retried(lambda: self._writer.finish(self._metadata, results))
         self.digest = self._writer.digest
 
 
 class FileSave(Save):
-    """A save of one process that is no copy in memory but a file on this machine, as :mod:`halving.checkpoints.saver` writes it: for what
-    has no room there, or is not dense. Training waits for the file, and not for the store.
+    """A save of one process that is no copy in memory but a file on this machine, as
+    :mod:`halving.checkpoints.saver` writes it: for what has no room there, or is not dense.
+
+    Training waits for the file, and not for the store.
     """
 
     sharded = False
@@ -406,7 +439,9 @@ class FileSave(Save):
 
 
 def start_thread(name: str, target: Callable[[], None]) -> Thread | None:
-    """Start a daemon thread; where the interpreter is ending and starts none any more, do what it would do and return None."""
+    """Start a daemon thread; where the interpreter is ending and starts none any more, do what it would do
+    and return None.
+    """
     thread = Thread(target=target, name=name, daemon=True)
     try:
         thread.start()

@@ -1,10 +1,13 @@
-"""Checkpoints that are written beside training: those of a run of many processes, and of one whose model is large.
+"""Checkpoints that are written beside training: those of a run of many processes, and of one whose model is
+large.
 
-Rank 0 has the saver, which decides; the others have a :class:`Part`, which it orders to do the same. Where a checkpoint is needed (at a
-rung, at the end, under SIGTERM) it is waited for; any other is copied, and written while training goes on, one at a time. It counts when it
-is written, its epoch is complete, and the points up to it are in the store: a thread sees to that.
+Rank 0 has the saver, which decides; the others have a :class:`Part`, which it orders to do the same. Where a
+checkpoint is needed (at a rung, at the end, under SIGTERM) it is waited for; any other is copied, and written
+while training goes on, one at a time. It counts when it is written, its epoch is complete, and the points up
+to it are in the store: a thread sees to that.
 
-Other checkpoints of one process are :class:`halving.checkpoints.saver.Saver`'s: one file each, written before ``run.save`` returns.
+Other checkpoints of one process are :class:`halving.checkpoints.saver.Saver`'s: one file each, written before
+``run.save`` returns.
 """
 
 import contextlib
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-_BEGIN, _AGAIN = "write a checkpoint", "write the same copy once more"
-_KEEP, _RECALL = "wait for the store with the checkpoint", "give up the checkpoint"
+_BEGIN = "write a checkpoint"
+_AGAIN = "write the same copy once more"
+_KEEP = "wait for the store with the checkpoint"
+_RECALL = "give up the checkpoint"
 _ASK = "say whether the checkpoint in flight is to be waited for"
 _CALL = "run.save()"
 _LONG_FLUSH = 600  # seconds, that a message proposes
@@ -98,14 +103,27 @@ class Part:
 
 
 class AsyncSaver:
-    """Writes checkpoints and publishes their records; rank 0's. As :class:`halving.checkpoints.saver.Saver`, which says what is what.
+    """Writes checkpoints and publishes their records; rank 0's.
+
+    As :class:`halving.checkpoints.saver.Saver`, which says what is what.
 
     In a run of many processes, where it begins to write the other ranks must be in a collective of
     :meth:`halving.distributed.ranks.Ranks.together` with the orders of their :class:`Part`.
     """
 
-    def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float], ranks: Ranks) -> None:
-        self._store, self._records, self._flush, self._give_up_at, self._ranks = store, records, flush, give_up_at, ranks
+    def __init__(
+        self,
+        store: Store,
+        records: RunRecords,
+        flush: Callable[[], bool],
+        give_up_at: Callable[[], float],
+        ranks: Ranks,
+    ) -> None:
+        self._store = store
+        self._records = records
+        self._flush = flush
+        self._give_up_at = give_up_at
+        self._ranks = ranks
         self.newest: SavedCheckpoint | None = None
         self.interval = CheckpointInterval(beside=True)
         self.missed: StoreError | None = None
@@ -120,7 +138,8 @@ class AsyncSaver:
         self._uncounted: Save | None = None  # this epoch's, or in a loop of one's own the last
         self._counted: Save | None = None  # the newest that counts, or will when it is written
         self._best: Save | None = None  # the newest of a best epoch
-        self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
+        # the state given to a save that was skipped, until its epoch ends
+        self._skipped: dict[str, Any] | None = None
         self._miss_of: tuple[Save, Miss] | None = None  # the newest that failed beside training
         self._digests: dict[str, str] = {}  # of what counts, by the names of saves
 
@@ -147,7 +166,11 @@ class AsyncSaver:
 
     def known(self, digest: str | None) -> str | None:
         """The digest of a checkpoint that :meth:`settle` has named; None: it was not written."""
-        return self._digests.get(digest, digest if digest.startswith("sha256:") else None) if digest is not None else None
+        return (
+            self._digests.get(digest, digest if digest.startswith("sha256:") else None)
+            if digest is not None
+            else None
+        )
 
     def drain(self, seconds: float) -> bool:
         """Wait until what is written beside training counts, for so long at most; whether it does."""
@@ -163,7 +186,10 @@ class AsyncSaver:
         if save is None or save.number <= self._newest_save:
             return None
         if not save.ended:
-            return f"it was still being written, beside training, and is given up; call run.flush({_LONG_FLUSH}) to wait for it longer"
+            return (
+                "it was still being written, beside training, and is given up; call "
+                f"run.flush({_LONG_FLUSH}) to wait for it longer"
+            )
         if save.error is None:
             return f"it is written, and its record is not: {self.missed or 'the store has not answered'}"
         if save is self._flight:
@@ -198,8 +224,10 @@ class AsyncSaver:
         return self._landed(ends)
 
     def write_if_available(self, state: dict[str, Any], *, due: bool = True, best: bool = False) -> None:
-        """Begin to write a checkpoint, if it is due, the store is available, and none is being written, or if this epoch is the best;
-        otherwise keep what was given. The best epoch's waits for the one that is being written, and for the store beside training.
+        """Begin to write a checkpoint, if it is due, the store is available, and none is being written, or if
+        this epoch is the best; otherwise keep what was given.
+
+        The best epoch's waits for the one that is being written, and for the store beside training.
         """
         self._drop_uncounted()  # what an earlier save of this epoch wrote is outdated
         if self._may_begin(due=due, best=best):
@@ -209,8 +237,10 @@ class AsyncSaver:
         self.interval.skipped += 1
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
-        """Names the epoch's checkpoint, at the end of the epoch: by its digest, or for :meth:`known`. One that was skipped is written if it
-        is needed, or begun if it is due by now."""
+        """Names the epoch's checkpoint, at the end of the epoch: by its digest, or for :meth:`known`.
+
+        One that was skipped is written if it is needed, or begun if it is due by now.
+        """
         if self._skipped is not None and needed:
             self.write(self._skipped)
             self.interval.skipped -= 1
@@ -223,9 +253,17 @@ class AsyncSaver:
             self._keep(self._uncounted)
         return (self._uncounted.digest or self._uncounted.name) if self._uncounted is not None else None
 
-    def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
-        """Make what was written the checkpoint of an epoch, together with what was reported up to it: now if it is needed, else once it is
-        written.
+    def count(
+        self,
+        epoch: int,
+        attempt: int,
+        reported: dict[str, float],
+        tallies: dict[str, Any] | None,
+        *,
+        needed: bool,
+    ) -> None:
+        """Make what was written the checkpoint of an epoch, together with what was reported up to it: now if
+        it is needed, else once it is written.
 
         Raises:
             StoreError: it is needed, and the store refuses or remains unavailable.
@@ -247,8 +285,10 @@ class AsyncSaver:
             self._publish_or_wait(save, saved, points_by, lambda: self._last_moment(now + RETRY_SECONDS))
 
     def land(self, ends: float) -> None:
-        """Wait until what is being written counts. What is not written by ``ends``, or what a SIGTERM leaves of it, is given up; the thread
-        that publishes its record goes on then.
+        """Wait until what is being written counts.
+
+        What is not written by ``ends``, or what a SIGTERM leaves of it, is given up; the thread that
+        publishes its record goes on then.
         """
         if self._flight is not None:
             self._await(self._flight, lambda: self._last_moment(ends))
@@ -289,12 +329,16 @@ class AsyncSaver:
         return False
 
     def _make_way_for_the_best(self) -> None:
-        """Wait for the one that is being written. Where it waits for the store it is given up: training does not wait for that, and what it
-        holds is the best epoch's no more. So it is where a SIGTERM comes to any rank.
+        """Wait for the one that is being written.
+
+        Where it waits for the store it is given up: training does not wait for that, and what it holds is the
+        best epoch's no more. So it is where a SIGTERM comes to any rank.
         """
         while self._flight is not None and not self._flight.ended:
             self._ranks.order(_ASK)
-            is_held_up = any(self._ranks.gather(_CALL, self._flight.waits or math.isfinite(self._give_up_at())))
+            is_held_up = any(
+                self._ranks.gather(_CALL, self._flight.waits or math.isfinite(self._give_up_at()))
+            )
             if is_held_up or not self._counts(self._flight):
                 self._recall()
                 break
@@ -311,7 +355,11 @@ class AsyncSaver:
         def until() -> float:
             assert self._flight is not None
             is_pressed = self._give_up_at() < ends and self._flight is not self._best
-            return -math.inf if is_pressed or not self._counts(self._flight) else min(halfway, self._last_moment(ends))
+            return (
+                -math.inf
+                if is_pressed or not self._counts(self._flight)
+                else min(halfway, self._last_moment(ends))
+            )
 
         if self._flight is not None:
             self._await(self._flight, until)
@@ -323,12 +371,19 @@ class AsyncSaver:
 
     def _drop_uncounted(self) -> None:
         """What was saved in this epoch counts no more, for it saves again."""
-        if self._flight is not None and self._flight is self._uncounted and not self._counts(self._flight) and not self._flight.ended:
+        if (
+            self._flight is not None
+            and self._flight is self._uncounted
+            and not self._counts(self._flight)
+            and not self._flight.ended
+        ):
             self._recall()
         self._uncounted = None
 
     def _keep(self, save: Save) -> None:
-        """The epoch whose copy is being written has turned out to be the best one: from now on it waits for the store, on all ranks."""
+        """The epoch whose copy is being written has turned out to be the best one: from now on it waits for
+        the store, on all ranks.
+        """
         self._best = save
         self._ranks.order(_KEEP)
         if all(self._ranks.gather(_CALL, save.keep(self._end_in_grace_of(math.inf)))):
@@ -371,7 +426,9 @@ class AsyncSaver:
             self._skip(save.error)
 
     def _landed(self, ends: float) -> str:
-        """The digest of the epoch's checkpoint, which is waited for. Its copy is written once more where that failed beside training.
+        """The digest of the epoch's checkpoint, which is waited for.
+
+        Its copy is written once more where that failed beside training.
 
         Args:
             ends: until when an unavailable store is waited for.
@@ -379,7 +436,11 @@ class AsyncSaver:
         save = self._uncounted
         assert save is not None
         self._await(save, lambda: self._last_moment(ends))
-        if isinstance(save.error, StoreUnavailable) and not save.is_recalled and monotonic() < self._last_moment(ends):
+        if (
+            isinstance(save.error, StoreUnavailable)
+            and not save.is_recalled
+            and monotonic() < self._last_moment(ends)
+        ):
             self._begin_again(save, self._patience(ends))
             self._await(save, lambda: self._last_moment(ends))
         if save.error is not None:
@@ -389,8 +450,9 @@ class AsyncSaver:
         return save.digest
 
     def _await(self, save: Save, until: Callable[[], float]) -> None:
-        """Wait for a save until then, by ``monotonic``; if it has not ended, it is given up. A SIGTERM may make the time shorter, and the
-        other ranks hear from here that it is over.
+        """Wait for a save until then, by ``monotonic``; if it has not ended, it is given up.
+
+        A SIGTERM may make the time shorter, and the other ranks hear from here that it is over.
         """
         while not save.ended:
             if monotonic() > until():
@@ -401,7 +463,11 @@ class AsyncSaver:
 
     def _await_records(self, ends: float) -> None:
         """Wait until the records of what was written are there, until then at most."""
-        while self._publishing is not None and self._publishing.is_alive() and monotonic() < self._last_moment(ends):
+        while (
+            self._publishing is not None
+            and self._publishing.is_alive()
+            and monotonic() < self._last_moment(ends)
+        ):
             self._publishing.join(_LOOK_SECONDS)
 
     def _last_moment(self, ends: float) -> float:
@@ -423,7 +489,9 @@ class AsyncSaver:
         if save.error is not None:
             return  # it is told of when the next one is to begin
         try:
-            self._publish_or_wait(save, saved, math.inf, lambda: -math.inf if self._is_closed else save.give_up_at())
+            self._publish_or_wait(
+                save, saved, math.inf, lambda: -math.inf if self._is_closed else save.give_up_at()
+            )
             self.interval.counted()
         except HalvingError as error:
             self.misses.add_begun(str(error))
@@ -438,22 +506,29 @@ class AsyncSaver:
             tallies = {**tallies, "best_checkpoint": self.known(tallies["best_checkpoint"])}
         return saved._replace(digest=save.digest, tallies=tallies, weights=save.weights)
 
-    def _publish_or_wait(self, save: Save, saved: SavedCheckpoint, points_by: float, give_up_at: Callable[[], float]) -> None:
-        """Publish the record of a save that is there; an unavailable store is waited for until ``give_up_at``.
+    def _publish_or_wait(
+        self, save: Save, saved: SavedCheckpoint, points_by: float, give_up_at: Callable[[], float]
+    ) -> None:
+        """Publish the record of a save that is there; an unavailable store is waited for until
+        ``give_up_at``.
 
         Args:
             points_by: as for :meth:`_publish`.
         """
-        complete, what = self._completed(save, saved), f"a checkpoint's record of {self._records.run}"
+        complete = self._completed(save, saved)
+        what = f"a checkpoint's record of {self._records.run}"
         if self._miss_of is not None and self._miss_of[0] is save:
             self.misses.forget([self._miss_of[1]])  # its copy was written once more
-        retry_while_unavailable(self._store, what, partial(self._publish, save, complete, points_by), give_up_at, longest=math.inf)
+        retry_while_unavailable(
+            self._store, what, partial(self._publish, save, complete, points_by), give_up_at, longest=math.inf
+        )
 
     def _publish(self, save: Save, saved: SavedCheckpoint, points_by: float) -> None:
         """The points, then the record: a resume from this checkpoint finds every point up to it.
 
         Args:
-            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The journal still has them.
+            points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The
+                journal still has them.
 
         Raises:
             StoreUnavailable: not all points are in the store yet.
@@ -467,19 +542,24 @@ class AsyncSaver:
         with self._changing:
             if save.number < self._newest_save:
                 return  # a later one that was needed has not waited for it
-            self._newest_save, self.newest, self.missed = save.number, saved, None
+            self._newest_save = save.number
+            self.newest = saved
+            self.missed = None
 
     def _skip(self, error: HalvingError) -> None:
         if self.missed is None:
             self.missed = error if isinstance(error, StoreError) else StoreError(str(error))
             where = " on all ranks" if self._ranks.world_size > 1 else ""
             warn(
-                f"a checkpoint of {self._records.run} could not be stored; training continues{where}, and the next checkpoint is stored "
+                f"a checkpoint of {self._records.run} could not be stored; training continues{where}, and "
+                "the next checkpoint is stored "
                 f"as soon as that is possible: {self.missed}"
             )
 
 
 def _end_of(patience: float) -> Callable[[], float]:
-    """When so many seconds of waiting for the store are over, by ``monotonic``; of none, at the first failure."""
+    """When so many seconds of waiting for the store are over, by ``monotonic``; of none, at the first
+    failure.
+    """
     end = monotonic() + patience
     return lambda: end

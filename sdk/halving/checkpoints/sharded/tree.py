@@ -11,9 +11,18 @@ from halving.errors import InvalidInput
 if TYPE_CHECKING:
     import torch
 
-FROZEN, TRAINED, OPTIMIZER, BUFFER, OTHER = "frozen", "trained", "optimizer", "buffer", "other"
-TENSOR, LEAF, PARAMETER, NUMPY = "__tensor__", "__leaf__", "__parameter__", "__numpy__"
-"""What stands for a tensor in the tree: one as it is; one, or a ``torch.nn.Parameter``, that is trained; a NumPy array."""
+FROZEN = "frozen"
+TRAINED = "trained"
+OPTIMIZER = "optimizer"
+BUFFER = "buffer"
+OTHER = "other"
+TENSOR = "__tensor__"
+LEAF = "__leaf__"
+PARAMETER = "__parameter__"
+NUMPY = "__numpy__"
+"""What stands for a tensor in the tree: one as it is; one, or a ``torch.nn.Parameter``, that is trained; a
+NumPy array.
+"""
 
 
 @dataclass
@@ -23,7 +32,8 @@ class StateTree:
     Attributes:
         tree: by name, as JSON: the manifest's ``tree``.
         stateful: the names whose objects gave their own state.
-        tensors: by unique names, such as ``model.0.weight``; where they were, on a GPU perhaps. Tied ones are there once.
+        tensors: by unique names, such as ``model.0.weight``; where they were, on a GPU perhaps. Tied ones are
+            there once.
         roles: what each of the tensors is.
         strides: of the tensors that are whole here, without gaps, and not in C order.
     """
@@ -39,17 +49,27 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
     """Named state as a tree and its tensors.
 
     Raises:
-        InvalidInput: a value is neither stateful nor plain data, or a tensor is none of dense numbers; the message names it.
+        InvalidInput: a value is neither stateful nor plain data, or a tensor is none of dense numbers; the
+            message names it.
     """
     import torch
 
-    taken, seen = StateTree(), dict[Any, str]()
+    taken = StateTree()
+    seen = dict[Any, str]()
 
     def keep(value: Any, name: str) -> dict[str, str]:
         is_tensor = isinstance(value, torch.Tensor)
         tensor = value.detach() if is_tensor else _as_tensor(value)
         local = _local(tensor, name)
-        same = (local.data_ptr(), tuple(local.shape), local.stride(), local.dtype, tuple(tensor.shape), local.is_conj(), local.is_neg())
+        same = (
+            local.data_ptr(),
+            tuple(local.shape),
+            local.stride(),
+            local.dtype,
+            tuple(tensor.shape),
+            local.is_conj(),
+            local.is_neg(),
+        )
         if not is_tensor or not local.numel() or same not in seen:
             while name in taken.tensors:  # "a.b" beside "a" with "b" in it
                 name += "'"
@@ -64,8 +84,13 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
             taken.stateful.append(name)
         taken.tree[name] = as_json(state_of(value), name, keep)
     known = {key: role for name, value in state.items() for key, role in _roles(name, value)}
-    optimizers = tuple(f"{name}." for name, value in state.items() if isinstance(value, torch.optim.Optimizer))
-    taken.roles = {key: OPTIMIZER if key.startswith(optimizers) and optimizers else known.get(key, OTHER) for key in taken.tensors}
+    optimizers = tuple(
+        f"{name}." for name, value in state.items() if isinstance(value, torch.optim.Optimizer)
+    )
+    taken.roles = {
+        key: OPTIMIZER if key.startswith(optimizers) and optimizers else known.get(key, OTHER)
+        for key in taken.tensors
+    }
     return taken
 
 
@@ -94,7 +119,8 @@ def _as_tensor(array: Any) -> "torch.Tensor":
     if any(stride < 0 or stride % native.itemsize for stride in native.strides):
         native = native.copy()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nor does anybody write into it
+        # nor does anybody write into it
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(native)
 
 
@@ -121,7 +147,12 @@ def _roles(name: str, value: Any) -> list[tuple[str, str]]:
     if not isinstance(module, torch.nn.Module):
         return []
     return [
-        (f"{name}.{key}", (TRAINED if tensor.requires_grad else FROZEN) if isinstance(tensor, torch.nn.Parameter) else BUFFER)
+        (
+            f"{name}.{key}",
+            (TRAINED if tensor.requires_grad else FROZEN)
+            if isinstance(tensor, torch.nn.Parameter)
+            else BUFFER,
+        )
         for key, tensor in module.state_dict(keep_vars=True).items()
     ]
 
@@ -135,7 +166,11 @@ def is_dense(tensor: "torch.Tensor") -> bool:
         return False
     local = _part_here(tensor)
     is_plain = type(local) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    return is_plain and local.layout == torch.strided and not (local.is_quantized or local.is_nested or local.is_meta)
+    return (
+        is_plain
+        and local.layout == torch.strided
+        and not (local.is_quantized or local.is_nested or local.is_meta)
+    )
 
 
 def _local(tensor: "torch.Tensor", name: str) -> "torch.Tensor":
@@ -147,8 +182,10 @@ def _local(tensor: "torch.Tensor", name: str) -> "torch.Tensor":
     local = _part_here(tensor)
     if not is_dense(tensor):
         raise InvalidInput(
-            f"checkpoint entry {name!r} is a tensor of class {type(local).__qualname__}, dtype {local.dtype}, layout {local.layout} on "
-            f"{local.device}, which a checkpoint that is written beside training does not take: give dense tensors, sharded ones as DTensor"
+            f"checkpoint entry {name!r} is a tensor of class {type(local).__qualname__}, dtype "
+            f"{local.dtype}, layout {local.layout} on "
+            f"{local.device}, which a checkpoint that is written beside training does not take: give dense "
+            "tensors, sharded ones as DTensor"
         )
     return local
 

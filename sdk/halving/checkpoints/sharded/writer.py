@@ -29,8 +29,9 @@ _REQUESTS = 4  # of one rank to an object store at the same time
 class StoreWriter(StorageWriter):
     """Writes a rank's chunks as blobs; on rank 0, at the end, the manifest.
 
-    Each chunk of 64 KiB or more is a blob, so that one that has not changed is there already. Smaller ones lie together, but frozen
-    parameters and buffers apart from what training changes: a sweep of adapters stores the small parts of its base once, too.
+    Each chunk of 64 KiB or more is a blob, so that one that has not changed is there already. Smaller ones
+    lie together, but frozen parameters and buffers apart from what training changes: a sweep of adapters
+    stores the small parts of its base once, too.
 
     Attributes:
         digest: of the manifest, after :meth:`finish`.
@@ -38,7 +39,9 @@ class StoreWriter(StorageWriter):
     """
 
     def __init__(self, store: Store, taken: StateTree, world_size: int) -> None:
-        self._store, self._taken, self._world_size = store, taken, world_size
+        self._store = store
+        self._taken = taken
+        self._world_size = world_size
         self.rng: list[Place] = []
         self.digest: str | None = None
         self.is_recalled = False
@@ -56,7 +59,8 @@ class StoreWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what the plan says, in this thread and a few others; the future is complete when this returns.
+        """Write what the plan says, in this thread and a few others; the future is complete when this
+        returns.
 
         Raises:
             StoreError: the store refuses, or is unavailable, or the checkpoint was recalled.
@@ -84,8 +88,13 @@ class StoreWriter(StorageWriter):
         self._check_needed()
         places = {result.index: result.storage_data for written in results for result in written}
         strides = self._taken.strides
-        tensors = {name: _saved(name, found, places, strides.get(name)) for name, found in metadata.state_dict_metadata.items()}
-        manifest = Manifest(self._world_size, self._taken.tree, tuple(self._taken.stateful), tensors, tuple(self.rng))
+        tensors = {
+            name: _saved(name, found, places, strides.get(name))
+            for name, found in metadata.state_dict_metadata.items()
+        }
+        manifest = Manifest(
+            self._world_size, self._taken.tree, tuple(self._taken.stateful), tensors, tuple(self.rng)
+        )
         self.digest = self._store.put_blob(manifest.to_bytes())
 
     @classmethod
@@ -108,7 +117,10 @@ class StoreWriter(StorageWriter):
         digest = self._store.put_blob(b"".join(padded) if padded else parts[0])
         starts = accumulate((len(part) for part in padded[:-1]), initial=0)
         written = zip(items, parts, starts, strict=True)
-        return [WriteResult(item.index, len(part), Place(digest, start, len(part))) for item, part, start in written]
+        return [
+            WriteResult(item.index, len(part), Place(digest, start, len(part)))
+            for item, part, start in written
+        ]
 
     def _check_needed(self) -> None:
         if self.is_recalled:
@@ -122,12 +134,18 @@ def results_as_json(results: list[WriteResult]) -> list[Any]:
 
 def results_of_json(listed: list[Any]) -> list[WriteResult]:
     """What :func:`results_as_json` was given."""
-    return [WriteResult(MetadataIndex(name, offsets), place[2], Place(*place)) for name, offsets, *place in listed]
+    return [
+        WriteResult(MetadataIndex(name, offsets), place[2], Place(*place)) for name, offsets, *place in listed
+    ]
 
 
-def mapped(pool: ThreadPoolExecutor, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """What ``action`` gives for each item. Python starts no threads any more where a script has come to its end without ``run.finish()``:
-    what the pool does not take is done here.
+def mapped(
+    pool: ThreadPoolExecutor, action: Callable[[_Item], _Result], items: Iterable[_Item]
+) -> Iterator[_Result]:
+    """What ``action`` gives for each item.
+
+    Python starts no threads any more where a script has come to its end without ``run.finish()``: what the
+    pool does not take is done here.
     """
     waiting = deque(items)
     futures = []
@@ -139,7 +157,9 @@ def mapped(pool: ThreadPoolExecutor, action: Callable[[_Item], _Result], items: 
     yield from map(action, waiting)
 
 
-def _saved(name: str, found: Any, places: dict[MetadataIndex, Place], stride: tuple[int, ...] | None) -> SavedTensor:
+def _saved(
+    name: str, found: Any, places: dict[MetadataIndex, Place], stride: tuple[int, ...] | None
+) -> SavedTensor:
     assert isinstance(found, TensorStorageMetadata)
     chunks = sorted(
         Chunk(tuple(chunk.offsets), tuple(chunk.sizes), places[MetadataIndex(name, chunk.offsets)])

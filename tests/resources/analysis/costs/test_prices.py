@@ -1,4 +1,6 @@
-"""The list of prices: what is not in it is refused at once, and a node costs what its GPUs do, or its cores."""
+"""The list of prices: what is not in it is refused at once, and a node costs what its GPUs do, or its
+cores.
+"""
 
 from pathlib import Path
 
@@ -24,12 +26,18 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def test_every_shipped_price_says_where_it_is_from() -> None:
     prices = load_prices()
-    assert all(price.source for price in (*prices.gpu_hour.values(), prices.cpu_hour, prices.gb_month, prices.spot))
-    assert prices.node_hour(gpus=8, cpus=64, gpu_type="h100", spot=False) == 8 * prices.gpu_hour["default"].price
+    assert all(
+        price.source for price in (*prices.gpu_hour.values(), prices.cpu_hour, prices.gb_month, prices.spot)
+    )
+    assert (
+        prices.node_hour(gpus=8, cpus=64, gpu_type="h100", spot=False) == 8 * prices.gpu_hour["default"].price
+    )
     assert prices.node_hour(gpus=0, cpus=4, gpu_type=None, spot=False) == 4 * prices.cpu_hour.price
 
 
-def test_a_list_of_ones_own_counts_by_its_kinds_of_gpus_and_its_discount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_ones_own_counts_by_its_kinds_of_gpus_and_its_discount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own(tmp_path, monkeypatch, OWN)
     prices = load_prices()
     assert (prices.currency, prices.about()) == ("EUR", "prices of 2026-01-31")
@@ -51,7 +59,13 @@ def test_a_list_of_ones_own_counts_by_its_kinds_of_gpus_and_its_discount(tmp_pat
 def test_a_gpu_by_its_drivers_name_costs_what_most_words_of_it_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu_type: str, price: float
 ) -> None:
-    own(tmp_path, monkeypatch, OWN.replace("{default: {price: 3},", "{default: {price: 3}, l4: {price: 1}, A100-80GB: {price: 5.5},"))
+    own(
+        tmp_path,
+        monkeypatch,
+        OWN.replace(
+            "{default: {price: 3},", "{default: {price: 3}, l4: {price: 1}, A100-80GB: {price: 5.5},"
+        ),
+    )
     assert load_prices().node_hour(gpus=1, cpus=1, gpu_type=gpu_type, spot=False) == price
 
 

@@ -1,4 +1,6 @@
-"""What is asked of the ledger: costs add up whatever they are told apart by, and what was saved is what the leaderboard says."""
+"""What is asked of the ledger: costs add up whatever they are told apart by, and what was saved is what the
+leaderboard says.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,7 +16,20 @@ from halving.store.store import blob_name
 from resources.analysis.costs.prices import load_prices
 from resources.analysis.costs.questions import costs, sweep_cost, sweep_lines
 from resources.analysis.costs.storage import SAMPLED, stored_of
-from resources.analysis.costs.sums import AUDIT, BY, FAILED, FINAL, PRUNED, WINNER, Held, largest, lines_by, money, saved_cost, total
+from resources.analysis.costs.sums import (
+    AUDIT,
+    BY,
+    FAILED,
+    FINAL,
+    PRUNED,
+    WINNER,
+    Held,
+    largest,
+    lines_by,
+    money,
+    saved_cost,
+    total,
+)
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import AttemptRow, ReportRow, utcnow
@@ -37,7 +52,15 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 def held(**changes: Any) -> Held:
     given: dict[str, Any] = {"sweep": "a-1", "project": "p", "model": "m", "trial": "a-1.0000", "attempt": 1}
     given |= {"purpose": WINNER, "outcome": "complete"}
-    given |= {"seconds": HOUR, "with_result": HOUR, "nodes": 1, "gpus": 0, "cpus": 2.0, "gpu_type": None, "spot": False}
+    given |= {
+        "seconds": HOUR,
+        "with_result": HOUR,
+        "nodes": 1,
+        "gpus": 0,
+        "cpus": 2.0,
+        "gpu_type": None,
+        "spot": False,
+    }
     given |= changes
     return Held(**{"months": {"2026-11": given["seconds"]}, **given})
 
@@ -49,19 +72,25 @@ def test_a_hundred_seconds_of_a_gang_cost_those_of_all_its_gpus() -> None:
 
 
 def test_what_a_crash_lost_is_the_time_since_its_last_result_and_what_completed_lost_nothing() -> None:
-    crashed, complete = held(outcome="retry", with_result=600.0), held(with_result=600.0)
+    crashed = held(outcome="retry", with_result=600.0)
+    complete = held(with_result=600.0)
     line = total([crashed, complete], PRICES)
     assert line.lost == crashed.cost(PRICES, 3000.0)
     assert line.lost == total([held(outcome="preempted", with_result=600.0)], PRICES).lost
 
 
 def test_whatever_costs_are_told_apart_by_they_add_up() -> None:
-    attempts = [held(sweep=f"s-{place % 3}", outcome=("complete", "retry", None)[place % 3], gpus=place % 2) for place in range(12)]
+    attempts = [
+        held(sweep=f"s-{place % 3}", outcome=("complete", "retry", None)[place % 3], gpus=place % 2)
+        for place in range(12)
+    ]
     for by in BY:
         lines = lines_by(by, attempts, PRICES)
         assert sum(line.cost for line in lines) == pytest.approx(total(attempts, PRICES).cost)
         assert sum(line.attempts for line in largest(lines, 1)) == 12
-    assert [line.name for line in lines_by("month", [held(), held(months={"2025-12": HOUR}, gpus=8)], PRICES)] == [
+    assert [
+        line.name for line in lines_by("month", [held(), held(months={"2025-12": HOUR}, gpus=8)], PRICES)
+    ] == [
         "2025-12",
         "2026-11",
     ]
@@ -70,11 +99,23 @@ def test_whatever_costs_are_told_apart_by_they_add_up() -> None:
 def test_what_was_held_in_several_months_is_in_the_line_of_each_and_adds_up() -> None:
     attempts = [
         held(months={"2026-10": 2 * HOUR, "2026-11": HOUR}, seconds=3 * HOUR, with_result=2.5 * HOUR, gpus=2),
-        held(months={"2026-10": 2 * HOUR, "2026-11": HOUR}, seconds=3 * HOUR, with_result=HOUR, gpus=2, outcome="retry"),
+        held(
+            months={"2026-10": 2 * HOUR, "2026-11": HOUR},
+            seconds=3 * HOUR,
+            with_result=HOUR,
+            gpus=2,
+            outcome="retry",
+        ),
     ]
-    whole, lines = total(attempts, PRICES), lines_by("month", attempts, PRICES)
-    assert [(line.name, line.gpu_hours, line.attempts) for line in lines] == [("2026-10", 8.0, 0), ("2026-11", 4.0, 2)]
-    assert [line.lost for line in lines] == [2 * GPU_HOUR, 2 * GPU_HOUR], "what came after the last result was lost"
+    whole = total(attempts, PRICES)
+    lines = lines_by("month", attempts, PRICES)
+    assert [(line.name, line.gpu_hours, line.attempts) for line in lines] == [
+        ("2026-10", 8.0, 0),
+        ("2026-11", 4.0, 2),
+    ]
+    assert [line.lost for line in lines] == [2 * GPU_HOUR, 2 * GPU_HOUR], (
+        "what came after the last result was lost"
+    )
     for column in ("cost", "gpu_hours", "seconds", "attempts", "lost"):
         assert sum(getattr(line, column) for line in lines) == pytest.approx(getattr(whole, column))
 
@@ -94,10 +135,17 @@ def test_small_amounts_keep_digits_that_say_something() -> None:
     ]
 
 
-def test_a_sweeps_purposes_add_up_and_its_saving_is_the_leaderboards(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(max_trials=12, resources={"gpus": 2}, strategy={"asha": {"sampler": "random", "max_budget": 9, "audit": 0.3}})
+def test_a_sweeps_purposes_add_up_and_its_saving_is_the_leaderboards(
+    backend: Backend, small_spec: Spec
+) -> None:
+    spec = small_spec(
+        max_trials=12,
+        resources={"gpus": 2},
+        strategy={"asha": {"sampler": "random", "max_budget": 9, "audit": 0.3}},
+    )
     sweep = search(backend, spec, score, seconds=100.0)
-    found, summary = sweep_cost(backend.catalog, sweep, PRICES), summarize(backend.catalog, sweep)
+    found = sweep_cost(backend.catalog, sweep, PRICES)
+    summary = summarize(backend.catalog, sweep)
     purposes = {line.name: line for line in found.purposes}
     assert {WINNER, PRUNED, FAILED, AUDIT} <= set(purposes)
     assert sum(line.cost for line in found.purposes) == pytest.approx(found.cost)
@@ -107,10 +155,26 @@ def test_a_sweeps_purposes_add_up_and_its_saving_is_the_leaderboards(backend: Ba
     assert found.as_dict()["text"].startswith(money(found.cost, PRICES))
 
 
-def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation(backend: Backend, small_spec: Spec) -> None:
-    sweep = search(backend, small_spec(max_trials=4, final={"on": ["train"], "seeds": 2, "epochs": 2}), score, seconds=360.0)
+def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation(
+    backend: Backend, small_spec: Spec
+) -> None:
+    sweep = search(
+        backend,
+        small_spec(max_trials=4, final={"on": ["train"], "seeds": 2, "epochs": 2}),
+        score,
+        seconds=360.0,
+    )
     with backend.catalog.write() as session:
-        session.add(ReportRow(sweep=sweep, digest="sha256:r", html="sha256:h", metrics={}, created_at=utcnow(), cpu_seconds=2 * HOUR))
+        session.add(
+            ReportRow(
+                sweep=sweep,
+                digest="sha256:r",
+                html="sha256:h",
+                metrics={},
+                created_at=utcnow(),
+                cpu_seconds=2 * HOUR,
+            )
+        )
         add_version(session, model="small", version="v1", stage="champion", sweep=sweep, trial=0)
     found = costs(backend.store, backend.catalog, "small", "sweep", PRICES)
     assert found.champion is not None
@@ -119,8 +183,12 @@ def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation
     assert found.champion.evaluation == pytest.approx(2 * PRICES.cpu_hour.price)
     assert found.champion.cost == pytest.approx(found.trained.cost + found.evaluation)
     everything = costs(backend.store, backend.catalog, None, "project", PRICES)
-    assert [(line.name, line.cost) for line in everything.lines] == [("small", pytest.approx(found.trained.cost))]
-    assert sum(line.cost for line in sweep_lines(backend.catalog, sweep, "outcome", PRICES)) == pytest.approx(found.trained.cost)
+    assert [(line.name, line.cost) for line in everything.lines] == [
+        ("small", pytest.approx(found.trained.cost))
+    ]
+    assert sum(line.cost for line in sweep_lines(backend.catalog, sweep, "outcome", PRICES)) == pytest.approx(
+        found.trained.cost
+    )
 
 
 def test_a_running_attempt_costs_what_it_has_held_so_far(backend: Backend, small_spec: Spec) -> None:
@@ -132,7 +200,9 @@ def test_a_running_attempt_costs_what_it_has_held_so_far(backend: Backend, small
     assert found.trained.seconds > 365 * 24 * HOUR
 
 
-def test_an_attempt_over_the_end_of_a_month_is_in_each_months_line_what_it_is_of_its_quota(backend: Backend, small_spec: Spec) -> None:
+def test_an_attempt_over_the_end_of_a_month_is_in_each_months_line_what_it_is_of_its_quota(
+    backend: Backend, small_spec: Spec
+) -> None:
     search(backend, small_spec(max_trials=2, resources={"gpus": 1}), score)
     ended = datetime(2026, 11, 1, 6, tzinfo=UTC)
     with backend.catalog.write() as session:
@@ -146,7 +216,10 @@ def test_an_attempt_over_the_end_of_a_month_is_in_each_months_line_what_it_is_of
         rows[0].seconds = 24 * HOUR  # its worker told fewer than there are between the two moments
     found = costs(backend.store, backend.catalog, "small", "month", PRICES)
     hours = {line.name: line.gpu_hours for line in found.lines}
-    assert hours == {"2026-10": pytest.approx(24 * 24 / 30), "2026-11": pytest.approx(24 * 6 / 30 + len(rows) - 1)}
+    assert hours == {
+        "2026-10": pytest.approx(24 * 24 / 30),
+        "2026-11": pytest.approx(24 * 6 / 30 + len(rows) - 1),
+    }
     assert sum(hours.values()) == pytest.approx(found.trained.gpu_hours)
     assert sum(line.attempts for line in found.lines) == found.trained.attempts
     with backend.catalog.read() as session:
@@ -168,7 +241,9 @@ def test_a_renamed_project_costs_what_it_did_under_either_name(backend: Backend,
         assert found.as_dict()["gpu_hours_this_month"]["left"] == found.hours.left
 
 
-def test_a_name_that_is_nothing_is_refused_with_those_that_are_close_or_those_that_there_are(backend: Backend, small_spec: Spec) -> None:
+def test_a_name_that_is_nothing_is_refused_with_those_that_are_close_or_those_that_there_are(
+    backend: Backend, small_spec: Spec
+) -> None:
     sweep = search(backend, small_spec(max_trials=1, project="vision"), score)
     with backend.catalog.write() as session:
         add_version(session, model="eyes", version="v1", stage="staging")
@@ -188,7 +263,10 @@ def test_storage_is_exact_for_few_runs_and_an_estimate_for_many(backend: Backend
             run.log({"loss": 1.0}, step=1)
         run.records.add_artifact("model", blob, 1000)
         run.records.add_artifact("the same model", blob, 1000)
-        backend.store.create(f"{run.records.folder}/media/0001-0000000000.json", json.dumps({"digest": blob, "bytes": 1000}).encode())
+        backend.store.create(
+            f"{run.records.folder}/media/0001-0000000000.json",
+            json.dumps({"digest": blob, "bytes": 1000}).encode(),
+        )
     few = stored_of(backend.store, "p", PRICES)
     assert (few.runs, few.sampled, few.artifacts, few.checkpoints, few.estimated) == (3, 3, 3000, 0, False)
     assert few.points == sum(size for _, size, _ in backend.store.files("metrics/project=p")) > 0
@@ -197,7 +275,12 @@ def test_storage_is_exact_for_few_runs_and_an_estimate_for_many(backend: Backend
         backend.store.create(f"runs/project=p/r{number}/record.json", b"{}")
         backend.store.create(f"runs/project=p/r{number}/artifacts/model.json", record)
     many = stored_of(backend.store, "p", PRICES)
-    assert (many.runs, many.sampled, many.artifacts, many.estimated) == (2 * SAMPLED, SAMPLED, 2 * SAMPLED * 1000, True)
+    assert (many.runs, many.sampled, many.artifacts, many.estimated) == (
+        2 * SAMPLED,
+        SAMPLED,
+        2 * SAMPLED * 1000,
+        True,
+    )
     assert many.month == pytest.approx(many.bytes / 1e9 * PRICES.gb_month.price)
     assert stored_of(backend.store, "nothing", PRICES).bytes == 0
 
@@ -208,10 +291,13 @@ def test_storage_is_what_the_store_has_and_not_what_retention_has_deleted(backen
     saved = run.records.latest_checkpoint()
     assert saved is not None
     weights = backend.store.sizes([blob_name(saved.digest)])[blob_name(saved.digest)]
-    gone, stays = backend.store.put_blob(b"x" * 1000), backend.store.put_blob(b"y" * 10)
+    gone = backend.store.put_blob(b"x" * 1000)
+    stays = backend.store.put_blob(b"y" * 10)
     for name, digest in (("gone", gone), ("stays", stays), ("weights", saved.digest)):
         run.records.add_artifact(name, digest, 0)
     before = stored_of(backend.store, "p", PRICES)
-    assert (before.checkpoints, before.artifacts) == (weights, 1010), "a checkpoint that is logged as an artifact, too, is one blob"
+    assert (before.checkpoints, before.artifacts) == (weights, 1010), (
+        "a checkpoint that is logged as an artifact, too, is one blob"
+    )
     backend.store.delete(blob_name(gone))
     assert stored_of(backend.store, "p", PRICES).artifacts == 10

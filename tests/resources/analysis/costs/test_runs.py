@@ -1,4 +1,7 @@
-"""What runs cost that are no trials: those of scripts, and reruns. By their records, through the index, and never twice."""
+"""What runs cost that are no trials: those of scripts, and reruns.
+
+By their records, through the index, and never twice.
+"""
 
 import os
 import shutil
@@ -27,14 +30,20 @@ from tests.backends import add_version
 from tests.searches import search
 
 BEGAN = datetime(2026, 3, 10, 10, tzinfo=UTC)
-H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"
+H100 = "NVIDIA H100 80GB HBM3"
+A100 = "NVIDIA A100-SXM4-40GB"
 PRICES = load_prices()
-GPU_HOUR, CPU_HOUR = PRICES.gpu_hour["default"].price, PRICES.cpu_hour.price
+GPU_HOUR = PRICES.gpu_hour["default"].price
+CPU_HOUR = PRICES.cpu_hour.price
 
 
 def hardware(gpus: int = 0, visible: str | None = None, kind: str = H100) -> dict[str, Any]:
     listed = [f"{kind}, GPU-{place}, 550.54" for place in range(gpus)]
-    return {"cpus": 4, "gpus": listed, "visible_gpus": {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}}
+    return {
+        "cpus": 4,
+        "gpus": listed,
+        "visible_gpus": {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible},
+    }
 
 
 def begin(
@@ -48,11 +57,23 @@ def begin(
     **recorded: Any,
 ) -> int:
     """Begin an attempt ``after`` hours; its number."""
-    began = {"started": (BEGAN + timedelta(hours=after)).isoformat(), "provenance": {"hardware": dict(machine)}, **recorded}
+    began = {
+        "started": (BEGAN + timedelta(hours=after)).isoformat(),
+        "provenance": {"hardware": dict(machine)},
+        **recorded,
+    }
     return RunRecords(store, project, run).start({}, parent or {}, None, began)
 
 
-def end(store: Store, run: str, hours: float, *, project: str = "vision", attempt: int = 1, status: str = "finished") -> None:
+def end(
+    store: Store,
+    run: str,
+    hours: float,
+    *,
+    project: str = "vision",
+    attempt: int = 1,
+    status: str = "finished",
+) -> None:
     ended = (BEGAN + timedelta(hours=hours)).isoformat()
     RunRecords(store, project, run).end(attempt, {"status": status, "time": ended})
 
@@ -76,7 +97,9 @@ def ran(backend: Backend, run: str, machine: Mapping[str, Any], hours: float, **
     end(backend.store, run, hours, project=given.get("project", "vision"))
 
 
-def cost_of(backend: Backend, of: str | None = "vision", by: By = "purpose", prices: Prices = PRICES) -> Costs:
+def cost_of(
+    backend: Backend, of: str | None = "vision", by: By = "purpose", prices: Prices = PRICES
+) -> Costs:
     Refresher(backend.store, backend.catalog).refresh()
     return costs(backend.store, backend.catalog, of, by, prices)
 
@@ -85,7 +108,9 @@ def lines(found: Costs) -> dict[str, float]:
     return {line.name: line.cost for line in found.lines}
 
 
-def test_a_scripts_run_costs_the_gpus_that_it_could_see_for_as_long_as_it_ran(either_backend: Backend) -> None:
+def test_a_scripts_run_costs_the_gpus_that_it_could_see_for_as_long_as_it_ran(
+    either_backend: Backend,
+) -> None:
     ran(either_backend, "all", hardware(8), 2.0)
     ran(either_backend, "some", hardware(8, visible="2,3"), 1.0)
     ran(either_backend, "none", hardware(8, visible=""), 3.0)
@@ -100,26 +125,43 @@ def test_a_scripts_run_costs_the_gpus_that_it_could_see_for_as_long_as_it_ran(ei
     assert lines(cost_of(either_backend, None, "project")) == {"vision": pytest.approx(found.trained.cost)}
 
 
-def test_a_run_of_several_ranks_costs_all_of_its_machines_and_what_each_rank_saw(either_backend: Backend) -> None:
+def test_a_run_of_several_ranks_costs_all_of_its_machines_and_what_each_rank_saw(
+    either_backend: Backend,
+) -> None:
     ran(either_backend, "torchrun", hardware(8), 1.0, ranks={"size": 16, "nodes": 2, "visible_gpus": [None]})
-    ran(either_backend, "slurm", hardware(8, visible="0"), 1.0, ranks={"size": 4, "nodes": 1, "visible_gpus": ["0", "1", "2", "3"]})
+    ran(
+        either_backend,
+        "slurm",
+        hardware(8, visible="0"),
+        1.0,
+        ranks={"size": 4, "nodes": 1, "visible_gpus": ["0", "1", "2", "3"]},
+    )
     assert cost_of(either_backend).runs.gpu_hours == pytest.approx(16 + 4)
 
 
-def test_attempts_count_each_on_its_own_machine_in_their_months_and_not_the_time_between_them(either_backend: Backend) -> None:
+def test_attempts_count_each_on_its_own_machine_in_their_months_and_not_the_time_between_them(
+    either_backend: Backend,
+) -> None:
     store = either_backend.store
     ran(either_backend, "r", hardware(1), 1.0)
     assert begin(store, "r", hardware(2, kind=A100), after=24 * 30) == 2
     end(store, "r", 24 * 30 + 2, attempt=2, status="failed")
-    assert lines(cost_of(either_backend, by="month")) == {"2026-03": pytest.approx(GPU_HOUR), "2026-04": pytest.approx(4 * GPU_HOUR)}
-    assert lines(cost_of(either_backend, by="gpu_type")) == {H100: pytest.approx(GPU_HOUR), A100: pytest.approx(4 * GPU_HOUR)}
+    assert lines(cost_of(either_backend, by="month")) == {
+        "2026-03": pytest.approx(GPU_HOUR),
+        "2026-04": pytest.approx(4 * GPU_HOUR),
+    }
+    assert lines(cost_of(either_backend, by="gpu_type")) == {
+        H100: pytest.approx(GPU_HOUR),
+        A100: pytest.approx(4 * GPU_HOUR),
+    }
     found = cost_of(either_backend, by="outcome")
     assert {line.name: line.attempts for line in found.lines} == {"completed": 1, "failed": 1}
     assert found.runs.lost == pytest.approx(4 * GPU_HOUR)
 
 
 def test_a_run_over_the_ends_of_months_is_in_each_of_them_and_one_attempt(either_backend: Backend) -> None:
-    ran(either_backend, "long", hardware(2), 24 * 60)  # from the 10th of March at 10 o'clock to the 9th of May
+    # from the 10th of March at 10 o'clock to the 9th of May
+    ran(either_backend, "long", hardware(2), 24 * 60)
     ran(either_backend, "short", hardware(1), 1.0)
     found = cost_of(either_backend, by="month")
     march = 24 * 21 + 14
@@ -130,7 +172,10 @@ def test_a_run_over_the_ends_of_months_is_in_each_of_them_and_one_attempt(either
     ]
     assert found.runs.attempts == 2
     assert sum(line.cost for line in found.lines) == pytest.approx(found.runs.cost)
-    assert {line.name: line.attempts for line in cost_of(either_backend, by="trial").lines} == {"vision/long": 1, "vision/short": 1}
+    assert {line.name: line.attempts for line in cost_of(either_backend, by="trial").lines} == {
+        "vision/long": 1,
+        "vision/short": 1,
+    }
 
 
 def test_a_run_whose_clock_was_wrong_is_of_the_month_of_its_end(either_backend: Backend) -> None:
@@ -140,8 +185,14 @@ def test_a_run_whose_clock_was_wrong_is_of_the_month_of_its_end(either_backend: 
     assert [line.name for line in cost_of(either_backend, by="month").lines] == ["2026-03"]
 
 
-def test_whatever_runs_are_told_apart_by_they_add_up_with_the_trials(either_backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
-    sweep = search(either_backend, small_spec(max_trials=2, project="vision"), lambda trial, params, epochs: {"score": params["x"]})
+def test_whatever_runs_are_told_apart_by_they_add_up_with_the_trials(
+    either_backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    sweep = search(
+        either_backend,
+        small_spec(max_trials=2, project="vision"),
+        lambda trial, params, epochs: {"score": params["x"]},
+    )
     ran(either_backend, "a", hardware(2), 1.0)
     begin(either_backend.store, "b", hardware())
     end(either_backend.store, "b", 1.0, status="stop")
@@ -149,25 +200,42 @@ def test_whatever_runs_are_told_apart_by_they_add_up_with_the_trials(either_back
         found = cost_of(either_backend, by=by)
         assert sum(line.cost for line in found.lines) == pytest.approx(found.trained.cost)
         assert sum(line.attempts for line in found.lines) == found.trained.attempts
-    assert {"vision/a", "vision/b", f"{sweep}.0000"} <= {line.name for line in cost_of(either_backend, by="trial").lines}
-    assert "ended as stop" in lines(cost_of(either_backend, by="outcome"))  # the script's own word, which is no decision at a rung
+    assert {"vision/a", "vision/b", f"{sweep}.0000"} <= {
+        line.name for line in cost_of(either_backend, by="trial").lines
+    }
+    # the script's own word, which is no decision at a rung
+    assert "ended as stop" in lines(cost_of(either_backend, by="outcome"))
 
 
 def test_the_run_of_a_trial_counts_once_also_where_an_external_loop_has_recorded_it(
     either_backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    sweep = search(either_backend, small_spec(max_trials=2, resources={"gpus": 1}), lambda trial, params, epochs: {"score": 1.0})
+    sweep = search(
+        either_backend,
+        small_spec(max_trials=2, resources={"gpus": 1}),
+        lambda trial, params, epochs: {"score": 1.0},
+    )
     before = cost_of(either_backend, "small")
     begin(either_backend.store, f"{sweep}.0000", hardware(8), project="small")
     end(either_backend.store, f"{sweep}.0000", 1.0, project="small")
-    ran(either_backend, f"{sweep}.0001", hardware(8), 1.0, project="small", parent={"sweep": sweep, "trial": 1})
+    ran(
+        either_backend,
+        f"{sweep}.0001",
+        hardware(8),
+        1.0,
+        project="small",
+        parent={"sweep": sweep, "trial": 1},
+    )
     after = cost_of(either_backend, "small")
     assert (after.trained, after.runs.attempts) == (before.trained, 0)
-    ran(either_backend, f"{sweep}.0007", hardware(1), 1.0, project="small")  # is called like a trial, and is none
+    # is called like a trial, and is none
+    ran(either_backend, f"{sweep}.0007", hardware(1), 1.0, project="small")
     assert cost_of(either_backend, "small").runs.attempts == 1
 
 
-def test_what_left_no_end_counts_until_its_last_point_and_is_said_to_be_an_estimate(either_backend: Backend) -> None:
+def test_what_left_no_end_counts_until_its_last_point_and_is_said_to_be_an_estimate(
+    either_backend: Backend,
+) -> None:
     store = either_backend.store
     for run in ("lost", "compacted", "silent"):
         begin(store, run, hardware(1))
@@ -184,7 +252,11 @@ def test_what_left_no_end_counts_until_its_last_point_and_is_said_to_be_an_estim
     found = cost_of(either_backend, by="outcome")
     assert found.runs.gpu_hours == pytest.approx(2 + 3 + 0 + 0.5 + 1 + 4)
     assert found.estimated == pytest.approx(9.5 * GPU_HOUR)
-    assert {line.name: line.attempts for line in found.lines} == {"preempted or lost": 4, "completed": 1, "crashed": 1}
+    assert {line.name: line.attempts for line in found.lines} == {
+        "preempted or lost": 4,
+        "completed": 1,
+        "crashed": 1,
+    }
 
 
 def test_a_run_that_trains_costs_what_it_has_held_until_now(backend: Backend) -> None:
@@ -193,7 +265,9 @@ def test_a_run_that_trains_costs_what_it_has_held_until_now(backend: Backend) ->
         assert [line.name for line in found.lines] == ["running"]
         assert found.estimated == found.runs.cost
     cost_of(backend)
-    assert [line.name for line in cost_of(backend, by="outcome").lines] == ["running"], "it is looked at again seconds later"
+    assert [line.name for line in cost_of(backend, by="outcome").lines] == ["running"], (
+        "it is looked at again seconds later"
+    )
 
 
 def test_what_other_tools_trained_is_not_counted_and_said(either_backend: Backend) -> None:
@@ -217,11 +291,24 @@ def test_a_renamed_projects_runs_cost_what_they_did_under_either_name(either_bac
 def test_a_champion_that_is_of_a_scripts_run_costs_what_that_run_did(either_backend: Backend) -> None:
     ran(either_backend, "a", hardware(1), 1.0)
     with either_backend.catalog.write() as session:
-        add_version(session, model="eyes", version="v1", stage="champion", sweep=None, trial=None, project="vision", run="a")
+        add_version(
+            session,
+            model="eyes",
+            version="v1",
+            stage="champion",
+            sweep=None,
+            trial=None,
+            project="vision",
+            run="a",
+        )
     found = cost_of(either_backend, "eyes")
     assert found.champion is None
     assert found.champion_run is not None
-    assert (found.champion_version, found.champion_run.name, found.champion_run.cost) == ("v1", "vision/a", pytest.approx(GPU_HOUR))
+    assert (found.champion_version, found.champion_run.name, found.champion_run.cost) == (
+        "v1",
+        "vision/a",
+        pytest.approx(GPU_HOUR),
+    )
 
 
 def test_a_name_that_is_nothing_is_refused_with_the_close_one_of_runs_alone(either_backend: Backend) -> None:

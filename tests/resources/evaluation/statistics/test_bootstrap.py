@@ -27,8 +27,16 @@ def correlation(rows: np.ndarray) -> float:
     ("ours", "data", "statistic"),
     [
         (lambda: bootstrap_mean(SKEWED), (SKEWED,), np.mean),
-        (lambda: bootstrap(lambda rows: float(SKEWED[rows].mean()), len(SKEWED), resamples=9_999), (SKEWED,), np.mean),
-        (lambda: bootstrap_mean(PAIRED[0] - PAIRED[1]), (PAIRED[0], PAIRED[1]), lambda a, b, axis=-1: np.mean(a - b, axis=axis)),
+        (
+            lambda: bootstrap(lambda rows: float(SKEWED[rows].mean()), len(SKEWED), resamples=9_999),
+            (SKEWED,),
+            np.mean,
+        ),
+        (
+            lambda: bootstrap_mean(PAIRED[0] - PAIRED[1]),
+            (PAIRED[0], PAIRED[1]),
+            lambda a, b, axis=-1: np.mean(a - b, axis=axis),
+        ),
         (
             lambda: bootstrap(correlation, 120, resamples=4_999),
             (PAIRED[0], PAIRED[0] + PAIRED[1]),
@@ -37,10 +45,18 @@ def correlation(rows: np.ndarray) -> float:
     ],
     ids=["mean", "mean-by-loop", "difference-of-paired-means", "correlation"],
 )
-def test_intervals_are_scipys_but_for_the_widening_to_students_t(ours: Callable[[], Bootstrapped], data: Any, statistic: Any) -> None:
+def test_intervals_are_scipys_but_for_the_widening_to_students_t(
+    ours: Callable[[], Bootstrapped], data: Any, statistic: Any
+) -> None:
     found = ours()
     theirs = stats.bootstrap(
-        data, statistic, paired=True, method="BCa", n_resamples=9_999, confidence_level=0.9, rng=np.random.default_rng(0)
+        data,
+        statistic,
+        paired=True,
+        method="BCa",
+        n_resamples=9_999,
+        confidence_level=0.9,
+        rng=np.random.default_rng(0),
     )
     width = theirs.confidence_interval.high - theirs.confidence_interval.low
     assert found.interval(0.05) == pytest.approx(tuple(theirs.confidence_interval), abs=0.05 * width)
@@ -59,13 +75,18 @@ def test_the_p_value_of_an_intervals_end_is_its_level(alpha: float) -> None:
 def test_the_same_seed_gives_the_same_and_another_about_the_same() -> None:
     assert bootstrap_mean(SKEWED, seed=3).interval() == bootstrap_mean(SKEWED, seed=3).interval()
     assert bootstrap_mean(SKEWED, seed=3).interval() != bootstrap_mean(SKEWED, seed=4).interval()
-    assert bootstrap_mean(SKEWED, seed=3).interval() == pytest.approx(bootstrap_mean(SKEWED, seed=4).interval(), rel=0.01)
-    assert bootstrap(median, len(SKEWED), seed=3).interval() == bootstrap(median, len(SKEWED), seed=3).interval()
+    assert bootstrap_mean(SKEWED, seed=3).interval() == pytest.approx(
+        bootstrap_mean(SKEWED, seed=4).interval(), rel=0.01
+    )
+    assert (
+        bootstrap(median, len(SKEWED), seed=3).interval() == bootstrap(median, len(SKEWED), seed=3).interval()
+    )
 
 
 def test_a_large_test_split_is_judged_by_the_normal_distribution_with_which_the_bootstrap_agrees() -> None:
     many = np.random.default_rng(0).exponential(size=20_001)
-    found, by_groups = bootstrap_mean(many), bootstrap(lambda rows: float(many[rows].mean()), len(many))
+    found = bootstrap_mean(many)
+    by_groups = bootstrap(lambda rows: float(many[rows].mean()), len(many))
     assert len(found.replicates) == len(by_groups.replicates) == 0
     error = 1.95996 * found.standard_error
     assert found.interval() == pytest.approx((found.estimate - error, found.estimate + error))
@@ -77,7 +98,9 @@ def test_a_large_test_split_is_judged_by_the_normal_distribution_with_which_the_
     assert normal.p_above(0.97) == pytest.approx(sampled.p_above(0.97), abs=0.01)
 
 
-@pytest.mark.parametrize("values", [[], [1.0], [1.0] * (LEAST_ROWS - 1), [np.nan] * 50, [1.0] * 49 + [np.inf]])
+@pytest.mark.parametrize(
+    "values", [[], [1.0], [1.0] * (LEAST_ROWS - 1), [np.nan] * 50, [1.0] * 49 + [np.inf]]
+)
 def test_nothing_is_concluded_from_too_few_rows_or_values_that_are_not_finite(values: list[float]) -> None:
     array = np.array(values)
     for found in (bootstrap_mean(array), bootstrap(lambda rows: float(array[rows].sum()), len(array))):
@@ -92,7 +115,9 @@ def test_a_statistic_that_resamples_may_lack_counts_where_most_have_it() -> None
         return float(SKEWED[rows].mean()) if rare[rows].any() else np.nan
 
     assert np.isfinite(bootstrap(only_with_it, 40).interval()).all()
-    assert bootstrap(lambda rows: only_with_it(rows) if len(np.unique(rows)) == len(rows) else np.nan, 40).interval() == (-np.inf, np.inf)
+    assert bootstrap(
+        lambda rows: only_with_it(rows) if len(np.unique(rows)) == len(rows) else np.nan, 40
+    ).interval() == (-np.inf, np.inf)
 
 
 def test_rows_that_are_all_equal_are_certain() -> None:
@@ -106,5 +131,7 @@ def test_rows_that_are_all_equal_are_certain() -> None:
 
 def test_the_share_of_intervals_that_miss_is_the_level_also_on_skewed_data() -> None:
     source = np.random.default_rng(0)
-    missed = [bootstrap_mean(source.exponential(size=40), seed=seed).p_above(1.0) <= 0.05 for seed in range(200)]
+    missed = [
+        bootstrap_mean(source.exponential(size=40), seed=seed).p_above(1.0) <= 0.05 for seed in range(200)
+    ]
     assert np.mean(missed) <= 0.08

@@ -7,7 +7,14 @@ from scipy import stats
 from resources.evaluation.statistics.bootstrap import bootstrap_mean
 from resources.evaluation.statistics.evidence import ALPHA
 from resources.evaluation.statistics.proportions import PairedProportions
-from resources.evaluation.statistics.verdict import POWER, holm, improved, non_inferior, planned_rows, planned_seeds
+from resources.evaluation.statistics.verdict import (
+    POWER,
+    holm,
+    improved,
+    non_inferior,
+    planned_rows,
+    planned_seeds,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +39,12 @@ def test_non_inferiority_has_three_outcomes(won: int, lost: int, n: int, margin:
 
 @pytest.mark.parametrize(
     ("won", "lost", "n", "outcome"),
-    [(60, 20, 10_000, "pass"), (22, 20, 10_000, "fail"), (20, 60, 10_000, "fail"), (3, 0, 360, "too little evidence")],
+    [
+        (60, 20, 10_000, "pass"),
+        (22, 20, 10_000, "fail"),
+        (20, 60, 10_000, "fail"),
+        (3, 0, 360, "too little evidence"),
+    ],
 )
 def test_an_improvement_has_three_outcomes(won: int, lost: int, n: int, outcome: str) -> None:
     assert improved(PairedProportions(won, lost, n), effect=0.01).outcome == outcome
@@ -42,7 +54,9 @@ def test_an_improvement_has_three_outcomes(won: int, lost: int, n: int, outcome:
 def test_as_many_rows_as_are_asked_for_settle_it_with_the_promised_power(truth: float) -> None:
     source = np.random.default_rng(0)
     effect = margin = 0.05
-    first = (improved if truth else non_inferior)(bootstrap_mean(source.normal(0.01 if truth else -0.02, 1, 100)), 0.05)
+    first = (improved if truth else non_inferior)(
+        bootstrap_mean(source.normal(0.01 if truth else -0.02, 1, 100)), 0.05
+    )
     assert first.outcome == "too little evidence"
     assert first.needed is not None
     rows = planned_rows(1.0, 0.05)
@@ -71,9 +85,11 @@ def test_a_metric_that_is_not_a_number_is_never_enough() -> None:
 
 @pytest.mark.parametrize("difference", [0.6, 1.0, 2.0])
 def test_as_many_seeds_as_are_asked_for_tell_recipes_apart_with_the_promised_power(difference: float) -> None:
-    source, seeds = np.random.default_rng(0), planned_seeds(1.0, difference)
+    source = np.random.default_rng(0)
+    seeds = planned_seeds(1.0, difference)
     assert seeds is not None
-    better, worse = source.normal(difference, 1, (2_000, seeds)), source.normal(0, 1, (2_000, seeds))
+    better = source.normal(difference, 1, (2_000, seeds))
+    worse = source.normal(0, 1, (2_000, seeds))
     told = stats.ttest_ind(better, worse, axis=1, equal_var=False, alternative="greater").pvalue <= ALPHA
     assert np.mean(told) == pytest.approx(POWER, abs=0.04)
 

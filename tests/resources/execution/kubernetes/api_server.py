@@ -1,4 +1,6 @@
-"""The cluster's API over HTTP, so that a worker in a process of its own reaches a cluster of a test, by Kubernetes' own client."""
+"""The cluster's API over HTTP, so that a worker in a process of its own reaches a cluster of a test, by
+Kubernetes' own client.
+"""
 
 import json
 import threading
@@ -19,7 +21,9 @@ _NAMESPACE = "n"
 
 @contextmanager
 def served(cluster: Cluster, kube_config: Path) -> Iterator[None]:
-    """Answer requests, one after another, until the end; ``kube_config`` is written, for the variable ``KUBECONFIG``."""
+    """Answer requests, one after another, until the end; ``kube_config`` is written, for the variable
+    ``KUBECONFIG``.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # as the base class calls it
@@ -37,9 +41,11 @@ def served(cluster: Cluster, kube_config: Path) -> Iterator[None]:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
             asked = {key: values[0] for key, values in parse_qs(url.query).items()}
             try:
-                status, answer = 200, _answered(cluster, self.command, kind, name, asked | body)
+                status = 200
+                answer = _answered(cluster, self.command, kind, name, asked | body)
             except ApiException as error:
-                status, answer = error.status, {"message": error.reason}
+                status = error.status
+                answer = {"message": error.reason}
             data = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -51,7 +57,11 @@ def served(cluster: Cluster, kube_config: Path) -> Iterator[None]:
     context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": _NAMESPACE}}
     address = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
     user: dict[str, Any] = {"name": "u", "user": {}}
-    kube_config.write_text(yaml.safe_dump({"contexts": [context], "clusters": [address], "users": [user], "current-context": "c"}))
+    kube_config.write_text(
+        yaml.safe_dump(
+            {"contexts": [context], "clusters": [address], "users": [user], "current-context": "c"}
+        )
+    )
     thread = threading.Thread(target=server.serve_forever, name="api-server", daemon=True)
     thread.start()
     try:
@@ -71,8 +81,12 @@ def _answered(cluster: Cluster, verb: str, kind: str, name: str, given: dict[str
         return given
     if verb == "DELETE":
         seconds = given.get("gracePeriodSeconds")
-        cluster.delete_namespaced_pod(name, _NAMESPACE, **({} if seconds is None else {"grace_period_seconds": int(seconds)}))
+        cluster.delete_namespaced_pod(
+            name, _NAMESPACE, **({} if seconds is None else {"grace_period_seconds": int(seconds)})
+        )
         return {}
     if name:
         return plain(cluster.read_namespaced_pod(name, _NAMESPACE))
-    return {"items": plain(cluster.list_namespaced_pod(_NAMESPACE, label_selector=given["labelSelector"]).items)}
+    return {
+        "items": plain(cluster.list_namespaced_pod(_NAMESPACE, label_selector=given["labelSelector"]).items)
+    }

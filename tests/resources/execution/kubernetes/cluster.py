@@ -1,4 +1,6 @@
-"""The cluster's API as pods' watchers see it: pods that wait until a test says otherwise, and requests that fail."""
+"""The cluster's API as pods' watchers see it: pods that wait until a test says otherwise, and requests that
+fail.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,8 +14,10 @@ IMAGE_ID = f"docker.io/train@sha256:{'12' * 32}"
 
 
 class Cluster:
-    """The part of the API that a trial's pod needs. ``fails`` has for each verb what its next calls raise, ``status`` what becomes of a
-    pod, and ``created`` gets the manifest of each.
+    """The part of the API that a trial's pod needs.
+
+    ``fails`` has for each verb what its next calls raise, ``status`` what becomes of a pod, and ``created``
+    gets the manifest of each.
     """
 
     def __init__(self) -> None:
@@ -45,7 +49,11 @@ class Cluster:
 
     def list_namespaced_pod(self, _namespace: str, *, label_selector: str, **_: Any) -> Any:
         wanted = dict(pair.split("=") for pair in label_selector.split(","))
-        return type("Found", (), {"items": [pod for pod in self.pods.values() if wanted.items() <= pod.metadata.labels.items()]})
+        return type(
+            "Found",
+            (),
+            {"items": [pod for pod in self.pods.values() if wanted.items() <= pod.metadata.labels.items()]},
+        )
 
     def list_namespaced_event(self, _namespace: str, **_: Any) -> Any:
         return type("Found", (), {"items": []})
@@ -55,7 +63,13 @@ class Cluster:
             raise self.fails[verb].pop(0)
 
     def _pod(self, given: dict[str, Any]) -> V1Pod:
-        container = {"name": "trial", "image": "train:1", "imageID": IMAGE_ID, "ready": True, "restartCount": 0}
+        container = {
+            "name": "trial",
+            "image": "train:1",
+            "imageID": IMAGE_ID,
+            "ready": True,
+            "restartCount": 0,
+        }
         status = {"containerStatuses": [container], **self.status}
         data = json.dumps({"spec": {"containers": [{"name": "trial"}]}, **given, "status": status})
         return ApiClient().deserialize(type("Response", (), {"data": data}), "V1Pod")

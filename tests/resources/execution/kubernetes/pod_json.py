@@ -16,8 +16,15 @@ def pod(phase: str = "Pending", *, containers: list[dict[str, Any]] | None = Non
     """A pod of one container ``trial`` with a memory limit of 2Gi."""
     given = {
         "metadata": {"name": "pod-1", "uid": "u"},
-        "spec": {"nodeName": "node1", "containers": [{"name": "trial", "resources": {"limits": {"memory": "2Gi"}}}]},
-        "status": {"phase": phase, "containerStatuses": [container(state) for state in containers or []], **status},
+        "spec": {
+            "nodeName": "node1",
+            "containers": [{"name": "trial", "resources": {"limits": {"memory": "2Gi"}}}],
+        },
+        "status": {
+            "phase": phase,
+            "containerStatuses": [container(state) for state in containers or []],
+            **status,
+        },
     }
     return ApiClient().deserialize(_Response(given), "V1Pod")
 

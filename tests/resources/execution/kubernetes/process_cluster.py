@@ -1,4 +1,6 @@
-"""A cluster whose pods are processes of this machine: they run, are asked to end and end as those of a real one, in less time."""
+"""A cluster whose pods are processes of this machine: they run, are asked to end and end as those of a real
+one, in less time.
+"""
 
 import os
 import runpy
@@ -16,7 +18,8 @@ from tests.resources.execution.kubernetes.cluster import Cluster
 
 
 class ProcessCluster(Cluster):
-    """As :class:`Cluster`, with ``gpus`` of which each pod takes what it asks for, and a home folder for each.
+    """As :class:`Cluster`, with ``gpus`` of which each pod takes what it asks for, and a home folder for
+    each.
 
     ``manifests`` has that of every pod, by its name.
 
@@ -25,19 +28,23 @@ class ProcessCluster(Cluster):
 
     def __init__(self, folder: str, *, gpus: int = 4) -> None:
         super().__init__()
-        self.gpus, self.stuck = gpus, set[str]()
+        self.gpus = gpus
+        self.stuck = set[str]()
         self.manifests: dict[str, dict[str, Any]] = {}
         self.processes: dict[str, BaseProcess] = {}
         self.deleted: set[str] = set()
         self._folder = folder
-        gangs.start(os.getpid).join()  # the server that pods are forked from has then imported what it holds, and no pod waits for that
+        # the server that pods are forked from has then imported what it holds, and no pod waits for that
+        gangs.start(os.getpid).join()
 
     def create_namespaced_pod(self, namespace: str, given: dict[str, Any], **options: Any) -> None:
         super().create_namespaced_pod(namespace, given, **options)
         self.manifests[given["metadata"]["name"]] = given
         self._schedule()
 
-    def delete_namespaced_pod(self, name: str, _namespace: str, *, grace_period_seconds: int | None = None, **_: Any) -> None:
+    def delete_namespaced_pod(
+        self, name: str, _namespace: str, *, grace_period_seconds: int | None = None, **_: Any
+    ) -> None:
         self._fail("delete")
         if name not in self.pods:
             super().delete_namespaced_pod(name, _namespace)
@@ -74,18 +81,29 @@ class ProcessCluster(Cluster):
 
     def _schedule(self) -> None:
         """Start the pods that there are GPUs for."""
-        used = sum(self._gpus_of(name) for name in self.pods if name in self.processes and self.processes[name].is_alive())
+        used = sum(
+            self._gpus_of(name)
+            for name in self.pods
+            if name in self.processes and self.processes[name].is_alive()
+        )
         for name in self.pods:
             if name in self.processes or self._is_stuck(name) or used + self._gpus_of(name) > self.gpus:
                 continue
             used += self._gpus_of(name)
             container = self.manifests[name]["spec"]["containers"][0]
-            env = {**{entry["name"]: entry["value"] for entry in container["env"]}, "HOME": str(Path(self._folder, "homes", name))}
+            env = {
+                **{entry["name"]: entry["value"] for entry in container["env"]},
+                "HOME": str(Path(self._folder, "homes", name)),
+            }
             # Forked where torch is imported already: each would take longer to import it than to train.
             self.processes[name] = gangs.start(_run_module, container["command"], env, self._folder)
 
     def _gpus_of(self, name: str) -> int:
-        return int(self.manifests[name]["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", 0))
+        return int(
+            self.manifests[name]["spec"]["containers"][0]["resources"]
+            .get("limits", {})
+            .get("nvidia.com/gpu", 0)
+        )
 
     def _is_stuck(self, name: str) -> bool:
         return any(f"-{node}-" in name for node in self.stuck)
@@ -95,17 +113,27 @@ class ProcessCluster(Cluster):
             waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
             return {"phase": "Pending", "containerStatuses": [_container({"waiting": waiting})]}
         if name not in self.processes:
-            unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}
+            unscheduled = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "Insufficient nvidia.com/gpu",
+            }
             return {"phase": "Pending", "conditions": [unscheduled]}
         code = self.processes[name].exitcode
         if code is None or name == self.lost:
             return {"phase": "Running"}
         ended = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error" if code else "Completed"}
-        return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [_container({"terminated": ended})]}
+        return {
+            "phase": "Failed" if code else "Succeeded",
+            "containerStatuses": [_container({"terminated": ended})],
+        }
 
 
 def _run_module(command: list[str], env: dict[str, str], folder: str) -> None:
-    """In a session of its own, what the command ``python3 -m MODULE`` does in this folder and with these variables, too."""
+    """In a session of its own, what the command ``python3 -m MODULE`` does in this folder and with these
+    variables, too.
+    """
     _, option, module = command
     assert option == "-m"
     os.setsid()

@@ -1,4 +1,6 @@
-"""A trial in pods whose place is wanted: it is asked, ends its epoch however long that takes, and goes on later from there."""
+"""A trial in pods whose place is wanted: it is asked, ends its epoch however long that takes, and goes on
+later from there.
+"""
 
 import signal
 from collections.abc import Callable
@@ -58,7 +60,9 @@ def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_imp
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 0), row.error
     assert [outcome for outcome, _ in ran.attempts()] == ["requeue", "complete"]
     assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
-    assert [pod.exitcode for name, pod in ran.cluster.processes.items() if "-a1" in name] == [143] * resources["nodes"]
+    assert [pod.exitcode for name, pod in ran.cluster.processes.items() if "-a1" in name] == [
+        143
+    ] * resources["nodes"]
     assert ran.backend.store.names(f"{ran.records(0).folder}/mail/0001") == []
 
 
@@ -74,7 +78,9 @@ def test_whoever_cannot_wait_for_a_trial_that_was_asked_back_gets_it_within_its_
     def ask_and_pause() -> None:
         ran.wait_for(ran.records(0).checkpoints)
         take_its_place()
-        ran.wait_for(lambda: "asked-back.json" in ran.backend.store.names(f"{ran.records(0).folder}/mail/0001"))
+        ran.wait_for(
+            lambda: "asked-back.json" in ran.backend.store.names(f"{ran.records(0).folder}/mail/0001")
+        )
         pause_sweep(ran.backend.catalog, ran.sweep)
         ran.wait_for(lambda: ran.rows()[0].status == "queued")
         stop_sweep(ran.backend.catalog, ran.sweep)
@@ -97,10 +103,14 @@ def test_a_trial_that_was_asked_back_by_a_worker_that_is_lost_ends_its_epoch_all
     ran = run(**LONG, resources={"nodes": 1, "gpus": 0})
     take_its_place = taking_its_place(ran, small_spec)
     with served(ran.cluster, tmp_path / "kube.yaml"):
-        worker = gangs.start(work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep)
+        worker = gangs.start(
+            work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep
+        )
         ran.wait_for(ran.records(0).checkpoints)
         take_its_place()
-        ran.wait_for(lambda: "asked-back.json" in ran.backend.store.names(f"{ran.records(0).folder}/mail/0001"))
+        ran.wait_for(
+            lambda: "asked-back.json" in ran.backend.store.names(f"{ran.records(0).folder}/mail/0001")
+        )
         worker.kill()
         worker.join()
     (pod,) = ran.cluster.processes.values()

@@ -1,4 +1,7 @@
-"""A gang of which a pod says that a collective hung, as its worker has it. In its store, a real one, the test speaks for the pods."""
+"""A gang of which a pod says that a collective hung, as its worker has it.
+
+In its store, a real one, the test speaks for the pods.
+"""
 
 import math
 from collections.abc import Callable
@@ -44,7 +47,9 @@ class Formed:
             post_task=lambda: None,
             on_waiting=lambda _: None,
         )
-        self.says = TCPStore(own.host, own.port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10))
+        self.says = TCPStore(
+            own.host, own.port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10)
+        )
         for node in range(2):
             self.says.set(gang.here(f"pod-{node}"), "")
         self.process.start()
@@ -71,7 +76,9 @@ def formed(cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> C
     return lambda: Formed(store)
 
 
-def test_a_gang_whose_collective_hung_ends_although_a_pod_that_beats_says_nothing(formed: Callable[[], Formed]) -> None:
+def test_a_gang_whose_collective_hung_ends_although_a_pod_that_beats_says_nothing(
+    formed: Callable[[], Formed],
+) -> None:
     gang_of_two = formed()
     gang_of_two.says.set(gang.hung("pod-0"), HANG.to_text())
     ended = gang_of_two.until_it_ends(beating=True)
@@ -91,13 +98,22 @@ def test_a_pod_that_is_lost_is_a_better_reason_than_the_collective_that_it_did_n
 
 
 @pytest.mark.parametrize(
-    "said", ["[]", "{", '{"stacks": 1}', replace(HANG, since=1e300).to_text(), replace(HANG, since=math.nan).to_text()]
+    "said",
+    [
+        "[]",
+        "{",
+        '{"stacks": 1}',
+        replace(HANG, since=1e300).to_text(),
+        replace(HANG, since=math.nan).to_text(),
+    ],
 )
 def test_what_is_no_hang_is_no_reason(formed: Callable[[], Formed], said: str) -> None:
     gang_of_two = formed()
     gang_of_two.says.set(gang.hung("pod-0"), said)
     for node in range(2):
-        gang_of_two.says.set(gang.ended(f"pod-{node}"), gang.end_to_bytes(Raised("ValueError: negative", False, None)).decode())
+        gang_of_two.says.set(
+            gang.ended(f"pod-{node}"), gang.end_to_bytes(Raised("ValueError: negative", False, None)).decode()
+        )
     ended = gang_of_two.until_it_ends(beating=True)
     assert ended == Raised("node 0 of the gang (rank 0): ValueError: negative", final=False, checkpoint=None)
 
@@ -123,4 +139,6 @@ def test_a_gang_ends_within_its_timeout_and_five_seconds() -> None:
         1.0 + gang_process._HANG_SECONDS - heard
     )  # of a pod that was lost when the others entered the collective; 1 s is the shortest timeout
     assert 3 * gang.BEAT_SECONDS < gang_process._HUNG_BEAT_SECONDS
-    assert silent + given_up > gang_process._HUNG_BEAT_SECONDS, "such a pod is known to be lost before the gang is ended as hung"
+    assert silent + given_up > gang_process._HUNG_BEAT_SECONDS, (
+        "such a pod is known to be lost before the gang is ended as hung"
+    )

@@ -1,4 +1,6 @@
-"""What a gang of two pods has lost when a node, or its worker, is lost: never a point, a checkpoint, or its place for good."""
+"""What a gang of two pods has lost when a node, or its worker, is lost: never a point, a checkpoint, or its
+place for good.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +25,11 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gang_process, "BEAT_LOST_SECONDS", 6.0)
 
 
-def test_where_node_0_is_lost_the_trial_goes_on_elsewhere_from_its_checkpoint_and_keeps_its_points(run: Make) -> None:  # noqa: F811
-    ran, stored = run(trainable="in_image:train_slowly"), list[int]()
+def test_where_node_0_is_lost_the_trial_goes_on_elsewhere_from_its_checkpoint_and_keeps_its_points(
+    run: Make,  # noqa: F811
+) -> None:
+    ran = run(trainable="in_image:train_slowly")
+    stored = list[int]()
 
     def lose() -> None:
         lost = ran.training(0)
@@ -41,13 +46,16 @@ def test_where_node_0_is_lost_the_trial_goes_on_elsewhere_from_its_checkpoint_an
     assert str(why).startswith("node 0 of the gang (ranks 0 to 1): pod halving-")
     assert "has not been heard of for" in str(why)
     kept = steps_of(ran, 1)
-    assert kept[: len(stored)] == stored == list(range(1, len(stored) + 1)), "rank 0's points were in the store"
+    assert kept[: len(stored)] == stored == list(range(1, len(stored) + 1)), (
+        "rank 0's points were in the store"
+    )
     assert steps_of(ran, 2) == list(range(5, 13)), "the first epoch's four steps were not trained again"
     assert ran.world_sizes() == [4, 4, 4]
 
 
 def test_a_gang_that_is_not_elastic_waits_for_another_node_in_place_of_a_lost_one(run: Make) -> None:  # noqa: F811
-    ran, waited = run(trainable="in_image:train_slowly"), list[str]()
+    ran = run(trainable="in_image:train_slowly")
+    waited = list[str]()
 
     def lose_and_give() -> None:
         lost = ran.training(1)
@@ -61,7 +69,9 @@ def test_a_gang_that_is_not_elastic_waits_for_another_node_in_place_of_a_lost_on
     losing.join(10)
     row = ran.rows()[0]
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 1), row.error
-    assert waited == ["1 of the gang's 2 pods cannot start; node 1: Unschedulable: Insufficient nvidia.com/gpu"]
+    assert waited == [
+        "1 of the gang's 2 pods cannot start; node 1: Unschedulable: Insufficient nvidia.com/gpu"
+    ]
     assert ran.nodes() == [2, 2]
     assert ran.world_sizes() == [4, 4, 4]
 
@@ -82,7 +92,9 @@ def test_a_gang_that_gets_no_other_node_gives_its_place_back_after_a_timeout(run
     assert "resources.start_timeout_seconds = 5: Unschedulable: Insufficient nvidia.com/gpu" in str(row.error)
     assert ran.records(0).checkpoints(), "of what it has trained nothing is lost"
     smaller = run(gpus=2, resources={"gpus": 1}).work()
-    assert smaller.rows()[0].status == "completed", "the two GPUs that were left, and the turn to form, are free"
+    assert smaller.rows()[0].status == "completed", (
+        "the two GPUs that were left, and the turn to form, are free"
+    )
 
 
 def test_where_the_worker_is_lost_the_next_one_ends_its_pods_and_goes_on_with_no_step_trained_again(
@@ -92,15 +104,20 @@ def test_where_the_worker_is_lost_the_next_one_ends_its_pods_and_goes_on_with_no
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kube.yaml"))
     monkeypatch.setattr(leases, "DOUBT_SECONDS", 0.5)
-    ran, beside = run(trainable="in_image:train_slowly", resources={"gpus": 1}), list[str]()
+    ran = run(trainable="in_image:train_slowly", resources={"gpus": 1})
+    beside = list[str]()
 
     def created(manifest: dict[str, dict[str, str]]) -> None:
         if "-a2-" in manifest["metadata"]["name"]:
-            beside.extend(name for name, pod in ran.cluster.processes.items() if "-a1-" in name and pod.is_alive())
+            beside.extend(
+                name for name, pod in ran.cluster.processes.items() if "-a1-" in name and pod.is_alive()
+            )
 
     ran.cluster.created = created
     with served(ran.cluster, tmp_path / "kube.yaml"):
-        worker = gangs.start(work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep)
+        worker = gangs.start(
+            work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep
+        )
         pods = [ran.training(node) for node in range(2)]
         ran.wait_for(lambda: len(steps_of(ran, 1)) > 20)
         worker.kill()
@@ -110,9 +127,14 @@ def test_where_the_worker_is_lost_the_next_one_ends_its_pods_and_goes_on_with_no
     row = ran.rows()[0]
     assert (row.status, row.attempt, row.failures) == ("completed", 2, 0), row.error
     assert beside == [], "no pod of the lost worker trained beside the new ones"
-    assert [ran.cluster.processes[name].exitcode for name in pods] == [143, 143], "they saved a checkpoint and ended"
-    first, second = steps_of(ran, 1), steps_of(ran, 2)
-    assert [*first, *second] == list(range(1, len(first) + len(second) + 1)), "no step was lost or trained again"
+    assert [ran.cluster.processes[name].exitcode for name in pods] == [143, 143], (
+        "they saved a checkpoint and ended"
+    )
+    first = steps_of(ran, 1)
+    second = steps_of(ran, 2)
+    assert [*first, *second] == list(range(1, len(first) + len(second) + 1)), (
+        "no step was lost or trained again"
+    )
     assert ran.world_sizes() == [2, 2, 2]
 
 

@@ -1,4 +1,6 @@
-"""A gang of pods on a cluster whose pods are processes of this machine: how it forms, trains, is asked to end, breaks and grows."""
+"""A gang of pods on a cluster whose pods are processes of this machine: how it forms, trains, is asked to
+end, breaks and grows.
+"""
 
 import math
 import os
@@ -45,7 +47,8 @@ def train_slowly(run, held=lambda run, epoch: run.attempt == 1 and epoch == 2):
     state = run.restore(seen=[], steps=[])
     seen, steps = list(state["seen"]), list(state["steps"])
     for epoch in run.epochs():
-        # The first attempt stays in its second epoch until somebody ends it, or each of two in an epoch of its own.
+        # The first attempt stays in its second epoch until somebody ends it,
+        # or each of two in an epoch of its own.
         begin = len([one for one in steps if one[0] == epoch])
         for step in range(begin, begin + (4000 if held(run, epoch) else 4)):
             dist.all_reduce(torch.ones(1))
@@ -110,12 +113,20 @@ class RanAsGang(Ran):
 
     def attempts(self) -> list[tuple[str | None, str | None]]:
         with self.backend.catalog.read() as session:
-            rows = session.scalars(select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt))
+            rows = session.scalars(
+                select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt)
+            )
             return [(row.outcome, row.error) for row in rows]
 
     def nodes(self) -> list[int]:
         with self.backend.catalog.read() as session:
-            return list(session.scalars(select(AttemptRow.nodes).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt)))
+            return list(
+                session.scalars(
+                    select(AttemptRow.nodes)
+                    .where(AttemptRow.sweep == self.sweep)
+                    .order_by(AttemptRow.attempt)
+                )
+            )
 
     def meanwhile(self, act: Callable[[], object]) -> threading.Thread:
         thread = threading.Thread(target=act, daemon=True)
@@ -128,7 +139,9 @@ class RanAsGang(Ran):
     def training(self, node: int, attempt: int = 1) -> str:
         """The pod of a node, once the trial has saved its first checkpoint in this attempt."""
         self.wait_for(self.records(0).checkpoints)
-        return self.wait_for(lambda: [name for name in self.cluster.processes if f"-a{attempt}-n{node}-" in name])[0]
+        return self.wait_for(
+            lambda: [name for name in self.cluster.processes if f"-a{attempt}-n{node}-" in name]
+        )[0]
 
     def world_sizes(self) -> list[int]:
         """With how many ranks each epoch was trained, as the last checkpoint has it."""
@@ -140,12 +153,21 @@ class RanAsGang(Ran):
 
 def steps_of(ran: Ran, attempt: int) -> list[int]:
     """The steps of the first trial of which the store has a point of this attempt."""
-    points = query.curves([f"{ran.sweep}.0000"], "trained", project="small", root=ran.backend.store, max_points=None, attempts="raw")
+    points = query.curves(
+        [f"{ran.sweep}.0000"],
+        "trained",
+        project="small",
+        root=ran.backend.store,
+        max_points=None,
+        attempts="raw",
+    )
     return sorted(row["step"] for row in points.to_pylist() if row["attempt"] == attempt)
 
 
 @pytest.fixture
-def run(tmp_path: Path, backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RanAsGang]]:
+def run(
+    tmp_path: Path, backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RanAsGang]]:
     (tmp_path / "in_image.py").write_text(TRAINABLE)
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({"trial_pods": {"env": {}}}))
     cluster = ProcessCluster(str(tmp_path))
@@ -163,7 +185,13 @@ def run(tmp_path: Path, backend: Backend, small_spec: Spec, monkeypatch: pytest.
     def make(*, gpus: int = 4, **changes: Any) -> RanAsGang:
         cluster.gpus = gpus
         resources = {"cpus": 1, "gpus": 2, "nodes": 2, "grace_seconds": 30, **changes.pop("resources", {})}
-        given = {"image": "i", "trainable": "in_image:train", "max_trials": 1, "strategy": {"random": {"budget": 3}}, "max_retries": 0}
+        given = {
+            "image": "i",
+            "trainable": "in_image:train",
+            "max_trials": 1,
+            "strategy": {"random": {"budget": 3}},
+            "max_retries": 0,
+        }
         return RanAsGang(cluster, backend, small_spec(resources=resources, **{**given, **changes}))
 
     yield make
@@ -201,7 +229,9 @@ def test_a_lost_node_shrinks_an_elastic_gang_which_grows_again_once_there_is_roo
     assert of_growth == list(range(len(of_growth))), "to grow cost no step"
 
 
-def test_a_rank_that_is_killed_ends_its_attempt_and_is_named_and_the_next_gang_leaves_nothing(run: Callable[..., RanAsGang]) -> None:
+def test_a_rank_that_is_killed_ends_its_attempt_and_is_named_and_the_next_gang_leaves_nothing(
+    run: Callable[..., RanAsGang],
+) -> None:
     ran = run(trainable="in_image:train_slowly", max_retries=1)
 
     def kill() -> None:
@@ -220,15 +250,21 @@ def test_a_rank_that_is_killed_ends_its_attempt_and_is_named_and_the_next_gang_l
     assert not ran.cluster.pods or ran.cluster.deleted >= set(ran.cluster.pods)
 
 
-def test_a_gang_that_is_paused_at_a_rung_goes_on_as_another_one_with_no_step_trained_again(run: Callable[..., RanAsGang]) -> None:
+def test_a_gang_that_is_paused_at_a_rung_goes_on_as_another_one_with_no_step_trained_again(
+    run: Callable[..., RanAsGang],
+) -> None:
     asha = {"min_budget": 1, "max_budget": 3, "reduction_factor": 3}
-    ran = run(trainable="in_image:train_at_once", max_trials=3, strategy={"asha": asha}, resources={"gpus": 1})
+    ran = run(
+        trainable="in_image:train_at_once", max_trials=3, strategy={"asha": asha}, resources={"gpus": 1}
+    )
     ran.work()
     best, *others = ran.rows()
     assert (best.status, best.attempt, best.failures, best.preemptions) == ("completed", 2, 0, 0), best.error
     assert [other.attempt for other in others] == [1, 1], "it had to wait for them at its first rung"
     with ran.backend.catalog.read() as session:
-        attempts = session.scalars(select(AttemptRow).where(AttemptRow.trial == 0).order_by(AttemptRow.attempt))
+        attempts = session.scalars(
+            select(AttemptRow).where(AttemptRow.trial == 0).order_by(AttemptRow.attempt)
+        )
         assert [(attempt.outcome, attempt.nodes) for attempt in attempts] == [("pause", 2), ("complete", 2)]
     assert ran.state()["steps"] == [[epoch, step] for epoch in (1, 2, 3) for step in range(4)]
     assert steps_of(ran, 1) == [1, 2, 3, 4]
@@ -236,15 +272,21 @@ def test_a_gang_that_is_paused_at_a_rung_goes_on_as_another_one_with_no_step_tra
     assert len([name for name in ran.cluster.processes if "-0000-" in name]) == 4, "two gangs of two pods"
 
 
-def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_in_time_and_says_why(run: Callable[..., RanAsGang]) -> None:
-    ran, noted = run(resources={"start_timeout_seconds": 4}), list[str]()
+def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_in_time_and_says_why(
+    run: Callable[..., RanAsGang],
+) -> None:
+    ran = run(resources={"start_timeout_seconds": 4})
+    noted = list[str]()
     ran.cluster.stuck = {"n1"}
     noting = ran.meanwhile(lambda: noted.append(ran.wait_for(lambda: ran.rows() and ran.rows()[0].waiting)))
     ran.work()
     noting.join(10)
     row = ran.rows()[0]
     assert (row.status, row.attempt) == ("failed", 1)
-    assert "node 1 of the gang: the trial's pod did not start within resources.start_timeout_seconds = 4: ImagePull" in str(row.error)
+    assert (
+        "node 1 of the gang: the trial's pod did not start within resources.start_timeout_seconds = 4: "
+        "ImagePull"
+    ) in str(row.error)
     assert noted == ["1 of the gang's 2 pods cannot start; node 1: ImagePullBackOff: no such image"]
     assert not ran.cluster.pods or ran.cluster.deleted >= set(ran.cluster.pods)
 
@@ -254,20 +296,31 @@ def test_a_hang_ends_a_gang_at_once_and_the_stack_of_a_rank_that_did_not_come_is
     run: Callable[..., RanAsGang], monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     monkeypatch.setattr(gang_process, "_VERDICT_SECONDS", math.inf)
-    ran = run(trainable="in_image:train_until_stopped", resources={"gpus": processes, "collective_timeout_seconds": 4})
+    ran = run(
+        trainable="in_image:train_until_stopped",
+        resources={"gpus": processes, "collective_timeout_seconds": 4},
+    )
     ran.work()
     ((outcome, error),) = ran.attempts()
     last = 2 * processes - 1
     assert outcome == "fail", error
-    assert str(error).startswith(f"node 1 of the gang (rank{'s 2 to' if last > 1 else ''} {last}): Where each rank was")
-    short = f"rank {last} did not come to all_reduce (collective 2 of the process group default_pg) within 4 s"
+    assert str(error).startswith(
+        f"node 1 of the gang (rank{'s 2 to' if last > 1 else ''} {last}): Where each rank was"
+    )
+    short = (
+        f"rank {last} did not come to all_reduce (collective 2 of the process group default_pg) within 4 s"
+    )
     assert str(error).splitlines()[-1].startswith(short)
     stopped, *_ = str(error).partition("(waited):")
-    assert f"rank {last} (did not come):\n    its process was stopped by a signal (SIGSTOP), here:\n" in stopped
+    assert (
+        f"rank {last} (did not come):\n    its process was stopped by a signal (SIGSTOP), here:\n" in stopped
+    )
     assert "in_image.py" in stopped
 
 
-def test_a_gang_of_pods_of_which_one_runs_out_of_memory_goes_on_once_with_half_the_micro_batch(run: Callable[..., RanAsGang]) -> None:
+def test_a_gang_of_pods_of_which_one_runs_out_of_memory_goes_on_once_with_half_the_micro_batch(
+    run: Callable[..., RanAsGang],
+) -> None:
     ran = run(trainable="in_image:train_with_little_memory", max_preemptions=0)
     ran.work()
     row = ran.rows()[0]
@@ -275,14 +328,22 @@ def test_a_gang_of_pods_of_which_one_runs_out_of_memory_goes_on_once_with_half_t
     assert [outcome for outcome, _ in ran.attempts()] == ["halved", "complete"]
     error = str(ran.attempts()[0][1])
     assert "node 1 of the gang (ranks 2 to 3): rank 3: Traceback" in error
-    assert "rank 3 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in error.splitlines()[-1]
+    assert (
+        "rank 3 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken"
+        in error.splitlines()[-1]
+    )
     assert ran.state()["seen"] == [[1, 8], [2, 4], [3, 4]]
 
 
-def test_a_gang_of_pods_of_which_one_runs_out_of_memory_has_failed_for_good_where_no_half_is_allowed(run: Callable[..., RanAsGang]) -> None:
+def test_a_gang_of_pods_of_which_one_runs_out_of_memory_has_failed_for_good_where_no_half_is_allowed(
+    run: Callable[..., RanAsGang],
+) -> None:
     ran = run(trainable="in_image:train_as_it_is", max_retries=2)
     ran.work()
     ((outcome, error),) = ran.attempts()
     assert outcome == "fail"
     assert str(error).startswith("node 1 of the gang (ranks 2 to 3): rank 3: Traceback")
-    assert "rank 3 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(error).splitlines()[-1]
+    assert (
+        "rank 3 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken"
+        in str(error).splitlines()[-1]
+    )

@@ -11,8 +11,12 @@ from resources.execution.kubernetes.gang_rules import (
     may_look_for_more,
 )
 
-NONE, STARTING, STUCK, HERE = PodState.UNPLACED, PodState.STARTING, PodState.STUCK, PodState.HERE
-SOON, LATE = SETTLE_SECONDS - 1, SETTLE_SECONDS
+NONE = PodState.UNPLACED
+STARTING = PodState.STARTING
+STUCK = PodState.STUCK
+HERE = PodState.HERE
+SOON = SETTLE_SECONDS - 1
+LATE = SETTLE_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,11 @@ from halving.trial.messages import Interrupted, Message, Raised
 from resources.execution.kubernetes.gang_verdict import PodEnd, verdict
 from resources.scheduling.termination import Termination
 
-BROKEN = Raised("Traceback …\nRuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4711", False, "sha256:c")
+BROKEN = Raised(
+    "Traceback …\nRuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4711",
+    False,
+    "sha256:c",
+)
 HANG = Hang("run.report()", 600.0, 0.0, (2, 3), (0, 1), {0: "at a", 1: None, 2: "at b", 3: "at b"})
 HUNG = Raised(describe(HANG), False, None)
 LATE = Raised("Traceback …\nValueError: the loader was closed", False, None)
@@ -32,9 +36,24 @@ def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("first", "second", "kind", "reason"),
     [
-        (said(BROKEN), {"termination": OOM} | said(KILLED), Raised, f"node 1 of the gang (ranks 2 to 3): {OOM.reason}"),
-        (said(BROKEN), {"termination": DELETED}, Interrupted, "node 1 of the gang (ranks 2 to 3): pod b was deleted"),
-        (said(BROKEN), {"silent_seconds": 31.0}, Interrupted, "node 1 of the gang (ranks 2 to 3): pod b has not been heard of for 31 s"),
+        (
+            said(BROKEN),
+            {"termination": OOM} | said(KILLED),
+            Raised,
+            f"node 1 of the gang (ranks 2 to 3): {OOM.reason}",
+        ),
+        (
+            said(BROKEN),
+            {"termination": DELETED},
+            Interrupted,
+            "node 1 of the gang (ranks 2 to 3): pod b was deleted",
+        ),
+        (
+            said(BROKEN),
+            {"silent_seconds": 31.0},
+            Interrupted,
+            "node 1 of the gang (ranks 2 to 3): pod b has not been heard of for 31 s",
+        ),
         (
             said(None),
             {"signalled": True} | said(None),
@@ -48,24 +67,74 @@ def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
             "pod b received SIGTERM; all ranks saved a checkpoint at the same step",
         ),
         (said(BROKEN), {"signalled": True, "termination": DELETED}, Interrupted, "pod b was deleted"),
-        (said(BROKEN), {"signalled": True} | said(None), Interrupted, "pod b received SIGTERM; the gang could not save a checkpoint"),
-        (said(BROKEN), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
-        (said(BROKEN), said(OWN), Raised, "node 1 of the gang (ranks 2 to 3): Traceback …\nValueError: negative"),
-        (said(OWN), said(BROKEN), Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nValueError: negative"),
+        (
+            said(BROKEN),
+            {"signalled": True} | said(None),
+            Interrupted,
+            "pod b received SIGTERM; the gang could not save a checkpoint",
+        ),
+        (
+            said(BROKEN),
+            said(KILLED),
+            Raised,
+            "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL",
+        ),
+        (
+            said(BROKEN),
+            said(OWN),
+            Raised,
+            "node 1 of the gang (ranks 2 to 3): Traceback …\nValueError: negative",
+        ),
+        (
+            said(OWN),
+            said(BROKEN),
+            Raised,
+            "node 0 of the gang (ranks 0 to 1): Traceback …\nValueError: negative",
+        ),
         (
             said(BROKEN),
             said(HUNG, HANG),
             Raised,
             "ranks 0 and 1 did not come to run.report() within 600 s (resources.collective_timeout_seconds)",
         ),
-        (said(LATE), said(HUNG, HANG), Raised, "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up"),
+        (
+            said(LATE),
+            said(HUNG, HANG),
+            Raised,
+            "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up",
+        ),
         ({}, {"hang": HANG}, Raised, "  rank 1 (did not come):\n    it did not answer"),
-        ({"hang": replace(HANG, stacks={1: "at c"})}, {"hang": HANG}, Raised, "  rank 1 (did not come):\n    at c\n"),
-        ({"silent_seconds": 6.0}, {"hang": HANG}, Interrupted, "node 0 of the gang (ranks 0 to 1): pod a has not been heard of for 6 s"),
-        (said(HUNG, HANG), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
+        (
+            {"hang": replace(HANG, stacks={1: "at c"})},
+            {"hang": HANG},
+            Raised,
+            "  rank 1 (did not come):\n    at c\n",
+        ),
+        (
+            {"silent_seconds": 6.0},
+            {"hang": HANG},
+            Interrupted,
+            "node 0 of the gang (ranks 0 to 1): pod a has not been heard of for 6 s",
+        ),
+        (
+            said(HUNG, HANG),
+            said(KILLED),
+            Raised,
+            "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL",
+        ),
         (said(BROKEN), {}, Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nRuntimeError: [gloo"),
-        ({}, {"termination": CRASHED}, Raised, "node 1 of the gang (ranks 2 to 3): pod b ended with exit code 1: ImportError"),
-        (said(Interrupted("the store was unavailable")), {}, Interrupted, "node 0 of the gang (ranks 0 to 1): the store was unavailable"),
+        (
+            {},
+            {"termination": CRASHED},
+            Raised,
+            "node 1 of the gang (ranks 2 to 3): pod b ended with exit code 1: ImportError",
+        ),
+        (
+            said(Interrupted("the store was unavailable")),
+            {},
+            Interrupted,
+            "node 0 of the gang (ranks 0 to 1): the store was unavailable",
+        ),
     ],
 )
 def test_the_reason_is_the_pod_that_was_lost_and_not_what_the_others_raised(
@@ -93,7 +162,8 @@ def test_where_each_rank_was_is_put_together_of_what_all_pods_say() -> None:
     found = verdict(ends({"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})}, {"hang": HANG}))
     assert found == Raised(
         "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up:\n"
-        "  rank 0 (did not come):\n    at a\n  rank 1 (did not come):\n    at c\n  ranks 2 and 3 (waited):\n    at b\n"
+        "  rank 0 (did not come):\n    at a\n  rank 1 (did not come):\n    at c\n  ranks 2 and 3 "
+        "(waited):\n    at b\n"
         "ranks 0 and 1 did not come to run.report() within 600 s (resources.collective_timeout_seconds); "
         "ranks 2 and 3 had waited there since 00:00:00 UTC",
         final=False,

@@ -1,4 +1,6 @@
-"""By which digest the cluster knows a trial's image is written down once, also where the store takes it only later."""
+"""By which digest the cluster knows a trial's image is written down once, also where the store takes it only
+later.
+"""
 
 import logging
 
@@ -30,14 +32,18 @@ def test_an_image_that_is_named_by_its_digest_needs_no_note(store: Store) -> Non
     assert store.names("runs/project=p") == []
 
 
-def test_what_the_store_refuses_is_written_later(store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_store_refuses_is_written_later(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     note = ImageNote(RunRecords(store, "p", "r"), 1, "train:1")
     with monkeypatch.context() as away:
         away.setattr(Store, "create", lambda *_, **__: (_ for _ in ()).throw(StoreError("the disk is full")))
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
                 note.note(f"train@{DIGEST}")
-    assert caplog.text.count("the digest of the image of run r is not written down yet: the disk is full") == 1
+    assert (
+        caplog.text.count("the digest of the image of run r is not written down yet: the disk is full") == 1
+    )
     monkeypatch.setattr(image_note, "_AGAIN_SECONDS", 0.0)
     note._not_before = 0.0
     note.note(f"train@{DIGEST}")

@@ -18,22 +18,39 @@ from resources.execution.kubernetes.pod_status import (
 from tests.resources.execution.kubernetes.pod_json import container, event, pod
 
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-NO_NODE = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists"}
+NO_NODE = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByPodGC",
+    "message": "PodGC: node no longer exists",
+}
 
 
 @pytest.mark.parametrize(
     ("waiting", "reason"),
     [
         (
-            pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_GPU}]),
+            pod(
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_GPU}
+                ]
+            ),
             f"Unschedulable: {NO_GPU}",
         ),
         (
-            pod(containers=[{"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}]),
+            pod(
+                containers=[
+                    {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}}
+                ]
+            ),
             'ImagePullBackOff: Back-off pulling image "x"',
         ),
         (
-            pod(containers=[{"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "s3" not found'}}]),
+            pod(
+                containers=[
+                    {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "s3" not found'}}
+                ]
+            ),
             'CreateContainerConfigError: secret "s3" not found',
         ),
         (pod(containers=[{"waiting": {"reason": "ContainerCreating"}}]), None),
@@ -60,24 +77,40 @@ def test_the_reason_of_a_job_without_a_pod_is_the_newest_warning_in_whatever_ord
         event("Warning", "FailedCreate", "exceeded quota: old", "2026-01-01T00:00:00Z"),
     ]
     monkeypatch.setattr("resources.execution.kubernetes.pending_pods.events_of", lambda job: events)
-    assert why_no_pod(SimpleNamespace(spec=SimpleNamespace(suspend=False))) == "FailedCreate: exceeded quota: new"
+    assert (
+        why_no_pod(SimpleNamespace(spec=SimpleNamespace(suspend=False)))
+        == "FailedCreate: exceeded quota: new"
+    )
 
 
 def test_the_image_of_a_pod_is_that_of_its_first_container_wherever_its_status_stands():
-    mesh, own = container({"running": {}}), container({"running": {}})
+    mesh = container({"running": {}})
+    own = container({"running": {}})
     mesh |= {"name": "istio-proxy", "imageID": "docker.io/istio@sha256:aa"}
     assert (
-        image_digest_of(pod("Running", containerStatuses=[mesh, own | {"imageID": "docker-pullable://train@sha256:12"}]))
+        image_digest_of(
+            pod("Running", containerStatuses=[mesh, own | {"imageID": "docker-pullable://train@sha256:12"}])
+        )
         == "train@sha256:12"
     )
     assert image_digest_of(pod("Running", containerStatuses=[mesh, own])) is None
 
 
 def test_a_pod_that_a_queue_holds_back_is_known_as_such():
-    gated = pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked"}])
+    gated = pod(
+        conditions=[
+            {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked"}
+        ]
+    )
     assert is_queued(gated)
     assert waiting_reason(gated) == "SchedulingGated: blocked"
-    assert not is_queued(pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_GPU}]))
+    assert not is_queued(
+        pod(
+            conditions=[
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_GPU}
+            ]
+        )
+    )
 
 
 def test_a_pod_that_was_created_just_now_has_not_started():
@@ -87,7 +120,9 @@ def test_a_pod_that_was_created_just_now_has_not_started():
 
 
 def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
-    termination = termination_of(pod("Failed", containers=[{"terminated": {"reason": "OOMKilled", "exitCode": 137}}]))
+    termination = termination_of(
+        pod("Failed", containers=[{"terminated": {"reason": "OOMKilled", "exitCode": 137}}])
+    )
     assert termination is not None
     assert termination.own_fault
     assert termination.reason == "pod pod-1 was OOMKilled: it ran out of memory (resources.memory = 2Gi)"
@@ -96,12 +131,27 @@ def test_out_of_memory_is_the_trials_own_fault_and_named_with_the_limit():
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (pod("Failed", reason="Evicted", message="The node was low on resource: memory."), "Evicted: The node was low on resource"),
-        (pod("Failed", reason="NodeShutdown", message="Pod was terminated"), "NodeShutdown: Pod was terminated"),
-        (pod("Failed", containers=[{"running": {}}], conditions=[NO_NODE]), "DeletionByPodGC: PodGC: node no longer exists"),
+        (
+            pod("Failed", reason="Evicted", message="The node was low on resource: memory."),
+            "Evicted: The node was low on resource",
+        ),
+        (
+            pod("Failed", reason="NodeShutdown", message="Pod was terminated"),
+            "NodeShutdown: Pod was terminated",
+        ),
+        (
+            pod("Failed", containers=[{"running": {}}], conditions=[NO_NODE]),
+            "DeletionByPodGC: PodGC: node no longer exists",
+        ),
         (pod("Unknown", reason="NodeLost"), "lost with its node node1"),
-        (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]), "was ended by SIGTERM"),
-        (pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 137}}]), "killed by SIGKILL"),
+        (
+            pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 143}}]),
+            "was ended by SIGTERM",
+        ),
+        (
+            pod("Failed", containers=[{"terminated": {"reason": "Error", "exitCode": 137}}]),
+            "killed by SIGKILL",
+        ),
     ],
 )
 def test_a_pod_that_was_reclaimed_is_not_the_trials_fault(ended, said):
@@ -121,27 +171,43 @@ def test_a_deleted_pod_ended_by_its_deletion():
 
 
 @pytest.mark.parametrize(
-    ("phase", "late", "lost"), [("Running", 31, True), ("Running", 29, False), ("Running", None, False), ("Succeeded", 31, False)]
+    ("phase", "late", "lost"),
+    [("Running", 31, True), ("Running", 29, False), ("Running", None, False), ("Succeeded", 31, False)],
 )
 def test_a_deleted_pod_that_is_still_there_long_after_its_grace_period_is_lost(phase, late, lost):
-    now, dying = datetime.now(UTC), pod(phase)
+    now = datetime.now(UTC)
+    dying = pod(phase)
     dying.metadata.deletion_timestamp = late and now - timedelta(seconds=late)
     assert is_lost(dying, now) is lost
 
 
 def test_reasons_that_differ_in_numbers_or_take_turns_are_of_one_kind():
-    assert reason_kind(f"Unschedulable: {NO_GPU}") == reason_kind("Unschedulable: 0/9 nodes are available") == "Unschedulable"
-    assert reason_kind("ErrImagePull: not found") == reason_kind('ImagePullBackOff: Back-off pulling image "x"')
+    assert (
+        reason_kind(f"Unschedulable: {NO_GPU}")
+        == reason_kind("Unschedulable: 0/9 nodes are available")
+        == "Unschedulable"
+    )
+    assert reason_kind("ErrImagePull: not found") == reason_kind(
+        'ImagePullBackOff: Back-off pulling image "x"'
+    )
 
 
 def test_an_exit_code_is_the_trials_own_fault_and_comes_with_the_last_lines():
-    state = {"terminated": {"reason": "Error", "exitCode": 1, "message": "ModuleNotFoundError: No module named 'halving'\n"}}
+    state = {
+        "terminated": {
+            "reason": "Error",
+            "exitCode": 1,
+            "message": "ModuleNotFoundError: No module named 'halving'\n",
+        }
+    }
     termination = termination_of(pod("Failed", containers=[state]))
     assert termination is not None
     assert termination.own_fault
     assert termination.reason.endswith("exit code 1: ModuleNotFoundError: No module named 'halving'")
 
 
-@pytest.mark.parametrize("living", [pod("Running", containers=[{"running": {}}]), pod("Pending"), pod("Succeeded")])
+@pytest.mark.parametrize(
+    "living", [pod("Running", containers=[{"running": {}}]), pod("Pending"), pod("Succeeded")]
+)
 def test_a_pod_that_lives_or_ended_well_has_no_termination(living):
     assert termination_of(living) is None

@@ -1,4 +1,6 @@
-"""The rerun of a trial on several nodes, on a cluster whose pods are processes of this machine: one looks around, and a gang trains."""
+"""The rerun of a trial on several nodes, on a cluster whose pods are processes of this machine: one looks
+around, and a gang trains.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +23,20 @@ def test_a_trial_on_two_nodes_is_trained_again_on_two_once_a_pod_has_looked_arou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran = run(gpus=2, resources={"gpus": 1}, strategy={"random": {"budget": 2}}).work()
-    cluster, store, key, said, before = ran.cluster, ran.backend.store, f"{ran.sweep}.0000", list[str](), dict[str, Any]()
+    cluster = ran.cluster
+    store = ran.backend.store
+    key = f"{ran.sweep}.0000"
+    said = list[str]()
+    before = dict[str, Any]()
 
     def created() -> list[dict[str, Any]]:
         return [manifest for name, manifest in cluster.manifests.items() if name not in before]
 
     def again(**options: Any) -> Any:
         before.update(cluster.manifests)
-        return rerun(store, "small", key, Options(repository=Path("/nowhere"), **options), said.append, rerun_pods())
+        return rerun(
+            store, "small", key, Options(repository=Path("/nowhere"), **options), said.append, rerun_pods()
+        )
 
     verdict = again()
     assert (verdict.verdict, verdict.points, verdict.weights_equal) == ("identical", 2, True), said
@@ -40,10 +48,22 @@ def test_a_trial_on_two_nodes_is_trained_again_on_two_once_a_pod_has_looked_arou
     assert (looking, gang) == ("halving.rerun.trial_process", ["halving.trial_process.pod"] * 2)
     assert {manifest["metadata"]["labels"]["halving/pod"] for manifest in created()} == {"rerun"}
     assert not cluster.pods or cluster.deleted >= set(cluster.pods)
-    assert [store.names(f"runs/project=small/{verdict.run}/mail/{folder}") for folder in ("0000", "0001")] == [[], []]
+    assert [
+        store.names(f"runs/project=small/{verdict.run}/mail/{folder}") for folder in ("0000", "0001")
+    ] == [[], []]
 
     cluster.stuck = {"n1"}
-    monkeypatch.setattr(rerun_pod, "_accepted", lambda given, _, real=rerun_pod._accepted: real({**given, "start_timeout_seconds": 4}, _))
-    with pytest.raises(RerunFailed, match=r"in pods of the image i came to no end .*node 1 of the gang: .*ImagePull.*start the job rerun$"):
+    monkeypatch.setattr(
+        rerun_pod,
+        "_accepted",
+        lambda given, _, real=rerun_pod._accepted: real({**given, "start_timeout_seconds": 4}, _),
+    )
+    with pytest.raises(
+        RerunFailed,
+        match=(
+            r"in pods of the image i came to no end .*node 1 of the gang: .*ImagePull.*start the job "
+            r"rerun$"
+        ),
+    ):
         again()
     assert not cluster.pods or cluster.deleted >= set(cluster.pods)

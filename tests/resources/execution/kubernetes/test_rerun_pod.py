@@ -21,7 +21,10 @@ from tests.resources.execution.kubernetes.cluster import Cluster
 
 IMAGE = "registry.example/train:1"
 READY = Ready({"python": {}}, None)
-RUNNING = {"phase": "Running", "containerStatuses": [{"name": "trial", "image": IMAGE, "imageID": "docker-pullable://t@sha256:12"}]}
+RUNNING = {
+    "phase": "Running",
+    "containerStatuses": [{"name": "trial", "image": IMAGE, "imageID": "docker-pullable://t@sha256:12"}],
+}
 for _status in RUNNING["containerStatuses"]:
     _status |= {"ready": True, "restartCount": 0, "state": {"running": {}}}  # type: ignore[operator]
 
@@ -31,14 +34,22 @@ class Rerun:
 
     def __init__(self, cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rerun_pod, "_RECEIVE_SECONDS", 0.0)
-        self.cluster, self.store = cluster, store
+        self.cluster = cluster
+        self.store = store
         self.told: list[str] = []
         self.manifest: dict[str, Any] = {}
         self.folder = "runs/project=p/s.0007-rerun-1/mail/0001"
 
-    def train(self, *messages: Message | Ready | Granted | bytes, ready: Callable[..., None] = lambda *_: None, **resources: Any) -> None:
+    def train(
+        self,
+        *messages: Message | Ready | Granted | bytes,
+        ready: Callable[..., None] = lambda *_: None,
+        **resources: Any,
+    ) -> None:
         self.cluster.created = lambda manifest: self._say(manifest, messages)
-        request = TrialRequest(recorded={}, given={"root": "s3://b/p"}, trainable="m:train", epochs=9, threads=1, image=IMAGE)
+        request = TrialRequest(
+            recorded={}, given={"root": "s3://b/p"}, trainable="m:train", epochs=9, threads=1, image=IMAGE
+        )
         rerun = PodRerun(
             rerun_of="p/s.0007",
             project="p",
@@ -48,8 +59,14 @@ class Rerun:
             variables={"OMP_NUM_THREADS": "2"},
             request=request,
         )
-        pods = {"env": {"AWS_DEFAULT_REGION": "x"}, "env_secrets": ["halving-store"], "service_account": "halving-trial"}
-        RerunPods(ClusterConfig.model_validate({"trial_pods": pods})).train(self.store, rerun, ready, self.told.append)
+        pods = {
+            "env": {"AWS_DEFAULT_REGION": "x"},
+            "env_secrets": ["halving-store"],
+            "service_account": "halving-trial",
+        }
+        RerunPods(ClusterConfig.model_validate({"trial_pods": pods})).train(
+            self.store, rerun, ready, self.told.append
+        )
 
     def _say(self, manifest: dict[str, Any], messages: tuple[Message | Ready | Granted | bytes, ...]) -> None:
         self.manifest = manifest
@@ -73,7 +90,10 @@ def test_a_pod_gets_what_a_trials_pod_gets_and_the_recorded_variables_and_nothin
     rerun.train(READY, Stopped(), ready=lambda *said: found.append(said))
     assert found == [(READY, "t@sha256:12")]
     (container,) = rerun.manifest["spec"]["containers"]
-    assert (container["image"], container["command"]) == (IMAGE, ["python3", "-m", "halving.rerun.trial_process"])
+    assert (container["image"], container["command"]) == (
+        IMAGE,
+        ["python3", "-m", "halving.rerun.trial_process"],
+    )
     assert {entry["name"]: entry["value"] for entry in container["env"]} == {
         "HOME": "/tmp",
         "AWS_DEFAULT_REGION": "x",
@@ -93,21 +113,34 @@ def test_a_pod_gets_what_a_trials_pod_gets_and_the_recorded_variables_and_nothin
 
 def waiting(reason: str, message: str) -> dict[str, Any]:
     state = {"waiting": {"reason": reason, "message": message}}
-    status = {"name": "trial", "image": IMAGE, "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    status = {
+        "name": "trial",
+        "image": IMAGE,
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+    }
     return {"phase": "Pending", "containerStatuses": [status]}
 
 
 @pytest.mark.parametrize("reason", ["ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"])
 def test_an_image_that_is_gone_is_one_error_that_names_it(rerun: Rerun, reason: str) -> None:
     rerun.cluster.status = waiting(reason, "no such manifest")
-    with pytest.raises(NotFound, match=rf"the image {IMAGE} of run p/s.0007 cannot be had by this cluster any more: {reason}: no such"):
+    with pytest.raises(
+        NotFound,
+        match=rf"the image {IMAGE} of run p/s.0007 cannot be had by this cluster any more: {reason}: no such",
+    ):
         rerun.train(start_timeout_seconds=60)
     assert rerun.cluster.pods == {}
 
 
 def test_a_pod_that_does_not_start_in_time_is_given_up_with_the_clusters_reason(rerun: Rerun) -> None:
     rerun.cluster.status = waiting("ErrImagePull", "connection reset")  # once is no reason to give up
-    with pytest.raises(RerunFailed, match=r"did not start within resources.start_timeout_seconds = 2: ErrImagePull: connection reset"):
+    with pytest.raises(
+        RerunFailed,
+        match=r"did not start within resources.start_timeout_seconds = 2: ErrImagePull: connection reset",
+    ):
         rerun.train()
     assert rerun.told == ["the pod waits to start: ErrImagePull: connection reset"]
     assert rerun.cluster.pods == {}
@@ -116,12 +149,24 @@ def test_a_pod_that_does_not_start_in_time_is_given_up_with_the_clusters_reason(
 @pytest.mark.parametrize(
     ("status", "messages", "said"),
     [
-        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, (READY,), "Evicted: low on memory"),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            (READY,),
+            "Evicted: low on memory",
+        ),
         ({"phase": "Succeeded"}, (), "ended without a message"),
-        (RUNNING, (READY, Raised("ValueError: no", final=True, checkpoint=None)), "it raised:\nValueError: no"),
+        (
+            RUNNING,
+            (READY, Raised("ValueError: no", final=True, checkpoint=None)),
+            "it raised:\nValueError: no",
+        ),
         (RUNNING, (ReachedRung(3, {"score": 1.0}, f"sha256:{'0' * 64}"),), "ReachedRung came from it"),
         (RUNNING, (Stopped(),), "Stopped came from it"),
-        (RUNNING, (b'{"kind": "Ready", "environment": [], "trainable_sha256": null}',), "Ready.environment = "),
+        (
+            RUNNING,
+            (b'{"kind": "Ready", "environment": [], "trainable_sha256": null}',),
+            "Ready.environment = ",
+        ),
         (RUNNING, (READY, READY), "Ready came from it"),
         (RUNNING, (READY, Interrupted("SIGTERM")), "Interrupted came from it"),
     ],
@@ -130,7 +175,9 @@ def test_a_pod_that_ends_before_its_training_is_an_error_with_its_reason(
     rerun: Rerun, status: dict[str, Any], messages: tuple[Any, ...], said: str
 ) -> None:
     rerun.cluster.status = status
-    with pytest.raises(RerunFailed, match=f"the rerun of p/s.0007 in a pod of the image {IMAGE} came to no end .*{said}"):
+    with pytest.raises(
+        RerunFailed, match=f"the rerun of p/s.0007 in a pod of the image {IMAGE} came to no end .*{said}"
+    ):
         rerun.train(*messages)
     assert rerun.cluster.pods == {}
 
@@ -148,8 +195,11 @@ def test_a_refusal_or_ctrl_c_leaves_no_pod_and_grants_it_nothing(rerun: Rerun, e
     assert rerun.cluster.pods == {}
 
 
-def test_of_a_trial_on_several_nodes_one_pod_with_a_mailbox_of_its_own_looks_around_before_there_is_a_gang(rerun: Rerun) -> None:
-    rerun.cluster.status, rerun.folder = RUNNING, "runs/project=p/s.0007-rerun-1/mail/0000"
+def test_of_a_trial_on_several_nodes_one_pod_with_a_mailbox_of_its_own_looks_around_before_there_is_a_gang(
+    rerun: Rerun,
+) -> None:
+    rerun.cluster.status = RUNNING
+    rerun.folder = "runs/project=p/s.0007-rerun-1/mail/0000"
 
     def refuse(*said: Any) -> None:
         assert said == (READY, "t@sha256:12")
@@ -162,20 +212,32 @@ def test_of_a_trial_on_several_nodes_one_pod_with_a_mailbox_of_its_own_looks_aro
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(HTTPError("connection refused"), "does not answer: connection refused"), (ApiException(403, "Forbidden"), "answers 403: Forbidden")],
+    [
+        (HTTPError("connection refused"), "does not answer: connection refused"),
+        (ApiException(403, "Forbidden"), "answers 403: Forbidden"),
+    ],
 )
-def test_a_cluster_that_cannot_be_asked_is_an_error_before_anything_is_written(rerun: Rerun, error: Exception, said: str) -> None:
+def test_a_cluster_that_cannot_be_asked_is_an_error_before_anything_is_written(
+    rerun: Rerun, error: Exception, said: str
+) -> None:
     rerun.cluster.fails["read"] = [error]
-    with pytest.raises(InvalidInput, match=f"a rerun in an image needs a cluster, and its API {said}. KUBECONFIG = "):
+    with pytest.raises(
+        InvalidInput, match=f"a rerun in an image needs a cluster, and its API {said}. KUBECONFIG = "
+    ):
         rerun.train()
     assert rerun.store.names("runs/project=p") == []
 
 
 def test_an_account_that_may_not_create_pods_is_told_so_at_once(rerun: Rerun) -> None:
     refusal = ApiException(403, "Forbidden")
-    refusal.body = r'{"message":"pods is forbidden: User \"code\" cannot create resource \"pods\" in API group"}'
+    refusal.body = (
+        r'{"message":"pods is forbidden: User \"code\" cannot create resource \"pods\" in API group"}'
+    )
     rerun.cluster.fails["create"] = [refusal]
-    with pytest.raises(InvalidInput, match=r'needs the right to create pods: .*User "code" cannot create .*Start the job rerun'):
+    with pytest.raises(
+        InvalidInput,
+        match=r'needs the right to create pods: .*User "code" cannot create .*Start the job rerun',
+    ):
         rerun.train(start_timeout_seconds=60)
     assert rerun.cluster.pods == {}
 
@@ -187,7 +249,9 @@ def test_a_record_that_asks_for_what_this_cluster_does_not_have_is_refused(rerun
         rerun.train(cores=1)
 
 
-def test_without_the_clusters_settings_no_cluster_is_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_clusters_settings_no_cluster_is_at_hand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("HALVING_CLUSTER", raising=False)
     assert rerun_pods() is None
     (tmp_path / "cluster.yaml").write_text("{}")

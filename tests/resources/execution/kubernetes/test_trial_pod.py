@@ -1,4 +1,6 @@
-"""The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the image sends what it may not."""
+"""The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the
+image sends what it may not.
+"""
 
 import json
 import secrets
@@ -14,7 +16,16 @@ from halving import Store
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords
 from halving.trial.mailbox import Mailbox
-from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, Ready, ReturnedEarly, Stopped
+from halving.trial.messages import (
+    Granted,
+    Interrupted,
+    Message,
+    Raised,
+    ReachedRung,
+    Ready,
+    ReturnedEarly,
+    Stopped,
+)
 from resources.execution import waiting_note
 from resources.execution.kubernetes import api
 from resources.execution.kubernetes.image_note import ImageNote
@@ -39,12 +50,27 @@ def manifest(attempt: int) -> dict[str, Any]:
 class Trial:
     """Attempt 2 at a trial with 3 epochs granted, as its worker has it, and the mailbox's end in its pod."""
 
-    def __init__(self, store: Store, spec: SweepSpec, *, post_task: Callable[[], None] = lambda: None, notes_that_fail: int = 0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spec: SweepSpec,
+        *,
+        post_task: Callable[[], None] = lambda: None,
+        notes_that_fail: int = 0,
+    ) -> None:
         self.noted: list[str | None] = []
         self._failing = notes_that_fail
         mailbox = Mailbox(store, "mail", sends="worker", reads="trial")
         self.image = ImageNote(RunRecords(store, "p", "s.0001"), 2, "train:1")
-        self.pod = PodProcess(manifest(2), spec, mailbox, granted=3, image=self.image, post_task=post_task, on_waiting=self._note)
+        self.pod = PodProcess(
+            manifest(2),
+            spec,
+            mailbox,
+            granted=3,
+            image=self.image,
+            post_task=post_task,
+            on_waiting=self._note,
+        )
         self.says = Mailbox(store, "mail", sends="trial", reads="worker")
         self.pod.start()
 
@@ -62,14 +88,17 @@ class Trial:
         self.noted.append(reason)
 
 
-def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_why_a_pod_could_never_be_created_is_the_reason_of_its_trial(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
     refusal = ApiException(403, "Forbidden")
     refusal.body = '{"message":"exceeded quota: gpus"}'
     cluster.fails["create"] = [refusal] * 1000
     trial = Trial(store, small_spec(resources={"start_timeout_seconds": 1}))
     assert trial.until_it_ends() is None
     assert trial.pod.termination().reason == (
-        "the trial's pod did not start within resources.start_timeout_seconds = 1: the cluster's API answers 403: exceeded quota: gpus"
+        "the trial's pod did not start within resources.start_timeout_seconds = 1: the cluster's API "
+        "answers 403: exceeded quota: gpus"
     )
 
 
@@ -91,7 +120,9 @@ def test_a_store_that_refuses_is_not_called_unavailable(
     assert trial.noted == [said]
 
 
-def test_an_attempt_gets_no_pod_once_a_later_one_has(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_an_attempt_gets_no_pod_once_a_later_one_has(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
     cluster.create_namespaced_pod("n", manifest(3))
     trial = Trial(store, small_spec())
     with pytest.raises(Superseded, match="attempt 2 gets no pod: pod-3 is of attempt 3"):
@@ -100,7 +131,9 @@ def test_an_attempt_gets_no_pod_once_a_later_one_has(cluster: Cluster, store: St
     assert list(cluster.pods) == ["pod-3"]
 
 
-def test_an_attempt_ends_the_pod_of_an_earlier_one_before_it_has_its_own(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_an_attempt_ends_the_pod_of_an_earlier_one_before_it_has_its_own(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
     cluster.create_namespaced_pod("n", manifest(1))
     trial = Trial(store, small_spec())
     trial.pod.receive(0.0)
@@ -122,7 +155,9 @@ def test_an_attempt_that_is_over_leaves_no_pod_although_the_api_does_not_answer_
     assert cluster.pods == {}
 
 
-def test_a_pod_is_deleted_again_if_the_api_did_not_answer_the_first_time(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_a_pod_is_deleted_again_if_the_api_did_not_answer_the_first_time(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
     cluster.loses_answers = True
     trial = Trial(store, small_spec())
     trial.pod.receive(0.0)
@@ -134,14 +169,18 @@ def test_a_pod_is_deleted_again_if_the_api_did_not_answer_the_first_time(cluster
     assert trial.pod.termination().reason == "pod pod-2 was deleted"
 
 
-def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
     trial = Trial(store, small_spec())
     trial.pod.terminate()
     assert trial.until_it_ends() is None
     assert cluster.pods == {}
 
 
-def test_a_trial_that_has_begun_is_asked_back_and_keeps_its_pod(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+def test_a_trial_that_has_begun_is_asked_back_and_keeps_its_pod(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
     cluster.status = {"phase": "Running"}
     trial = Trial(store, small_spec())
     wait_for(lambda: trial.pod.receive(0.0) or trial.pod.started, 20, "its pod's begin", every=0.01)
@@ -180,8 +219,11 @@ def test_a_trial_that_has_not_begun_has_nothing_to_save_and_gets_no_pod(
     assert not trial.pod.alive
 
 
-def test_a_trial_is_asked_back_once_the_store_is_there_again(cluster: Cluster, s3: S3, small_spec: Spec) -> None:
-    gate, prefix = Gate((s3.host, s3.port)), secrets.token_hex(6)
+def test_a_trial_is_asked_back_once_the_store_is_there_again(
+    cluster: Cluster, s3: S3, small_spec: Spec
+) -> None:
+    gate = Gate((s3.host, s3.port))
+    prefix = secrets.token_hex(6)
     trial = Trial(Store(s3.root(prefix, endpoint=gate.endpoint)), small_spec())
     cluster.status = {"phase": "Running"}
     wait_for(lambda: trial.pod.receive(0.0) or trial.pod.started, 20, "its pod's begin", every=0.01)
@@ -210,9 +252,15 @@ def test_a_reason_that_could_not_be_recorded_is_recorded_later(
 @pytest.mark.parametrize(
     ("sent", "error"),
     [
-        (ReachedRung(10**6, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 1000000 is not accepted: give 3, as granted"),
+        (
+            ReachedRung(10**6, {"score": 0.5}, DIGEST),
+            "ReachedRung.epoch = 1000000 is not accepted: give 3, as granted",
+        ),
         (ReachedRung(2, {"score": 0.5}, DIGEST), "ReachedRung.epoch = 2 is not accepted: give 3, as granted"),
-        (ReturnedEarly(3, {"score": 0.5}, DIGEST), "ReturnedEarly.epoch = 3 is not accepted: give less than the 3 granted"),
+        (
+            ReturnedEarly(3, {"score": 0.5}, DIGEST),
+            "ReturnedEarly.epoch = 3 is not accepted: give less than the 3 granted",
+        ),
         (ReachedRung(3, {"loss": 0.5}, DIGEST), "without values of ['score'] is not accepted"),
         (Granted(9, complete=False), "is not accepted: only the platform grants epochs"),
         (Ready({}, None), "is not accepted: only the process of a rerun sends it"),
@@ -235,16 +283,24 @@ def test_a_rung_is_the_one_that_was_granted_last(cluster: Cluster, store: Store,
     assert trial.until_it_ends() == ReachedRung(3, {"score": 1.0}, DIGEST)
     assert trial.pod.started
     trial.pod.answer(Granted(9, complete=False))
-    for message in (ReturnedEarly(8, {"score": 0.5}, DIGEST), ReachedRung(9, {"score": 0.5}, DIGEST), Stopped()):
+    for message in (
+        ReturnedEarly(8, {"score": 0.5}, DIGEST),
+        ReachedRung(9, {"score": 0.5}, DIGEST),
+        Stopped(),
+    ):
         trial.says.send(message)
         assert trial.until_it_ends() == message
 
 
-def test_a_cluster_without_its_configuration_is_an_error_that_names_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_its_configuration_is_an_error_that_names_the_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere/config")
     for ask in (api.core_api, api.namespace):
-        with pytest.raises(InvalidInput, match=r"KUBECONFIG = '/nowhere/config' is not accepted: .*or unset HALVING_CLUSTER"):
+        with pytest.raises(
+            InvalidInput, match=r"KUBECONFIG = '/nowhere/config' is not accepted: .*or unset HALVING_CLUSTER"
+        ):
             ask.__wrapped__()
 
 

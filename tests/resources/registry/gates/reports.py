@@ -20,7 +20,12 @@ def right_but(*wrong: range | list[int]) -> Predictions:
     return Predictions(TARGET, predicted, classes=(0, 1))
 
 
-def pair(ours: Predictions, theirs: Predictions | None, metrics: tuple[str, ...] = ("accuracy",), groups: Groups | None = None) -> Pair:
+def pair(
+    ours: Predictions,
+    theirs: Predictions | None,
+    metrics: tuple[str, ...] = ("accuracy",),
+    groups: Groups | None = None,
+) -> Pair:
     def scores(of: Predictions) -> dict[str, float]:
         return {metric: measure(of, metric).on(np.arange(of.rows)) for metric in metrics}
 
@@ -29,6 +34,13 @@ def pair(ours: Predictions, theirs: Predictions | None, metrics: tuple[str, ...]
         "intervals": {metric: {} for metric in metrics},
         "higher_is_better": {metric: metric != "rmse" for metric in metrics},
         "main_metric": metrics[0],
-        "champion": theirs and {"model": "digits", "version": "1.0.0", "error": None, "metrics": scores(theirs), "predictions": "sha256:p"},
+        "champion": theirs
+        and {
+            "model": "digits",
+            "version": "1.0.0",
+            "error": None,
+            "metrics": scores(theirs),
+            "predictions": "sha256:p",
+        },
     }
     return Pair(report, ours, theirs, groups or {})

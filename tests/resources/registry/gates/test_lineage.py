@@ -40,22 +40,40 @@ def recorded(store: Store, snapshot: Snapshot) -> Recorded:
             checkpoint = run.save(w=1)
         (path,) = Path(store.root).rglob("record.json")
         content = json.loads(path.read_text())
-        content["provenance"]["git"] = {"commit": "0" * 40, "dirty": True, "patch": None, "left_out": [], "left_out_count": 0, **git}
+        content["provenance"]["git"] = {
+            "commit": "0" * 40,
+            "dirty": True,
+            "patch": None,
+            "left_out": [],
+            "left_out_count": 0,
+            **git,
+        }
         content["parent"]["snapshot"] = snapshot.digest
         path.write_text(json.dumps(content))
         winner = {"key": run.id, "params": {"x": 1}, "checkpoint": checkpoint}
-        return {"name": "digits", "winner": winner, "snapshot": {"key": snapshot.key, "digest": snapshot.digest}}
+        return {
+            "name": "digits",
+            "winner": winner,
+            "snapshot": {"key": snapshot.key, "digest": snapshot.digest},
+        }
 
     return record
 
 
 def test_a_record_with_all_of_the_code_passes(store: Store, recorded: Recorded) -> None:
     verdict = judge_lineage(store, recorded())
-    assert (verdict.outcome, verdict.reason) == ("pass", "run record, code as it was recorded, checkpoint and snapshot are all there")
+    assert (verdict.outcome, verdict.reason) == (
+        "pass",
+        "run record, code as it was recorded, checkpoint and snapshot are all there",
+    )
 
 
-@pytest.mark.parametrize("path", ["models/large.py", "analysis.ipynb", "sweeps/digits.yaml", "libraries/mine/"])
-def test_changed_code_that_was_not_recorded_holds_the_winner_back(store: Store, recorded: Recorded, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["models/large.py", "analysis.ipynb", "sweeps/digits.yaml", "libraries/mine/"]
+)
+def test_changed_code_that_was_not_recorded_holds_the_winner_back(
+    store: Store, recorded: Recorded, path: str
+) -> None:
     left_out = [{"path": path, "bytes": 20_000_000}, {"path": "rows.csv", "bytes": 30_000_000}]
     verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=2))
     assert verdict.outcome == "fail"
@@ -64,12 +82,17 @@ def test_changed_code_that_was_not_recorded_holds_the_winner_back(store: Store, 
     assert "commit what the training needs" in verdict.reason
 
 
-def test_other_files_and_lines_with_secrets_that_were_not_recorded_are_named_in_a_pass(store: Store, recorded: Recorded) -> None:
+def test_other_files_and_lines_with_secrets_that_were_not_recorded_are_named_in_a_pass(
+    store: Store, recorded: Recorded
+) -> None:
     left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(7)]
     left_out = [{"path": "credentials.yaml", "bytes": 90}, *left_out]
     verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=8, patch_redacted=2))
     assert verdict.outcome == "pass"
-    assert "; not recorded: credentials.yaml (90 B), rows-0.csv (28.6 MiB), rows-1.csv (28.6 MiB), " in verdict.reason
+    assert (
+        "; not recorded: credentials.yaml (90 B), rows-0.csv (28.6 MiB), rows-1.csv (28.6 MiB), "
+        in verdict.reason
+    )
     assert verdict.reason.endswith(" and 3 more, 2 changed lines, since each holds a secret")
 
 
@@ -77,18 +100,24 @@ def test_more_files_than_a_record_names_hold_the_winner_back(store: Store, recor
     left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(100)]
     verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=103))
     assert verdict.outcome == "fail"
-    assert "code: 3 more files were not recorded, too many to be named; commit them, or let git ignore them" in verdict.reason
+    assert (
+        "code: 3 more files were not recorded, too many to be named; commit them, or let git ignore them"
+        in verdict.reason
+    )
 
 
 @pytest.mark.folder
-def test_a_snapshot_of_which_something_is_gone_holds_the_winner_back(store: Store, snapshot: Snapshot, recorded: Recorded) -> None:
+def test_a_snapshot_of_which_something_is_gone_holds_the_winner_back(
+    store: Store, snapshot: Snapshot, recorded: Recorded
+) -> None:
     report = recorded()
     folder = Path(store.root) / snapshot_folder("points", snapshot.digest)
     manifest = json.loads((folder / "manifest.json").read_text())
     shard = shards_of(manifest, "train")[0].name
     (Path(store.root) / shard).unlink()
     assert judge_lineage(store, report).reason == (
-        f"missing: snapshot: 1 of its shards are gone, such as {shard}; halving datasets fetch brings them back from another store"
+        f"missing: snapshot: 1 of its shards are gone, such as {shard}; halving datasets fetch brings them "
+        "back from another store"
     )
     assert judge_lineage(store, report, with_rows=False).passed
     (folder / "manifest.json").unlink()

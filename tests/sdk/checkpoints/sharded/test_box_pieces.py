@@ -13,7 +13,8 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 @st.composite
 def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
     """Boxes that cover a shape: it is cut in two, again and again, along any of its dimensions."""
-    left, found = [((0,) * len(shape), shape)], list[Box]()
+    left = [((0,) * len(shape), shape)]
+    found = list[Box]()
     while left:
         offsets, sizes = left.pop()
         cuttable = [dimension for dimension, size in enumerate(sizes) if size > 1]
@@ -29,12 +30,17 @@ def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
 
 
 @given(st.data(), st.lists(st.integers(1, 6), max_size=4), st.sampled_from([1, 2, 8]), st.integers(8, 200))
-def test_pieces_are_the_tensors_bytes_in_c_order(data: st.DataObject, dimensions: list[int], itemsize: int, most: int) -> None:
+def test_pieces_are_the_tensors_bytes_in_c_order(
+    data: st.DataObject, dimensions: list[int], itemsize: int, most: int
+) -> None:
     shape = tuple(dimensions)
     whole = np.random.default_rng(0).integers(0, 256, (*shape, itemsize), np.uint8)
-    blobs, chunks = dict[str, bytes](), list[Chunk]()
+    blobs = dict[str, bytes]()
+    chunks = list[Chunk]()
     for offsets, sizes in data.draw(boxes(shape)):
-        content = whole[tuple(slice(start, start + size) for start, size in zip(offsets, sizes, strict=True))].tobytes()
+        content = whole[
+            tuple(slice(start, start + size) for start, size in zip(offsets, sizes, strict=True))
+        ].tobytes()
         blobs[str(len(blobs))] = b"before" + content
         chunks.append(Chunk(offsets, sizes, Place(str(len(blobs) - 1), 6, len(content))))
     tensor = SavedTensor("uint8", shape, tuple(chunks))

@@ -45,7 +45,8 @@ class Big(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.left, self.right = nn.Parameter(torch.zeros(50_000)), nn.Parameter(torch.zeros(50_000))
+        self.left = nn.Parameter(torch.zeros(50_000))
+        self.right = nn.Parameter(torch.zeros(50_000))
 
     def at(self, epoch: int) -> "Big":
         with torch.no_grad():
@@ -56,8 +57,11 @@ class Big(nn.Module):
 
 @contextmanager
 def each_save(before_own_part: Callable[[int], None] = lambda save: None) -> Iterator[None]:
-    """Every ``run.save`` saves; ``before_own_part`` is called with its number, in its thread, before it writes this rank's part."""
-    write, saves = StoreWriter.write_data, iter(range(1, 100))
+    """Every ``run.save`` saves; ``before_own_part`` is called with its number, in its thread, before it
+    writes this rank's part.
+    """
+    write = StoreWriter.write_data
+    saves = iter(range(1, 100))
 
     def write_data(writer: StoreWriter, plan: Any, planner: Any) -> Any:
         before_own_part(next(saves))
@@ -77,11 +81,13 @@ def killed_in_the_third_save(ranks: Ranks, root: Path) -> int | None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with each_save(kill):
-        run, model = opened(root, ranks, 1), Big()
+        run = opened(root, ranks, 1)
+        model = Big()
         for epoch in run.epochs():
             landed(run)
             run.report(score=float(epoch))
-            with suppress(RuntimeError) if epoch == 3 else nullcontext():  # rank 0 notices that the other is gone, or not yet
+            with suppress(RuntimeError) if epoch == 3 else nullcontext():
+                # rank 0 notices that the other is gone, or not yet
                 run.save(model=model.at(epoch), epoch=epoch)
             if epoch == 3:
                 threading.Event().wait() if ranks.rank else landed(run)
@@ -90,12 +96,15 @@ def killed_in_the_third_save(ranks: Ranks, root: Path) -> int | None:
 
 
 def resumed(ranks: Ranks, root: Path) -> Any:
-    run, model = opened(root, ranks, 2), Big()
+    run = opened(root, ranks, 2)
+    model = Big()
     found = run.restore(model=model, epoch=None)
     return run.epoch, found["epoch"], model.left.unique().tolist(), model.right.unique().tolist()
 
 
-def test_a_rank_that_is_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before_it_whole(tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before_it_whole(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "store"
     assert run_gang(2, killed_in_the_third_save, root, killed=1) == [2, None]
     assert run_gang(2, resumed, root) == [(2, 2, [2.0], [-2.0])] * 2
@@ -106,8 +115,12 @@ def without_the_store_in_the_second_save(ranks: Ranks, root: Path) -> int:
         if save == 2 and ranks.rank == 1:  # rank 0 reaches it
             raise StoreUnavailable("curlCode: 28, Timeout was reached")
 
-    with each_save(away), pytest.warns(UserWarning, match="rank 1: curlCode: 28") if not ranks.rank else nullcontext():
-        run, model = opened(root, ranks, 1, granted=4), Big()
+    with (
+        each_save(away),
+        pytest.warns(UserWarning, match="rank 1: curlCode: 28") if not ranks.rank else nullcontext(),
+    ):
+        run = opened(root, ranks, 1, granted=4)
+        model = Big()
         for epoch in run.epochs():
             landed(run)
             run.report(score=float(epoch))
@@ -143,16 +156,23 @@ class Away:
 
     def wait_until_noticed(self, run: Run) -> None:
         if run.rank:
-            wait_for(lambda: run._part._flight is not None and run._part._flight.waits, 60, "rank 1 waits for the store", every=0.01)
+            wait_for(
+                lambda: run._part._flight is not None and run._part._flight.waits,
+                60,
+                "rank 1 waits for the store",
+                every=0.01,
+            )
 
 
 BEST = {"objectives": (ObjectiveRule("score", maximize=True, summary="best"),)}
 
 
 def with_two_best_epochs_while_the_store_is_away(ranks: Ranks, root: Path) -> int:
-    away, scores = Away(), {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.0}
+    away = Away()
+    scores = {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.0}
     with each_save(away.check):
-        run, model = trial(Store(root), Grants(4), 1, ranks=ranks, **BEST), Big()
+        run = trial(Store(root), Grants(4), 1, ranks=ranks, **BEST)
+        model = Big()
         for epoch in run.epochs():
             if epoch in (2, 4):
                 landed(run)
@@ -182,14 +202,21 @@ def test_the_newest_best_epoch_is_stored_when_the_store_is_back_for_all_ranks(tm
 
 
 def with_a_best_epoch_known_after_its_save_failed(ranks: Ranks, root: Path) -> int:
-    away, scores = Away(), {1: 0.1, 2: 0.2, 3: 0.0}
+    away = Away()
+    scores = {1: 0.1, 2: 0.2, 3: 0.0}
 
     def give_up(run: Run) -> None:
         if run.rank:
-            wait_for(lambda: run._part._flight is not None and run._part._flight._has_given_up, 60, "rank 1 gives up", every=0.01)
+            wait_for(
+                lambda: run._part._flight is not None and run._part._flight._has_given_up,
+                60,
+                "rank 1 gives up",
+                every=0.01,
+            )
 
     with each_save(away.check):
-        run, model = trial(Store(root), Grants(3), 1, ranks=ranks, **BEST), Big()
+        run = trial(Store(root), Grants(3), 1, ranks=ranks, **BEST)
+        model = Big()
         for epoch in run.epochs():
             if epoch == 2:
                 landed(run)
@@ -207,7 +234,9 @@ def with_a_best_epoch_known_after_its_save_failed(ranks: Ranks, root: Path) -> i
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
-def test_a_best_epoch_that_is_known_after_its_save_failed_is_written_again_by_all_ranks(tmp_path: Path) -> None:
+def test_a_best_epoch_that_is_known_after_its_save_failed_is_written_again_by_all_ranks(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "store"
     assert run_gang(2, with_a_best_epoch_known_after_its_save_failed, root) == [3, 3]
     history = RunRecords(Store(root), "p", "s.0001").checkpoints()
@@ -218,13 +247,17 @@ def test_a_best_epoch_that_is_known_after_its_save_failed_is_written_again_by_al
 
 def stopped_on_rank_1_while_the_best_epoch_waits(ranks: Ranks, root: Path) -> int | str | None:
     """Its save waits for the one in flight; the exit status."""
-    ends, model = threading.Event(), Big()
+    ends = threading.Event()
+    model = Big()
 
     def stop(run: Run) -> None:
-        flight, ask = run._part._flight, run._part.orders
+        flight = run._part._flight
+        ask = run._part.orders
         assert flight is not None
         asked = threading.Event()
-        run._part.orders = {name: (lambda given, act=act: (asked.set(), act(given))) for name, act in ask.items()}
+        run._part.orders = {
+            name: (lambda given, act=act: (asked.set(), act(given))) for name, act in ask.items()
+        }
 
         def act() -> None:
             asked.wait(60)
@@ -241,7 +274,12 @@ def stopped_on_rank_1_while_the_best_epoch_waits(ranks: Ranks, root: Path) -> in
                 stop(run)
             flight = run._part._flight if run.rank else run._saver._flight
             if flight is not None:
-                threading.Thread(target=lambda flight=flight: (wait_for(lambda: flight.is_recalled, 60, "recall"), ends.set())).start()
+                threading.Thread(
+                    target=lambda flight=flight: (
+                        wait_for(lambda: flight.is_recalled, 60, "recall"),
+                        ends.set(),
+                    )
+                ).start()
             run.save(model=model.at(epoch))
 
     with each_save(lambda save: ends.wait(60) if save == 1 else None), pytest.raises(SystemExit) as ended:
@@ -249,15 +287,20 @@ def stopped_on_rank_1_while_the_best_epoch_waits(ranks: Ranks, root: Path) -> in
     return ended.value.code
 
 
-def test_a_sigterm_to_one_rank_is_heard_while_the_best_epochs_save_waits_for_the_one_in_flight(tmp_path: Path) -> None:
+def test_a_sigterm_to_one_rank_is_heard_while_the_best_epochs_save_waits_for_the_one_in_flight(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "store"
     assert run_gang(2, stopped_on_rank_1_while_the_best_epoch_waits, root) == [143, 143]
     assert [saved.epoch for saved in RunRecords(Store(root), "p", "s.0001").checkpoints()] == [2]
 
 
 def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
-    """A SIGTERM comes while rank 1 waits for the store with the best epoch's checkpoint, for as long as it may; the exit status."""
-    away, model = Away(), Big()
+    """A SIGTERM comes while rank 1 waits for the store with the best epoch's checkpoint, for as long as it
+    may; the exit status.
+    """
+    away = Away()
+    model = Big()
 
     def train() -> None:
         run = trial(Store(root), Grants(9), 1, ranks=ranks, grace_seconds=5.0, **BEST)
@@ -279,7 +322,9 @@ def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
-def test_under_sigterm_a_checkpoint_that_waits_for_the_store_is_given_up_for_the_newest(tmp_path: Path) -> None:
+def test_under_sigterm_a_checkpoint_that_waits_for_the_store_is_given_up_for_the_newest(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "store"
     assert run_gang(2, stopped_while_the_store_is_away, root) == [143, 143]
     history = RunRecords(Store(root), "p", "s.0001").checkpoints()
@@ -300,10 +345,14 @@ def with_an_odd_value_on_rank_1(ranks: Ranks, root: Path) -> tuple[str, bool]:
 
 def test_a_value_that_one_rank_cannot_save_is_one_error_on_all(tmp_path: Path) -> None:
     message = (
-        "checkpoint entry 'odd' of type object is not accepted: give an object with state_dict() and load_state_dict(), or numbers, "
+        "checkpoint entry 'odd' of type object is not accepted: give an object with state_dict() and "
+        "load_state_dict(), or numbers, "
         "strings, bytes, lists, dicts, numpy arrays or tensors"
     )
-    assert run_gang(2, with_an_odd_value_on_rank_1, tmp_path / "store") == [(f"rank 1: {message}", True), (message, True)]
+    assert run_gang(2, with_an_odd_value_on_rank_1, tmp_path / "store") == [
+        (f"rank 1: {message}", True),
+        (message, True),
+    ]
 
 
 def odd(kind: str) -> torch.Tensor:
@@ -315,7 +364,8 @@ def odd(kind: str) -> torch.Tensor:
 
 def with_an_odd_tensor(ranks: Ranks, root: Path, kind: str, where: list[int]) -> tuple[str, list[float]]:
     """What saving a model raises that has an odd buffer on some ranks, and what is saved after that."""
-    run, model = opened(root, ranks, 1), Big()
+    run = opened(root, ranks, 1)
+    model = Big()
     model.register_buffer("mask", odd(kind) if ranks.rank in where else torch.ones(3))
     next(run.epochs())
     with pytest.raises(InvalidInput) as raised:
@@ -326,16 +376,25 @@ def with_an_odd_tensor(ranks: Ranks, root: Path, kind: str, where: list[int]) ->
     run.finish()
     store = Store(root)
     history = run.records.checkpoints() if not ranks.rank else []
-    return str(raised.value), [restore(store, each.digest, {"model": model})["model"].left[0].item() for each in history]
+    return str(raised.value), [
+        restore(store, each.digest, {"model": model})["model"].left[0].item() for each in history
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 @pytest.mark.parametrize("kind", ["sparse", "quantised", "meta"])
-def test_a_tensor_that_is_none_of_dense_numbers_is_one_error_on_all_ranks_that_names_it(tmp_path: Path, kind: str) -> None:
+def test_a_tensor_that_is_none_of_dense_numbers_is_one_error_on_all_ranks_that_names_it(
+    tmp_path: Path, kind: str
+) -> None:
     for where in ([1], [0, 1]):
-        (own, saved_values), (other, _) = run_gang(2, with_an_odd_tensor, tmp_path / f"store-{len(where)}", kind, where)
+        (own, saved_values), (other, _) = run_gang(
+            2, with_an_odd_tensor, tmp_path / f"store-{len(where)}", kind, where
+        )
         assert own.removeprefix("rank 1: ") == other.removeprefix("rank 1: ")
-        assert f"checkpoint entry 'model.mask' is a tensor of class Tensor, dtype {odd(kind).dtype}, layout {odd(kind).layout}" in own
+        assert (
+            f"checkpoint entry 'model.mask' is a tensor of class Tensor, dtype {odd(kind).dtype}, layout "
+            f"{odd(kind).layout}"
+        ) in own
         assert saved_values == [1.0]
 
 
@@ -354,7 +413,9 @@ def refused(ranks: Ranks, root: Path, digest: str) -> tuple[str, list[float], li
 
 
 @pytest.mark.parametrize("harm", ["absent", "torn"])
-def test_a_checkpoint_with_a_part_gone_or_torn_is_one_error_on_all_ranks_and_changes_nothing(tmp_path: Path, harm: str) -> None:
+def test_a_checkpoint_with_a_part_gone_or_torn_is_one_error_on_all_ranks_and_changes_nothing(
+    tmp_path: Path, harm: str
+) -> None:
     root = tmp_path / "store"
     digest, _ = run_gang(2, saved, root)
     content = json.loads(Store(root).get_blob(digest))

@@ -1,4 +1,6 @@
-"""S3 that is away while checkpoints are written beside training: the server is real, and the gate before it is shut."""
+"""S3 that is away while checkpoints are written beside training: the server is real, and the gate before it
+is shut.
+"""
 
 import math
 import secrets
@@ -26,7 +28,9 @@ def saver(s3: S3, s3_gate: Gate) -> Iterator[AsyncSaver]:
     saver.close()
 
 
-@pytest.mark.parametrize("shut", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
+@pytest.mark.parametrize(
+    "shut", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")]
+)
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
 def test_the_newest_best_epoch_is_stored_when_s3_is_back_and_none_waits_for_it(
     saver: AsyncSaver, s3_gate: Gate, shut: Callable[[Gate], None]

@@ -1,4 +1,6 @@
-"""A checkpoint of some ranks comes back, bit by bit, on any number of them, sharded or not, and in one process without a group."""
+"""A checkpoint of some ranks comes back, bit by bit, on any number of them, sharded or not, and in one
+process without a group.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,8 @@ def digest_of_state(net: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     """Over whole tensors, so that it does not depend on how they are sharded."""
     weights = {name.removeprefix("module."): whole(value) for name, value in net.state_dict().items()}
     states = {
-        str(number): {name: whole(value) for name, value in state.items()} for number, state in optimizer.state_dict()["state"].items()
+        str(number): {name: whole(value) for name, value in state.items()}
+        for number, state in optimizer.state_dict()["state"].items()
     }
     return weights_digest({"weights": weights, "states": states}) or ""
 
@@ -64,7 +67,9 @@ def digest_of_state(net: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 def saved(ranks: Ranks, root: Path, kind: str) -> tuple[str | None, str]:
     """The digest of the checkpoint that the ranks write, and of the state in it."""
     net, optimizer = trained(kind, ranks, 3)
-    save = Staging(Store(root), ranks).begin({"model": net, "optimizer": optimizer, "epoch": 3}, lambda: FOREVER)
+    save = Staging(Store(root), ranks).begin(
+        {"model": net, "optimizer": optimizer, "epoch": 3}, lambda: FOREVER
+    )
     before = digest_of_state(net, optimizer)
     trained_on = net(torch.randn(8, 100)).square().mean()
     trained_on.backward()
@@ -81,21 +86,29 @@ def restored(ranks: Ranks, root: Path, digest: str, kind: str) -> tuple[int, str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("saver", "restorers"), [("fsdp", [("fsdp", 1), ("fsdp", 3), ("ddp", 2)]), ("ddp", [("ddp", 1), ("fsdp", 3)])])
+@pytest.mark.parametrize(
+    ("saver", "restorers"),
+    [("fsdp", [("fsdp", 1), ("fsdp", 3), ("ddp", 2)]), ("ddp", [("ddp", 1), ("fsdp", 3)])],
+)
 def test_a_checkpoint_restores_with_equal_bits_on_any_number_of_ranks_sharded_or_not(
     tmp_path: Path, saver: str, restorers: list[tuple[str, int]]
 ) -> None:
     root = tmp_path / "store"
     (digest, state), *_ = run_gang(2, saved, root, saver)
     for kind, world_size in restorers:
-        assert run_gang(world_size, restored, root, digest, kind) == [(3, state)] * world_size, (kind, world_size)
+        assert run_gang(world_size, restored, root, digest, kind) == [(3, state)] * world_size, (
+            kind,
+            world_size,
+        )
 
     net = model()
     optimizer = torch.optim.AdamW(net.parameters())
     restore(Store(root), digest, {"model": net, "optimizer": optimizer}, with_rng=False)
     assert digest_of_state(net, optimizer) == state
     assert list(saved_state(Store(root), digest)) == ["model", "optimizer", "epoch"]
-    assert checkpoint_bytes(Store(root), digest) > sum(value.nbytes for value in net.state_dict().values()) * 2
+    assert (
+        checkpoint_bytes(Store(root), digest) > sum(value.nbytes for value in net.state_dict().values()) * 2
+    )
 
 
 def adapters_saved(ranks: Ranks, root: Path) -> tuple[int, int]:
@@ -138,12 +151,18 @@ class Histogram:
         return {"counts": self.counts, "notes": self.notes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.counts, self.notes = state["counts"], state["notes"]
+        self.counts = state["counts"]
+        self.notes = state["notes"]
 
 
 def plain_state(seed: int) -> dict[str, Any]:
     rows = np.random.default_rng(seed).standard_normal((300, 400)).astype(np.float32)
-    return {"rows": rows, "big-endian": rows[:5].astype(">f8"), "histogram": Histogram(seed), "seen": [seed, {"epoch": seed}]}
+    return {
+        "rows": rows,
+        "big-endian": rows[:5].astype(">f8"),
+        "histogram": Histogram(seed),
+        "seen": [seed, {"epoch": seed}],
+    }
 
 
 def plain_saved(ranks: Ranks, root: Path) -> str | None:
@@ -156,7 +175,9 @@ def plain_saved(ranks: Ranks, root: Path) -> str | None:
 
 def plain_restored(ranks: Ranks, root: Path, digest: str) -> str:
     histogram = Histogram(0)
-    state = restore(Store(root), digest, {**dict.fromkeys(plain_state(0)), "histogram": histogram}, ranks=ranks)
+    state = restore(
+        Store(root), digest, {**dict.fromkeys(plain_state(0)), "histogram": histogram}, ranks=ranks
+    )
     return digest_of_plain({**state, "histogram": histogram})
 
 
@@ -164,7 +185,10 @@ def digest_of_plain(state: dict[str, Any]) -> str:
     """Also of what is no array."""
     plain = {name: value for name, value in state.items() if name != "histogram"}
     histogram = state["histogram"].state_dict()
-    assert all(isinstance(array, np.ndarray) for array in (plain["rows"], histogram["counts"], histogram["notes"]["edges"]))
+    assert all(
+        isinstance(array, np.ndarray)
+        for array in (plain["rows"], histogram["counts"], histogram["notes"]["edges"])
+    )
     return f"{weights_digest({**plain, 'histogram': histogram})} {plain['seen']} {histogram['notes'][3]}"
 
 

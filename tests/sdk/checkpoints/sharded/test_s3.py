@@ -28,7 +28,8 @@ def state() -> dict[str, torch.nn.Parameter]:
 def saved_without_a_disk(ranks: Ranks, address: str) -> tuple[str | None, str | None]:
     """The digest of the checkpoint, and how it went wrong on this rank."""
     staging = Staging(Store(address), ranks)
-    first = staging.begin({"small": 1}, lambda: FOREVER)  # makes the ranks' process group, which is by a file in this test
+    # makes the ranks' process group, which is by a file in this test
+    first = staging.begin({"small": 1}, lambda: FOREVER)
     first.join()
     ranks.barrier("the first save")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -37,7 +37,9 @@ def state(value: float) -> dict[str, Any]:
 def saved_values(saver: AsyncSaver) -> list[tuple[int, float]]:
     """The epochs and the weights of the checkpoints that count."""
     store = saver._store
-    return [(each.epoch, saved_state(store, each.digest)["w"][0].item()) for each in saver._records.checkpoints()]
+    return [
+        (each.epoch, saved_state(store, each.digest)["w"][0].item()) for each in saver._records.checkpoints()
+    ]
 
 
 def blobs(saver: AsyncSaver) -> int:
@@ -46,11 +48,21 @@ def blobs(saver: AsyncSaver) -> int:
 
 def wait_until_it_waits(saver: AsyncSaver) -> None:
     """Until the save in flight has found the store unavailable."""
-    wait_for(lambda: saver._flight is not None and saver._flight.waits, 60, "the save waits for the store", every=0.01)
+    wait_for(
+        lambda: saver._flight is not None and saver._flight.waits,
+        60,
+        "the save waits for the store",
+        every=0.01,
+    )
 
 
 def wait_until_recalled(saver: AsyncSaver) -> None:
-    wait_for(lambda: saver._flight is not None and saver._flight.is_recalled, 60, "the save in flight is recalled", every=0.01)
+    wait_for(
+        lambda: saver._flight is not None and saver._flight.is_recalled,
+        60,
+        "the save in flight is recalled",
+        every=0.01,
+    )
 
 
 def epoch(saver: AsyncSaver, number: int, *, best: bool = False, needed: bool = False) -> str | None:
@@ -58,11 +70,15 @@ def epoch(saver: AsyncSaver, number: int, *, best: bool = False, needed: bool = 
     saver.forget()
     saver.write_if_available({"w": torch.full((3,), float(number))}, best=best)
     name = saver.settle(needed=needed, best=best)
-    saver.count(number, 1, {"score": 0.5}, {"metrics": {}, "best_checkpoint": name if best else None}, needed=needed)
+    saver.count(
+        number, 1, {"score": 0.5}, {"metrics": {}, "best_checkpoint": name if best else None}, needed=needed
+    )
     return name
 
 
-def test_a_checkpoint_counts_when_it_is_written_and_its_record_names_the_best_by_its_digest(saver: AsyncSaver, gate: Gate) -> None:
+def test_a_checkpoint_counts_when_it_is_written_and_its_record_names_the_best_by_its_digest(
+    saver: AsyncSaver, gate: Gate
+) -> None:
     name = epoch(saver, 1, best=True)
     assert (saver.newest, saver.known(name)) == (None, None)  # training goes on
     gate.open.set()
@@ -108,7 +124,9 @@ def test_what_could_not_be_written_is_told_once_and_the_next_is_due(saver: Async
     assert (saved.missed["count"], saved.missed["why"]) == (1, "rank 0: curlCode: 28, Timeout was reached")
     epoch(saver, 3)
     saver.drain(60)
-    assert [saved.missed for saved in saver._records.checkpoints()[1:]] == [None], "what is recorded is not told again"
+    assert [saved.missed for saved in saver._records.checkpoints()[1:]] == [None], (
+        "what is recorded is not told again"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
@@ -130,7 +148,8 @@ def test_a_store_that_is_away_is_not_asked_again_before_the_pause_is_over(
 ) -> None:
     gate.open.set()
     saver.write_if_available(state(1.0), best=True)
-    save, slept = saver._flight, list[float]()
+    save = saver._flight
+    slept = list[float]()
     assert save is not None
     save.join()
 
@@ -153,7 +172,9 @@ def test_an_epoch_that_does_not_count_leaves_no_record(saver: AsyncSaver, gate: 
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
-def test_while_the_store_is_away_no_epoch_waits_and_the_newest_best_one_is_there_when_it_is_back(saver: AsyncSaver, gate: Gate) -> None:
+def test_while_the_store_is_away_no_epoch_waits_and_the_newest_best_one_is_there_when_it_is_back(
+    saver: AsyncSaver, gate: Gate
+) -> None:
     gate.open.set()
     gate.fault = AWAY
     epoch(saver, 1, best=True)
@@ -168,7 +189,9 @@ def test_while_the_store_is_away_no_epoch_waits_and_the_newest_best_one_is_there
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
-def test_what_failed_beside_training_is_written_once_more_from_its_copy_where_it_is_needed(saver: AsyncSaver, gate: Gate) -> None:
+def test_what_failed_beside_training_is_written_once_more_from_its_copy_where_it_is_needed(
+    saver: AsyncSaver, gate: Gate
+) -> None:
     gate.open.set()
     gate.fault = AWAY
     weights = state(1.0)
@@ -183,7 +206,9 @@ def test_what_failed_beside_training_is_written_once_more_from_its_copy_where_it
 
 
 @pytest.mark.parametrize("is_best", [False, True])
-def test_a_second_save_of_an_epoch_takes_the_place_of_the_first_which_is_given_up(saver: AsyncSaver, gate: Gate, is_best: bool) -> None:
+def test_a_second_save_of_an_epoch_takes_the_place_of_the_first_which_is_given_up(
+    saver: AsyncSaver, gate: Gate, is_best: bool
+) -> None:
     saver.write_if_available(state(1.0))
     second = threading.Thread(target=saver.write_if_available, args=(state(2.0),), kwargs={"best": is_best})
     second.start()
@@ -202,8 +227,11 @@ def test_a_second_save_of_an_epoch_takes_the_place_of_the_first_which_is_given_u
 class Stopped:
     """A run that a SIGTERM may come to; its clock is the test's."""
 
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, flush: Callable[[], bool] = lambda: True) -> None:
-        self.now, self.gives_up_at = time.monotonic(), math.inf
+    def __init__(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, flush: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.now = time.monotonic()
+        self.gives_up_at = math.inf
         records = RunRecords(store, "p", "r")
         records.start({}, {}, 1, {})
         self.saver = AsyncSaver(store, records, flush, lambda: self.gives_up_at, ALONE)
@@ -272,7 +300,8 @@ class HeldPoints:
     """The points of the run, which a record's thread does not bring to the store before it may."""
 
     def __init__(self) -> None:
-        self.may, self.is_trying = threading.Event(), threading.Event()
+        self.may = threading.Event()
+        self.is_trying = threading.Event()
 
     def flush(self) -> bool:
         if threading.current_thread().name == "halving-checkpoint-record":
@@ -281,13 +310,17 @@ class HeldPoints:
         return True
 
 
-def test_a_needed_record_comes_after_the_earlier_ones(store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_needed_record_comes_after_the_earlier_ones(
+    store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     points = HeldPoints()
     saver = Stopped(store, monkeypatch, points.flush).saver
     gate.open.set()
     epoch(saver, 1)
     points.is_trying.wait(60)
-    publishing, published, add = saver._publishing, list[int](), saver._records.add_checkpoint
+    publishing = saver._publishing
+    published = list[int]()
+    add = saver._records.add_checkpoint
     assert publishing is not None
 
     def join(seconds: float | None = None) -> None:
@@ -295,7 +328,9 @@ def test_a_needed_record_comes_after_the_earlier_ones(store: Store, gate: Gate, 
         threading.Thread.join(publishing, seconds)
 
     monkeypatch.setattr(publishing, "join", join)
-    monkeypatch.setattr(saver._records, "add_checkpoint", lambda saved: (published.append(saved.epoch), add(saved)))
+    monkeypatch.setattr(
+        saver._records, "add_checkpoint", lambda saved: (published.append(saved.epoch), add(saved))
+    )
     epoch(saver, 2, best=True, needed=True)
     points.may.set()
     saver.drain(60)
@@ -329,7 +364,9 @@ def test_a_needed_record_that_cannot_wait_is_the_newest_and_knows_the_best_one(
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
 @pytest.mark.parametrize("has_failed", [True, False], ids=["has failed", "in flight"])
-def test_the_copy_of_an_epoch_that_turns_out_to_be_the_best_waits_for_the_store(saver: AsyncSaver, gate: Gate, has_failed: bool) -> None:
+def test_the_copy_of_an_epoch_that_turns_out_to_be_the_best_waits_for_the_store(
+    saver: AsyncSaver, gate: Gate, has_failed: bool
+) -> None:
     gate.fault = AWAY
     saver.write_if_available(state(1.0))
     if has_failed:
@@ -348,7 +385,9 @@ def test_the_copy_of_an_epoch_that_turns_out_to_be_the_best_waits_for_the_store(
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
-def test_the_best_epochs_record_waits_until_its_points_are_in_the_store(store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_epochs_record_waits_until_its_points_are_in_the_store(
+    store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = iter([False, False, True])
     saver = Stopped(store, monkeypatch, lambda: next(answers)).saver
     gate.open.set()

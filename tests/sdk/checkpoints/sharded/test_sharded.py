@@ -57,7 +57,11 @@ class Adapted(nn.Module):
         self.adapters = nn.ModuleList(nn.Linear(512, 4) for _ in range(24))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return torch.stack([adapter(base(rows)) for base, adapter in zip(self.base, self.adapters, strict=True)]).square().mean()
+        return (
+            torch.stack([adapter(base(rows)) for base, adapter in zip(self.base, self.adapters, strict=True)])
+            .square()
+            .mean()
+        )
 
 
 def test_a_sweep_of_adapters_stores_its_base_once_its_small_tensors_too(store: Store) -> None:
@@ -69,14 +73,18 @@ def test_a_sweep_of_adapters_stores_its_base_once_its_small_tensors_too(store: S
             sum(adapter(torch.randn(2, 512)).square().mean() for adapter in model.adapters).backward()
             optimizer.step()
             saved(store, model=model, optimizer=optimizer)
-            adapters += 3 * sum(parameter.nbytes for parameter in model.adapters.parameters())  # AdamW keeps two more
+            # AdamW keeps two more
+            adapters += 3 * sum(parameter.nbytes for parameter in model.adapters.parameters())
     base = sum(parameter.nbytes for parameter in model.base.parameters())
     assert stored_bytes(store) <= 1.05 * (base + adapters)
 
 
-def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_little_more_than_it_takes(store: Store) -> None:
+def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_little_more_than_it_takes(
+    store: Store,
+) -> None:
     model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
-    optimizer, staging = torch.optim.AdamW(model.parameters()), Staging(store, ALONE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    staging = Staging(store, ALONE)
     staging.expect(model, optimizer)
     optimizer.register_step_post_hook(lambda *_: None)  # a hook of the user's own, called after it
     for _ in range(2):  # it is prepared once
@@ -95,8 +103,11 @@ def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_littl
     assert torch.equal(fresh[7].weight, model[7].weight)
 
 
-def test_an_array_is_copied_once_and_what_an_object_has_made_for_the_save_is_not_held(store: Store, gate: Gate) -> None:
-    array, made = np.ones(1_000_000), list[weakref.ref[Any]]()
+def test_an_array_is_copied_once_and_what_an_object_has_made_for_the_save_is_not_held(
+    store: Store, gate: Gate
+) -> None:
+    array = np.ones(1_000_000)
+    made = list[weakref.ref[Any]]()
 
     class Counter:
         def state_dict(self) -> dict[str, Any]:
@@ -146,16 +157,27 @@ def packed_column() -> "np.ndarray[Any, Any]":
 
 def every_kind() -> dict[str, Any]:
     tied = torch.randn(3, 200)
-    floats = {str(kind): torch.randn(5).to(kind) for kind in (torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn)}
+    floats = {
+        str(kind): torch.randn(5).to(kind)
+        for kind in (torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
+    }
     return {
         "floats": floats,
-        "others": [torch.tensor([True, False]), torch.tensor(7, dtype=torch.uint8), torch.randn(2, dtype=torch.complex64)],
+        "others": [
+            torch.tensor([True, False]),
+            torch.tensor(7, dtype=torch.uint8),
+            torch.randn(2, dtype=torch.complex64),
+        ],
         "empty": (torch.empty(0, 3), torch.tensor(1.5)),
         "views": torch.arange(200_000).reshape(400, 500).t(),
         "tied": {"one": tied, "other": tied},
         "array": np.arange(6, dtype=">f4").reshape(2, 3),
         "arrays": [np.arange(6)[::-1], np.broadcast_to(np.arange(3.0), (2, 3)), np.zeros(0), packed_column()],
-        "plain": {1: [None, float("nan"), b"\x00\xff", (True, "ä")], "a.b": torch.ones(2), "a": {"b": torch.zeros(2)}},
+        "plain": {
+            1: [None, float("nan"), b"\x00\xff", (True, "ä")],
+            "a.b": torch.ones(2),
+            "a": {"b": torch.zeros(2)},
+        },
     }
 
 
@@ -177,7 +199,9 @@ def assert_same(restored: dict[str, Any], state: dict[str, Any]) -> None:
         (restored["plain"]["a"]["b"], torch.zeros(2)),
     ):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert torch.equal(*(each.contiguous().view(torch.uint8) if each.ndim else each for each in (one, other)))
+        assert torch.equal(
+            *(each.contiguous().view(torch.uint8) if each.ndim else each for each in (one, other))
+        )
 
 
 def test_every_kind_of_tensor_and_value_comes_back_as_it_was(store: Store) -> None:
@@ -197,12 +221,22 @@ def test_tensors_lie_in_memory_as_they_did(store: Store) -> None:
     for name, tensor in state.items():
         assert torch.equal(restored[name], tensor)
     strides = {name: tensor.stride() for name, tensor in restored.items()}
-    assert strides == {**{name: tensor.stride() for name, tensor in state.items()}, "with gaps": (3, 1), "expanded": (4, 1)}
+    assert strides == {
+        **{name: tensor.stride() for name, tensor in state.items()},
+        "with gaps": (3, 1),
+        "expanded": (4, 1),
+    }
 
 
 def test_values_that_are_trained_still_are(store: Store) -> None:
-    leaf, parameter = torch.randn(3, requires_grad=True), nn.Parameter(torch.randn(3))
-    state = {"leaf": leaf, "parameter": parameter, "computed": leaf * 2, "frozen": nn.Parameter(torch.randn(3), requires_grad=False)}
+    leaf = torch.randn(3, requires_grad=True)
+    parameter = nn.Parameter(torch.randn(3))
+    state = {
+        "leaf": leaf,
+        "parameter": parameter,
+        "computed": leaf * 2,
+        "frozen": nn.Parameter(torch.randn(3), requires_grad=False),
+    }
     restored = saved_state(store, saved(store, **state))
     assert {name: tensor.requires_grad for name, tensor in restored.items()} == {
         "leaf": True,
@@ -217,7 +251,9 @@ def test_values_that_are_trained_still_are(store: Store) -> None:
 
 def test_a_conjugate_of_the_same_memory_is_another_tensor(store: Store) -> None:
     tensor = torch.randn(3, dtype=torch.complex64)
-    restored = saved_state(store, saved(store, tensor=tensor, conjugate=tensor.conj(), imaginary=tensor.conj().imag))
+    restored = saved_state(
+        store, saved(store, tensor=tensor, conjugate=tensor.conj(), imaginary=tensor.conj().imag)
+    )
     assert torch.equal(restored["tensor"], tensor)
     assert torch.equal(restored["conjugate"], tensor.conj())
     assert torch.equal(restored["imaginary"], -tensor.imag)
@@ -230,13 +266,16 @@ def test_where_torch_makes_its_tensors_by_default_does_not_matter(store: Store) 
     assert torch.equal(restored["tensor"], torch.ones(3))
 
 
-def test_what_is_downloaded_is_one_file_that_torch_loads_and_that_restores_as_the_checkpoint_does(any_store: Store, tmp_path: Path) -> None:
+def test_what_is_downloaded_is_one_file_that_torch_loads_and_that_restores_as_the_checkpoint_does(
+    any_store: Store, tmp_path: Path
+) -> None:
     """The bytes that it announces, and no more of the large tensor in memory than a piece."""
     state = every_kind()
     model = nn.BatchNorm1d(3)
     digest = saved(any_store, **state, model=model, large=torch.arange(9_000_000))  # of 72 MB
     drawn = torch.rand(3)
-    file, found = tmp_path / "checkpoint.pt", download(any_store, digest)
+    file = tmp_path / "checkpoint.pt"
+    found = download(any_store, digest)
     with file.open("wb") as written:
         written.writelines(found.pieces)
     assert found.is_assembled
@@ -260,7 +299,8 @@ def test_a_download_of_a_checkpoint_whose_part_is_torn_ends_before_a_byte_of_it(
     (chunk,) = Manifest.parse(store.get_blob(digest)).tensors["weight"].chunks
     path = Path(store.root, blob_name(chunk.place.blob))
     path.write_bytes(bytes(path.stat().st_size))
-    found, given = download(store, digest), 0
+    found = download(store, digest)
+    given = 0
     with pytest.raises(StoreError, match="is damaged"):
         given = sum(len(piece) for piece in found.pieces)
     assert given < path.stat().st_size
@@ -272,7 +312,9 @@ def test_a_download_of_a_checkpoint_whose_part_is_torn_ends_before_a_byte_of_it(
 def test_a_trained_run_restores_what_it_asks_for_and_keeps_its_own_random_states(store: Store) -> None:
     model = nn.BatchNorm1d(3)
     digest = saved(store, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), note="kept")
-    run = TrainedRun(store, params={}, dataset=Dataset(store, "d", "sha256:" + "0" * 64), checkpoint_digest=digest)
+    run = TrainedRun(
+        store, params={}, dataset=Dataset(store, "d", "sha256:" + "0" * 64), checkpoint_digest=digest
+    )
     state = torch.get_rng_state()
     fresh = nn.BatchNorm1d(3)
     nn.init.ones_(fresh.bias)
@@ -281,7 +323,9 @@ def test_a_trained_run_restores_what_it_asks_for_and_keeps_its_own_random_states
     assert run.restore(model=fresh, note=None)["note"] == "kept"
     assert torch.equal(fresh.bias, model.bias)
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(CheckpointMismatch, match=r"has no \['head'\]; it holds \['model', 'note', 'optimizer'\]"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"has no \['head'\]; it holds \['model', 'note', 'optimizer'\]"
+    ):
         run.restore(head=None)
 
 
@@ -298,14 +342,24 @@ def test_the_weights_digest_is_that_of_the_same_state_in_one_process(store: Stor
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(4, 300)).sum().backward()
     optimizer.step()
-    state = {"model": model, "optimizer": optimizer, "note": "not of the weights", "mean": torch.ones(2), "empty": torch.empty(0, 3)}
+    state = {
+        "model": model,
+        "optimizer": optimizer,
+        "note": "not of the weights",
+        "mean": torch.ones(2),
+        "empty": torch.empty(0, 3),
+    }
     save = Staging(store, ALONE).begin(state, lambda: FOREVER)
     save.join()
     assert saved_weights(store, str(save.digest)) == save.weights == weights_digest(state)
 
 
-@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.empty(2, device="meta")], ids=["sparse", "meta"])
-def test_a_tensor_that_is_none_of_dense_numbers_is_refused_by_its_name(store: Store, tensor: torch.Tensor) -> None:
+@pytest.mark.parametrize(
+    "tensor", [torch.eye(3).to_sparse(), torch.empty(2, device="meta")], ids=["sparse", "meta"]
+)
+def test_a_tensor_that_is_none_of_dense_numbers_is_refused_by_its_name(
+    store: Store, tensor: torch.Tensor
+) -> None:
     with pytest.raises(InvalidInput, match="'odd' is a tensor of class Tensor"):
         take_apart({"odd": tensor})
 
@@ -334,8 +388,12 @@ def test_no_part_is_read_before_a_gpus_copy_is_complete_also_where_several_threa
     assert len(waited_for) == 2  # a second thread does not rely on the first
 
 
-def test_the_memory_of_the_copy_is_given_back_before_a_larger_one_is_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    staging, empty, are_there = Staging(store, ALONE), torch.empty, list[bool]()
+def test_the_memory_of_the_copy_is_given_back_before_a_larger_one_is_taken(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = Staging(store, ALONE)
+    empty = torch.empty
+    are_there = list[bool]()
     staging.begin({"w": torch.ones(1 << 10)}, lambda: FOREVER).join()
     assert staging._buffer is not None
     old = weakref.ref(staging._buffer)
@@ -363,7 +421,8 @@ def test_what_is_closed_makes_no_memory_for_a_copy_at_the_next_step(store: Store
 
 
 def test_what_one_process_cannot_copy_is_copied_into_a_file(store: Store) -> None:
-    staging, mask = Staging(store, ALONE), torch.eye(3).to_sparse()
+    staging = Staging(store, ALONE)
+    mask = torch.eye(3).to_sparse()
     save = staging.begin({"w": torch.ones(3), "mask": mask}, lambda: FOREVER)
     save.join()
     assert not save.sharded
@@ -395,12 +454,17 @@ def test_where_no_threads_are_started_any_more_all_is_uploaded_by_this_one() -> 
 
 
 def test_a_collection_keeps_the_parts_of_a_checkpoint_for_as_long_as_it(store: Store) -> None:
-    shared, old, new = torch.ones(40_000), torch.zeros(40_000), torch.full((40_000,), 2.0)
+    shared = torch.ones(40_000)
+    old = torch.zeros(40_000)
+    new = torch.full((40_000,), 2.0)
     digests = [saved(store, shared=shared, own=own) for own in (old, new)]
-    both, one = ([bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept] for kept in (digests, digests[1:]))
+    both, one = (
+        [bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept] for kept in (digests, digests[1:])
+    )
 
     def collected(kept: list[bytes]) -> int:
-        marks, before = Marks(), time.time() + 60
+        marks = Marks()
+        before = time.time() + 60
         marks.keep(kept, sharded=True)
         marks.keep_parts(store)
         return sum(blob.bytes for blob in delete_unmarked(store, find_unmarked(store, marks, before), before))
@@ -428,7 +492,12 @@ def test_a_manifest_that_lacks_a_part_of_a_tensor_is_refused_before_anything_is_
     tensor = manifest.tensors["model.weight"]
     half = SavedTensor(tensor.dtype, (600, 300), tensor.chunks)
     digest = store.put_blob(
-        Manifest(1, manifest.tree, manifest.stateful, {**manifest.tensors, "model.weight": half}, manifest.rng).to_bytes()
+        Manifest(
+            1, manifest.tree, manifest.stateful, {**manifest.tensors, "model.weight": half}, manifest.rng
+        ).to_bytes()
     )
-    with pytest.raises(StoreError, match=r"is not complete, and cannot be restored: model\.weight lacks 90000 of its elements"):
+    with pytest.raises(
+        StoreError,
+        match=r"is not complete, and cannot be restored: model\.weight lacks 90000 of its elements",
+    ):
         restore(store, digest, {"model": nn.Linear(300, 600)})
