@@ -31,7 +31,7 @@ import pyarrow as pa
 from halving import Dataset, Store, TrainedRun
 from halving.checkpoints.restoring import checkpoint_bytes, saved_state
 from halving.errors import InvalidInput
-from halving.models.loaded_run import restored
+from halving.models.loaded_run import restore_copies
 from halving.run.evaluation import Evaluation
 from halving.store.retry import retry_while_unavailable
 from halving.trial.import_string import import_function, where
@@ -103,7 +103,7 @@ class RunOfBatches(TrainedRun):
                 return super().restore(**state)
             read = partial(saved_state, self.store, self.checkpoint)
             self._kept = retry_while_unavailable(self.store, f"restore() of {self.checkpoint}", read)
-        return restored(self._kept, state)
+        return restore_copies(self._kept, state)
 
 
 class TimedRun(TrainedRun):

@@ -19,7 +19,7 @@ from typing import Any
 from halving import Store
 from halving.errors import InvalidInput, NotFound
 from halving.features.definition import Definition
-from halving.features.online_values import is_redis, open_values, shown
+from halving.features.online_values import hide_password, is_redis, open_values
 from halving.features.packing import Layout, entity_key, micros
 from resources.features.engine import MEMORY, engine
 from resources.features.labels import day_of
@@ -138,7 +138,7 @@ def pushed_definition(view: str, address: str) -> Definition:
         found = values.definition(view)
     if found is None:
         raise NotFound(
-            f"the online store {shown(address)} has no feature view {view}: it was never pushed there"
+            f"the online store {hide_password(address)} has no feature view {view}: it was never pushed there"
         )
     return Definition.from_json(found)
 

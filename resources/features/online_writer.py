@@ -13,7 +13,7 @@ from datetime import date
 from typing import Protocol
 
 from halving.features.definition import Definition
-from halving.features.packing import HEADER, deleted, event_of
+from halving.features.packing import HEADER, deletion_mark, event_of
 
 WAIT = 30.0
 """Seconds for another writer, or for Redis to answer."""
@@ -74,7 +74,7 @@ class Writer(Protocol):
 
 def deleted_value(value: bytes | None, moment: int) -> bytes:
     """What takes the place of a value, also of one whose event is yet to come."""
-    return deleted(moment if value is None else max(moment, event_of(value)))
+    return deletion_mark(moment if value is None else max(moment, event_of(value)))
 
 
 def unless_deleted(value: bytes | None, gone: bytes | None) -> bytes | None:

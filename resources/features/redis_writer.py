@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 from halving.features.definition import Definition
-from halving.features.online_values import PREFIX, redis_client, redis_faults, shown, value_prefix
+from halving.features.online_values import PREFIX, hide_password, redis_client, redis_faults, value_prefix
 from halving.features.packing import HEADER, TIMES, count_of, event_of
 from resources.features.online_writer import WAIT, Withdrawal, deleted_value
 
@@ -66,7 +66,7 @@ class RedisWriter:
     """
 
     def __init__(self, address: str) -> None:
-        self._address = shown(address)
+        self._address = hide_password(address)
         self._client = redis_client(address, WAIT)
         self._take_newer = self._client.register_script(_TAKE_NEWER)
         self._withdraw = self._client.register_script(_WITHDRAW)

@@ -66,46 +66,52 @@ def _layout(data: "Bytes") -> Layout:
     (length,) = struct.unpack("<i", bytes(data[end : end + 4]))
     footer = bytes(data[max(0, end - length) : end])
     root = _follow(footer, 0)
-    at, count = _vector(footer, root, 3)
-    blocks = np.frombuffer(footer, _BLOCK, count, at) if count else np.zeros(0, _BLOCK)
+    first_block, count = _vector(footer, root, 3)
+    blocks = np.zeros(0, _BLOCK)
+    if count:
+        blocks = np.frombuffer(footer, _BLOCK, count, first_block)
     rows = np.zeros(count, np.int64)
     nodes: Numbers | None = None
     buffers: Numbers | None = None
-    left = np.arange(count)
-    while len(left):
-        # once for each form of message; nearly always one, or two where the last batch is smaller
-        same, found_rows, found_nodes, found_buffers = _same_form(data, blocks, left)
+    remaining = np.arange(count)
+    while len(remaining):
+        # Once for each form of message: nearly always one, or two where the last batch is smaller.
+        same, form_rows, form_nodes, form_buffers = _same_form(data, blocks, remaining)
         if nodes is None or buffers is None:
-            nodes, buffers = (
-                np.zeros((count, *each.shape[1:]), np.int64) for each in (found_nodes, found_buffers)
-            )
-        taken = left[same]
-        rows[taken] = found_rows
-        nodes[taken] = found_nodes
-        buffers[taken] = found_buffers
-        left = left[~same]
+            nodes = np.zeros((count, *form_nodes.shape[1:]), np.int64)
+            buffers = np.zeros((count, *form_buffers.shape[1:]), np.int64)
+        places = remaining[same]
+        rows[places] = form_rows
+        nodes[places] = form_nodes
+        buffers[places] = form_buffers
+        remaining = remaining[~same]
     if nodes is None or buffers is None:
         nodes = buffers = np.zeros((0, 0, 2), np.int64)
     offsets = (blocks["offset"] + blocks["metadata"])[:, None] + buffers[:, :, 0]
     if buffers.min(initial=0) < 0 or (offsets + buffers[:, :, 1]).max(initial=0) > len(data):
         raise NotReadable("its buffers lie outside of it")
     ends = np.cumsum(rows)
-    nulls, offsets, lengths = (
-        np.ascontiguousarray(each.T) for each in (nodes[:, :, 1], offsets, buffers[:, :, 1])
+    return Layout(
+        starts=ends - rows,
+        rows=int(rows.sum()),
+        nulls=np.ascontiguousarray(nodes[:, :, 1].T),
+        offsets=np.ascontiguousarray(offsets.T),
+        lengths=np.ascontiguousarray(buffers[:, :, 1].T),
     )
-    return Layout(ends - rows, int(rows.sum()), nulls, offsets, lengths)
 
 
 def _same_form(
-    data: "Bytes", blocks: "np.ndarray[Any, Any]", left: "Numbers"
+    data: "Bytes", blocks: "np.ndarray[Any, Any]", remaining: "Numbers"
 ) -> "tuple[Any, Numbers, Numbers, Numbers]":
-    """Which of the messages have the form of the first of them; their rows, and ``(messages, count, 2)`` of
-    their nodes and buffers.
+    """Find the messages of the same form as the first one, and read their numbers.
+
+    Returns a mask of the remaining messages, and of those that it selects the rows, ``(messages,)``, and the
+    nodes and buffers, ``(messages, count, 2)`` each.
     """
-    size = int(blocks["metadata"][left[0]])
-    same = blocks["metadata"][left] == size
-    every = data[blocks["offset"][left[same]][:, None] + np.arange(size)]  # (messages, size)
-    first = every[0].tobytes()
+    size = int(blocks["metadata"][remaining[0]])
+    same = blocks["metadata"][remaining] == size
+    messages = data[blocks["offset"][remaining[same]][:, None] + np.arange(size)]  # (messages, size)
+    first = messages[0].tobytes()
     message = _follow(first, 8)  # behind the continuation mark and the length
     if first[:4] != b"\xff\xff\xff\xff" or first[_field(first, message, 1) or 0] != _RECORD_BATCH:
         raise NotReadable("it has a message that is no record batch")
@@ -115,45 +121,46 @@ def _same_form(
     values = np.zeros(size, bool)  # the bytes that are numbers; all others are the form
     length = _field(first, batch, 0)
     body = _field(first, message, 3)
-    vectors = [_vector(first, batch, place) for place in (1, 2)]
-    for at, bytes_ in [(length, 8), (body, 8), *((at, 16 * count) for at, count in vectors)]:
-        if at is not None:
-            values[at : at + bytes_] = True
-    alike = (every[:, ~values] == every[0, ~values]).all(axis=1)
+    vectors = [_vector(first, batch, number) for number in (1, 2)]
+    spans = [(start, 16 * count) for start, count in vectors]
+    for start, width in [(length, 8), (body, 8), *spans]:
+        if start is not None:
+            values[start : start + width] = True
+    alike = (messages[:, ~values] == messages[0, ~values]).all(axis=1)
     same[same] = alike
-    every = every[alike]
-    rows = (
-        every[:, length : length + 8].copy().view("<i8")[:, 0]
-        if length is not None
-        else np.zeros(len(every), np.int64)
-    )
+    messages = messages[alike]
+    rows = np.zeros(len(messages), np.int64)
+    if length is not None:
+        rows = messages[:, length : length + 8].copy().view("<i8")[:, 0]
     nodes, buffers = (
-        every[:, at : at + 16 * count].copy().view("<i8").reshape(-1, count, 2) for at, count in vectors
+        messages[:, start : start + 16 * count].copy().view("<i8").reshape(-1, count, 2)
+        for start, count in vectors
     )
     return same, rows, nodes, buffers
 
 
-# Flatbuffers: a table begins with the distance back to its vtable, which has the place of each field in the
-# table, or 0.
+# In a flatbuffer a table begins with the distance back to its vtable. That has the place of each field within
+# the table, or 0 for a field that is left out.
 
 
-def _follow(data: bytes, at: int) -> int:
-    return at + int(struct.unpack_from("<I", data, at)[0])
+def _follow(data: bytes, place: int) -> int:
+    """The place that an offset at ``place`` points to."""
+    return place + int(struct.unpack_from("<I", data, place)[0])
 
 
 def _field(data: bytes, table: int, number: int) -> int | None:
+    """The place of a table's field; None where the table leaves it out."""
     vtable = table - int(struct.unpack_from("<i", data, table)[0])
     if 4 + 2 * number >= struct.unpack_from("<H", data, vtable)[0]:
         return None
-    return (
-        table + place if (place := int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])) else None
-    )
+    place = int(struct.unpack_from("<H", data, vtable + 4 + 2 * number)[0])
+    return table + place if place else None
 
 
 def _vector(data: bytes, table: int, number: int) -> tuple[int, int]:
-    """Where its first item is, and how many it has."""
+    """The place of a vector's first item, and how many items it has."""
     field = _field(data, table, number)
     if field is None:
         return 0, 0
-    at = _follow(data, field)
-    return at + 4, int(struct.unpack_from("<I", data, at)[0])
+    vector = _follow(data, field)
+    return vector + 4, int(struct.unpack_from("<I", data, vector)[0])

@@ -30,10 +30,13 @@ class Batches:
         self._full, rest = divmod(max(0, total - start), size)
         self._tail: list[int] = []  # sizes
         if rest and not drop_last:
-            shared, halves = (rest + size, 2) if self._full else (rest, 1)
-            if shared // halves >= ranks:
-                self._full -= halves - 1
-                self._tail = [shared - shared // 2, shared // 2] if halves == 2 else [shared]
+            sizes = [rest]
+            if self._full:
+                shared = size + rest
+                sizes = [shared - shared // 2, shared // 2]
+            if sizes[-1] >= ranks:
+                self._full -= len(sizes) - 1
+                self._tail = sizes
         self._tail_starts = list(accumulate([start + self._full * size, *self._tail]))
 
     def __len__(self) -> int:
@@ -41,11 +44,9 @@ class Batches:
 
     def start(self, number: int) -> int:
         """The position of a batch's first row; that of number ``len`` is the end."""
-        return (
-            self._start + number * self._size
-            if number <= self._full
-            else self._tail_starts[number - self._full]
-        )
+        if number <= self._full:
+            return self._start + number * self._size
+        return self._tail_starts[number - self._full]
 
     def share(self, number: int, rank: int) -> tuple[int, int]:
         """The positions of a rank's rows of a batch: from, and up to."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ACCEPTED = (
     "numbers, booleans, dates and times, binary, strings, fixed-size lists of numbers, and lists of numbers"
 )
+_NULLS = {"f": np.nan, "M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}  # by a dtype's kind
 _MEND_TEXT = (
     "make it text or binary in the dataset's transform, or read it by transform=…, which is given Arrow"
 )
@@ -52,7 +53,7 @@ class Column:
     @property
     def has_null(self) -> bool:
         """Whether NumPy has a value for a null of it: NaN, NaT, or None among objects."""
-        return self.kind == "variable" or self.dtype.kind in "fmM"
+        return self.kind == "variable" or self.dtype.kind in _NULLS
 
     @property
     def row_bytes(self) -> int:
@@ -93,7 +94,8 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
     view = ""
     for field in schema:
         places[field.name] = (node, buffer)
-        view = view or (field.name if _has_views(field.type) else "")
+        if not view and _has_views(field.type):
+            view = field.name
         if view and field.name in wanted:  # a view has any number of buffers
             raise InvalidInput(
                 f"column {field.name!r} of {where} is not read, because {view!r} is of type "
@@ -102,7 +104,7 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
         nodes, buffers = _counts(field.type)
         node = node + nodes
         buffer = buffer + buffers
-    found = []
+    columns = []
     for name in wanted:
         column = _column(name, schema.field(name).type, *places[name])
         if column is None:
@@ -111,8 +113,8 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
                 f"read: it reads {ACCEPTED}; "
                 "name the columns to read by columns=[…], or give it another form in the dataset's transform"
             )
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
 def refuse_unreadable(
@@ -134,28 +136,26 @@ def refuse_unreadable(
         InvalidInput: naming the first column that has some, how many nulls there are, and what to do.
     """
     for column in columns:
-        nulls, items = (
-            sum(part.get(column.name, {}).get(count, 0) for part in statistics)
-            for count in ("nulls", "null_items")
-        )
-        what = f"column {column.name!r} of {where} is of type {column.type} and has"
+        counts = [part.get(column.name, {}) for part in statistics]
+        nulls = sum(part.get("nulls", 0) for part in counts)
+        items = sum(part.get("null_items", 0) for part in counts)
+        subject = f"column {column.name!r} of {where} is of type {column.type} and has"
         if items:
             raise InvalidInput(
-                f"{what} {_counted(items)} within its lists, which a loader does not read: "
+                f"{subject} {_count_of_nulls(items)} within its lists, which a loader does not read: "
                 "fill them in the dataset's transform, or leave the column out by columns=[…]"
             )
         if nulls and for_numpy and not column.has_null:
             raise InvalidInput(
-                f"{what} {_counted(nulls)}, for which NumPy has no value: fill them in transform=…, which "
-                "is given Arrow, "
-                "or in the dataset's transform, or leave the column out by columns=[…]"
+                f"{subject} {_count_of_nulls(nulls)}, for which NumPy has no value: fill them in "
+                "transform=…, which is given Arrow, or in the dataset's transform, or leave the column out "
+                "by columns=[…]"
             )
+        if for_numpy and any("not_utf8" in part for part in counts):
+            raise InvalidInput(f"{subject} text that is not UTF-8: {_MEND_TEXT}")
 
-        if for_numpy and any("not_utf8" in part.get(column.name, {}) for part in statistics):
-            raise InvalidInput(f"{what} text that is not UTF-8: {_MEND_TEXT}")
 
-
-def _counted(nulls: int) -> str:
+def _count_of_nulls(nulls: int) -> str:
     return "1 null" if nulls == 1 else f"{nulls:,} nulls"
 
 
@@ -179,13 +179,7 @@ def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
                 "fill it in transform=…, which is given Arrow, or when the dataset is made"
             )
         values = values.copy()
-        values[~valid] = (
-            np.nan
-            if column.dtype.kind == "f"
-            else np.datetime64("NaT")
-            if column.dtype.kind == "M"
-            else np.timedelta64("NaT")
-        )
+        values[~valid] = _NULLS[column.dtype.kind]
     return values  # type: ignore[no-any-return]
 
 
@@ -202,19 +196,19 @@ def as_arrow(columns: Sequence[Gathered]) -> "pa.RecordBatch":
 def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -> "Array":
     import pyarrow as pa
 
-    found = np.empty(len(views), object)
+    objects = np.empty(len(views), object)
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     for place, view in enumerate(views):
-        if valid is None or valid[place]:
-            found[place] = (
-                _text(column, view)
-                if is_text
-                else np.frombuffer(view, column.dtype).copy()
-                if is_list
-                else bytes(view)
-            )
-    return found
+        if valid is not None and not valid[place]:
+            continue
+        if is_text:
+            objects[place] = _text(column, view)
+        elif is_list:
+            objects[place] = np.frombuffer(view, column.dtype).copy()
+        else:
+            objects[place] = bytes(view)
+    return objects
 
 
 def _text(column: Column, view: memoryview) -> str:
@@ -240,7 +234,7 @@ def _arrow(gathered: Gathered) -> "pa.Array":
             column.type, count, [bits, pa.py_buffer(np.packbits(values, bitorder="little"))]
         )
     if column.kind == "fixed":
-        return _fixed(column.type, count, bits, pa.py_buffer(np.ascontiguousarray(values)))
+        return _fixed_size_array(column.type, count, bits, pa.py_buffer(np.ascontiguousarray(values)))
     ends = np.cumsum([0, *(view.nbytes for view in values)], dtype=np.int64) // column.dtype.itemsize
     if column.offset_bytes == 4 and ends[-1] >= 1 << 31:
         raise InvalidInput(
@@ -255,36 +249,36 @@ def _arrow(gathered: Gathered) -> "pa.Array":
     return pa.Array.from_buffers(column.type, count, [bits, offsets], children=[items])
 
 
-def _fixed(type_: "pa.DataType", count: int, bits: Any, data: Any) -> "pa.Array":
+def _fixed_size_array(type_: "pa.DataType", count: int, bits: Any, data: Any) -> "pa.Array":
     import pyarrow as pa
 
     if not pa.types.is_fixed_size_list(type_):
         return pa.Array.from_buffers(type_, count, [bits, data])
-    items = _fixed(type_.value_type, count * type_.list_size, None, data)
+    items = _fixed_size_array(type_.value_type, count * type_.list_size, None, data)
     return pa.Array.from_buffers(type_, count, [bits], children=[items])
 
 
 def _column(name: str, type_: "pa.DataType", node: int, buffer: int) -> Column | None:
-    import pyarrow.types as of
+    from pyarrow import types
 
     byte = np.dtype(np.uint8)
-    if of.is_boolean(type_):
+    if types.is_boolean(type_):
         return Column(name, type_, node, buffer, "bits", np.dtype(bool))
-    if of.is_binary(type_) or of.is_string(type_):
+    if types.is_binary(type_) or types.is_string(type_):
         return Column(name, type_, node, buffer, "variable", byte, offset_bytes=4, data_buffer=buffer + 2)
-    if of.is_large_binary(type_) or of.is_large_string(type_):
+    if types.is_large_binary(type_) or types.is_large_string(type_):
         return Column(name, type_, node, buffer, "variable", byte, offset_bytes=8, data_buffer=buffer + 2)
-    if of.is_list(type_) or of.is_large_list(type_):
+    if types.is_list(type_) or types.is_large_list(type_):
         item = _number(type_.value_type)
-        width = 4 if of.is_list(type_) else 8
+        width = 4 if types.is_list(type_) else 8
         return item and Column(name, type_, node, buffer, "variable", item, (), width, buffer + 3, nodes=2)
     shape: tuple[int, ...] = ()
     inner = type_
-    while of.is_fixed_size_list(inner):
+    while types.is_fixed_size_list(inner):
         shape = (*shape, inner.list_size)
         inner = inner.value_type
     nodes, buffers = _counts(type_)
-    if of.is_fixed_size_binary(inner):
+    if types.is_fixed_size_binary(inner):
         return Column(
             name,
             type_,
@@ -303,18 +297,18 @@ def _column(name: str, type_: "pa.DataType", node: int, buffer: int) -> Column |
 
 
 def _number(type_: "pa.DataType") -> "np.dtype[Any] | None":
-    import pyarrow.types as of
+    from pyarrow import types
 
-    if of.is_integer(type_) or of.is_floating(type_):
+    if types.is_integer(type_) or types.is_floating(type_):
         number: np.dtype[Any] = np.dtype(type_.to_pandas_dtype())
         return number
-    if of.is_timestamp(type_):
+    if types.is_timestamp(type_):
         return np.dtype(f"datetime64[{type_.unit}]")
-    if of.is_duration(type_):
+    if types.is_duration(type_):
         return np.dtype(f"timedelta64[{type_.unit}]")
-    if of.is_date64(type_):
+    if types.is_date64(type_):
         return np.dtype("datetime64[ms]")
-    if of.is_date32(type_) or of.is_time(type_):
+    if types.is_date32(type_) or types.is_time(type_):
         return np.dtype(f"int{type_.bit_width}")  # days since 1970; since midnight, in the type's unit
     return None
 
@@ -327,18 +321,19 @@ def _has_views(type_: "pa.DataType") -> bool:
 
 def _counts(type_: "pa.DataType") -> tuple[int, int]:
     """Field nodes and buffers of a type."""
-    import pyarrow.types as of
+    from pyarrow import types
 
-    if of.is_null(type_):
+    if types.is_null(type_):
         return 1, 0
-    if of.is_dictionary(type_) or not type_.num_fields:
+    if types.is_dictionary(type_) or not type_.num_fields:
         is_variable = (
-            of.is_binary(type_)
-            or of.is_string(type_)
-            or of.is_large_binary(type_)
-            or of.is_large_string(type_)
+            types.is_binary(type_)
+            or types.is_string(type_)
+            or types.is_large_binary(type_)
+            or types.is_large_string(type_)
         )
         return 1, 3 if is_variable else 2
-    own = 1 if of.is_struct(type_) or of.is_fixed_size_list(type_) else 2
+    has_offsets = not (types.is_struct(type_) or types.is_fixed_size_list(type_))
+    own_buffers = 1 + has_offsets
     parts = [_counts(type_.field(number).type) for number in range(type_.num_fields)]
-    return 1 + sum(nodes for nodes, _ in parts), own + sum(buffers for _, buffers in parts)
+    return 1 + sum(nodes for nodes, _ in parts), own_buffers + sum(buffers for _, buffers in parts)

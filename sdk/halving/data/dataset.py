@@ -70,14 +70,14 @@ class Dataset:
         """
         try:
             manifest: dict[str, Any] = json.loads(
-                self._retried(partial(self.store.read, f"{self.folder}/manifest.json"))
+                self._retry(partial(self.store.read, f"{self.folder}/manifest.json"))
             )
         except NotFound:
-            again = (
-                "; `dvc pull` in its datasets folder brings it back" if self.store.folder is not None else ""
-            )
+            remedy = ""
+            if self.store.folder is not None:
+                remedy = "; `dvc pull` in its datasets folder brings it back"
             raise NotFound(
-                f"no dataset snapshot {self.name} {self.digest} in the store {self.store.root}{again}"
+                f"no dataset snapshot {self.name} {self.digest} in the store {self.store.root}{remedy}"
             ) from None
         if "shards" not in manifest:
             raise StoreError(
@@ -130,9 +130,9 @@ class Dataset:
     def _stored_splits(self, split: str, fold: int | None) -> list[str]:
         """The names of the stored splits that a split consists of."""
         parts = self.train_on if split == _TRAIN else (split,)
-        return [name for part in parts for name in self._stored(part, fold)]
+        return [name for part in parts for name in self._splits_of_part(part, fold)]
 
-    def _stored(self, split: str, fold: int | None) -> list[str]:
+    def _splits_of_part(self, split: str, fold: int | None) -> list[str]:
         """The names of the stored splits that one part of a split consists of."""
         folds = self.folds
         if fold is not None and not (0 <= fold < folds):
@@ -182,16 +182,21 @@ class Dataset:
             shards = self.shards(split, fold)
         else:
             names = [
-                stored for name in sorted(self.manifest["splits"]) for stored in self._stored(name, fold)
+                stored
+                for name in sorted(self.manifest["splits"])
+                for stored in self._splits_of_part(name, fold)
             ]
             shards = [shard for name in names for shard in shards_of(self.manifest, name)]
         size = sum(shard.bytes for shard in shards)
         available = available_memory()
         if available is not None and size > available:
-            what = f"the split {split!r}" if split is not None else "all splits"
+            argument = ""
+            subject = "all splits"
+            if split is not None:
+                argument = repr(split)
+                subject = f"the split {split!r}"
             raise InvalidInput(
-                f"read({'' if split is None else repr(split)}) is not accepted: {what} of {self.name} has "
-                f"{size / 1e9:.1f} GB, and "
+                f"read({argument}) is not accepted: {subject} of {self.name} has {size / 1e9:.1f} GB, and "
                 f"{available / 1e9:.1f} GB of memory are available; use loader(…) or batches(…), which "
                 "read it bit by bit"
             )
@@ -315,7 +320,7 @@ class Dataset:
         """
         from halving.data.referenced_files import referenced_file
 
-        return self._retried(referenced_file(row).read)
+        return self._retry(referenced_file(row).read)
 
     def _no_rows(self, columns: Sequence[str] | None) -> "pa.Table":
         first = next(shard for name in sorted(self.splits) for shard in shards_of(self.manifest, name))
@@ -324,12 +329,12 @@ class Dataset:
     def _rows(self, shard: Shard, columns: Sequence[str] | None) -> "pa.Table":
         from halving.data.verified_shards import whole_shard
 
-        return self._retried(partial(whole_shard, self.store, shard, columns, self._retried_at))
+        return self._retry(partial(whole_shard, self.store, shard, columns, self._retry_at))
 
-    def _retried(self, read: Callable[[], _Result]) -> _Result:
-        return self._retried_at(self.store, read)
+    def _retry(self, read: Callable[[], _Result]) -> _Result:
+        return self._retry_at(self.store, read)
 
-    def _retried_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
+    def _retry_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
         return retry_while_unavailable(
             store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage
         )

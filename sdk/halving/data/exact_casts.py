@@ -20,7 +20,7 @@ def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return values
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
-    values = _plain(values)
+    values = _decode(values)
     kind_before = values.type
     if pa.types.is_struct(kind) and pa.types.is_struct(kind_before):
         return _cast_struct(values, kind)
@@ -64,12 +64,12 @@ def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
     inner = dict(zip([field.name for field in fields_of(values.type)], values.flatten(), strict=True))
     if more := set(inner) - {field.name for field in fields_of(kind)}:
         raise Unlike(f"it has the fields {sorted(more)}, too")
-    columns = [
-        cast_exactly(inner[field.name], field.type)
-        if field.name in inner
-        else pa.nulls(len(values), field.type)
-        for field in fields_of(kind)
-    ]
+    columns = []
+    for field in fields_of(kind):
+        if field.name in inner:
+            columns.append(cast_exactly(inner[field.name], field.type))
+        else:
+            columns.append(pa.nulls(len(values), field.type))
     if not columns:
         return values.cast(kind)
     return pa.StructArray.from_arrays(columns, fields=list(fields_of(kind)), mask=pc.is_null(values))
@@ -79,9 +79,10 @@ def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
     inner = cast_exactly(values.flatten(), kind.value_type)  # without what lies under a null
     is_large = pa.types.is_large_list(kind)
     ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(), dtype=np.int64)
-    offsets = pa.array(np.concatenate([[0], ends])).cast(pa.int64() if is_large else pa.int32())
-    whole = pa.LargeListArray if is_large else pa.ListArray
-    return whole.from_arrays(offsets, inner, type=kind, mask=pc.is_null(values))
+    list_class = pa.LargeListArray if is_large else pa.ListArray
+    offset_type = pa.int64() if is_large else pa.int32()
+    offsets = pa.array(np.concatenate([[0], ends])).cast(offset_type)
+    return list_class.from_arrays(offsets, inner, type=kind, mask=pc.is_null(values))
 
 
 def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -103,10 +104,10 @@ def _refuse_beyond(values: pa.Decimal256Array, kind: pa.DataType) -> None:
     try:
         values.cast(kind)
     except pa.ArrowInvalid:
-        least = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
-        most = least + 2**kind.bit_width - 1
+        lower = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
+        upper = lower + 2**kind.bit_width - 1
         for value in values.to_pylist():
-            if value is not None and (value != int(value) or not least <= value <= most):
+            if value is not None and (value != int(value) or not lower <= value <= upper):
                 raise Unlike(f"it has {value}, which no {kind} is") from None
         raise
 
@@ -122,10 +123,12 @@ def _refuse_changed(values: pa.Array, back: pa.Array, kind: pa.DataType) -> None
         raise Unlike(f"it has {first}, which no {kind} is")
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def _decode(values: pa.Array) -> pa.Array:
     """Without an encoding or an extension type, of which Arrow does not cast all."""
     if isinstance(values, pa.ExtensionArray):
-        return _plain(values.storage)
+        return _decode(values.storage)
     if pa.types.is_dictionary(values.type):
         return values.dictionary_decode()
-    return pc.run_end_decode(values) if pa.types.is_run_end_encoded(values.type) else values
+    if pa.types.is_run_end_encoded(values.type):
+        return pc.run_end_decode(values)
+    return values

@@ -57,7 +57,7 @@ class Loader:
         drop_last: bool = False,
     ) -> None:
         dataset.shards(split, fold)  # raises where there is none
-        rank, ranks = _rank(rank, world_size)
+        rank, ranks = _rank_and_count(rank, world_size)
         if lanes is None:
             lanes = LANES if shuffle else 1
         for name, value in (("batch_size", batch_size), ("lanes", lanes), ("epoch", epoch)):
@@ -94,14 +94,14 @@ class Loader:
         )
 
     def __reduce__(self) -> "tuple[Any, ...]":
-        return _copied, (self.plan, self._epoch, self._position)
+        return _rebuild_loader, (self.plan, self._epoch, self._position)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, also where an epoch was taken up in its middle."""
         return len(self.plan.batches(0))
 
     def __iter__(self) -> Iterator[Any]:
-        return self.iteration(partial(ahead, self.plan))
+        return self.iteration(partial(prefetch, self.plan))
 
     @property
     def epoch(self) -> int:
@@ -302,7 +302,7 @@ class _Iteration(Iterator[Any]):
             self._source.close()
 
 
-def _copied(plan: LoaderPlan, epoch: int, position: int) -> Loader:
+def _rebuild_loader(plan: LoaderPlan, epoch: int, position: int) -> Loader:
     loader = Loader.__new__(Loader)
     loader.plan = plan
     loader._epoch = epoch
@@ -312,13 +312,13 @@ def _copied(plan: LoaderPlan, epoch: int, position: int) -> Loader:
     return loader
 
 
-def ahead(plan: LoaderPlan, epoch: int, position: int, number: int) -> Prefetched[list[Any]]:
+def prefetch(plan: LoaderPlan, epoch: int, position: int, number: int) -> Prefetched[list[Any]]:
     """This rank's batches from a number on, as lists, which a thread reads ahead."""
     depth = _BLOCKS_AHEAD if plan.transform is None else _TRANSFORMED_AHEAD
     return Prefetched(lambda gave_up: plan.blocks(epoch, position, number, gave_up=gave_up), depth)
 
 
-def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _rank_and_count(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """This process's number and how many there are: as given, as torch.distributed says, as torchrun says, or
     the only one.
     """
@@ -349,20 +349,20 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63:
-        raise InvalidInput(f"{name} = {value!r} is not accepted: give a whole number of at least {least}")
+def _check_whole(name: str, value: object, minimum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value < 1 << 63:
+        raise InvalidInput(f"{name} = {value!r} is not accepted: give a whole number of at least {minimum}")
 
 
 def _advice(plan: LoaderPlan) -> str:
-    given = f"batch_size = {plan.batch_size} is not accepted: it is the size of the global batch"
+    refusal = f"batch_size = {plan.batch_size} is not accepted: it is the size of the global batch"
     if plan.batch_size < plan.ranks:
-        return f"{given}, and each of {plan.ranks} ranks needs a row of it; give at least {plan.ranks}"
+        return f"{refusal}, and each of {plan.ranks} ranks needs a row of it; give at least {plan.ranks}"
     if plan.drop_last or plan.total < plan.ranks:
-        return f"{given}, and {plan.where} has {plan.total:,} rows: not one batch for {plan.ranks} ranks"
+        return f"{refusal}, and {plan.where} has {plan.total:,} rows: not one batch for {plan.ranks} ranks"
     last = plan.total % plan.batch_size
     return (
-        f"{given}, and an epoch of {plan.total:,} rows leaves {last} for the last one, which are too few "
+        f"{refusal}, and an epoch of {plan.total:,} rows leaves {last} for the last one, which are too few "
         f"for {plan.ranks} ranks; "
         f"give drop_last=True, or a batch_size of at least {2 * plan.ranks}"
     )

@@ -55,7 +55,9 @@ class LoaderPlan:
         of.
         """
         train_on = self.dataset.train_on
-        name = "+".join(train_on) if self.split == "train" and train_on != ("train",) else self.split
+        name = self.split
+        if name == "train":
+            name = "+".join(train_on)
         return name if self.fold is None else f"{name} of fold {self.fold}"
 
     @cached_property
@@ -120,7 +122,7 @@ class LoaderPlan:
         row_bytes = max(1, sum(shard.bytes for shard in self.shards) // max(1, self.total))
         rows = 0
         over = False
-        most = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
+        max_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
         try:
             while first < len(batches):
                 shares: list[np.ndarray[Any, Any]] = []
@@ -129,15 +131,15 @@ class LoaderPlan:
                     shares.append(np.arange(*batches.share(first, self.rank)))
                     bounds.append(bounds[-1] + len(shares[-1]))
                     first += every
-                rows = min(most, 2 * bounds[-1])
-                found = reader.read(*order.locate(np.concatenate(shares)), self.columns)
+                rows = min(max_rows, 2 * bounds[-1])
+                gathered = reader.read(*order.locate(np.concatenate(shares)), self.columns)
                 if self.transform is None:
                     yield [
-                        {each.column.name: as_numpy(each, begin, end) for each in found}
+                        {each.column.name: as_numpy(each, begin, end) for each in gathered}
                         for begin, end in pairwise(bounds)
                     ]
                     continue
-                record_batch = as_arrow(found)
+                record_batch = as_arrow(gathered)
                 for begin, end in pairwise(bounds):
                     yield [self.transform(record_batch.slice(begin, end - begin))]
             over = True

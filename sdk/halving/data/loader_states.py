@@ -25,7 +25,7 @@ class LoaderStates:
     def __init__(self) -> None:
         self._open: weakref.WeakValueDictionary[tuple[Any, ...], Loader] = weakref.WeakValueDictionary()
         self._restored: list[dict[str, Any]] = []  # what no loader has taken yet
-        self._own = True
+        self._is_same_run = True
         self._taken: set[str] = set()  # splits that have had a loader since
 
     def __len__(self) -> int:
@@ -47,11 +47,13 @@ class LoaderStates:
         """The state of each open loader; of one whose loop was left early, also where (``broken_off``: epoch
         and position).
         """
-        return [
-            loader.state_dict()
-            | ({} if loader.broken_off is None else {"broken_off": list(loader.broken_off)})
-            for _, loader in sorted(self._open.items())
-        ]
+        states = []
+        for _, loader in sorted(self._open.items()):
+            state = loader.state_dict()
+            if loader.broken_off is not None:
+                state["broken_off"] = list(loader.broken_off)
+            states.append(state)
+        return states
 
     def restore(self, states: Sequence[Mapping[str, Any]], *, within_epoch: bool, own: bool) -> None:
         """Bring states back: into the loaders that are open now, and into those that are opened later.
@@ -67,8 +69,8 @@ class LoaderStates:
             InvalidInput: a split was saved in the middle of an epoch, in another order than that of its
                 loader, by the same run.
         """
-        self._own = own
-        self._restored = [_resumed(state, within_epoch) for state in states]
+        self._is_same_run = own
+        self._restored = [_state_to_resume(state, within_epoch) for state in states]
         self._taken.clear()
         self._take(list(self._open.values()))
 
@@ -78,7 +80,7 @@ class LoaderStates:
             own = loader.state_dict()
             for state in [state for state in self._restored if _order(state) == _order(own)]:
                 self._restored.remove(state)
-                if self._own or state["digest"] == own["digest"]:
+                if self._is_same_run or state["digest"] == own["digest"]:
                     loader.load_state_dict(state)
                     if state["next_if_over"]:
                         loader.end_epoch_if_over()
@@ -93,7 +95,7 @@ class LoaderStates:
         would come twice.
         """
         for state in self._restored:
-            if self._own and state["split"] == loader.plan.part and state["position"]:
+            if self._is_same_run and state["split"] == loader.plan.part and state["position"]:
                 try:
                     loader.load_state_dict(state)
                 except InvalidInput as error:
@@ -102,20 +104,20 @@ class LoaderStates:
                     ) from None
 
 
-def _resumed(state: Mapping[str, Any], within_epoch: bool) -> dict[str, Any]:
-    found = {**state, "next_if_over": not within_epoch}
+def _state_to_resume(state: Mapping[str, Any], within_epoch: bool) -> dict[str, Any]:
+    resumed = {**state, "next_if_over": not within_epoch}
     if within_epoch and "broken_off" in state:
-        found["epoch"], found["position"] = state["broken_off"]
-    return found
+        resumed["epoch"], resumed["position"] = state["broken_off"]
+    return resumed
 
 
 def _order(state: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(state[name] for name in _ORDER)
 
 
-_OF: "weakref.WeakKeyDictionary[Dataset, LoaderStates]" = weakref.WeakKeyDictionary()
+_LOADERS: "weakref.WeakKeyDictionary[Dataset, LoaderStates]" = weakref.WeakKeyDictionary()
 
 
 def loaders_of(dataset: "Dataset") -> LoaderStates:
     """The loaders that were opened by ``dataset.loader``."""
-    return _OF.setdefault(dataset, LoaderStates())
+    return _LOADERS.setdefault(dataset, LoaderStates())

@@ -36,7 +36,7 @@ _SHARDS = 1
 _ROWS = 2
 # with fewer, some permutations of a few rows are visibly more frequent than others
 _ROUNDS = 6
-_LEAST_BITS = 8
+_MIN_BITS = 8
 
 
 class Order:
@@ -60,12 +60,10 @@ class Order:
         self._lanes = lanes
         self._shuffle = shuffle
         count = np.arange(len(self._rows), dtype=np.uint64)
-        self._keys = _mixed(np.uint64(_key(seed, epoch, _ROWS)) ^ count)
-        self._sequence = (
-            np.argsort(_mixed(np.uint64(_key(seed, epoch, _SHARDS)) ^ count), kind="stable")
-            if shuffle
-            else count.astype(np.int64)
-        )
+        self._keys = _mix(np.uint64(_key(seed, epoch, _ROWS)) ^ count)
+        self._sequence = count.astype(np.int64)
+        if shuffle:
+            self._sequence = np.argsort(_mix(np.uint64(_key(seed, epoch, _SHARDS)) ^ count), kind="stable")
         self._ends = np.cumsum(self._rows[self._sequence])  # places
         self._starts = self._ends - self._rows[self._sequence]
 
@@ -75,10 +73,12 @@ class Order:
         """
         lane = positions % self._lanes
         places = self._begin(lane) + positions // self._lanes
-        at = np.searchsorted(self._ends, places, side="right")
-        shards = self._sequence[at]
-        rows = places - self._starts[at]
-        return shards, _permuted(rows, self._rows[shards], self._keys[shards]) if self._shuffle else rows
+        parts = np.searchsorted(self._ends, places, side="right")
+        shards = self._sequence[parts]
+        rows = places - self._starts[parts]
+        if self._shuffle:
+            rows = _permute(rows, self._rows[shards], self._keys[shards])
+        return shards, rows
 
     def needs(self) -> "tuple[Numbers, Numbers]":
         """When shards are needed: ascending positions, and the shard that is first read there by a lane.
@@ -98,19 +98,19 @@ class Order:
         return lane * quotient + np.minimum(lane, longer)
 
 
-def _permuted(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
+def _permute(places: "Numbers", rows: "Numbers", keys: "Words") -> "Numbers":
     """``π`` of each place, in a shard of so many rows and with such a key."""
     # of n - 1: exact below 2**53
-    bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], _LEAST_BITS).astype(np.uint64)
+    bits = np.maximum(np.frexp((rows - 1).astype(np.float64))[1], _MIN_BITS).astype(np.uint64)
     sizes = rows.astype(np.uint64)
-    found = _feistel(places.astype(np.uint64), bits, keys)
-    found[rows == 1] = 0
-    outside = np.flatnonzero(found >= sizes)
+    permuted = _feistel(places.astype(np.uint64), bits, keys)
+    permuted[rows == 1] = 0
+    outside = np.flatnonzero(permuted >= sizes)
     while len(outside):
-        walked = _feistel(found[outside], bits[outside], keys[outside])
-        found[outside] = walked
+        walked = _feistel(permuted[outside], bits[outside], keys[outside])
+        permuted[outside] = walked
         outside = outside[walked >= sizes[outside]]
-    return found.astype(np.int64)
+    return permuted.astype(np.int64)
 
 
 def _feistel(values: "Words", bits: "Words", keys: "Words") -> "Words":
@@ -126,9 +126,9 @@ def _feistel(values: "Words", bits: "Words", keys: "Words") -> "Words":
     for turn in range(_ROUNDS):
         key = keys + np.uint64((turn + 1) * _GAMMA & _MASK)
         if turn % 2:
-            low = low ^ (_mixed(high ^ key) >> low_shift)
+            low = low ^ (_mix(high ^ key) >> low_shift)
         else:
-            high = high ^ (_mixed(low ^ key) >> high_shift)
+            high = high ^ (_mix(low ^ key) >> high_shift)
     return (high << low_bits) | low
 
 
@@ -136,17 +136,17 @@ def _key(*values: int) -> int:
     """One word of several: ``mix((word ^ value) + gamma)`` for each in turn."""
     word = 0
     for value in values:
-        word = _mixed_one(((word ^ value & _MASK) + _GAMMA) & _MASK)
+        word = _mix_word(((word ^ value & _MASK) + _GAMMA) & _MASK)
     return word
 
 
-def _mixed_one(word: int) -> int:
+def _mix_word(word: int) -> int:
     word = (word ^ (word >> 30)) * _FACTORS[0] & _MASK
     word = (word ^ (word >> 27)) * _FACTORS[1] & _MASK
     return word ^ (word >> 31)
 
 
-def _mixed(words: "Words") -> "Words":
+def _mix(words: "Words") -> "Words":
     """SplitMix64's finalizer; multiplication is modulo 2**64."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(_FACTORS[0])
     words = (words ^ (words >> np.uint64(27))) * np.uint64(_FACTORS[1])

@@ -50,7 +50,7 @@ class ReferencedFile:
             NotFound: it is gone.
             StoreError: it is not what it was, or cannot be read.
         """
-        with self._opened() as stream:
+        with self._open() as stream:
             self._check_facts(stream)
             content = bytes(stream.read())
         if self.kind == "sha256":
@@ -67,7 +67,7 @@ class ReferencedFile:
         Raises:
             NotFound, StoreError: as :meth:`read`.
         """
-        with self._opened() as stream:
+        with self._open() as stream:
             self._check_facts(stream)
             if self.kind == "sha256":
                 hashed = sha256()
@@ -81,15 +81,14 @@ class ReferencedFile:
 
     def _compare(self, actual: str) -> None:
         if actual != self.value:
+            remedy = "delete its newer versions" if self.kind == "version" else "put it back as it was"
             raise StoreError(
                 f"{self.location} is not any more what the snapshot refers to: its {self.kind} is "
-                f"{actual}, not {self.value}; "
-                f"{'delete its newer versions' if self.kind == 'version' else 'put it back as it was'}, or "
-                "take a new snapshot"
+                f"{actual}, not {self.value}; {remedy}, or take a new snapshot"
             )
 
     @contextmanager
-    def _opened(self) -> "Iterator[pa.NativeFile]":
+    def _open(self) -> "Iterator[pa.NativeFile]":
         with store_faults(f"cannot read {self.location}"):
             filesystem, path = _place(self.location)
             try:
@@ -121,23 +120,24 @@ def object_facts(stream: "pa.NativeFile") -> dict[str, str]:
 
     A version that the next write would overwrite, ``null``, is none.
     """
-    found = {
+    facts = {
         fact: stream.metadata().get(header, b"").decode().strip('"') for fact, header in _HEADERS.items()
     }
-    return {fact: value for fact, value in found.items() if value and (fact, value) != ("version", "null")}
+    return {fact: value for fact, value in facts.items() if value and (fact, value) != ("version", "null")}
 
 
-def location_of(given: str, path: str) -> str:
+def location_of(base: str, path: str) -> str:
     """Where a file can be read again.
 
     Args:
         given: the folder or address below which it was found; its options hold for the file, too.
         path: the file's on the filesystem there.
     """
-    if "://" not in given:
+    if "://" not in base:
         return path
-    parts = urlsplit(given, allow_fragments=False)
-    return f"{parts.scheme}://{quote(path)}{'?' + parts.query if parts.query else ''}"
+    parts = urlsplit(base, allow_fragments=False)
+    options = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{quote(path)}{options}"
 
 
 def _place(location: str) -> "tuple[fs.FileSystem, str]":

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halving.data.shards import Shard, damaged
+from halving.data.shards import Shard, damage_of
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.machine.locks import lockable, try_lock
 from halving.store.retry import warn_once
@@ -89,9 +89,8 @@ class ShardCache:
             return self._limit
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            return (
-                shutil.disk_usage(self._folder).free + sum(facts.st_size for _, facts in self._files())
-            ) // 2
+            used = sum(facts.st_size for _, facts in self._files())
+            return (shutil.disk_usage(self._folder).free + used) // 2
         return 0
 
     def open(self, shard: Shard) -> "Bytes":
@@ -108,7 +107,7 @@ class ShardCache:
         """
         try:
             for _ in range(_TRIES):
-                content = self.opened(shard)
+                content = self.open_copy(shard)
                 if content is not None:
                     return content
                 self.fetch(shard)
@@ -122,7 +121,7 @@ class ShardCache:
             )
             return self._in_memory(shard)
 
-    def opened(self, shard: Shard) -> "Bytes | None":
+    def open_copy(self, shard: Shard) -> "Bytes | None":
         """A shard that is here, as its bytes should be; None where it is not."""
         with contextlib.suppress(OSError):  # it is not here, or the disk cannot read it, or has no locks
             descriptor = os.open(self._folder / shard.sha256, os.O_RDONLY)
@@ -160,8 +159,8 @@ class ShardCache:
         """
         path = self._folder / shard.sha256
         part = self._folder / f"{shard.sha256}.part"
-        while not _touched(path):
-            with _refusals(), _owned(part, self._folder) as descriptor:
+        while not _touch(path):
+            with _refusals(), _lock_part(part, self._folder) as descriptor:
                 if descriptor is not None:
                     if not path.exists():
                         self._fetching(lambda: self._fetch(shard, part, path, descriptor))
@@ -214,27 +213,26 @@ class ShardCache:
         for chunk in self._store.parts(shard.name):
             read += len(chunk)
             if read > shard.bytes:
-                raise StoreError(f"{damaged(self._store, shard)}: it has more than {shard.bytes:,} bytes")
+                raise StoreError(f"{damage_of(self._store, shard)}: it has more than {shard.bytes:,} bytes")
             yield chunk
 
     def _reserve(self, size: int, descriptor: int) -> None:
         """Make room on the disk, and take it."""
-        with _only_one(self._folder / ".lock"):
+        with _lock_file(self._folder / ".lock"):
             files = [
                 (path, facts) for path, facts in self._files() if facts.st_ino != os.fstat(descriptor).st_ino
             ]
             total = sum(facts.st_size for _, facts in files)
-            limit = (
-                self._limit
-                if self._limit is not None
-                else (shutil.disk_usage(self._folder).free + total) // 2
-            )
+            limit = self._limit
+            if limit is None:
+                limit = (shutil.disk_usage(self._folder).free + total) // 2
             oldest = iter(sorted(files, key=lambda file: file[1].st_atime_ns))
-            while total + size > limit or not _takes(descriptor, size):
+            while total + size > limit or not _reserve_blocks(descriptor, size):
                 path, facts = next(oldest, (None, None))
                 if path is None or facts is None:
                     raise NoRoom(_why_not(size, total, limit))
-                total -= facts.st_size if _delete(path) else 0
+                if _delete(path):
+                    total -= facts.st_size
 
     def _files(self) -> "Iterator[tuple[Path, os.stat_result]]":
         with os.scandir(self._folder) as entries:
@@ -257,12 +255,12 @@ def _limit_of_environment() -> int | None:
 
 def _check(store: Store, shard: Shard, size: int, sha256: str) -> None:
     if size != shard.bytes:
-        raise StoreError(f"{damaged(store, shard)}: it has {size:,} bytes, not {shard.bytes:,}")
+        raise StoreError(f"{damage_of(store, shard)}: it has {size:,} bytes, not {shard.bytes:,}")
     if sha256 != shard.sha256:
-        raise StoreError(f"{damaged(store, shard)}: its content hashes to {sha256}")
+        raise StoreError(f"{damage_of(store, shard)}: its content hashes to {sha256}")
 
 
-def _touched(path: Path) -> bool:
+def _touch(path: Path) -> bool:
     """Whether a file is there; from now on it is the one that was used last."""
     try:
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
@@ -284,13 +282,14 @@ def _hash(descriptor: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _takes(descriptor: int, size: int) -> bool:
+def _reserve_blocks(descriptor: int, size: int) -> bool:
     """Whether a file's blocks are there, so that a full disk says so before anything is fetched."""
     try:
         os.ftruncate(descriptor, 0)
-        os.posix_fallocate(descriptor, 0, size) if hasattr(os, "posix_fallocate") else os.ftruncate(
-            descriptor, size
-        )
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+        else:
+            os.ftruncate(descriptor, size)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -324,7 +323,7 @@ def _delete(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _owned(part: Path, folder: Path) -> Iterator[int | None]:
+def _lock_part(part: Path, folder: Path) -> Iterator[int | None]:
     """The descriptor of an unfinished file that this thread alone may write; None while another does."""
     folder.mkdir(parents=True, exist_ok=True)
     with lockable(part) as descriptor:
@@ -347,7 +346,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[None]:
+def _lock_file(path: Path) -> Iterator[None]:
     with lockable(path) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -32,7 +32,7 @@ def copy_shard(source: Store, target: Store, shard: Shard) -> None:
     """
     with store_faults(f"cannot write {target.address(shard.name)}"):
         target.clear_abandoned(shard.name.rpartition("/")[0])
-    target.replace(shard.name, _checked(source, shard))
+    target.replace(shard.name, _read_checked(source, shard))
 
 
 def fetch_again(store: Store, shard: Shard, fault: NotFound | StoreError, fetching: Fetching) -> None:
@@ -59,7 +59,7 @@ def _connect(store: Store) -> None:
     end_first()  # a loader's thread may be the first of this process to read S3
 
 
-def _checked(source: Store, shard: Shard) -> Iterator[bytes]:
+def _read_checked(source: Store, shard: Shard) -> Iterator[bytes]:
     """A shard's bytes to go through once; the end is only reached if they are what its name says."""
     digest = sha256()
     for part in source.parts(shard.name):

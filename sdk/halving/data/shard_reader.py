@@ -17,8 +17,8 @@ from halving.data.arrow_layout import NotReadable
 from halving.data.columns import Column, Gathered, columns_of
 from halving.data.prefetch import end_before_exit
 from halving.data.shard_cache import NoRoom, ShardCache
-from halving.data.shard_rows import MappedShard, room
-from halving.data.shards import Shard, damaged, open_shard
+from halving.data.shard_rows import MappedShard, allocate_rows
+from halving.data.shards import Shard, damage_of, open_shard
 from halving.data.verified_shards import VerifiedShards
 from halving.errors import HalvingError, StoreError
 from halving.store.retry import retry_while_unavailable
@@ -65,37 +65,37 @@ class ShardReader:
         self._mapped: OrderedDict[int, MappedShard] = OrderedDict()
         self._upcoming = deque(upcoming)
         self._afterwards = iter(afterwards)
-        self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
+        self._requested: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
         self._cache: ShardCache | None = None
         self._verified: VerifiedShards | None = None
         if self._store.folder is None:
             # connected before any thread begins; see end_before_exit
-            self._retried(lambda: self._store.filesystem)
+            self._retry(lambda: self._store.filesystem)
             self._cache = ShardCache(
-                self._store, self._retried, gave_up=lambda: time.monotonic() >= self._give_up_at()
+                self._store, self._retry, gave_up=lambda: time.monotonic() >= self._give_up_at()
             )
             self._source: ShardCache | VerifiedShards = self._cache
         else:
-            self._source = self._verified = VerifiedShards(self._store, self._retried_at, gave_up)
-        self._ahead = _Ahead(self._source.fetch)
+            self._source = self._verified = VerifiedShards(self._store, self._retry_at, gave_up)
+        self._fetch_threads = _FetchThreads(self._source.fetch)
 
     def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
         """The columns of these names; see :func:`halving.data.columns.columns_of`."""
         import pyarrow as pa
 
         shard = self._shards[0]
-        here = self._cache.opened(shard) if self._cache is not None else self._source.open(shard)
-        if here is not None:
-            with contextlib.suppress(pa.ArrowInvalid), pa.ipc.open_file(pa.py_buffer(here)) as reader:
+        content = self._cache.open_copy(shard) if self._cache is not None else self._source.open(shard)
+        if content is not None:
+            with contextlib.suppress(pa.ArrowInvalid), pa.ipc.open_file(pa.py_buffer(content)) as reader:
                 return columns_of(reader.schema, names, where)
 
         def schema() -> "pa.Schema":
             with open_shard(self._store, shard) as reader:
                 return reader.schema
 
-        return columns_of(self._retried(schema), names, where)
+        return columns_of(self._retry(schema), names, where)
 
-    def read(self, which: "Array", rows: "Array", columns: Sequence[Column]) -> list[Gathered]:
+    def read(self, numbers: "Array", rows: "Array", columns: Sequence[Column]) -> list[Gathered]:
         """Rows of shards, in the order given.
 
         Args:
@@ -106,37 +106,37 @@ class ShardReader:
             NotFound: a shard is missing.
             StoreError: a shard is damaged, or the store refuses, or was unavailable for ten minutes.
         """
-        order = np.argsort(which, kind="stable")
-        needed, begins = np.unique(which[order], return_index=True)
+        order = np.argsort(numbers, kind="stable")
+        needed, begins = np.unique(numbers[order], return_index=True)
         self._fetch_ahead(needed.tolist())
-        found = room(columns, len(rows))
+        gathered = allocate_rows(columns, len(rows))
         for number, places in zip(needed.tolist(), np.split(order, begins[1:]), strict=True):
-            self._fill(number, found, places, rows[places])
+            self._fill(number, gathered, places, rows[places])
         while len(self._mapped) > self._keep:
             self._mapped.popitem(last=False)
-        return found
+        return gathered
 
     def close(self, *, finish: bool = False) -> None:
         """Stop fetching ahead; with ``finish`` not before all that was asked for is here, for the next
         reader.
         """
         if finish:
-            self._ahead.finish()
+            self._fetch_threads.finish()
         else:
-            self._ahead.close()
+            self._fetch_threads.close()
         self._mapped.clear()
 
-    def _fill(self, number: int, found: list[Gathered], places: "Array", rows: "Array") -> None:
+    def _fill(self, number: int, gathered: list[Gathered], places: "Array", rows: "Array") -> None:
         shard = self._shards[number]
         for may_be_old in (True, False):
             try:
                 if number not in self._mapped:
                     self._mapped[number] = MappedShard(self._source.open(shard), shard.rows)
-                self._mapped[number].fill(found, places, rows)
+                self._mapped[number].fill(gathered, places, rows)
             except NotReadable as error:
                 self._mapped.pop(number, None)
                 if not may_be_old:
-                    raise StoreError(f"{damaged(self._store, shard)}: {error}") from error
+                    raise StoreError(f"{damage_of(self._store, shard)}: {error}") from error
                 self._source.drop(shard)  # what is here is fetched, or hashed, again
             else:
                 self._mapped.move_to_end(number)
@@ -148,30 +148,35 @@ class ShardReader:
         # The first is fetched by whoever needs it. To ask threads for what is mapped at once takes longer
         # than to map it.
         new = [
-            number for number in missing[1:] if number not in self._asked and not self._is_verified(number)
+            number
+            for number in missing[1:]
+            if number not in self._requested and not self._is_verified(number)
         ]
         for number in missing:
-            self._asked.pop(number, None)
-        room_left = self._cache.limit // 4 if self._cache is not None and missing else 0
-        while self._cache is None or sum(self._asked.values()) < room_left:
-            if len(self._asked) >= (min(self._keep, _AHEAD) if self._upcoming else self._keep):
+            self._requested.pop(number, None)
+        max_bytes = 0
+        if self._cache is not None and missing:
+            max_bytes = self._cache.limit // 4
+        while self._cache is None or sum(self._requested.values()) < max_bytes:
+            max_shards = min(self._keep, _AHEAD) if self._upcoming else self._keep
+            if len(self._requested) >= max_shards:
                 break
             number = self._upcoming.popleft() if self._upcoming else next(self._afterwards, -1)
             if number < 0:
                 break
-            if number not in self._mapped and number not in self._asked and number not in needed:
-                self._asked[number] = self._shards[number].bytes
+            if number not in self._mapped and number not in self._requested and number not in needed:
+                self._requested[number] = self._shards[number].bytes
                 new.append(number)
         for number in new:
-            self._ahead.want(self._shards[number])
+            self._fetch_threads.want(self._shards[number])
 
     def _is_verified(self, number: int) -> bool:
         return self._verified is not None and self._verified.is_verified(self._shards[number])
 
-    def _retried(self, action: Callable[[], _Result]) -> _Result:
-        return self._retried_at(self._store, action)
+    def _retry(self, action: Callable[[], _Result]) -> _Result:
+        return self._retry_at(self._store, action)
 
-    def _retried_at(self, store: Store, action: Callable[[], _Result]) -> _Result:
+    def _retry_at(self, store: Store, action: Callable[[], _Result]) -> _Result:
         dataset = self._dataset
         return retry_while_unavailable(
             store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage
@@ -181,7 +186,7 @@ class ShardReader:
         return 0.0 if self._gave_up() else self._dataset.give_up_at()
 
 
-class _Ahead:
+class _FetchThreads:
     """Daemon threads that fetch shards before they are needed.
 
     What goes wrong, the reader meets itself when it needs the shard.

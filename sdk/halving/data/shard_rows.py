@@ -53,7 +53,7 @@ class MappedShard:
         if layout.nulls[column.node].any():
             if gathered.valid is None:
                 gathered.valid = np.ones(len(gathered.values), bool)
-            gathered.valid[places] = self._valid(column.node, column.buffer, batches, within)
+            gathered.valid[places] = self._validity(column.node, column.buffer, batches, within)
         if column.kind == "bits":
             gathered.values[places] = self._bits(column.buffer + 1, batches, within)
         elif column.kind == "fixed":
@@ -111,10 +111,11 @@ class MappedShard:
         column = gathered.column
         if not self.layout.nulls[column.node + depth].any():
             return
-        counts = counts if gathered.valid is None else np.where(gathered.valid[places], counts, 0)
+        if gathered.valid is not None:
+            counts = np.where(gathered.valid[places], counts, 0)
         first = np.repeat(np.cumsum(counts) - counts, counts)
         items = np.repeat(begins, counts) + np.arange(counts.sum()) - first
-        if not self._valid(
+        if not self._validity(
             column.node + depth,
             column.buffer + depth + (column.kind == "variable"),
             np.repeat(batches, counts),
@@ -125,14 +126,14 @@ class MappedShard:
                 "does not read"
             )
 
-    def _valid(self, node: int, buffer: int, batches: "Array", within: "Array") -> "Array":
+    def _validity(self, node: int, buffer: int, batches: "Array", within: "Array") -> "Array":
         valid: Array = self._bits(buffer, batches, within) | (self.layout.nulls[node][batches] == 0)
         return valid
 
     def _bits(self, buffer: int, batches: "Array", within: "Array") -> "Array":
-        there = self.layout.lengths[buffer][batches] > 0  # a batch without nulls may have no bits
-        at = np.where(there, self.layout.offsets[buffer][batches] + (within >> 3), 0)
-        bits: Array = (self._data[at] >> (within & 7).astype(np.uint8) & 1).astype(bool) & there
+        has_bits = self.layout.lengths[buffer][batches] > 0  # a batch without nulls may have no bits
+        bytes_ = np.where(has_bits, self.layout.offsets[buffer][batches] + (within >> 3), 0)
+        bits: Array = (self._data[bytes_] >> (within & 7).astype(np.uint8) & 1).astype(bool) & has_bits
         return bits
 
     def _numbers(self, dtype: "np.dtype[Any]") -> "Array":
@@ -152,11 +153,12 @@ class MappedShard:
         return items
 
 
-def room(columns: Sequence[Column], rows: int) -> list[Gathered]:
+def allocate_rows(columns: Sequence[Column], rows: int) -> list[Gathered]:
     """Room for so many rows of each column."""
-    return [
-        Gathered(
-            each, [None] * rows if each.kind == "variable" else np.empty((rows, *each.shape), each.dtype)
-        )
-        for each in columns
-    ]
+    gathered = []
+    for column in columns:
+        if column.kind == "variable":
+            gathered.append(Gathered(column, [None] * rows))
+        else:
+            gathered.append(Gathered(column, np.empty((rows, *column.shape), column.dtype)))
+    return gathered

@@ -60,11 +60,11 @@ def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader
     """
     import pyarrow as pa
 
-    with _opened(store, shard) as file:
+    with _open_checked_size(store, shard) as file:
         try:
             reader = pa.ipc.open_file(file)
         except pa.ArrowInvalid as error:
-            raise StoreError(f"{damaged(store, shard)}: {error}") from error
+            raise StoreError(f"{damage_of(store, shard)}: {error}") from error
         with reader:
             yield reader
 
@@ -79,10 +79,10 @@ def checked_shard(store: Store, shard: Shard) -> "pa.Table":
     """
     import pyarrow as pa
 
-    with _opened(store, shard) as file:
+    with _open_checked_size(store, shard) as file:
         data = file.read_buffer()
         if (actual := sha256(data).hexdigest()) != shard.sha256:
-            raise StoreError(f"{damaged(store, shard)}: its content hashes to {actual}")
+            raise StoreError(f"{damage_of(store, shard)}: its content hashes to {actual}")
         return pa.ipc.open_file(data).read_all()
 
 
@@ -100,19 +100,19 @@ def select_columns(table: "pa.Table", columns: Sequence[str] | None) -> "pa.Tabl
 
 
 @contextmanager
-def _opened(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
+def _open_checked_size(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
     """Its file, if it is there in its size."""
     with ExitStack() as stack:
         try:
             file = stack.enter_context(store.open_file(shard.name))
         except NotFound:
-            raise NotFound(missing(store, shard)) from None
-        if (found := file.size()) != shard.bytes:
-            raise StoreError(f"{damaged(store, shard)}: it has {found:,} bytes, not {shard.bytes:,}")
+            raise NotFound(missing_message(store, shard)) from None
+        if (size := file.size()) != shard.bytes:
+            raise StoreError(f"{damage_of(store, shard)}: it has {size:,} bytes, not {shard.bytes:,}")
         yield file
 
 
-def damaged(store: Store, shard: Shard) -> str:
+def damage_of(store: Store, shard: Shard) -> str:
     """How a message about a damaged shard begins."""
     return (
         f"the shard {shard.name} of the store {store.root} is damaged (`halving datasets fetch` brings it "
@@ -120,7 +120,7 @@ def damaged(store: Store, shard: Shard) -> str:
     )
 
 
-def missing(store: Store, shard: Shard) -> str:
+def missing_message(store: Store, shard: Shard) -> str:
     """The message about a missing shard."""
     return (
         f"the shard {shard.name} is missing from the store {store.root}; `halving datasets fetch` brings "

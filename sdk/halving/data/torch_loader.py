@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_convert, get_worker_info
 
-from halving.data.loader import ahead
+from halving.data.loader import prefetch
 from halving.data.loader_plan import LoaderPlan
 from halving.errors import InvalidInput
 
@@ -56,7 +56,8 @@ class TorchLoader:
             raise InvalidInput(
                 f"{own[0]} = {options[own[0]]!r:.80} is not accepted by loader.torch: {_OWN[own[0]]}"
             )
-        pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
+        if pin_memory is None:
+            pin_memory = torch.cuda.is_available()
         self._batches = _Batches(loader.plan)
         self._torch: DataLoader[Any] = DataLoader(
             self._batches,
@@ -100,7 +101,7 @@ class _Batches(IterableDataset[Any]):
         epoch, position, number = self.start.tolist()
         worker = get_worker_info()
         if worker is None:
-            blocks: Iterator[Any] = ahead(self._plan, epoch, position, number)
+            blocks: Iterator[Any] = prefetch(self._plan, epoch, position, number)
         else:
             blocks = self._plan.blocks(epoch, position, number + worker.id, worker.num_workers)
         for block in blocks:
@@ -111,18 +112,20 @@ class _Batches(IterableDataset[Any]):
 def _tensors(batch: Any) -> Any:
     if not isinstance(batch, dict):
         return _convert(batch)
-    return {
-        name: _tensor(value) if isinstance(value, np.ndarray) else _convert(value)
-        for name, value in batch.items()
-    }
+    tensors = {}
+    for name, column in batch.items():
+        tensors[name] = _tensor(column) if isinstance(column, np.ndarray) else _convert(column)
+    return tensors
 
 
 def _tensor(array: "np.ndarray[Any, Any]") -> Any:
     if array.dtype == object:
-        return [_tensor(each) if isinstance(each, np.ndarray) else each for each in array]
+        return [_tensor(item) if isinstance(item, np.ndarray) else item for item in array]
     if array.dtype.kind in "SU":  # texts that a transform has made
         return array.tolist()
-    return torch.from_numpy(array.view(np.int64) if array.dtype.kind in "mM" else array)
+    if array.dtype.kind in "mM":
+        array = array.view(np.int64)
+    return torch.from_numpy(array)
 
 
 _convert: Callable[[Any], Any] = default_convert

@@ -22,7 +22,7 @@ import numpy as np
 
 from halving.data.shard_cache import FOLDER_VARIABLE, cache_folder
 from halving.data.shard_copies import Fetching, fetch_again
-from halving.data.shards import Shard, checked_shard, damaged, missing, select_columns
+from halving.data.shards import Shard, checked_shard, damage_of, missing_message, select_columns
 from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.machine.locks import Turns, lockable, try_lock
 from halving.store.faults import store_faults
@@ -77,7 +77,7 @@ class VerifiedShards:
             NotFound: it is missing, and the remote does not help.
             StoreError: it is damaged, or cannot be read, and the remote does not help.
         """
-        with self._verified(shard) as file:
+        with self._open_verified(shard) as file:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
     def fetch(self, shard: Shard) -> None:
@@ -86,12 +86,12 @@ class VerifiedShards:
         Raises:
             NotFound, StoreError: as :meth:`open`.
         """
-        with self._verified(shard) as file:
+        with self._open_verified(shard) as file:
             _read_soon(file)
 
     def is_verified(self, shard: Shard) -> bool:
         """Whether it can be used at once."""
-        file = self._verified_before(shard)
+        file = self._open_if_remembered(shard)
         if file is not None:
             file.close()
         return file is not None
@@ -103,24 +103,24 @@ class VerifiedShards:
             with contextlib.suppress(OSError):
                 os.truncate(self._folder / shard.sha256, 0)
 
-    def _verified(self, shard: Shard) -> FileIO:
+    def _open_verified(self, shard: Shard) -> FileIO:
         """Its file, open at some place of it."""
-        file = self._verified_before(shard)
+        file = self._open_if_remembered(shard)
         if file is not None:
             return file
-        with self._alone(shard) as record:
-            file = self._verified_before(shard)
+        with self._lock_record(shard) as record:
+            file = self._open_if_remembered(shard)
             if file is not None:  # by whom this one has waited for
                 return file
             try:
-                return self._hashed(shard, record)
+                return self._open_and_hash(shard, record)
             except StoreUnavailable:  # nobody waits any more
                 raise
             except (NotFound, StoreError) as fault:
                 fetch_again(self._store, shard, fault, self._fetching)
-            return self._hashed(shard, record)
+            return self._open_and_hash(shard, record)
 
-    def _verified_before(self, shard: Shard) -> FileIO | None:
+    def _open_if_remembered(self, shard: Shard) -> FileIO | None:
         try:
             file = FileIO(self._store.path(shard.name))
         except OSError:  # whoever hashes it says what is wrong
@@ -136,22 +136,22 @@ class VerifiedShards:
         file.close()
         return None
 
-    def _hashed(self, shard: Shard, record: int | None) -> FileIO:
+    def _open_and_hash(self, shard: Shard, record: int | None) -> FileIO:
         with store_faults(f"cannot read the shard {shard.name} of the store {self._store.root}"):
             try:
                 file = FileIO(self._store.path(shard.name))
             except FileNotFoundError:
-                raise NotFound(missing(self._store, shard)) from None
+                raise NotFound(missing_message(self._store, shard)) from None
         try:
             facts = os.fstat(file.fileno())
             began = time.time()
             if facts.st_size != shard.bytes:
                 raise StoreError(
-                    f"{damaged(self._store, shard)}: it has {facts.st_size:,} bytes, not {shard.bytes:,}"
+                    f"{damage_of(self._store, shard)}: it has {facts.st_size:,} bytes, not {shard.bytes:,}"
                 )
             actual = self._hash(file, shard)
             if actual != shard.sha256:
-                raise StoreError(f"{damaged(self._store, shard)}: its content hashes to {actual}")
+                raise StoreError(f"{damage_of(self._store, shard)}: its content hashes to {actual}")
             if facts.st_ctime < began - _SETTLED_SECONDS:
                 self._remember(shard, _identity(facts), record)
         except BaseException:
@@ -173,7 +173,7 @@ class VerifiedShards:
         except StoreError:
             raise
         except OSError as error:
-            raise StoreError(f"{damaged(self._store, shard)}: {error}") from error
+            raise StoreError(f"{damage_of(self._store, shard)}: {error}") from error
         return digest.hexdigest()
 
     def _remember(self, shard: Shard, identity: str, record: int | None) -> None:
@@ -191,7 +191,7 @@ class VerifiedShards:
             self._warn(error)
 
     @contextlib.contextmanager
-    def _alone(self, shard: Shard) -> Iterator[int | None]:
+    def _lock_record(self, shard: Shard) -> Iterator[int | None]:
         """Wait until no other thread, and no other process, verifies a shard.
 
         The descriptor of its record; None where there is none.

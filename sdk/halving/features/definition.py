@@ -61,8 +61,10 @@ class Definition:
     @staticmethod
     def from_json(text: str | bytes) -> "Definition":
         """What :meth:`to_json` wrote; fields that a newer version added are left out."""
-        given: dict[str, Any] = json.loads(text)
-        return Definition(**{name: given[name] for name in Definition.__dataclass_fields__ if name in given})
+        fields: dict[str, Any] = json.loads(text)
+        return Definition(
+            **{name: fields[name] for name in Definition.__dataclass_fields__ if name in fields}
+        )
 
     def merged_into(self, older: "Definition") -> "Definition":
         """This definition with its features in the order in which ``older`` packs them, and new ones last.
@@ -84,7 +86,9 @@ class Definition:
         """The schema of the rows that the transform is given, where it is known."""
         import pyarrow as pa
 
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.inputs))) if self.inputs else None
+        if not self.inputs:
+            return None
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.inputs)))
 
     def check(self, reference: Reference) -> None:
         """Raise unless the view has the feature.

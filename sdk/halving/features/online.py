@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from halving.errors import InvalidInput, NotFound
 from halving.features.definition import Definition, arrow_type
-from halving.features.online_values import Values, open_values, shown
+from halving.features.online_values import Values, hide_password, open_values
 from halving.features.packing import Layouts, count_of, entity_key, entity_keys, event_of, micros
 from halving.features.reference import Reference, parse_references
 
@@ -44,7 +44,7 @@ class OnlineFeatures:
         import pyarrow  # noqa: F401  # a quarter of a second, which no request shall wait for
 
         self._references = parse_references(features)
-        self._address = shown(address)
+        self._address = hide_password(address)
         self._values: Values = open_values(address, timeout)
         try:
             self._views = [
@@ -81,18 +81,18 @@ class OnlineFeatures:
             InvalidInput: a column is missing, or not of the view's type.
             StoreUnavailable: the store does not answer.
         """
-        moment = _micros(now)
-        asked = []
+        now_micros = _micros(now)
+        wanted = []
         for view in self._views:
             key = entity_key(view.layouts.definition, entity)
-            asked.append((view.key, () if key is None else (key,)))
-        found: dict[str, Any] = {}
-        for view, values in zip(self._views, self._values.fetch(asked), strict=True):
-            value = view.counted(values[0] if values else None, moment)
+            wanted.append((view.key, () if key is None else (key,)))
+        features: dict[str, Any] = {}
+        for view, values in zip(self._views, self._values.fetch(wanted), strict=True):
+            value = view.unless_expired(values[0] if values else None, now_micros)
             unpacked = {} if value is None else view.layouts.of(value).unpack(value)
             for reference in view.references:
-                found[reference.column] = unpacked.get(reference.feature)
-        return {column: found[column] for column in self.columns}
+                features[reference.column] = unpacked.get(reference.feature)
+        return {column: features[column] for column in self.columns}
 
     def read(
         self, entities: "pa.Table | Sequence[Mapping[str, Any]]", *, now: datetime | None = None
@@ -105,22 +105,23 @@ class OnlineFeatures:
         """
         import pyarrow as pa
 
-        moment = _micros(now)
-        asked = []
+        now_micros = _micros(now)
+        wanted = []
         rows_of = []
         count = entities.num_rows if isinstance(entities, pa.Table) else len(entities)
         for view in self._views:
             definition = view.layouts.definition
-            keys = (
-                entity_keys(definition, entities)
-                if isinstance(entities, pa.Table)
-                else [entity_key(definition, one) for one in entities]
-            )
+            if isinstance(entities, pa.Table):
+                keys = entity_keys(definition, entities)
+            else:
+                keys = [entity_key(definition, entity) for entity in entities]
             rows_of.append([row for row, key in enumerate(keys) if key is not None])
-            asked.append((view.key, [key for key in keys if key is not None]))
+            wanted.append((view.key, [key for key in keys if key is not None]))
         columns: dict[str, pa.Array] = {}
-        for view, rows, values in zip(self._views, rows_of, self._values.fetch(asked), strict=True):
-            columns.update(view.table(rows, [view.counted(value, moment) for value in values], count))
+        for view, rows, values in zip(self._views, rows_of, self._values.fetch(wanted), strict=True):
+            columns.update(
+                view.table(rows, [view.unless_expired(value, now_micros) for value in values], count)
+            )
         return pa.table({column: columns[column] for column in self.columns})
 
     def close(self) -> None:
@@ -128,12 +129,12 @@ class OnlineFeatures:
         self._values.close()
 
     def _layouts(self, view: str) -> Layouts:
-        found = self._values.definition(view)
-        if found is None:
+        definition = self._values.definition(view)
+        if definition is None:
             raise NotFound(
                 f"the online store {self._address} has no feature view {view}: push it there first"
             )
-        return Layouts(Definition.from_json(found))
+        return Layouts(Definition.from_json(definition))
 
 
 class _View:
@@ -147,7 +148,7 @@ class _View:
         for reference in references:
             self.layouts.definition.check(reference)
 
-    def counted(self, value: bytes | None, now: int) -> bytes | None:
+    def unless_expired(self, value: bytes | None, now: int) -> bytes | None:
         """The value, unless its time to live is over."""
         ttl = self.layouts.definition.ttl
         if value is None or (ttl is not None and now - event_of(value) > ttl):
@@ -164,29 +165,28 @@ class _View:
         by_layout: dict[int, tuple[list[int], list[bytes]]] = defaultdict(lambda: ([], []))
         for row, value in zip(rows, values, strict=True):
             if value is not None:
-                there, some = by_layout[count_of(value)]
-                there.append(row)
+                places, some = by_layout[count_of(value)]
+                places.append(row)
                 some.append(value)
         order = np.full(count, -1, np.int64)
         pieces = []
         filled = 0
-        for there, some in by_layout.values():
-            order[there] = np.arange(filled, filled + len(some))
+        for places, some in by_layout.values():
+            order[places] = np.arange(filled, filled + len(some))
             filled += len(some)
             pieces.append(self.layouts.of(some[0]).columns(some))
         picked = pa.array(order, mask=order < 0)
-        result = {}
+        columns = {}
         for reference in self.references:
             kind = arrow_type(self.layouts.definition.features[reference.feature])
-            given = [piece.get(reference.feature) for piece in pieces]
-            parts = [
-                pa.nulls(len(some), kind) if array is None else array
-                for array, (_, some) in zip(given, by_layout.values(), strict=True)
-            ]
-            result[reference.column] = (
+            parts = []
+            for piece, (_, some) in zip(pieces, by_layout.values(), strict=True):
+                array = piece.get(reference.feature)
+                parts.append(pa.nulls(len(some), kind) if array is None else array)
+            columns[reference.column] = (
                 pa.concat_arrays(parts).take(picked) if parts else pa.nulls(count, kind)
             )
-        return result
+        return columns
 
 
 def _by_view(references: Sequence[Reference]) -> dict[str, list[Reference]]:
@@ -196,12 +196,12 @@ def _by_view(references: Sequence[Reference]) -> dict[str, list[Reference]]:
     return dict(views)
 
 
-def _micros(moment: datetime | None) -> int:
+def _micros(now: datetime | None) -> int:
     """Microseconds since 1970."""
-    if moment is None:
+    if now is None:
         return time.time_ns() // 1000
-    if moment.tzinfo is None:
+    if now.tzinfo is None:
         raise InvalidInput(
-            f"now = {moment} is not accepted: it has no time zone; give one, for example datetime.now(UTC)"
+            f"now = {now} is not accepted: it has no time zone; give one, for example datetime.now(UTC)"
         )
-    return micros(moment)
+    return micros(now)

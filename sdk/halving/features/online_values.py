@@ -61,8 +61,8 @@ def is_redis(address: str) -> bool:
     scheme, separator, _ = os.fspath(address).partition("://")
     if separator and scheme not in _REDIS:
         raise InvalidInput(
-            f"the online store {shown(address)!r} is not accepted: give redis://HOST:PORT/NUMBER, or the "
-            "path of a file"
+            f"the online store {hide_password(address)!r} is not accepted: give redis://HOST:PORT/NUMBER, or "
+            "the path of a file"
         )
     return bool(separator)
 
@@ -77,14 +77,12 @@ def table_of(view: str) -> str:
     return f"^^{lower}" if lower.startswith("sqlite_") else lower
 
 
-def shown(address: str) -> str:
+def hide_password(address: str) -> str:
     """An address without its password."""
     parts = urlsplit(os.fspath(address))
-    return (
-        parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        if "@" in parts.netloc
-        else os.fspath(address)
-    )
+    if "@" not in parts.netloc:
+        return os.fspath(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 class SqliteValues:
@@ -101,14 +99,12 @@ class SqliteValues:
             raise NotFound(f"there is no online store {str(self._path)!r}: push features there first")
 
     def definition(self, view: str) -> bytes | None:
-        with self._asking() as connection:
-            found = connection.execute(
-                "SELECT definition FROM definitions WHERE view = ?", (view,)
-            ).fetchone()
-        return found[0].encode() if found else None
+        with self._connect() as connection:
+            row = connection.execute("SELECT definition FROM definitions WHERE view = ?", (view,)).fetchone()
+        return row[0].encode() if row else None
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
-        with self._asking() as connection:
+        with self._connect() as connection:
             return [self._of_view(connection, view, keys) for view, keys in wanted]
 
     def close(self) -> None:
@@ -120,29 +116,29 @@ class SqliteValues:
     ) -> list[bytes | None]:
         table = table_of(view)
         if len(keys) == 1:
-            one = connection.execute(f'SELECT value FROM "{table}" WHERE entity = ?', (keys[0],)).fetchone()
-            return [one[0] if one else None]
-        found: dict[bytes, bytes] = {}
+            row = connection.execute(f'SELECT value FROM "{table}" WHERE entity = ?', (keys[0],)).fetchone()
+            return [row[0] if row else None]
+        by_key: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             places = ",".join("?" * len(some))
-            found.update(
+            by_key.update(
                 connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', some)
             )
-        return [found.get(key) for key in keys]
+        return [by_key.get(key) for key in keys]
 
     @contextmanager
-    def _asking(self) -> Iterator[sqlite3.Connection]:
-        here = (os.getpid(), threading.get_ident())  # a forked child must not use its parent's connection
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        user = (os.getpid(), threading.get_ident())  # a forked child must not use its parent's connection
         try:
-            connection = self._kept.get(here)
+            connection = self._kept.get(user)
             if connection is None:
                 address = f"{self._path.as_uri()}?mode=rw"
                 connection = sqlite3.connect(
                     address, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
                 )
                 connection.execute("PRAGMA query_only = true")
-                self._kept[here] = connection
+                self._kept[user] = connection
             yield connection
         except sqlite3.OperationalError as error:
             if str(error).startswith("no such table: ^"):
@@ -151,10 +147,9 @@ class SqliteValues:
                     f"the online store {self._path} has a view with capitals from an earlier version: push "
                     "it again"
                 ) from error
-            busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            raise (StoreUnavailable if busy else StoreError)(
-                f"cannot read the online store {self._path}: {error}"
-            ) from error
+            is_busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            kind = StoreUnavailable if is_busy else StoreError
+            raise kind(f"cannot read the online store {self._path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
                 f"the online store {self._path} is damaged: {error}; delete it and push the features again"
@@ -165,23 +160,23 @@ class RedisValues:
     """A Redis server. All that is asked for at once is one command."""
 
     def __init__(self, address: str, timeout: float) -> None:
-        self._address = shown(address)
+        self._address = hide_password(address)
         self._client = redis_client(address, timeout)
 
     def definition(self, view: str) -> bytes | None:
         with redis_faults(self._address):
-            found: bytes | None = self._client.get(PREFIX + view.encode())
-        return found
+            definition: bytes | None = self._client.get(PREFIX + view.encode())
+        return definition
 
     def fetch(self, wanted: Wanted) -> list[list[bytes | None]]:
-        asked: list[bytes] = []
+        redis_keys: list[bytes] = []
         for view, keys in wanted:
             prefix = value_prefix(view)
-            asked += [prefix + key for key in keys]
-        if not asked:
+            redis_keys += [prefix + key for key in keys]
+        if not redis_keys:
             return [[] for _ in wanted]
         with redis_faults(self._address):
-            answers = iter(self._client.mget(asked))
+            answers = iter(self._client.mget(redis_keys))
         return [[next(answers) for _ in keys] for _, keys in wanted]
 
     def close(self) -> None:
@@ -209,7 +204,7 @@ def redis_client(address: str, timeout: float) -> Any:
     try:
         return redis.Redis.from_url(address, socket_timeout=timeout, socket_connect_timeout=timeout)
     except ValueError as error:
-        raise InvalidInput(f"the online store {shown(address)!r} is not accepted: {error}") from None
+        raise InvalidInput(f"the online store {hide_password(address)!r} is not accepted: {error}") from None
 
 
 @contextmanager
@@ -220,9 +215,8 @@ def redis_faults(address: str) -> Iterator[None]:
     try:
         yield
     except (redis.ConnectionError, redis.TimeoutError) as error:
-        refused = isinstance(error, redis.AuthenticationError)
-        raise (StoreError if refused else StoreUnavailable)(
-            f"the online store {address} does not answer: {error}"
-        ) from error
+        is_refusal = isinstance(error, redis.AuthenticationError)
+        kind = StoreError if is_refusal else StoreUnavailable
+        raise kind(f"the online store {address} does not answer: {error}") from error
     except redis.RedisError as error:
         raise StoreError(f"the online store {address} refuses: {error}") from error

@@ -49,9 +49,9 @@ _DTYPES = {"I": "<u4", "?": "?", "d": "<f8", "f": "<f4", "i": "<i4", "q": "<i8"}
 _VARIABLE = ("binary", "string")
 
 
-def micros(moment: datetime) -> int:
+def micros(time: datetime) -> int:
     """Microseconds since 1970 of a moment with a time zone, exactly."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def event_of(value: bytes) -> int:
@@ -72,11 +72,11 @@ def count_of(value: bytes) -> int:
     return count
 
 
-def deleted(moment: int) -> bytes:
+def deletion_mark(time: int) -> bytes:
     """What is kept in place of a value that was deleted at a time (µs since 1970): no feature, and newer than
     what happened until then.
     """
-    return HEADER.pack(moment + OFFSET, moment + OFFSET, 2**32 - 1) + _COUNT.pack(0)
+    return HEADER.pack(time + OFFSET, time + OFFSET, 2**32 - 1) + _COUNT.pack(0)
 
 
 class Layout:
@@ -85,8 +85,9 @@ class Layout:
     def __init__(self, features: Mapping[str, str]) -> None:
         self.features = dict(features)
         self._nulls = (len(features) + 7) // 8
-        self._one = struct.Struct(f"<H{self._nulls}s" + "".join(_CODES[kind] for kind in features.values()))
-        self.size = HEADER.size + self._one.size  # without texts and bytes
+        codes = "".join(_CODES[kind] for kind in features.values())
+        self._struct = struct.Struct(f"<H{self._nulls}s{codes}")
+        self.size = HEADER.size + self._struct.size  # without texts and bytes
 
     @cached_property
     def dtype(self) -> "np.dtype[Any]":
@@ -144,11 +145,13 @@ class Layout:
         packed["nulls"] = np.packbits(nulls, axis=1, bitorder="little")
         whole = packed.tobytes()
         fixed = [whole[start : start + self.size] for start in range(0, len(whole), self.size)]
-        return list(map(b"".join, zip(fixed, *tails, strict=True))) if tails else fixed
+        if not tails:
+            return fixed
+        return [b"".join(parts) for parts in zip(fixed, *tails, strict=True)]
 
     def unpack(self, value: bytes) -> dict[str, Any]:
         """The features of one value as Python has them; a timestamp is a datetime in UTC."""
-        _, null, *read = self._one.unpack_from(value, HEADER.size)
+        _, null, *read = self._struct.unpack_from(value, HEADER.size)
         nulls = int.from_bytes(null, "little")
         begin = self.size  # of the next text
         result: dict[str, Any] = {}
@@ -177,8 +180,9 @@ class Layout:
             if kind in _VARIABLE:
                 texts: list[bytes | None] = []
                 for row, length in enumerate(numbers.tolist()):
-                    texts.append(None if nulls[row, place] else values[row][ends[row] : ends[row] + length])
+                    begin = ends[row]
                     ends[row] += length
+                    texts.append(None if nulls[row, place] else values[row][begin : ends[row]])
                 result[name] = pa.array(texts, pa.binary()).cast(arrow_type(kind))
             else:
                 kept = pa.array(numbers, mask=nulls[:, place], from_pandas=False)  # NaN is a number here
@@ -229,11 +233,10 @@ def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | Non
         try:
             if (kind == "string") != isinstance(value, str) or isinstance(value, bool):
                 raise TypeError
-            parts.append(
-                _text_key(value.encode())
-                if kind == "string"
-                else operator.index(value).to_bytes(8, "big", signed=True)
-            )
+            if kind == "string":
+                parts.append(_text_key(value.encode()))
+            else:
+                parts.append(operator.index(value).to_bytes(8, "big", signed=True))
         except (TypeError, OverflowError):
             if not is_real(value) or (kind == "string" and value == value):
                 raise InvalidInput(
@@ -259,19 +262,14 @@ def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
     for name, kind in definition.entity.items():
         column = entity_column(definition, rows, name)
         if kind == "string":
-            parts.append(
-                [
-                    None if text is None else _text_key(text)
-                    for text in column.cast("large_binary").to_pylist()
-                ]
-            )
+            texts = column.cast("large_binary").to_pylist()
+            parts.append([None if text is None else _text_key(text) for text in texts])
         else:
             whole = column.fill_null(0).to_numpy().astype(">i8").tobytes()
             keys: list[bytes | None] = [whole[start : start + 8] for start in range(0, len(whole), 8)]
-            for row in (
-                column.is_null().to_numpy(zero_copy_only=False).nonzero()[0] if column.null_count else ()
-            ):
-                keys[row] = None
+            if column.null_count:
+                for row in column.is_null().to_numpy(zero_copy_only=False).nonzero()[0]:
+                    keys[row] = None
             parts.append(keys)
     if len(parts) == 1:
         return parts[0]
@@ -334,7 +332,9 @@ def entity_type(column_type: "pa.DataType") -> str | None:
         column_type = column_type.value_type
     if pa.types.is_integer(column_type) or may_be_whole(column_type):
         return "int64"
-    return "string" if str(column_type) in ("string", "large_string", "string_view") else None
+    if str(column_type) in ("string", "large_string", "string_view"):
+        return "string"
+    return None
 
 
 def _text_key(text: bytes) -> bytes:
@@ -349,4 +349,5 @@ def _numbers(column: "pa.Array", kind: str) -> "np.ndarray[Any, Any]":
         column = column.cast("int64")
     if not column.null_count:
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    return np.asarray(column.fill_null(False if kind == "bool" else 0).to_numpy(zero_copy_only=False))
+    zero = False if kind == "bool" else 0
+    return np.asarray(column.fill_null(zero).to_numpy(zero_copy_only=False))

@@ -42,11 +42,11 @@ def parse_reference(text: str) -> Reference:
     Raises:
         InvalidInput: it is none.
     """
-    found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise InvalidInput(f"feature {text!r} is not accepted: {REFERENCE_RULE}")
     return Reference(
-        found["view"], int(found["version"]), found["feature"], found["column"] or found["feature"]
+        match["view"], int(match["version"]), match["feature"], match["column"] or match["feature"]
     )
 
 
@@ -62,12 +62,12 @@ def parse_references(texts: Iterable[str], taken: Iterable[str] = ()) -> list[Re
     references = [parse_reference(text) for text in texts]
     if not references:
         raise InvalidInput("features = [] is not accepted: give at least one, for example clicks@1:ctr")
-    seen = dict.fromkeys(taken, "a column of the labels")
+    owners = dict.fromkeys(taken, "a column of the labels")
     for reference in references:
-        if (other := seen.get(reference.column)) is not None:
+        if (other := owners.get(reference.column)) is not None:
             raise InvalidInput(
                 f"feature {str(reference)!r} is not accepted: {other} is named {reference.column!r}, too; "
                 f"give {reference.key}:{reference.feature} as {reference.view}_{reference.feature}"
             )
-        seen[reference.column] = f"the feature {str(reference)!r}"
+        owners[reference.column] = f"the feature {str(reference)!r}"
     return references

@@ -119,17 +119,19 @@ def check_row_by_row(
     Raises:
         InvalidInput: they differ, so that a request would get other features than training had.
     """
-    for row in sorted({0, rows.num_rows // 2, rows.num_rows - 1}) if rows.num_rows else ():
+    if not rows.num_rows:
+        return
+    for row in sorted({0, rows.num_rows // 2, rows.num_rows - 1}):
         alone = features_of(definition, function, rows.slice(row, 1))
         among = features.slice(row, 1)
         for name in definition.features:
-            one = alone[name].combine_chunks()
+            single = alone[name].combine_chunks()
             other = among[name].combine_chunks()
-            if not one.equals(other) and str(one) != str(other):  # NaN is not equal to itself
+            if not single.equals(other) and str(single) != str(other):  # NaN is not equal to itself
                 raise InvalidInput(
                     f"the transform {definition.transform} of the feature view {definition.key} is not "
                     f"accepted: {name} of a row is "
-                    f"{one[0]} alone and {other[0]} among {rows.num_rows}; compute each row from that row "
+                    f"{single[0]} alone and {other[0]} among {rows.num_rows}; compute each row from that row "
                     "alone"
                 )
 
@@ -189,7 +191,5 @@ def _remedy_of_type(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> str
         )
     kinds = ["double"] if pa.types.is_decimal(kind_of_values) else reversed(TYPES)  # int64 before double
     declared = next((kind for kind in kinds if _fits(kind_of_values, arrow_type(kind))), None)
-    return (
-        "cast it in the source or in a transform to "
-        f"{wanted}{f', or declare it {declared}' if declared else ''}"
-    )
+    remedy = f"cast it in the source or in a transform to {wanted}"
+    return f"{remedy}, or declare it {declared}" if declared else remedy

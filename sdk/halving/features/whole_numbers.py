@@ -79,12 +79,13 @@ def whole_number(value: Any, what: str) -> int:
 def _from_exact(column: "pa.ChunkedArray", what: str) -> "pa.ChunkedArray":
     import pyarrow as pa
 
-    # Arrow casts more of these
-    wide = column.cast(pa.decimal256(76, column.type.scale)) if pa.types.is_decimal(column.type) else column
+    if pa.types.is_decimal(column.type):
+        # Arrow casts more of the widest decimals to integers than of the others.
+        column = column.cast(pa.decimal256(76, column.type.scale))
     try:
-        return wide.cast(pa.int64())
+        return column.cast(pa.int64())
     except pa.ArrowInvalid:
-        for value in wide.to_pylist():
+        for value in column.to_pylist():
             if value is not None and (value != int(value) or not -(2**63) <= value < 2**63):
                 raise InvalidInput(_refusal(what, value)) from None
         raise

@@ -56,8 +56,8 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
         StoreError: the store refuses, or is unavailable.
     """
     records = RunRecords(store, run.project, run.run)
-    opened = _opened(records, run, skipped)
-    before = _reached(store, records) if opened else _Reached(1, 0, {}, ended=False)
+    opened = _read_record(records, run, skipped)
+    before = _read_progress(store, records) if opened else _Progress(1, 0, {}, ended=False)
     pieces = _read(run, run.pieces(before.position))
     piece = next(pieces, None)
     if opened and before.ended and piece is None:
@@ -67,9 +67,8 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str
     attempt = _begin(records, run, opened, before, piece)
     if not opened:
         taken.update(params=len(run.params), tags=len(run.tags))
-    copy = _AttemptCopy(
-        store, records, attempt, 0 if before.ended else before.sequence, before.position, taken
-    )
+    sequence = 0 if before.ended else before.sequence
+    copy = _AttemptCopy(store, records, attempt, sequence, before.position, taken)
     while piece is not None:
         copy.write(piece)
         piece = next(pieces, None)
@@ -86,7 +85,7 @@ def _read(run: ForeignRun, parts: Iterable[T]) -> Iterator[T]:
         yield from parts
 
 
-class _Reached(NamedTuple):
+class _Progress(NamedTuple):
     """What the store has: the last attempt, its next segment, how far the source was read, and whether the
     attempt has its end.
     """
@@ -97,7 +96,7 @@ class _Reached(NamedTuple):
     ended: bool
 
 
-def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str, Any] | None:
+def _read_record(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str, Any] | None:
     """The run's record, if there is one.
 
     Raises:
@@ -107,9 +106,11 @@ def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str,
         record = records.read()
     except NotFound:
         return None
-    there = record["parent"].get("imported")
-    if not there or any(there.get(field) != run.origin[field] for field in ("tool", "run")):
-        whose = f"{there['tool']}'s run {there['run']!r}" if there else "a run that was trained here"
+    origin = record["parent"].get("imported")
+    if not origin or any(origin.get(field) != run.origin[field] for field in ("tool", "run")):
+        whose = "a run that was trained here"
+        if origin:
+            whose = f"{origin['tool']}'s run {origin['run']!r}"
         raise AlreadyExists(
             f"run {run.run!r} of project {run.project!r} is {whose} already; take another project with "
             "--project NAME"
@@ -122,17 +123,15 @@ def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str,
     return record
 
 
-def _reached(store: Store, records: RunRecords) -> _Reached:
-    found = [
-        (kind, int(number)) for kind, number in _ATTEMPT_FILE.findall("\n".join(store.names(records.folder)))
-    ]
-    last = max((number for kind, number in found if kind == "start"), default=1)
-    ends = [number for kind, number in found if kind == "end"]
+def _read_progress(store: Store, records: RunRecords) -> _Progress:
+    files = _ATTEMPT_FILE.findall("\n".join(store.names(records.folder)))
+    last = max((int(number) for kind, number in files if kind == "start"), default=1)
+    ends = [int(number) for kind, number in files if kind == "end"]
     position: Position = {}
     for number in ends:
         position |= json.loads(store.read(f"{records.folder}/end-{number:04d}.json")).get("imported", {})
     sequence, later = position_in_store(store, last, run_files(store, records.project, records.run))
-    return _Reached(
+    return _Progress(
         last,
         sequence,
         {part: max(later.get(part, []), position.get(part, [])) for part in position | later},
@@ -141,31 +140,41 @@ def _reached(store: Store, records: RunRecords) -> _Reached:
 
 
 def _begin(
-    records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, before: _Reached, piece: Piece | None
+    records: RunRecords,
+    run: ForeignRun,
+    opened: dict[str, Any] | None,
+    before: _Progress,
+    piece: Piece | None,
 ) -> int:
     """The attempt that goes on: a new run's first, the one that was not ended, or another one."""
     if opened and not before.ended:
         return before.attempt
     git = run.provenance.get("git")
     unknown = {"dirty": None, "error": f"not recorded by {run.origin['tool']}"}
+    params = run.params
+    started = run.started
+    if opened:
+        params = opened["params"]
+        if piece and piece.times:
+            started = iso(min(piece.times))
     began = {
         "provenance": NOT_CAPTURED | run.provenance | {"git": git and {**unknown, **git}},
         "seed": None,
         "determinism": {},
-        "started": iso(min(piece.times)) if opened and piece and piece.times else run.started,
+        "started": started,
         "token": hashlib.sha256(to_json([run.origin, before.position])).hexdigest()[:16],
     }
-    parent = {"imported": run.origin, **({"tags": run.tags} if run.tags else {})}
-    return records.start(opened["params"] if opened else run.params, parent, None, began)
+    parent: dict[str, Any] = {"imported": run.origin}
+    if run.tags:
+        parent["tags"] = run.tags
+    return records.start(params, parent, None, began)
 
 
-def _compare_summary(records: RunRecords, run: ForeignRun, reached: _Reached, skipped: Skipped) -> None:
+def _compare_summary(records: RunRecords, run: ForeignRun, reached: _Progress, skipped: Skipped) -> None:
     """Count a summary that has changed since the run's attempt was copied with its end."""
-    there = (
-        json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json")).get("summary")
-        or {}
-    )
-    if to_json({**there, **run.summary}) != to_json(there):  # as text, where NaN is itself
+    end = json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json"))
+    copied = end.get("summary") or {}
+    if to_json({**copied, **run.summary}) != to_json(copied):  # as text, where NaN is itself
         skipped.add("runs' later changes of summaries: how an attempt ended never changes here")
 
 
@@ -177,10 +186,10 @@ def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped, take
             skipped.add("files whose names have control characters, are no UTF-8 or longer than 2,000 bytes")
             continue
         with contextlib.suppress(NotFound):
-            there = json.loads(
+            copied = json.loads(
                 records.store.read(f"{records.folder}/artifacts/{artifact_record(artifact.name)}.json")
             )
-            if artifact.size not in (None, there["bytes"]):
+            if artifact.size not in (None, copied["bytes"]):
                 skipped.add(
                     "artifacts that have another size since they were copied: what is copied never changes "
                     "here"
@@ -241,13 +250,12 @@ class _AttemptCopy:
         One of a part of its points would pass for one of all: where the points did not all come by here, they
         are read back if the tool said something, and else there is no summary.
         """
-        counted: dict[str, Any] = (
-            {"points": self.points, "summary": {**self._last, **said}} if self._whole else {}
-        )
-        if said and not self._whole:
-            (info,) = fill_last(
-                self._store, [read_run(self._store, self._records.project, self._records.run)]
-            )
+        counted: dict[str, Any] = {}
+        if self._whole:
+            counted = {"points": self.points, "summary": {**self._last, **said}}
+        elif said:
+            info = read_run(self._store, self._records.project, self._records.run)
+            (info,) = fill_last(self._store, [info])
             counted = {"summary": {**info.summary, **said}}
         ended = max(ended, iso(self._latest))
         with contextlib.suppress(AlreadyExists):  # another process has just copied the same

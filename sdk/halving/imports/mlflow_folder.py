@@ -42,9 +42,9 @@ class Database:
         return [Experiment(str(row[0]), row[1]) for row in rows]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
-        asked = """select run_uuid, name, status, start_time, end_time, artifact_uri from runs
+        query = """select run_uuid, name, status, start_time, end_time, artifact_uri from runs
                    where experiment_id = ? and lifecycle_stage = 'active' order by start_time, run_uuid"""
-        for run, name, status, started, ended, artifacts in self._rows(asked, int(experiment.id)):
+        for run, name, status, started, ended, artifacts in self._rows(query, int(experiment.id)):
             tags = dict(self._rows("select key, value from tags where run_uuid = ?", run))
             yield MlflowRun(
                 id=run,
@@ -67,10 +67,10 @@ class Database:
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
         # By the order of logging, which a server does not give.
-        asked = (
+        query = (
             "select step, timestamp, value, is_nan from metrics where run_uuid = ? and key = ? order by rowid"
         )
-        for step, time, value, is_nan in self._rows(asked, run.id, metric):
+        for step, time, value, is_nan in self._rows(query, run.id, metric):
             yield Entry(step, time, float("nan") if is_nan else float(value))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
@@ -92,30 +92,30 @@ class Database:
                 ),
             ),
         }
-        found = {
-            what: int(self._rows(f"select count(*) from {table} {where}")[0][0])
-            for what, (table, where) in counts.items()
+        numbers = {
+            reason: int(self._rows(f"select count(*) from {table} {where}")[0][0])
+            for reason, (table, where) in counts.items()
             if table in tables  # else the database is of an earlier MLflow
         }
-        return {what: count for what, count in found.items() if count}
+        return {reason: count for reason, count in numbers.items() if count}
 
     def _datasets(self, run: str) -> list[str]:
         try:
-            asked = (
+            query = (
                 "select d.name, d.digest from inputs i join datasets d on d.dataset_uuid = i.source_id "
                 "where i.destination_id = ?"
             )
-            return [f"{name}@{digest}" for name, digest in self._rows(asked, run)]
+            return [f"{name}@{digest}" for name, digest in self._rows(query, run)]
         except SourceUnreadable:  # before MLflow 2.4 there were none
             return []
 
     def _contexts(self, run: str) -> int:
         try:
-            asked = (
+            query = (
                 "select count(*) from input_tags t join inputs i on i.input_uuid = t.input_uuid where "
                 "i.destination_id = ?"
             )
-            return int(self._rows(asked, run)[0][0])
+            return int(self._rows(query, run)[0][0])
         except SourceUnreadable:  # before MLflow 2.4 there were none
             return 0
 
@@ -134,15 +134,17 @@ class Folder:
         _yaml()
 
     def experiments(self) -> list[Experiment | Unreadable]:
-        found = [
+        metas = [
             (folder, readable(folder.name, partial(_meta, folder, _EXPERIMENT_HAS)))
             for folder in folders_with_meta(self._path)
         ]
-        return [
-            meta if isinstance(meta, Unreadable) else Experiment(folder.name, meta["name"])
-            for folder, meta in found
-            if isinstance(meta, Unreadable) or meta["lifecycle_stage"] != "deleted"
-        ]
+        experiments: list[Experiment | Unreadable] = []
+        for folder, meta in metas:
+            if isinstance(meta, Unreadable):
+                experiments.append(meta)
+            elif meta["lifecycle_stage"] != "deleted":
+                experiments.append(Experiment(folder.name, meta["name"]))
+        return experiments
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
         folders = readable(experiment.name, partial(folders_with_meta, self._path / experiment.id))
@@ -165,7 +167,8 @@ class Folder:
             for line in path.read_text().splitlines(keepends=True):
                 parts = line.split()
                 if line.endswith("\n") and len(parts) >= 2:  # else it is being written
-                    yield Entry(int(parts[2]) if len(parts) > 2 else 0, int(parts[0]), float(parts[1]))
+                    step = int(parts[2]) if len(parts) > 2 else 0
+                    yield Entry(step, int(parts[0]), float(parts[1]))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
         return files_at(run.artifact_uri, self._path)
@@ -190,7 +193,7 @@ class Folder:
         datasets = sum(
             not isinstance(meta, Unreadable) and meta.get("source_type") != "MODEL" for meta in inputs
         )
-        found = {
+        numbers = {
             "deleted runs": runs,
             "deleted experiments": experiments,
             "registered models": len(registered),
@@ -199,7 +202,7 @@ class Folder:
             "tags of experiments": sum(len(names) for names in tags if not isinstance(names, Unreadable)),
             "datasets that runs used": datasets,
         }
-        return {what: count for what, count in found.items() if count}
+        return {reason: count for reason, count in numbers.items() if count}
 
 
 def folders_with_meta(folder: Path) -> list[Path]:
@@ -233,7 +236,9 @@ def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
     parts = urlsplit(address)
     if parts.scheme not in _SCHEMES:
         return
-    folder = base / (unquote(parts.path) if parts.scheme else address)
+    folder = base / address
+    if parts.scheme:
+        folder = base / unquote(parts.path)
     with reading(folder):
         for path in (path for path in files_below(folder, left_behind=True) if path.is_file()):
             yield MlflowFile(path.relative_to(folder).as_posix(), partial(_there, path), path.stat().st_size)
@@ -261,10 +266,10 @@ def _meta(folder: Path, fields: Collection[str] = ()) -> dict[str, str]:
         except (yaml.YAMLError, RecursionError) as error:
             raise SourceUnreadable(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from None
         entries = loaded.items() if isinstance(loaded, dict) else ()
-        found = {str(name): "" if value is None else str(value) for name, value in entries}
-    if missing := [field for field in fields if field not in found]:
+        meta = {str(name): "" if value is None else str(value) for name, value in entries}
+    if missing := [field for field in fields if field not in meta]:
         raise SourceUnreadable(f"{path} cannot be read: it has no {', '.join(missing)}, or not yet")
-    return found
+    return meta
 
 
 def _yaml() -> Any:

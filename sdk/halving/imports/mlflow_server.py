@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -56,76 +56,70 @@ class Server:
         ]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
-        asked = {
+        body = {
             "experiment_ids": [experiment.id],
             "max_results": _PAGE,
             "order_by": ["attributes.start_time ASC"],
         }
-        for row in self._pages("runs/search", "runs", asked):
+        for row in self._post_pages("runs/search", "runs", body):
             yield readable(str(row.get("info", {}).get("run_id", "a run")), partial(_run, row))
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
-        token = ""
-        while True:
-            asked = {
-                "run_id": run.id,
-                "metric_key": metric,
-                "max_results": _HISTORY_PAGE,
-                **({"page_token": token} if token else {}),
-            }
-            answer = self._get("metrics/get-history", asked)
-            for row in answer.get("metrics", []):
-                yield Entry(int(row.get("step", 0)), int(row["timestamp"]), _number(row["value"]))
-            token = answer.get("next_page_token", "")
-            if not token:
-                return
+        query = {"run_id": run.id, "metric_key": metric, "max_results": _HISTORY_PAGE}
+        for row in self._get_pages("metrics/get-history", "metrics", query):
+            yield Entry(int(row.get("step", 0)), int(row["timestamp"]), _number(row["value"]))
 
     def files(self, run: MlflowRun) -> Iterator[MlflowFile]:
         folders = [""]
         while folders:
-            folder = folders.pop()
-            token = ""
-            while True:
-                asked = {
-                    "run_id": run.id,
-                    **({"path": folder} if folder else {}),
-                    **({"page_token": token} if token else {}),
-                }
-                answer = self._get("artifacts/list", asked)
-                for row in answer.get("files", []):
-                    if row.get("is_dir"):
-                        folders.append(row["path"])
-                    else:
-                        size = int(row["file_size"]) if "file_size" in row else None
-                        yield MlflowFile(row["path"], partial(self._fetched, run.id, row["path"]), size)
-                token = answer.get("next_page_token", "")
-                if not token:
-                    break
+            query = {"run_id": run.id}
+            if folder := folders.pop():
+                query["path"] = folder
+            for row in self._get_pages("artifacts/list", "files", query):
+                if row.get("is_dir"):
+                    folders.append(row["path"])
+                else:
+                    size = int(row["file_size"]) if "file_size" in row else None
+                    yield MlflowFile(row["path"], partial(self._fetch, run.id, row["path"]), size)
 
     def left_out(self) -> dict[str, int]:
         rows = list(self._experiment_rows())
-        every = [row["experiment_id"] for row in rows if "experiment_id" in row]
-        deleted = {"max_results": _PAGE, "view_type": "DELETED_ONLY"}
-        asked = {"experiment_ids": every, "run_view_type": "DELETED_ONLY", "max_results": _PAGE}
-        found = {
-            "deleted experiments": sum(1 for _ in self._pages("experiments/search", "experiments", deleted)),
-            "deleted runs": sum(1 for _ in self._pages("runs/search", "runs", asked)) if every else 0,
+        experiments = [row["experiment_id"] for row in rows if "experiment_id" in row]
+        numbers = {
+            "deleted experiments": self._count_deleted_experiments(),
+            "deleted runs": self._count_deleted_runs(experiments),
             "tags of experiments": sum(len(row.get("tags", [])) for row in rows),
         }
         with contextlib.suppress(SourceUnreadable):  # a server without a registry
-            found["registered models"] = sum(1 for _ in self._models())
+            numbers["registered models"] = self._count_registered_models()
         with contextlib.suppress(SourceUnreadable):  # before MLflow 3
-            found["logged models"] = (
-                sum(1 for _ in self._pages("logged-models/search", "models", {"experiment_ids": every}))
-                if every
-                else 0
-            )
+            numbers["logged models"] = self._count_logged_models(experiments)
         with contextlib.suppress(SourceUnreadable):  # before MLflow 2.14
-            found["traces"] = self._count_traces(every)
-        return {what: count for what, count in found.items() if count}
+            numbers["traces"] = self._count_traces(experiments)
+        return {reason: count for reason, count in numbers.items() if count}
 
     def _experiment_rows(self) -> Iterator[Any]:
-        return self._pages("experiments/search", "experiments", {"max_results": _PAGE})
+        return self._post_pages("experiments/search", "experiments", {"max_results": _PAGE})
+
+    def _count_deleted_experiments(self) -> int:
+        body = {"max_results": _PAGE, "view_type": "DELETED_ONLY"}
+        return sum(1 for _ in self._post_pages("experiments/search", "experiments", body))
+
+    def _count_deleted_runs(self, experiments: list[str]) -> int:
+        if not experiments:
+            return 0
+        body = {"experiment_ids": experiments, "run_view_type": "DELETED_ONLY", "max_results": _PAGE}
+        return sum(1 for _ in self._post_pages("runs/search", "runs", body))
+
+    def _count_registered_models(self) -> int:
+        query = {"max_results": 100}
+        return sum(1 for _ in self._get_pages("registered-models/search", "registered_models", query))
+
+    def _count_logged_models(self, experiments: list[str]) -> int:
+        if not experiments:
+            return 0
+        body = {"experiment_ids": experiments}
+        return sum(1 for _ in self._post_pages("logged-models/search", "models", body))
 
     def _count_traces(self, experiments: list[str]) -> int:
         parts = [
@@ -138,52 +132,39 @@ class Server:
             return sum(1 for part in parts for _ in self._traces_before_3(part))
 
     def _traces(self, experiments: list[str]) -> Iterator[Any]:
-        places = [
+        locations = [
             {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}}
             for experiment in experiments
         ]
-        return self._pages(
-            "traces/search", "traces", {"locations": places, "max_results": _TRACES}, version="3.0"
-        )
+        body = {"locations": locations, "max_results": _TRACES}
+        return self._post_pages("traces/search", "traces", body, version="3.0")
 
     def _traces_before_3(self, experiments: list[str]) -> Iterator[Any]:
-        token = ""
-        while True:
-            more = {"page_token": token} if token else {}
-            answer = self._get("traces", {"experiment_ids": experiments, "max_results": _TRACES, **more})
-            yield from answer.get("traces", [])
-            token = answer.get("next_page_token", "")
-            if not token:
-                return
+        query = {"experiment_ids": experiments, "max_results": _TRACES}
+        return self._get_pages("traces", "traces", query)
 
-    def _models(self) -> Iterator[Any]:
-        token = ""
-        while True:
-            answer = self._get(
-                "registered-models/search", {"max_results": 100, **({"page_token": token} if token else {})}
-            )
-            yield from answer.get("registered_models", [])
-            token = answer.get("next_page_token", "")
-            if not token:
-                return
+    def _get_pages(self, path: str, field: str, query: Mapping[str, Any]) -> Iterator[Any]:
+        """The items of a list that the server gives page by page, to requests by GET."""
 
-    def _pages(self, path: str, field: str, asked: dict[str, Any], version: str = "2.0") -> Iterator[Any]:
-        token = ""
-        while True:
-            body = json.dumps({**asked, **({"page_token": token} if token else {})}).encode()
-            with self._open(f"api/{version}/mlflow/{path}", body) as answer:
-                found = _json(answer, path)
-            yield from found.get(field, [])
-            token = found.get("next_page_token", "")
-            if not token:
-                return
+        def fetch(query: Mapping[str, Any]) -> dict[str, Any]:
+            with self._open(f"api/2.0/mlflow/{path}?{urlencode(query, doseq=True)}") as answer:
+                return _json(answer, path)
 
-    def _get(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
-        with self._open(f"api/2.0/mlflow/{path}?{urlencode(asked, doseq=True)}") as answer:
-            return _json(answer, path)
+        return _pages(fetch, field, query)
+
+    def _post_pages(
+        self, path: str, field: str, body: Mapping[str, Any], version: str = "2.0"
+    ) -> Iterator[Any]:
+        """The items of a list that the server gives page by page, to requests by POST."""
+
+        def fetch(body: Mapping[str, Any]) -> dict[str, Any]:
+            with self._open(f"api/{version}/mlflow/{path}", json.dumps(body).encode()) as answer:
+                return _json(answer, path)
+
+        return _pages(fetch, field, body)
 
     @contextmanager
-    def _fetched(self, run: str, path: str) -> Iterator[bytes | Path]:
+    def _fetch(self, run: str, path: str) -> Iterator[bytes | Path]:
         with tempfile.NamedTemporaryFile() as copy:
             with self._open(f"get-artifact?{urlencode({'run_uuid': run, 'path': path})}") as answer:
                 shutil.copyfileobj(answer, copy)
@@ -203,18 +184,20 @@ class Server:
         Raises:
             SourceUnreadable: the server does not answer, or refuses.
         """
-        headers = {**self._headers, **({"Content-Type": "application/json"} if body is not None else {})}
-        request = urllib.request.Request(f"{self._base}/{path}", body, headers)  # the scheme was looked at
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(f"{self._base}/{path}", body, headers)
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read(2_000).decode(errors="replace")
+                content = error.read(2_000).decode(errors="replace")
             hint = _LOGIN if error.code in (401, 403) else ""
             kind = _NoSuchEndpoint if error.code in (404, 405) else SourceUnreadable
             raise kind(
-                f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}"
+                f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(content)}{hint}"
             ) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             # ValueError: what is no HTTP at all
@@ -235,6 +218,19 @@ def _authorization(user: str | None, password: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+def _pages(
+    fetch: Callable[[Mapping[str, Any]], dict[str, Any]], field: str, request: Mapping[str, Any]
+) -> Iterator[Any]:
+    """The items in ``field`` of all pages; each page but the last has the token of the next one."""
+    token = ""
+    while True:
+        page = fetch({**request, "page_token": token} if token else request)
+        yield from page.get(field, [])
+        token = page.get("next_page_token", "")
+        if not token:
+            return
+
+
 def _experiment(row: dict[str, Any]) -> Experiment:
     return Experiment(row["experiment_id"], row["name"])
 
@@ -244,6 +240,7 @@ def _run(row: dict[str, Any]) -> MlflowRun:
     data = row.get("data", {})
     tags = {tag["key"]: tag.get("value", "") for tag in data.get("tags", [])}
     inputs = row.get("inputs", {}).get("dataset_inputs", [])
+    datasets = [dataset_input["dataset"] for dataset_input in inputs]
     return MlflowRun(
         id=info["run_id"],
         name=info.get("run_name") or tags.get("mlflow.runName", ""),
@@ -254,15 +251,15 @@ def _run(row: dict[str, Any]) -> MlflowRun:
         params={param["key"]: param.get("value", "") for param in data.get("params", [])},
         tags=tags,
         metrics=sorted({metric["key"] for metric in data.get("metrics", [])}),
-        contexts=sum(len(given.get("tags", [])) for given in inputs),
-        datasets=[
-            f"{given['dataset'].get('name', '')}@{given['dataset'].get('digest', '')}" for given in inputs
-        ],
+        contexts=sum(len(dataset_input.get("tags", [])) for dataset_input in inputs),
+        datasets=[f"{dataset.get('name', '')}@{dataset.get('digest', '')}" for dataset in datasets],
     )
 
 
 def _number(value: Any) -> float:
-    return _NUMBERS[value] if isinstance(value, str) and value in _NUMBERS else float(value)
+    if isinstance(value, str) and value in _NUMBERS:
+        return _NUMBERS[value]
+    return float(value)
 
 
 def _json(answer: IO[bytes], path: str) -> dict[str, Any]:
@@ -271,20 +268,18 @@ def _json(answer: IO[bytes], path: str) -> dict[str, Any]:
         SourceUnreadable: it is none, as where something else than MLflow answers.
     """
     try:
-        found = json.load(answer)
+        content = json.load(answer)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise SourceUnreadable(f"what answers to {path} is not MLflow's server: its answer is no JSON object")
-    return found
+    return content
 
 
-def _message(said: str) -> str:
+def _message(content: str) -> str:
     try:
-        return str(json.loads(said)["message"])
+        return str(json.loads(content)["message"])
     except (ValueError, KeyError, TypeError):
-        return (
-            "a page, not MLflow's words; is the address MLflow's?"
-            if "<html" in said
-            else said[:200].strip() or "nothing more"
-        )
+        if "<html" in content:
+            return "a page, not MLflow's words; is the address MLflow's?"
+        return content[:200].strip() or "nothing more"

@@ -34,7 +34,7 @@ _GIT = {
     "branch": "mlflow.source.git.branch",
     "remote": "mlflow.source.git.repoURL",
 }
-_SHOWN = {"mlflow.runName", *_TAGS, *_GIT.values()}
+_TAKEN_TAGS = {"mlflow.runName", *_TAGS, *_GIT.values()}
 
 
 def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
@@ -50,8 +50,8 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         SourceUnreadable: the server does not answer, or refuses.
     """
     mlflow = _source(source)
-    for what, count in mlflow.left_out().items():
-        skipped.add(what, count)
+    for reason, count in mlflow.left_out().items():
+        skipped.add(reason, count)
     for experiment in mlflow.experiments():
         if isinstance(experiment, Unreadable):
             yield experiment
@@ -79,18 +79,19 @@ def _source(source: str) -> MlflowSource:
     if scheme == "sqlite":
         from halving.imports.mlflow_folder import Database
 
-        path = Path(source.partition("://")[2].removeprefix("/"))
-        if not path.is_file():
+        file = Path(source.partition("://")[2].removeprefix("/"))
+        if not file.is_file():
             raise InvalidInput(
-                f"source {source!r} is not accepted: there is no file {str(path)!r}; {_ACCEPTED}"
+                f"source {source!r} is not accepted: there is no file {str(file)!r}; {_ACCEPTED}"
             )
-        return Database(path)
+        return Database(file)
     if scheme in ("", "file"):
         from halving.imports.mlflow_folder import Folder, folders_with_meta
 
-        folder = Path(
-            unquote(source.removeprefix("file:").removeprefix("//")) if scheme else source
-        ).expanduser()
+        path = source
+        if scheme:
+            path = unquote(source.removeprefix("file:").removeprefix("//"))
+        folder = Path(path).expanduser()
         if not folders_with_meta(folder):
             raise InvalidInput(
                 f"source {source!r} is not accepted: no experiment is in that folder (*/meta.yaml); "
@@ -114,13 +115,12 @@ def _foreign_run(
     skipped: Skipped,
 ) -> ForeignRun:
     named = {ours: run.tags[theirs] for theirs, ours in _TAGS.items() if theirs in run.tags}
-    named |= {
-        name: value for name, value in (("name", run.name), ("datasets", ", ".join(run.datasets))) if value
-    }
+    facts = {"name": run.name, "datasets": ", ".join(run.datasets)}
+    named |= {name: value for name, value in facts.items() if value}
     others = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
     if covered := [name for name, value in others.items() if named.get(name, value) != value]:
         skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(covered))
-    if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _SHOWN]:
+    if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _TAKEN_TAGS]:
         skipped.add("MLflow's own tags (mlflow.…)", len(own))
     if run.contexts:
         skipped.add("contexts of datasets (for what a run used them)", run.contexts)
@@ -157,12 +157,12 @@ def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Po
         return
     builder = PieceBuilder(skipped, position)
     for metric in run.metrics:
-        _, begin, known = position.get(metric, _NOTHING)
+        _, begin, checksum_before = position.get(metric, _NOTHING)
         checksum = 0
         moved = 0
         for number, entry in enumerate(mlflow.history(run, metric), start=1):
             checksum = zlib.crc32(struct.pack("<qqd", *entry), checksum)
-            if number == begin and checksum != known:
+            if number == begin and checksum != checksum_before:
                 moved = 1
             elif moved:
                 moved += 1

@@ -90,8 +90,8 @@ class _Facts:
                 self.consoles.setdefault(path, set()).add(place)
         self.scale.learn(rows.column("step"))
         time = pc.min(rows.column("timestamp")).as_py()
-        if time is not None:
-            self.first = time if self.first is None else min(self.first, time)
+        if time is not None and (self.first is None or time < self.first):
+            self.first = time
         for row in rows.filter(pc.is_in(kinds, pa.array(PARAM_TYPES))).to_pylist():
             self._learn_param(row, skipped)
 
@@ -140,7 +140,8 @@ class _Facts:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 def read_runs(
@@ -173,7 +174,10 @@ def read_runs(
     )
     for export in exports:
         runs = readable(export.name, partial(_read_export, export, project, apart, skipped))
-        yield from [runs] if isinstance(runs, Unreadable) else runs
+        if isinstance(runs, Unreadable):
+            yield runs
+        else:
+            yield from runs
     yield from unlisted
 
 
@@ -272,20 +276,20 @@ def _artifacts(
     key: RunKey, facts: _Facts, parts: list[Part], files: Files, skipped: Skipped
 ) -> Iterator[Artifact]:
     for path in sorted(facts.consoles):
-        yield Artifact(
-            path if path.endswith(".log") else f"{path}.log", partial(_console, key, path, facts, parts), None
-        )
+        name = path if path.endswith(".log") else f"{path}.log"
+        yield Artifact(name, partial(_console, key, path, facts, parts), None)
     names: set[str] = set()
     for batch in read_rows(parts, key, facts.files):
         columns = (
             batch.rows.column(name) for name in ("attribute_path", "attribute_type", "step", "file_value")
         )
         for name, kind, step, value in zip(*columns, strict=True):
-            if kind.as_py() not in FILE_TYPES or not value.as_py() or value.as_py()["path"] is None:
+            if kind.as_py() not in FILE_TYPES:
                 continue
-            for artifact in files.artifacts(
-                name.as_py() or "", kind.as_py(), value.as_py()["path"], step.as_py()
-            ):
+            file = value.as_py()
+            if not file or file["path"] is None:
+                continue
+            for artifact in files.artifacts(name.as_py() or "", kind.as_py(), file["path"], step.as_py()):
                 if artifact.name in names:
                     skipped.add("files with the name of another file of the run")
                 else:
@@ -306,5 +310,5 @@ def _console(key: RunKey, path: str, facts: _Facts, parts: list[Part]) -> Iterat
                 )
                 for name, kind, line in zip(*columns, strict=True):
                     if name == path and kind == "string_series" and line is not None:
-                        file.write(line if line.endswith("\n") else f"{line}\n")
+                        file.write(line.removesuffix("\n") + "\n")
         yield log

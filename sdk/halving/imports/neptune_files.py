@@ -72,36 +72,36 @@ class Files:
             step: of a series, in millionths.
         """
         try:
-            there = self.find(path)
+            file = self.find(path)
         except InvalidInput:
             self._skipped.add(_OUTSIDE)
             return
-        if there is None:
+        if file is None:
             self._skipped.add(_GONE)
-        elif there.is_dir():
-            yield from self._tree(name, path, there)
+        elif file.is_dir():
+            yield from self._tree(name, path, file)
         elif kind != "file_series":
             if kind == "artifact":
                 self._skipped.add("artifacts that Neptune only tracks (the lists of their files are taken)")
-            yield _artifact(_with_suffix(name, there), there)
+            yield _artifact(_with_suffix(name, file), file)
         elif self.image(path) is None:
-            yield _artifact(_with_suffix(f"{name}/{_written(step)}", there), there)
+            yield _artifact(_with_suffix(f"{name}/{_step_text(step)}", file), file)
 
     def _tree(self, name: str, path: str, folder: Path) -> Iterator[Artifact]:
-        for below in files_below(folder, left_behind=True):
-            inner = below.relative_to(folder).as_posix()
+        for member in files_below(folder, left_behind=True):
+            inner = member.relative_to(folder).as_posix()
             if is_left_behind(inner):
                 self._skipped.add(LEFT_BEHIND)
                 continue
             try:
-                there = self.find(f"{path}/{inner}")
+                file = self.find(f"{path}/{inner}")
             except InvalidInput:
                 self._skipped.add(_OUTSIDE)
                 continue
-            if there is None:
+            if file is None:
                 self._skipped.add(_GONE)
             else:
-                yield _artifact(f"{name}/{inner}", there)
+                yield _artifact(f"{name}/{inner}", file)
 
 
 def _artifact(name: str, path: Path) -> Artifact:
@@ -116,7 +116,7 @@ def _with_suffix(name: str, path: Path) -> str:
     return name if PurePosixPath(name).suffix == path.suffix else f"{name}{path.suffix}"
 
 
-def _written(step: int | None) -> str:
+def _step_text(step: int | None) -> str:
     """A step as Neptune shows it: 3, 0.5."""
     if step is None:
         return "file"

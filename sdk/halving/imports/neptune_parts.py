@@ -83,12 +83,11 @@ class Export(NamedTuple):
         """
         missing = sorted(set(range(max(self.parts, default=0) + 1)) - set(self.parts))
         if self.unfinished or missing:
-            what = (
-                f"{self.unfinished[0]} is not written to its end"
-                if self.unfinished
-                else f"part {missing[0]} of {self.name} is not there"
-            )
-            raise SourceUnreadable(f"{what}: run neptune-exporter again, which goes on where it stopped")
+            if self.unfinished:
+                problem = f"{self.unfinished[0]} is not written to its end"
+            else:
+                problem = f"part {missing[0]} of {self.name} is not there"
+            raise SourceUnreadable(f"{problem}: run neptune-exporter again, which goes on where it stopped")
         return [self.parts[number] for number in sorted(self.parts)]
 
 
@@ -121,18 +120,18 @@ def find_exports(source: str, apart: Path | None, failed: Callable[[OSError], ob
             export.parts[int(match["number"])] = path
     for error in unlisted:
         failed(error)
-    found = [
+    wanted = [
         export
         for export in exports.values()
         if top.is_dir() or top in (*export.parts.values(), *export.unfinished)
     ]
-    if not found and not unlisted:
+    if not wanted and not unlisted:
         accepted = (
             "give the folder that neptune-exporter has written (exports, with "
             "data/PROJECT/RUN_part_0.parquet in it)"
         )
         raise InvalidInput(f"source {source!r} is not accepted: {accepted}")
-    return found
+    return wanted
 
 
 def open_part(path: Path) -> Part:

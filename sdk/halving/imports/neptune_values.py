@@ -36,9 +36,9 @@ def param_of(row: dict[str, Any]) -> Any:
             return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
         except (OverflowError, OSError):
             raise ValueError("a date that no calendar has") from None
-    return (
-        sorted(text for text in value if text is not None) if row["attribute_type"] == "string_set" else value
-    )
+    if row["attribute_type"] == "string_set":
+        return sorted(text for text in value if text is not None)
+    return value
 
 
 def is_console(path: str) -> bool:
@@ -105,15 +105,14 @@ class SeriesValues:
             whole = self._whole_step(path, kind, step)
             if number < rest and number not in absent:
                 continue
+            logged_at = self._started if time is None else time
             if kind == "float_series" and value is not None:
-                self._builder.add(path, whole, self._started if time is None else time, value)
+                self._builder.add(path, whole, logged_at, value)
             elif kind in _SERIES:
                 value = batch.rows.column(_SERIES[kind])[place].as_py()
                 medium = self._medium(kind, path or "", number, value, absent)
                 if medium is not None:
-                    self._builder.add_media(
-                        f"{mark}-{number:012d}", path, whole, self._started if time is None else time, medium
-                    )
+                    self._builder.add_media(f"{mark}-{number:012d}", path, whole, logged_at, medium)
                 elif value is None and time is not None:
                     self._skipped.add(_NO_VALUE)
             elif kind not in (*PARAM_TYPES, *FILE_TYPES):

@@ -33,7 +33,7 @@ class Unreadable(NamedTuple):
 
 
 @contextmanager
-def reading(what: object) -> Iterator[None]:
+def reading(source: object) -> Iterator[None]:
     """Say of errors that come up inside what was being read; errors of ours say so already.
 
     Raises:
@@ -45,12 +45,12 @@ def reading(what: object) -> Iterator[None]:
         raise
     except OSError as error:
         raise SourceUnreadable(
-            f"{error.filename or what} cannot be read: {error.strerror or error}"
+            f"{error.filename or source} cannot be read: {error.strerror or error}"
         ) from None
     except KeyError as error:
-        raise SourceUnreadable(f"{what} cannot be read: it has no {error}") from None
+        raise SourceUnreadable(f"{source} cannot be read: it has no {error}") from None
     except (ValueError, IndexError, TypeError) as error:
-        raise SourceUnreadable(f"{what} cannot be read: {error}") from None
+        raise SourceUnreadable(f"{source} cannot be read: {error}") from None
 
 
 def readable(name: str, read: Callable[[], T]) -> T | Unreadable:
@@ -85,14 +85,14 @@ def files_below(
         if not isinstance(error, FileNotFoundError):
             (failed or _raise)(error)
 
-    found = []
+    paths = []
     for parent, folders, names in os.walk(folder, onerror=note):
         if not left_behind:
             # which is how os.walk is told to leave folders out
             folders[:] = [name for name in folders if not is_left_behind(name)]
             names = [name for name in names if not is_left_behind(name)]
-        found += [Path(parent, name) for name in names]
-    return sorted(found)
+        paths += [Path(parent, name) for name in names]
+    return sorted(paths)
 
 
 def _raise(error: OSError) -> NoReturn:

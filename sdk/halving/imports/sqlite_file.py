@@ -28,13 +28,13 @@ class SqliteFile:
         self.path = path
         self._whose = whose
 
-    def rows(self, asked: str, *values: Any) -> list[Any]:
+    def rows(self, query: str, *values: Any) -> list[Any]:
         """
         Raises:
             SourceUnreadable: it is no database of the tool's.
         """
         try:
-            return self._asked("mode=ro", asked, values)
+            return self._query("mode=ro", query, values)
         except sqlite3.Error as error:
             raise SourceUnreadable(
                 f"{self.path} is not a database of {self._whose} that can be read: {error}"
@@ -49,20 +49,20 @@ class SqliteFile:
         number, then ``columns``.
         """
         # By the number alone: an index of `where` would have all of its rows sorted for each part.
-        asked = (
+        query = (
             f"select rowid, {columns} from {table} not indexed where rowid between ? and ? and {where} "
             f"order by rowid limit {_ROWS}"
         )
-        while rows := self.rows(asked, first, last, value):
+        while rows := self.rows(query, first, last, value):
             yield from rows
             first = rows[-1][0] + 1
 
-    def _asked(self, options: str, asked: str, values: tuple[Any, ...]) -> list[Any]:
+    def _query(self, options: str, query: str, values: tuple[Any, ...]) -> list[Any]:
         try:
             with closing(
                 sqlite3.connect(f"file:{quote(str(self.path))}?{options}", uri=True, timeout=60.0)
             ) as connection:
-                return connection.execute(asked, values).fetchall()
+                return connection.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:
             # One that writes ahead (WAL) is read by files beside it, which cannot be made in a folder that
             # may not be written. Where there are none, nobody writes there, and the file alone has all.
@@ -72,4 +72,4 @@ class SqliteFile:
                 or Path(f"{self.path}-wal").exists()
             ):
                 raise
-            return self._asked(_ALONE, asked, values)
+            return self._query(_ALONE, query, values)

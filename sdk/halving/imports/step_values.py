@@ -17,7 +17,7 @@ NOT_JSON = object()
 NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-class Moment(NamedTuple):
+class LogPosition(NamedTuple):
     """Where values were logged: the record's place in the source, the step, and the time in ms since 1970."""
 
     place: str
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
     time: int
 
 
-def parsed(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """A JSON value, or ``NOT_JSON``."""
     try:
         return json.loads(text)
@@ -53,9 +53,9 @@ class StepValues(ABC):
 
     internal: frozenset[str] = frozenset()
 
-    def __init__(self, builder: PieceBuilder, at: Moment, files: Path, skipped: Skipped) -> None:
+    def __init__(self, builder: PieceBuilder, place: LogPosition, files: Path, skipped: Skipped) -> None:
         self._builder = builder
-        self._at = at
+        self._place = place
         self._files = files
         self._skipped = skipped
         self._media = 0
@@ -77,16 +77,16 @@ class StepValues(ABC):
         elif isinstance(value, list):
             self._add_list(key, value)
         else:
-            self._add_plain(key, value)
+            self._add_scalar(key, value)
 
-    def _add_plain(self, key: str, value: Any) -> None:
+    def _add_scalar(self, key: str, value: Any) -> None:
         try:
             number = number_of(value)
         except OverflowError:
             self._skipped.add("integers that a float64 does not hold")
             return
         if number is not None:
-            self._builder.add(key, self._at.step, self._at.time, number)
+            self._builder.add(key, self._place.step, self._place.time, number)
             return
         try:
             self._add_medium(key, Text(value))
@@ -107,7 +107,7 @@ class StepValues(ABC):
 
     def _add_medium(self, key: str, media: Media) -> None:
         self._builder.add_media(
-            f"{self._at.place}-{self._media:04d}", key, self._at.step, self._at.time, media
+            f"{self._place.place}-{self._media:04d}", key, self._place.step, self._place.time, media
         )
         self._media += 1
 

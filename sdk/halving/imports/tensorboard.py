@@ -45,6 +45,12 @@ _NOT_TAKEN = {
     "tagged_run_metadata": "profiles of steps",
     "log_message": "log messages",
 }
+_DISCARDED_SINCE = (
+    "values that a restart has discarded since they were copied: what is copied never changes here"
+)
+_DISCARDED_SINCE = (
+    "values that a restart has discarded since they were copied: what is copied never changes here"
+)
 _PROFILES = "profiles (files beside those of events)"
 _PROJECTOR = "projector_config.pbtxt"
 _PYTORCH_PROFILE = ".pt.trace.json"
@@ -60,7 +66,7 @@ class _Folder:
 
 
 @dataclass
-class _Looked:
+class _FileFacts:
     """What a file says before its points are read.
 
     Attributes:
@@ -146,7 +152,7 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
         if _TIME.fullmatch(folder.name) and folder.parent in by_folder:
             of_hparams.setdefault(folder.parent, []).append(folder)
     joined = {only[0] for only in of_hparams.values() if len(only) == 1}
-    found = []
+    runs = []
     for folder, files in by_folder.items():
         if folder not in joined:
             own = sorted(files, key=_by_numbers)
@@ -157,27 +163,28 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
                 for path in sorted(by_folder[child], key=_by_numbers)
             ]
             name = folder.relative_to(base).as_posix()
-            found.append(
+            runs.append(
                 _Folder(
                     base.name if name == "." else name,
                     {path.relative_to(folder).as_posix(): path for path in own},
                 )
             )
-    return found
+    return runs
 
 
 def _by_numbers(path: Path) -> tuple[list[str | int], str]:
     """The order of event files: a name has its second and a count of its process' files, of which 10 comes
     after 9.
     """
-    return [
-        int(part) if part.isascii() and part.isdigit() else part for part in re.split(r"([0-9]+)", path.name)
-    ], str(path)
+    parts: list[str | int] = []
+    for part in re.split(r"([0-9]+)", path.name):
+        parts.append(int(part) if part.isascii() and part.isdigit() else part)
+    return parts, str(path)
 
 
 def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) -> ForeignRun:
-    looked = {name: _look_through(path, skipped) for name, path in folder.files.items()}
-    if not any(file.until for file in looked.values()):
+    facts = {name: _look_through(path, skipped) for name, path in folder.files.items()}
+    if not any(file.until for file in facts.values()):
         paths = ", ".join(str(path) for path in folder.files.values())
         raise SourceUnreadable(
             f"no event can be read: what is in {paths} is damaged from its beginning, or has not been "
@@ -187,38 +194,38 @@ def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) ->
         project=project,
         run=run_name(folder.name, f"{folder.name}\n{min(folder.files.values(), key=_by_numbers).name}"),
         origin={"tool": "tensorboard", "run": folder.name, "path": str(base)},
-        params={name: value for file in looked.values() for name, value in file.params.items()},
+        params={name: value for file in facts.values() for name, value in file.params.items()},
         tags={},
-        started=iso(min((time for file in looked.values() for time in file.times), default=0.0) * 1000),
+        started=iso(min((time for file in facts.values() for time in file.times), default=0.0) * 1000),
         ended=None,
         status="finished",
-        pieces=partial(_pieces, folder.files, looked, skipped),
+        pieces=partial(_pieces, folder.files, facts, skipped),
     )
 
 
-def _look_through(path: Path, skipped: Skipped) -> _Looked:
+def _look_through(path: Path, skipped: Skipped) -> _FileFacts:
     """Read a file once before its points, for what may come last in it; hyperparameters that are damaged are
     counted.
     """
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
-    looked = _Looked()
+    facts = _FileFacts()
     try:
         for record in records(path):
             event = _event(path, record)
-            if not looked.times and math.isfinite(event.wall_time):
-                looked.times = [event.wall_time]
+            if not facts.times and math.isfinite(event.wall_time):
+                facts.times = [event.wall_time]
             if event.session_log.status == SessionLog.START:
-                looked.restarts.append(Restart(record.end, event.step))
+                facts.restarts.append(Restart(record.end, event.step))
             if _HPARAMS.encode() in record.content:
                 try:
-                    looked.params |= _hparams(path, record)
+                    facts.params |= _hparams(path, record)
                 except SourceUnreadable as error:
                     skipped.add(str(error))
-            looked.until = record.end
+            facts.until = record.end
     except SourceUnreadable:  # said when the points are read
         pass
-    return looked
+    return facts
 
 
 def _hparams(path: Path, record: Record) -> dict[str, Any]:
@@ -229,7 +236,7 @@ def _hparams(path: Path, record: Record) -> dict[str, Any]:
     from google.protobuf.message import DecodeError
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for value in _event(path, record).summary.value:
         if value.tag == _HPARAMS:
             try:
@@ -238,38 +245,36 @@ def _hparams(path: Path, record: Record) -> dict[str, Any]:
                 raise SourceUnreadable(
                     f"hyperparameters in {path} are damaged before byte {record.end}"
                 ) from None
-            for name, given in data.session_start_info.hparams.items():
-                kind = given.WhichOneof("kind")
-                number = getattr(given, kind) if kind else None
-                found[name] = (
-                    int(number)
-                    if isinstance(number, float) and number.is_integer() and abs(number) < 2**53
-                    else number
-                )
-    return found
+            for name, hparam in data.session_start_info.hparams.items():
+                kind = hparam.WhichOneof("kind")
+                param = getattr(hparam, kind) if kind else None
+                if isinstance(param, float) and param.is_integer() and abs(param) < 2**53:
+                    param = int(param)
+                params[name] = param
+    return params
 
 
 def _pieces(
-    files: dict[str, Path], looked: dict[str, _Looked], skipped: Skipped, position: Position
+    files: dict[str, Path], facts: dict[str, _FileFacts], skipped: Skipped, position: Position
 ) -> Iterator[Piece]:
-    """What the files have after a position, which is ``[bytes that were looked through for restarts, bytes
+    """What the files have after a position, which is ``[bytes that were facts through for restarts, bytes
     that were taken]`` for each.
     """
     builder = PieceBuilder(skipped, position)
-    builder.position |= {name: [file.until, position.get(name, _NOTHING)[1]] for name, file in looked.items()}
-    restarts = {name: file.restarts for name, file in looked.items()}
-    known = {
+    builder.position |= {name: [file.until, position.get(name, _NOTHING)[1]] for name, file in facts.items()}
+    restarts = {name: file.restarts for name, file in facts.items()}
+    restarts_before = {
         name: [restart for restart in own if restart.end <= position.get(name, _NOTHING)[0]]
         for name, own in restarts.items()
     }
     discarded = discarded_of(restarts)
-    discarded_before = discarded_of(known)
+    discarded_before = discarded_of(restarts_before)
     for name, path in files.items():
         mark = hashlib.sha256(name.encode()).hexdigest()[:6]
         plugins: dict[str, Plugin] = {}  # of a name that the file has had: only its first value says it
         until, begin = builder.position[name]
         try:
-            if begin and (begin < until or known != restarts):
+            if begin and (begin < until or restarts_before != restarts):
                 _look_back(path, begin, plugins, discarded[name], discarded_before[name], skipped)
             for record in records(path, begin):
                 event = _event(path, record)
@@ -282,7 +287,8 @@ def _pieces(
                         add_value(
                             builder, f"{mark}-{record.end:012d}-{place:04d}", event, value, plugins, skipped
                         )
-                if (kind := event.WhichOneof("what")) in _NOT_TAKEN:
+                kind = event.WhichOneof("what")
+                if kind in _NOT_TAKEN:
                     skipped.add(_NOT_TAKEN[kind])
                 builder.position[name] = [until, record.end]
                 if builder.full:
@@ -304,10 +310,7 @@ def _look_back(
             return
         event = _event(path, record)
         is_gone = now.has(record.end, event.step) and not before.has(record.end, event.step)
-        reason = (
-            "values that a restart has discarded since they were copied: what is copied never changes here"
-        )
-        _pass_over(event, plugins, skipped, reason if is_gone else None)
+        _pass_over(event, plugins, skipped, _DISCARDED_SINCE if is_gone else None)
 
 
 def _pass_over(event: "Event", plugins: dict[str, Plugin], skipped: Skipped, reason: str | None) -> None:

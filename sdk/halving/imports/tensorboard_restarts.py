@@ -45,11 +45,11 @@ def discarded_of(restarts: Mapping[str, Sequence[Restart]]) -> dict[str, Discard
         restarts: of each file by its name, in the order in which they were written. Those of another folder
             (``FOLDER/FILE``) are another run to TensorBoard.
     """
-    found = {}
+    discarded = {}
     later: dict[str, float] = {}
     for name, own in reversed(list(restarts.items())):
         folder = name.rpartition("/")[0]
         of_folder = later.get(folder, math.inf)
-        found[name] = Discarded(own, of_folder)
+        discarded[name] = Discarded(own, of_folder)
         later[folder] = min([of_folder, *(restart.step for restart in own)])
-    return found
+    return discarded

@@ -25,7 +25,7 @@ from halving.imports.foreign_run import (
 )
 from halving.imports.reading import Unreadable, files_below, is_left_behind, readable, reading
 from halving.imports.sqlite_file import SqliteFile
-from halving.imports.step_values import NUMBERS, Moment, parsed
+from halving.imports.step_values import NUMBERS, LogPosition, parse_json
 from halving.imports.trackio_values import TrackioValues
 from halving.query.liveness import RECENT_SECONDS
 
@@ -76,15 +76,16 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         InvalidInput: nothing is there that trackio wrote.
     """
     top = Path(source).expanduser().resolve()
-    if top.is_dir():
+    paths: list[Path] = []
+    if top.is_file():
+        paths = [top]
+    elif top.is_dir():
         with reading(top):
             paths = sorted(
                 path
                 for path in top.iterdir()
                 if path.suffix == ".db" and path.is_file() and not is_left_behind(path.name)
             )
-    else:
-        paths = [top] if top.is_file() else []
     if not paths:
         raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
     for path in paths:
@@ -117,7 +118,7 @@ def _project(path: Path) -> _Project | None:
         SourceUnreadable: it cannot be read, or is of a trackio that had one database for all projects.
     """
     database = SqliteFile(path, "trackio's")
-    columns = {table: found for table in (*_TABLES, "configs") if (found := database.columns(table))}
+    columns = {table: names for table in (*_TABLES, "configs") if (names := database.columns(table))}
     if "metrics" not in columns:
         return None
     if "project_name" in columns["metrics"]:
@@ -164,7 +165,7 @@ def _foreign_run(
     # before it had some.
     table, own = next(iter(tables.items()))
     config = _config(project, key, skipped)
-    began = [at for rows in tables.values() if (at := _milliseconds(rows.began)) is not None]
+    began = [time_ms for rows in tables.values() if (time_ms := _milliseconds(rows.began)) is not None]
     started = min([*began, *filter(None, [_milliseconds(config.get("_Created"))])], default=0)
     named = {tag: str(config[field]) for field, tag in _OWN.items() if tag and config.get(field)}
     return ForeignRun(
@@ -186,7 +187,7 @@ def _config(project: _Project, key: str, skipped: Skipped) -> dict[str, Any]:
     rows = project.database.rows(
         f"select config from configs where {project.key} = ? order by rowid desc limit 1", key
     )
-    config = parsed(rows[0][0]) if rows else {}
+    config = parse_json(rows[0][0]) if rows else {}
     if isinstance(config, dict):
         return config
     skipped.add("configs that are not JSON")
@@ -199,7 +200,9 @@ def _as_logged(value: Any) -> Any:
         return {name: _as_logged(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_as_logged(inner) for inner in value]
-    return NUMBERS.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return NUMBERS.get(value, value)
+    return value
 
 
 def _goes_on(project: _Project, tables: Mapping[str, _Rows]) -> bool:
@@ -226,21 +229,21 @@ def _pieces(
     for table, rows in tables.items():
         is_system = table == "system_metrics"
         columns = "timestamp, metrics, " + ("null" if is_system else "step")
-        moment = _milliseconds(rows.began) or began
+        time_ms = _milliseconds(rows.began) or began
         first = max(rows.first, position.get(table, [0, 0])[1] + 1)
-        for number, at, content, step in project.database.after(
+        for number, timestamp, content, step in project.database.after(
             table, columns, f"{project.key} = ?", key, first, rows.last
         ):
-            moment = _milliseconds(at) or moment
-            values = parsed(content)
+            time_ms = _milliseconds(timestamp) or time_ms
+            values = parse_json(content)
             if is_system:
-                step = max(0, (moment - began) // 1000)
+                step = max(0, (time_ms - began) // 1000)
             if not isinstance(values, dict):
                 skipped.add("rows that are not JSON")
             elif not isinstance(step, int):
                 skipped.add("values with a step that is no whole number", len(values))
             else:
-                place = Moment(f"{table.replace('_', '-')}-{number:012d}", step, moment)
+                place = LogPosition(f"{table.replace('_', '-')}-{number:012d}", step, time_ms)
                 TrackioValues(builder, place, files, skipped).add(values, "system/" if is_system else "")
             builder.position[table] = [0, number]
             if builder.full:
@@ -261,10 +264,10 @@ def _milliseconds(timestamp: Any) -> int | None:
 
 
 def _count_left_out(project: _Project, skipped: Skipped) -> None:
-    for table, what in _LEFT_OUT.items():
+    for table, reason in _LEFT_OUT.items():
         if project.database.columns(table) and (
             count := project.database.rows(f"select count(*) from {table}")[0][0]
         ):
-            skipped.add(what, count)
+            skipped.add(reason, count)
     if files := files_below(project.database.path.parent / "media" / project.name / "files"):
         skipped.add("files of a project, which trackio keeps with no run", len(files))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halving.imports.foreign_run import Skipped
-from halving.imports.step_values import NOT_JSON, number_of, parsed
+from halving.imports.step_values import NOT_JSON, number_of, parse_json
 from halving.imports.wandb_messages import milliseconds
 from halving.imports.wandb_values import HistoryValues, tree_of
 from halving.ingest.values import is_key
@@ -58,9 +58,8 @@ class Facts:
             self.last = max(self.last, milliseconds(record.output_raw.timestamp))
         elif record.HasField("history"):
             self.last = max(self.last, logged_at(record.history) or 0)
-            self.logged.update(
-                item.nested_key[0] if item.nested_key else item.key for item in record.history.item
-            )
+            for item in record.history.item:
+                self.logged.add(item.nested_key[0] if item.nested_key else item.key)
         elif record.HasField("exit"):
             self.exit_code = record.exit.exit_code
 
@@ -84,7 +83,7 @@ class Facts:
     def params(self, skipped: Skipped) -> dict[str, Any]:
         """The config without W&B's own, and with null for what cannot be read, which is counted."""
         config = {name: value for name, value in self.config.items() if name != "_wandb"}
-        return {name: _plain(value, skipped) for name, value in config.items()}
+        return {name: _without_unreadable(value, skipped) for name, value in config.items()}
 
     def summary_values(self, skipped: Skipped) -> dict[str, float]:
         """The summary's numbers and flags by their names, nested ones joined by ``/``.
@@ -104,8 +103,8 @@ class Facts:
         return values
 
     def provenance(self) -> dict[str, Any]:
-        found = {"python": self.python, "packages": self.packages, "hardware": self.hardware}
-        return {**found, "git": self.git or None, "command": without_secrets(self.command, os.environ)}
+        facts = {"python": self.python, "packages": self.packages, "hardware": self.hardware}
+        return {**facts, "git": self.git or None, "command": without_secrets(self.command, os.environ)}
 
     def _learn_run(self, run: Any) -> None:
         self.run = run
@@ -116,46 +115,47 @@ class Facts:
             self.hardware["host"] = run.host
         self._learn_git(run.git.commit, run.git.remote_url)
 
-    def _learn_environment(self, said: Any) -> None:
-        names = [gpu.name for gpu in said.gpu_nvidia] or [said.gpu_type] * said.gpu_count
-        known = {
-            "host": said.host,
-            "platform": said.os,
-            "cpus": said.cpu_count_logical,
-            "memory_bytes": said.memory.total,
+    def _learn_environment(self, environment: Any) -> None:
+        names = [gpu.name for gpu in environment.gpu_nvidia] or [environment.gpu_type] * environment.gpu_count
+        facts = {
+            "host": environment.host,
+            "platform": environment.os,
+            "cpus": environment.cpu_count_logical,
+            "memory_bytes": environment.memory.total,
             "gpus": names,
         }
-        self.hardware |= {name: value for name, value in known.items() if value}
-        self._learn_python(said.python)
-        self._learn_command(said.executable, said.program, list(said.args))
-        self._learn_git(said.git.commit, said.git.remote_url)
+        self.hardware |= {name: value for name, value in facts.items() if value}
+        self._learn_python(environment.python)
+        self._learn_command(environment.executable, environment.program, list(environment.args))
+        self._learn_git(environment.git.commit, environment.git.remote_url)
 
-    def _learn_metadata(self, said: dict[str, Any]) -> None:
-        gpus = [gpu.get("name") for gpu in _list(said.get("gpu_nvidia")) if isinstance(gpu, dict)]
-        count = said.get("gpu_count")
-        if not gpus and said.get("gpu") and isinstance(count, int):
-            gpus = [str(said["gpu"])] * count
-        memory = said.get("memory")
-        total = str(memory.get("total", "")) if isinstance(memory, dict) else ""
-        known = {
-            "host": said.get("host"),
-            "platform": said.get("os"),
-            "cpus": said.get("cpu_count_logical"),
+    def _learn_metadata(self, metadata: dict[str, Any]) -> None:
+        gpus = [gpu.get("name") for gpu in _list(metadata.get("gpu_nvidia")) if isinstance(gpu, dict)]
+        count = metadata.get("gpu_count")
+        if not gpus and metadata.get("gpu") and isinstance(count, int):
+            gpus = [str(metadata["gpu"])] * count
+        memory = metadata.get("memory")
+        total = ""
+        if isinstance(memory, dict):
+            total = str(memory.get("total", ""))
+        facts = {
+            "host": metadata.get("host"),
+            "platform": metadata.get("os"),
+            "cpus": metadata.get("cpu_count_logical"),
             "memory_bytes": int(total) if total.isdigit() else None,
             "gpus": gpus,
         }
-        self.hardware |= {name: value for name, value in known.items() if value}
-        self._learn_python(str(said.get("python") or ""))
-        self._learn_command(
-            said.get("executable"), said.get("program"), [str(one) for one in _list(said.get("args"))]
-        )
-        git = said.get("git")
+        self.hardware |= {name: value for name, value in facts.items() if value}
+        self._learn_python(str(metadata.get("python") or ""))
+        arguments = [str(argument) for argument in _list(metadata.get("args"))]
+        self._learn_command(metadata.get("executable"), metadata.get("program"), arguments)
+        git = metadata.get("git")
         if isinstance(git, dict):
             self._learn_git(git.get("commit"), git.get("remote"))
 
-    def _learn_python(self, said: str) -> None:
-        if said:
-            implementation, _, version = said.rpartition(" ")
+    def _learn_python(self, text: str) -> None:
+        if text:
+            implementation, _, version = text.rpartition(" ")
             self.python = {"version": version, "implementation": implementation or "CPython"}
 
     def _learn_command(self, executable: Any, program: Any, arguments: list[str]) -> None:
@@ -174,7 +174,9 @@ def logged_at(history: Any) -> int | None:
     for item in history.item:
         if (list(item.nested_key) or [item.key]) == ["_timestamp"]:
             time = tree_of([item])["_timestamp"]
-            return round(time * 1000) if isinstance(time, (int, float)) and 0 <= time < 1e11 else None
+            if isinstance(time, (int, float)) and 0 <= time < 1e11:
+                return round(time * 1000)
+            return None
     return None
 
 
@@ -190,14 +192,14 @@ def _json_of(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
     except FileNotFoundError:
         return {}
-    value = parsed(content.decode(errors="replace"))
+    value = parse_json(content.decode(errors="replace"))
     return value if isinstance(value, dict) else {}
 
 
-def _plain(value: Any, skipped: Skipped) -> Any:
+def _without_unreadable(value: Any, skipped: Skipped) -> Any:
     """A config's value, with null for what could not be read."""
     if isinstance(value, dict):
-        return {name: _plain(inner, skipped) for name, inner in value.items()}
+        return {name: _without_unreadable(inner, skipped) for name, inner in value.items()}
     if value is NOT_JSON:
         skipped.add("values of configs that are not JSON")
         return None

@@ -17,7 +17,7 @@ from halving.errors import InvalidInput
 from halving.identifiers import plain_name
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, readable
-from halving.imports.step_values import NOT_JSON, Moment, number_of, parsed
+from halving.imports.step_values import NOT_JSON, LogPosition, number_of, parse_json
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
 from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
@@ -77,12 +77,11 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
         run = _run_of(path)
         unread.setdefault(run, Unreadable(run, f"{path} cannot be read: {error}"))
 
-    below = (
-        [top] if top.is_file() else files_below(top, lambda error: note(Path(error.filename), error.strerror))
-    )
-    paths = sorted(
-        {path.resolve() for path in below if top.is_file() or (path.suffix == ".wandb" and path.is_file())}
-    )
+    if top.is_file():
+        paths = [top.resolve()]
+    else:
+        below = files_below(top, lambda error: note(Path(error.filename), error.strerror))
+        paths = sorted({path.resolve() for path in below if path.suffix == ".wandb" and path.is_file()})
     if not paths and not unread:
         raise InvalidInput(f"source {source!r} is not accepted: {_ACCEPTED}")
     logs: dict[str, _Log] = {}
@@ -105,17 +104,20 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     for log in sorted(logs.values(), key=lambda log: (log.started, log.mark)):
         runs.setdefault((log.entity, log.project, log.run), []).append(log)
     for (_, _, run), own in runs.items():
-        yield unread[run] if run in unread else readable(run, partial(_foreign_run, own, project, skipped))
+        if run in unread:
+            yield unread[run]
+        else:
+            yield readable(run, partial(_foreign_run, own, project, skipped))
     copied = {run for _, _, run in runs}
-    yield from (one for run, one in unread.items() if run not in copied)
+    yield from (unreadable for run, unreadable in unread.items() if run not in copied)
 
 
 def _run_of(path: Path) -> str:
     """The id of the run whose folder or file a path leads to, by W&B's names: a part of it that cannot be
     read makes it unreadable.
     """
-    found = (_NAMED.fullmatch(part) for part in reversed(path.parts))
-    return next((match[1] for match in found if match), path.name)
+    matches = (_NAMED.fullmatch(part) for part in reversed(path.parts))
+    return next((match[1] for match in matches if match), path.name)
 
 
 def _look_for_run(path: Path) -> _Log | None:
@@ -124,21 +126,19 @@ def _look_for_run(path: Path) -> _Log | None:
     Raises:
         InvalidInput: it is not W&B's.
     """
-    found = None
     until = 0
-    for place in read_log(path, Skipped()):
-        until = place.end
-        if found is None:
+    mark = ""
+    run: Any = None
+    for record in read_log(path, Skipped()):
+        until = record.end
+        if run is None:
             with contextlib.suppress(NoMessage):  # counted when the run's points are read
-                record = parse(place.data)
-                found = (
-                    (hashlib.sha256(place.data).hexdigest()[:16], record.run)
-                    if record.HasField("run")
-                    else None
-                )
-    if found is None:
+                message = parse(record.data)
+                if message.HasField("run"):
+                    mark = hashlib.sha256(record.data).hexdigest()[:16]
+                    run = message.run
+    if run is None:
         return None
-    mark, run = found
     return _Log(path, mark, run.run_id, run.entity, run.project, milliseconds(run.start_time), until)
 
 
@@ -196,9 +196,10 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
 
 def _status(log: Path, exit_code: int | None) -> str | None:
     """A run that has not said how it ended goes on if its file was written just now."""
-    if exit_code is None:
-        return None if time.time() - log.stat().st_mtime < RECENT_SECONDS else "crashed"
-    return "failed" if exit_code else "finished"
+    if exit_code is not None:
+        return "failed" if exit_code else "finished"
+    was_written_just_now = time.time() - log.stat().st_mtime < RECENT_SECONDS
+    return None if was_written_just_now else "crashed"
 
 
 def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position) -> Iterator[Piece]:
@@ -209,18 +210,20 @@ def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position
     builder = PieceBuilder(skipped, position)
     exited = False
     for log in logs:
-        moment = log.started
-        for place, record in _messages(log.path, skipped, position.get(log.mark, [0, 0])[1], log.until):
-            if record.HasField("history"):
-                moment = logged_at(record.history) or moment
-                at = Moment(f"{log.mark}-{place.start:012d}", _step_of(record.history), moment)
-                HistoryValues(builder, at, log.files, skipped).add(tree_of(record.history.item))
-            elif record.HasField("stats"):
-                _add_stats(builder, record.stats, started, skipped)
-            elif reason := _not_taken(record):
+        time_ms = log.started
+        begin = position.get(log.mark, [0, 0])[1]
+        for record, message in _messages(log.path, skipped, begin, log.until):
+            if message.HasField("history"):
+                history = message.history
+                time_ms = logged_at(history) or time_ms
+                place = LogPosition(f"{log.mark}-{record.start:012d}", _step_of(history), time_ms)
+                HistoryValues(builder, place, log.files, skipped).add(tree_of(history.item))
+            elif message.HasField("stats"):
+                _add_stats(builder, message.stats, started, skipped)
+            elif reason := _not_taken(message):
                 skipped.add(reason)
-            exited = exited or record.HasField("exit")
-            builder.position[log.mark] = [0, place.end]
+            exited = exited or message.HasField("exit")
+            builder.position[log.mark] = [0, record.end]
             if builder.full:
                 yield builder.take()
                 exited = False
@@ -240,21 +243,21 @@ def _not_taken(record: Any) -> str | None:
 def _step_of(history: Any) -> int:
     for item in history.item:
         if (list(item.nested_key) or [item.key]) == ["_step"]:
-            said = parsed(item.value_json) if item.value_json else item.integer
-            return said if isinstance(said, int) else int(history.step.num)
+            step = parse_json(item.value_json) if item.value_json else item.integer
+            return step if isinstance(step, int) else int(history.step.num)
     return int(history.step.num)
 
 
 def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped) -> None:
     """What the machine did, by the whole seconds since the run's start."""
-    at = milliseconds(stats.timestamp)
+    time_ms = milliseconds(stats.timestamp)
     for item in stats.item:
-        value = parsed(item.value_json)
+        value = parse_json(item.value_json)
         number = number_of(value) if value is not NOT_JSON else None
         if number is None:
             skipped.add("system metrics that are no numbers")
         else:
-            builder.add(f"system/{item.key}", max(0, (at - started) // 1000), at, number)
+            builder.add(f"system/{item.key}", max(0, (time_ms - started) // 1000), time_ms, number)
 
 
 def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:

@@ -110,14 +110,14 @@ def record_class() -> Any:
     for message, fields in _FIELDS.items():
         described = file.message_type.add(name=message)
         for name, (number, kind) in fields.items():
-            plain = kind.rstrip("*")
+            type_name = kind.rstrip("*")
             field = described.field.add(name=name, number=number)
             field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
-            if plain in _FIELDS:
+            if type_name in _FIELDS:
                 field.type = kinds.TYPE_MESSAGE
-                field.type_name = f".halving.wandb.{plain}"
+                field.type_name = f".halving.wandb.{type_name}"
             else:
-                field.type = kinds.Type.Value(f"TYPE_{plain.upper()}")
+                field.type = kinds.Type.Value(f"TYPE_{type_name.upper()}")
     pool = pools.DescriptorPool()
     pool.Add(file)
     return factory.GetMessageClass(pool.FindMessageTypeByName("halving.wandb.Record"))

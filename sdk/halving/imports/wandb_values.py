@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from halving.errors import InvalidInput
-from halving.imports.step_values import StepValues, parsed
+from halving.imports.step_values import StepValues, parse_json
 from halving.ingest.media import Histogram, Table
 
 
@@ -29,7 +29,7 @@ def tree_of(items: Iterable[Any]) -> dict[str, Any]:
 def _value(item: Any) -> Any:
     text = item.value_json or item.json
     if text:
-        return parsed(text)
+        return parse_json(text)
     for field in ("boolean", "integer", "number", "text"):
         if item.HasField(field):
             return getattr(item, field)
@@ -51,7 +51,7 @@ class HistoryValues(StepValues):
             elif kind == "images/separated":
                 captions = value.get("captions") or [None] * len(value["filenames"])
                 for number, (path, caption) in enumerate(zip(value["filenames"], captions, strict=True)):
-                    self._add_one(f"{key}/{number}", path, caption)
+                    self._add_image(f"{key}/{number}", path, caption)
             elif kind == "histogram":
                 self._add_medium(key, Histogram(counts=value["values"], edges=list(_edges(value))))
             elif kind == "table-file":
@@ -74,7 +74,7 @@ class HistoryValues(StepValues):
         ):
             self._skipped.add(f"media of W&B's kind {kind!r:.60} that have no form here, or are damaged")
 
-    def _add_one(self, key: str, path: str, caption: Any) -> None:
+    def _add_image(self, key: str, path: str, caption: Any) -> None:
         """One of several images: what is wrong with it does not keep the others from being taken."""
         try:
             self._add_medium(key, self._image(path, caption))

@@ -33,20 +33,25 @@ class DeferredRun:
                 f"project {project!r}, run {run!r} and {sorted(arguments)} are not accepted together: "
                 "give run=… alone, or project=… and the other arguments of halving.init"
             )
-        self._given = run
+        self._callers_run = run
         self._arguments = dict(arguments)
         self._opened: Run | None = None
         self._config = recorded_params(self._arguments.get("config"))
         self._params: dict[str, Any] | None = None  # those with which its own run was opened
         if run is None:
             inspect.signature(init).bind(project=project, **arguments)
-        self.project = run.project if run is not None else str(project)
-        self.id = run.id if run is not None else self._arguments.get("id") or new_id()
+            self.project = str(project)
+            self.id = self._arguments.get("id") or new_id()
+        else:
+            self.project = run.project
+            self.id = run.id
 
     @property
     def opened(self) -> Run | None:
         """The run, while it is open."""
-        return self._given if self._given is not None else self._opened
+        if self._callers_run is not None:
+            return self._callers_run
+        return self._opened
 
     def open(self, params: Mapping[str, Any] | None = None) -> Run:
         """The run, opened if it is not open.
@@ -73,11 +78,11 @@ class DeferredRun:
             self._params = None
             self.id = self._arguments.get("id") or new_id()
 
-    def changed(self, params: Mapping[str, Any]) -> list[str]:
+    def changed_names(self, params: Mapping[str, Any]) -> list[str]:
         """The names in ``params`` with which its own run was not opened, except those that ``config``
         decides.
         """
-        recorded = self._params if self._params is not None else params
+        recorded = params if self._params is None else self._params
         return sorted(
             name
             for name in params
@@ -86,8 +91,8 @@ class DeferredRun:
 
     def finish(self, status: str) -> None:
         """Finish its own run; only flush the caller's."""
-        if self._given is not None:
-            self._given.flush()
+        if self._callers_run is not None:
+            self._callers_run.flush()
         elif self._opened is not None:
             self._opened.finish(status)
             self._opened = None

@@ -77,7 +77,9 @@ class HalvingCallback(keras.callbacks.Callback):
             "learning_rate": float(self.model.optimizer.learning_rate),
         }
         for name, value in (logs or {}).items():
-            values[f"val/{name.removeprefix('val_')}" if name.startswith("val_") else f"train/{name}"] = value
+            is_validation = name.startswith("val_")
+            key = f"val/{name.removeprefix('val_')}" if is_validation else f"train/{name}"
+            values[key] = value
         self._deferred.open().log(values, step=self._steps())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:

@@ -4,6 +4,7 @@ Works with ``lightning`` and with ``pytorch_lightning``, whichever the training 
 """
 
 import itertools
+import re
 import sys
 import warnings
 from argparse import Namespace
@@ -96,14 +97,13 @@ class HalvingLogger(Logger):
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Open the run with these params, if it is not yet open."""
-        given = plain_config(params)[0]
-        self._deferred.open(given)
-        if changed := self._deferred.changed(given):
+        plain_params = plain_config(params)[0]
+        self._deferred.open(plain_params)
+        changed = self._deferred.changed_names(plain_params)
+        if changed:
             warnings.warn(
-                (
-                    f"halving: params never change, so {changed} as given now are not recorded in run "
-                    f"{self.version}"
-                ),
+                f"halving: params never change, so {changed} as given now are not recorded in run "
+                f"{self.version}",
                 stacklevel=2,
             )
 
@@ -169,14 +169,12 @@ def _log_file(run: Run, path: Path) -> None:
 
     Artifacts never change, so ``last.ckpt`` with new content becomes ``last-2.ckpt``.
     """
-    stem = "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "._@+-") else "-"
-        for letter in path.stem
-    )
+    stem = re.sub(r"[^A-Za-z0-9._@+-]", "-", path.stem)
     stem = stem[:100].lstrip("._@+-") or "checkpoint"
-    for number in itertools.count(1):
+    name = f"{stem}{path.suffix}"
+    for number in itertools.count(2):
         try:
-            run.log_artifact(path, f"{stem}{path.suffix}" if number == 1 else f"{stem}-{number}{path.suffix}")
+            run.log_artifact(path, name)
             return
         except AlreadyExists:
-            continue
+            name = f"{stem}-{number}{path.suffix}"

@@ -35,13 +35,13 @@ def main(folder: str, work: str, installed: str) -> None:
     end_with_asker()
     _only(folder, json.loads(installed))
     try:
-        found = {"answers": _answers(Path(folder), Path(work))}
+        report = {"answers": _answers(Path(folder), Path(work))}
     except HalvingError as error:
-        found = {"error": type(error).__name__, "message": str(error)}
+        report = {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # noqa: BLE001  # a predictor may raise anything
         message = f"the predictor raised {type(error).__name__} at {where(error)}: {error}"
-        found = {"error": InvalidInput.__name__, "message": message}
-    (Path(work) / ANSWERS).write_bytes(to_json(found))
+        report = {"error": InvalidInput.__name__, "message": message}
+    (Path(work) / ANSWERS).write_bytes(to_json(report))
 
 
 def end_with_asker() -> None:
@@ -67,11 +67,13 @@ def end_with_asker() -> None:
     os.close(nothing)
 
 
-def plain(predicted: Any) -> Any:
+def to_json_values(predicted: Any) -> Any:
     """What a predictor returned as JSON: a list, or a dict of lists."""
     if isinstance(predicted, Mapping):
-        return {str(label): plain(column) for label, column in predicted.items()}
-    return [_value(item) for item in (predicted.tolist() if hasattr(predicted, "tolist") else predicted)]
+        return {str(label): to_json_values(column) for label, column in predicted.items()}
+    if hasattr(predicted, "tolist"):
+        predicted = predicted.tolist()
+    return [_value(item) for item in predicted]
 
 
 def _answers(folder: Path, work: Path) -> Any:
@@ -83,7 +85,7 @@ def _answers(folder: Path, work: Path) -> Any:
     example = checked_inputs(json.loads((work / EXAMPLE).read_text(encoding="utf-8")), model.input_schema)
     if to_json(as_json(example)) != to_json(as_json(rows.slice(0, example.num_rows))):
         raise InvalidInput("the example of the inputs, as JSON, is not read as the rows that it was made of")
-    answers = plain(model.predict(rows))
+    answers = to_json_values(model.predict(rows))
     if model.manifest.exporter is not None:
         write_onnx(model.run, model.manifest, rows, answers, work / ONNX)
     return answers
@@ -96,7 +98,9 @@ def _value(value: Any) -> Any:
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return [_value(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return [_value(item) for item in value]
+    return str(value)
 
 
 def _only(folder: str, installed: Sequence[str]) -> None:

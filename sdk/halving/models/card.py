@@ -7,7 +7,7 @@ from typing import Any
 
 from halving.models.manifest import Manifest
 
-_MOST_COLUMNS = 40
+_MAX_COLUMNS = 40
 
 
 def model_card(
@@ -32,14 +32,7 @@ def model_card(
         f"# {name}",
         _details(manifest, report),
         _section("Metrics", [*_metrics(manifest, report), *_classes(report)]),
-        _section(
-            "Gates",
-            _table(
-                ("gate", "verdict", "why"), [(gate["name"], _verdict(gate), gate["reason"]) for gate in gates]
-            )
-            if gates
-            else [],
-        ),
+        _section("Gates", _gates(gates)),
         _section("Inputs and outputs", _schemas(manifest)),
         _section("Hyperparameters", _table(("name", "value"), manifest.params.items())),
         _section("Use", _use(compared)),
@@ -48,38 +41,49 @@ def model_card(
 
 
 def _details(manifest: Manifest, report: Mapping[str, Any]) -> str:
+    run = f"run {manifest.run}"
+    if report.get("sweep"):
+        run += f", the winner of sweep {report['sweep']}"
+    judged = f"report {manifest.report}"
+    if report.get("created"):
+        judged = f"{report['created']}, {judged}"
     facts = {
         "model": manifest.model,
-        "trained by": f"run {manifest.run}"
-        + (f", the winner of sweep {report['sweep']}" if report.get("sweep") else ""),
+        "trained by": run,
         "framework": f"{manifest.framework}, Python {manifest.python}",
         "data": f"dataset {manifest.dataset}, snapshot {manifest.snapshot}" + _rows(report),
-        "judged": f"{report['created']}, report {manifest.report}"
-        if report.get("created")
-        else f"report {manifest.report}",
+        "judged": judged,
         "checkpoint": manifest.checkpoint,
-        **({"features": ", ".join(manifest.features)} if manifest.features else {}),
     }
+    if manifest.features:
+        facts["features"] = ", ".join(manifest.features)
     return "\n".join(_table(("", ""), facts.items()))
 
 
 def _rows(report: Mapping[str, Any]) -> str:
-    splits = report.get("snapshot", {}).get("splits") or {}
-    return f" ({', '.join(f'{name}: {rows} rows' for name, rows in splits.items())})" if splits else ""
+    splits = report.get("snapshot", {}).get("splits")
+    if not splits:
+        return ""
+    counts = ", ".join(f"{name}: {rows} rows" for name, rows in splits.items())
+    return f" ({counts})"
+
+
+def _gates(gates: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not gates:
+        return []
+    rows = [(gate["name"], _verdict(gate), gate["reason"]) for gate in gates]
+    return _table(("gate", "verdict", "why"), rows)
 
 
 def _metrics(manifest: Manifest, report: Mapping[str, Any]) -> list[str]:
     champion = report.get("champion") or {}
     theirs = champion.get("metrics") or {}
-    columns = [
-        "metric",
-        f"on the {report.get('split', 'test')} split",
-        *([f"champion {champion['version']}, same rows"] if theirs else []),
-    ]
-    rows = [
-        [name, _number(value), *([_number(theirs.get(name))] if theirs else [])]
-        for name, value in sorted(manifest.metrics.items())
-    ]
+    columns = ["metric", f"on the {report.get('split', 'test')} split"]
+    rows = [[name, _number(value)] for name, value in sorted(manifest.metrics.items())]
+    if theirs:
+        columns.append(f"champion {champion['version']}, same rows")
+        for row in rows:
+            row.append(_number(theirs.get(row[0])))
     return _table(columns, rows)
 
 
@@ -95,19 +99,31 @@ def _schemas(manifest: Manifest) -> list[str]:
     columns = list(manifest.input_schema.items())
     lines = _table(
         ("column", "type", "nulls"),
-        [
-            (name, kind, "no" if name in manifest.complete else "yes")
-            for name, kind in columns[:_MOST_COLUMNS]
-        ],
+        [(name, kind, _yes_or_no(name not in manifest.complete)) for name, kind in columns[:_MAX_COLUMNS]],
     )
-    if len(columns) > _MOST_COLUMNS:
-        lines.append(f"\n…and {len(columns) - _MOST_COLUMNS} more; model.json has them all.")
+    if len(columns) > _MAX_COLUMNS:
+        lines.append(f"\n…and {len(columns) - _MAX_COLUMNS} more; model.json has them all.")
     classes = manifest.output_schema.get("classes")
     answer = f"One {manifest.output_schema.get('type', 'value')} a row"
-    return [*lines, "", f"{answer}, one of {', '.join(map(str, classes))}." if classes else f"{answer}."]
+    if classes:
+        answer += f", one of {', '.join(map(str, classes))}"
+    return [*lines, "", f"{answer}."]
+
+
+def _yes_or_no(is_true: bool) -> str:
+    return "yes" if is_true else "no"
 
 
 def _use(compared: int | str) -> list[str]:
+    if isinstance(compared, int):
+        comparison = (
+            f"From this folder alone it answers {compared} rows of the test split as it did when it was "
+            "judged."
+        )
+    else:
+        comparison = (
+            f"Its answers from this folder were not compared with those that were judged: {compared}."
+        )
     return [
         "```python",
         "# pip install -r requirements.txt; in a process of its own",
@@ -120,23 +136,23 @@ def _use(compared: int | str) -> list[str]:
             'or `mlflow.pyfunc.load_model(".")`. `input_example.json` has columns to try, `predictions.json` '
             "what it answers to them."
         ),
-        f"From this folder alone it answers {compared} rows of the test split as it did when it was judged."
-        if isinstance(compared, int)
-        else f"Its answers from this folder were not compared with those that were judged: {compared}.",
+        comparison,
         (
             "The weights are safetensors; nothing here is unpickled. It answers for data like that on "
-            "which it "
-            "was judged, and for no other."
+            "which it was judged, and for no other."
         ),
     ]
 
 
 def _verdict(gate: Mapping[str, Any]) -> str:
-    return str(gate.get("outcome") or ("pass" if gate["passed"] else "fail")).replace("_", " ")
+    verdict = "pass" if gate["passed"] else "fail"
+    return str(gate.get("outcome") or verdict).replace("_", " ")
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"## {title}", "", *lines]) if lines else ""
+    if not lines:
+        return ""
+    return "\n".join([f"## {title}", "", *lines])
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
@@ -149,10 +165,6 @@ def _cell(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    return (
-        "not finite"
-        if value is None or value != value
-        else f"{value:.4f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if value is None or value != value:
+        return "not finite"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -13,12 +13,12 @@ def as_json(table: "pa.Table") -> dict[str, Any]:
     """
     import pyarrow as pa
 
-    found = {}
+    columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_duration(column.type):
             column = column.cast(pa.int64())
-        found[name] = [_value(value) for value in column.to_pylist()]
-    return found
+        columns[name] = [_value(value) for value in column.to_pylist()]
+    return columns
 
 
 def _value(value: Any) -> Any:
@@ -28,4 +28,6 @@ def _value(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
         return {name: _value(item) for name, item in value.items()}
-    return [_value(item) for item in value] if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return [_value(item) for item in value]
+    return str(value)

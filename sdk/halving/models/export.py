@@ -124,10 +124,9 @@ def export_version(store: Store, reference: str, folder: str | Path) -> Path:
     Raises:
         NotFound: there is no such version.
     """
-    found = find(store, reference)
-    return export_model(
-        store, manifest_of(store, found), folder, name=f"{found.model} {found.version}", gates=found.gates
-    )
+    version = find(store, reference)
+    name = f"{version.model} {version.version}"
+    return export_model(store, manifest_of(store, version), folder, name=name, gates=version.gates)
 
 
 def _write(
@@ -149,10 +148,10 @@ def _write(
             f"the answers of the exported {name} were not compared with those that were judged: {judged}",
             stacklevel=3,
         )
-    elif found := difference(answers, judged):
+    elif mismatch := difference(answers, judged):
         raise ExportDiffers(
             f"the exported {name} does not answer as the model that was judged, for the first rows of the "
-            f"test split: {found}"
+            f"test split: {mismatch}"
         )
     if (work / ONNX).exists():
         os.replace(work / ONNX, folder / ONNX)
@@ -206,11 +205,9 @@ def _rows(store: Store, manifest: Manifest) -> "pa.Table":
 
 def _first(answers: Any) -> Any:
     """The answers to the example."""
-    return (
-        {name: column[:EXAMPLE_ROWS] for name, column in answers.items()}
-        if isinstance(answers, dict)
-        else answers[:EXAMPLE_ROWS]
-    )
+    if isinstance(answers, dict):
+        return {name: column[:EXAMPLE_ROWS] for name, column in answers.items()}
+    return answers[:EXAMPLE_ROWS]
 
 
 def _sync(folder: Path) -> None:

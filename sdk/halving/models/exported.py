@@ -28,8 +28,8 @@ def is_exported(folder: Path) -> bool:
 
 def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
     """Write ``model.json``: a manifest as a dict, and the digest of each file that answers depend on."""
-    known = [folder / name for name in (WEIGHTS, STATE, ONNX)]
-    paths = [path for path in (*known, *sorted((folder / CODE).rglob("*"))) if path.is_file()]
+    state_files = [folder / name for name in (WEIGHTS, STATE, ONNX)]
+    paths = [path for path in (*state_files, *sorted((folder / CODE).rglob("*"))) if path.is_file()]
     files = {path.relative_to(folder).as_posix(): digest_of(path) for path in paths}
     (folder / MANIFEST).write_bytes(to_json({**about, _FILES: files}))
 
@@ -70,7 +70,7 @@ def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
     path = str((folder / CODE).absolute())
     if path not in sys.path:
         sys.path.insert(0, path)
-    predictor = imported(f"predictor of {folder}", manifest.answered_by)
+    predictor = import_named(f"predictor of {folder}", manifest.answered_by)
     for name, text in manifest.code.items():
         module = sys.modules.get(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         origin = getattr(module, "__file__", None)
@@ -83,7 +83,7 @@ def import_predictor(folder: Path, manifest: Manifest) -> Callable[..., Any]:
     return predictor
 
 
-def imported(field: str, path: str) -> Callable[..., Any]:
+def import_named(field: str, path: str) -> Callable[..., Any]:
     """A function by ``module:function``, as :func:`halving.trial.import_string.import_function` gives it.
 
     Raises:

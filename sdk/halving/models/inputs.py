@@ -41,8 +41,8 @@ def checked_inputs(rows: Any, schema: Mapping[str, str], complete: Iterable[str]
     columns = _columns(rows)
     if missing := [name for name in schema if name not in columns]:
         raise InvalidInput(
-            f"column {missing[0]!r} ({schema[missing[0]]}) is missing: the model takes {_listed(schema)}; "
-            f"given were {sorted(columns)}"
+            f"column {missing[0]!r} ({schema[missing[0]]}) is missing: the model takes "
+            f"{_list_columns(schema)}; given were {sorted(columns)}"
         )
     taken = {name: _column(name, columns[name], wanted) for name, wanted in schema.items()}
     lengths = {name: len(column) for name, column in taken.items()}
@@ -66,30 +66,28 @@ def arrow_type(text: str) -> "pa.DataType | None":
     """
     import pyarrow as pa
 
-    if found := _LIST.fullmatch(text):
-        item = arrow_type(found["item"])
+    if match := _LIST.fullmatch(text):
+        item = arrow_type(match["item"])
         if item is None:
             return None
-        if found["kind"] == "fixed_size_list":
-            return pa.list_(item, int(found["length"])) if found["length"] else None
-        return pa.large_list(item) if found["kind"] == "large_list" else pa.list_(item)
-    if found := _DICTIONARY.fullmatch(text):
-        values = arrow_type(found["values"])
-        indices = arrow_type(found["indices"])
-        return (
-            pa.dictionary(indices, values, ordered=found["ordered"] == "1")
-            if values is not None and indices is not None
-            else None
-        )
-    if found := _DECIMAL.fullmatch(text):
-        decimal: pa.DataType = getattr(pa, f"decimal{found['bits']}")(
-            int(found["precision"]), int(found["scale"])
+        if match["kind"] == "fixed_size_list":
+            return pa.list_(item, int(match["length"])) if match["length"] else None
+        return pa.large_list(item) if match["kind"] == "large_list" else pa.list_(item)
+    if match := _DICTIONARY.fullmatch(text):
+        values = arrow_type(match["values"])
+        indices = arrow_type(match["indices"])
+        if values is None or indices is None:
+            return None
+        return pa.dictionary(indices, values, ordered=match["ordered"] == "1")
+    if match := _DECIMAL.fullmatch(text):
+        decimal: pa.DataType = getattr(pa, f"decimal{match['bits']}")(
+            int(match["precision"]), int(match["scale"])
         )
         return decimal
-    if found := _TIMESTAMP.fullmatch(text):
-        return pa.timestamp(found["unit"], found["zone"])
-    if found := _FIXED_BINARY.fullmatch(text):
-        return pa.binary(int(found["length"]))
+    if match := _TIMESTAMP.fullmatch(text):
+        return pa.timestamp(match["unit"], match["zone"])
+    if match := _FIXED_BINARY.fullmatch(text):
+        return pa.binary(int(match["length"]))
     try:
         return pa.type_for_alias("float16" if text == "halffloat" else text)
     except ValueError:
@@ -111,15 +109,15 @@ def _columns(rows: Any) -> dict[str, Any]:
     )
 
 
-def _column(name: str, given: Any, wanted: str) -> "pa.Array | pa.ChunkedArray":
+def _column(name: str, values: Any, wanted: str) -> "pa.Array | pa.ChunkedArray":
     import pyarrow as pa
 
     target = arrow_type(wanted)
     try:
-        column = _as_arrow(given, target)
+        column = _as_arrow(values, target)
         if str(column.type) == wanted:
             return column
-        if target is None or not _alike(column.type, target):
+        if target is None or not _is_safe_cast(column.type, target):
             raise pa.ArrowInvalid(f"it is {column.type}")
         made = column.cast(target)
         if (
@@ -134,22 +132,21 @@ def _column(name: str, given: Any, wanted: str) -> "pa.Array | pa.ChunkedArray":
         raise InvalidInput(f"column {name!r} is not accepted: the model takes {wanted}; {reason}") from None
 
 
-def _as_arrow(given: Any, target: "pa.DataType | None") -> "pa.Array | pa.ChunkedArray":
+def _as_arrow(column: Any, target: "pa.DataType | None") -> "pa.Array | pa.ChunkedArray":
     import numpy as np
     import pyarrow as pa
 
-    if isinstance(given, (pa.Array, pa.ChunkedArray)):
-        return given
-    is_series = hasattr(given, "dtype") and hasattr(given, "index")
-    if is_series and given.dtype != object:
-        return pa.Array.from_pandas(given)
-    if isinstance(given, np.ndarray) and given.dtype != object:
-        if given.ndim == 2:
-            return pa.FixedSizeListArray.from_arrays(
-                pa.array(np.ascontiguousarray(given).ravel()), given.shape[1]
-            )
-        return pa.array(given, from_pandas=False)
-    values = list(given)
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return column
+    is_series = hasattr(column, "dtype") and hasattr(column, "index")
+    if is_series and column.dtype != object:
+        return pa.Array.from_pandas(column)
+    if isinstance(column, np.ndarray) and column.dtype != object:
+        if column.ndim == 2:
+            items = pa.array(np.ascontiguousarray(column).ravel())
+            return pa.FixedSizeListArray.from_arrays(items, column.shape[1])
+        return pa.array(column, from_pandas=False)
+    values = list(column)
     if target is not None and (
         pa.types.is_fixed_size_list(target) or pa.types.is_list(target) or pa.types.is_large_list(target)
     ):
@@ -158,10 +155,10 @@ def _as_arrow(given: Any, target: "pa.DataType | None") -> "pa.Array | pa.Chunke
             [list(value) if hasattr(value, "__iter__") else _missing(value) for value in values], target
         )
     try:
-        found = pa.array(values, from_pandas=is_series)
+        array = pa.array(values, from_pandas=is_series)
     except OverflowError:  # more than 64 bits with a sign
-        found = pa.array(values, target, from_pandas=is_series)
-    return _from_json(found, target) if target is not None else found
+        array = pa.array(values, target, from_pandas=is_series)
+    return array if target is None else _from_json(array, target)
 
 
 def _missing(value: Any) -> list[Any] | None:
@@ -171,32 +168,29 @@ def _missing(value: Any) -> list[Any] | None:
     raise ValueError(f"{value!r} is no list")
 
 
-def _from_json(given: "pa.Array", target: "pa.DataType") -> "pa.Array":
+def _from_json(array: "pa.Array", target: "pa.DataType") -> "pa.Array":
     """Values of types that JSON does not have, read from the form that :func:`halving.models.example.as_json`
     gives them.
     """
     import pyarrow as pa
 
     types = pa.types
-    if types.is_string(given.type):
+    if types.is_string(array.type):
         if types.is_timestamp(target) or types.is_date(target) or types.is_decimal(target):
-            return given.cast(target)
+            return array.cast(target)
+        texts = array.to_pylist()
         if types.is_time(target):
-            return pa.array(
-                [None if text is None else time.fromisoformat(text) for text in given.to_pylist()], target
-            )
+            times = [None if text is None else time.fromisoformat(text) for text in texts]
+            return pa.array(times, target)
         if types.is_binary(target) or types.is_large_binary(target) or types.is_fixed_size_binary(target):
-            return pa.array(
-                [
-                    None if text is None else base64.b64decode(text, validate=True)
-                    for text in given.to_pylist()
-                ],
-                target,
-            )
-    return given.cast(target) if types.is_integer(given.type) and types.is_duration(target) else given
+            contents = [None if text is None else base64.b64decode(text, validate=True) for text in texts]
+            return pa.array(contents, target)
+    if types.is_integer(array.type) and types.is_duration(target):
+        return array.cast(target)
+    return array
 
 
-def _alike(given: "pa.DataType", wanted: "pa.DataType") -> bool:
+def _is_safe_cast(actual: "pa.DataType", wanted: "pa.DataType") -> bool:
     """Whether a cast between the types keeps what is meant: numbers of any width, texts, times; never a text
     read as a number.
     """
@@ -204,22 +198,27 @@ def _alike(given: "pa.DataType", wanted: "pa.DataType") -> bool:
 
     types = pa.types
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    if types.is_dictionary(given) or types.is_dictionary(wanted):
-        return _alike(*(kind.value_type if types.is_dictionary(kind) else kind for kind in (given, wanted)))
+    while types.is_dictionary(actual):
+        actual = actual.value_type
+    while types.is_dictionary(wanted):
+        wanted = wanted.value_type
     if any(is_list(wanted) for is_list in lists):
-        return any(is_list(given) for is_list in lists) and _alike(given.value_type, wanted.value_type)
+        return any(is_list(actual) for is_list in lists) and _is_safe_cast(
+            actual.value_type, wanted.value_type
+        )
     kinds = (
-        lambda one: types.is_integer(one) or types.is_floating(one) or types.is_decimal(one),
-        lambda one: types.is_string(one) or types.is_large_string(one) or types.is_string_view(one),
-        lambda one: types.is_binary(one) or types.is_large_binary(one) or types.is_fixed_size_binary(one),
+        lambda kind: types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind),
+        lambda kind: types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind),
+        lambda kind: types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind),
         types.is_boolean,
-        lambda one: types.is_timestamp(one) or types.is_date(one),
+        lambda kind: types.is_timestamp(kind) or types.is_date(kind),
         types.is_time,
         types.is_duration,
     )
-    return types.is_null(given) or any(kind(given) and kind(wanted) for kind in kinds)
+    return types.is_null(actual) or any(kind(actual) and kind(wanted) for kind in kinds)
 
 
-def _listed(schema: Mapping[str, str]) -> str:
-    shown = [f"{name} ({kind})" for name, kind in list(schema.items())[:8]]
-    return ", ".join(shown) + (f" and {len(schema) - 8} more" if len(schema) > 8 else "")
+def _list_columns(schema: Mapping[str, str]) -> str:
+    columns = [f"{name} ({kind})" for name, kind in schema.items()]
+    text = ", ".join(columns[:8])
+    return f"{text} and {len(columns) - 8} more" if len(columns) > 8 else text

@@ -39,11 +39,9 @@ def judged_answers(store: Store, report: Mapping[str, Any]) -> "pa.Table | str":
         table = pq.read_table(pa.BufferReader(store.get_blob(digest)))
     except NotFound:
         return "the predictions of its report are gone from the store"
-    return (
-        table
-        if "prediction" in table.column_names
-        else "its report has scores of an evaluator, and no predictions"
-    )
+    if "prediction" not in table.column_names:
+        return "its report has scores of an evaluator, and no predictions"
+    return table
 
 
 def difference(answers: Any, judged: "pa.Table") -> str | None:
@@ -54,52 +52,53 @@ def difference(answers: Any, judged: "pa.Table") -> str | None:
             class.
     """
     if isinstance(answers, dict):
-        found = [
-            _unlike(f"the probability of {name}", given, _column(judged, f"{_PROBABILITY}{name}"))
-            for name, given in answers.items()
+        mismatches = [
+            _find_mismatch(f"the probability of {name}", column, _column(judged, f"{_PROBABILITY}{name}"))
+            for name, column in answers.items()
         ]
-        return next(filter(None, found), None)
+        return next(filter(None, mismatches), None)
     if answers and isinstance(answers[0], list):
         names = [name for name in judged.column_names if name.startswith(_PROBABILITY)]
         if len(names) != len(answers[0]):
             return f"it gives {len(answers[0])} probabilities for each row, where {len(names)} were judged"
         columns = zip(*answers, strict=True)
-        found = [
-            _unlike(f"the {name}", given, _column(judged, name))
-            for name, given in zip(names, columns, strict=True)
+        mismatches = [
+            _find_mismatch(f"the {name}", column, _column(judged, name))
+            for name, column in zip(names, columns, strict=True)
         ]
-        return next(filter(None, found), None)
-    return _unlike("the prediction", answers, _column(judged, "prediction"))
+        return next(filter(None, mismatches), None)
+    return _find_mismatch("the prediction", answers, _column(judged, "prediction"))
 
 
 def _column(judged: "pa.Table", name: str) -> list[Any]:
-    return (
-        json.loads(json.dumps(judged.column(name).to_pylist(), default=str))
-        if name in judged.column_names
-        else []
-    )
+    if name not in judged.column_names:
+        return []
+    column: list[Any] = json.loads(json.dumps(judged.column(name).to_pylist(), default=str))
+    return column
 
 
-def _unlike(what: str, given: Sequence[Any], judged: Sequence[Any]) -> str | None:
-    if len(judged) < len(given):
-        return f"{what} of {len(given)} rows is given, where {len(judged)} were judged"
-    expected = judged[: len(given)]
+def _find_mismatch(subject: str, answers: Sequence[Any], judged: Sequence[Any]) -> str | None:
+    if len(judged) < len(answers):
+        return f"{subject} of {len(answers)} rows is given, where {len(judged)} were judged"
+    expected = judged[: len(answers)]
+    pairs = list(enumerate(zip(answers, expected, strict=True)))
     if all(isinstance(value, float) for value in expected):
         finite = [value for value in judged if math.isfinite(value)]
         near = _SHARE * (max(finite, default=0.0) - min(finite, default=0.0))
-        wrong = [row for row, both in enumerate(zip(given, expected, strict=True)) if not _close(*both, near)]
-        allowed = 0
+        wrong = [row for row, pair in pairs if not _is_close(*pair, near)]
+        max_wrong = 0
     else:
-        wrong = [row for row, (one, other) in enumerate(zip(given, expected, strict=True)) if one != other]
-        allowed = int(_SHARE * len(given))
-    if len(wrong) <= allowed:
+        wrong = [row for row, (answer, expectation) in pairs if answer != expectation]
+        max_wrong = int(_SHARE * len(answers))
+    if len(wrong) <= max_wrong:
         return None
     row = wrong[0]
-    rows = f"{len(wrong)} of {len(given)} rows differ"
-    return f"{what} of row {row} is {given[row]!r}, where {expected[row]!r} was judged; {rows}"
+    rows = f"{len(wrong)} of {len(answers)} rows differ"
+    return f"{subject} of row {row} is {answers[row]!r}, where {expected[row]!r} was judged; {rows}"
 
 
-def _close(one: Any, other: float, near: float) -> bool:
-    if not isinstance(one, (int, float)):
+def _is_close(answer: Any, expected: float, near: float) -> bool:
+    if not isinstance(answer, (int, float)):
         return False
-    return math.isclose(one, other, rel_tol=1e-4, abs_tol=near) or (one != one and other != other)
+    are_nan = answer != answer and expected != expected
+    return are_nan or math.isclose(answer, expected, rel_tol=1e-4, abs_tol=near)

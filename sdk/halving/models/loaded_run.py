@@ -34,7 +34,7 @@ class LoadedRun(TrainedRun):
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` as :meth:`TrainedRun.restore` does, from what was read when the model was loaded."""
-        return restored(self._state, state)
+        return restore_copies(self._state, state)
 
 
 class ExportedRun(TrainedRun):
@@ -47,7 +47,7 @@ class ExportedRun(TrainedRun):
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the folder's weights, as :meth:`TrainedRun.restore` does from a checkpoint."""
-        return restored(self._state, state)
+        return restore_copies(self._state, state)
 
     @property
     def dataset(self) -> Dataset:  # type: ignore[override]
@@ -64,16 +64,19 @@ class ExportedRun(TrainedRun):
         )
 
 
-def restored(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+def restore_copies(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     """Fill ``state`` with copies of what was read before, by name.
 
     Raises:
         CheckpointMismatch: ``state`` asks for names that are not among it.
     """
-    return fill({name: _copied(value) if name in state else value for name, value in kept.items()}, state)
+    tree = dict(kept)
+    for name in tree.keys() & state.keys():
+        tree[name] = _copy(tree[name])
+    return fill(tree, state)
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     """A copy that shares only what cannot be changed: a list of a million numbers is copied as one, not
     number by number.
     """
@@ -85,8 +88,12 @@ def _copied(value: Any) -> Any:
             items._metadata = value._metadata  # type: ignore[attr-defined]
         if not set(map(type, items.values())) <= _ATOMS:
             for key, item in items.items():
-                items[key] = _copied(item)
+                items[key] = _copy(item)
         return items
     if isinstance(value, (list, tuple)):
-        return value[:] if set(map(type, value)) <= _ATOMS else type(value)(map(_copied, value))
-    return value.copy() if type(value).__module__ == "numpy" else value.clone()
+        if set(map(type, value)) <= _ATOMS:
+            return value[:]
+        return type(value)(map(_copy, value))
+    if type(value).__module__ == "numpy":
+        return value.copy()
+    return value.clone()

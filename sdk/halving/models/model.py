@@ -8,7 +8,7 @@ from typing import Any
 from halving.checkpoints.restoring import saved_state
 from halving.data.dataset import Dataset
 from halving.errors import HalvingError, InvalidInput
-from halving.models.exported import import_predictor, imported, is_exported, read_manifest
+from halving.models.exported import import_named, import_predictor, is_exported, read_manifest
 from halving.models.inputs import checked_inputs
 from halving.models.loaded_run import ExportedRun, LoadedRun
 from halving.models.manifest import Manifest
@@ -97,7 +97,7 @@ def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
     manifest = manifest_of(store, find(store, reference))
     run = trained_run(store, manifest)  # refused here, before anything is answered with it
     try:
-        predictor = imported(f"predictor of {reference}", manifest.answered_by)
+        predictor = import_named(f"predictor of {reference}", manifest.answered_by)
     except InvalidInput as error:
         if manifest.predictor is None or not manifest.code:
             raise
@@ -133,24 +133,24 @@ def load_exported(folder: Path) -> Model:
     return Model(manifest, run, import_predictor(folder, manifest))
 
 
-def manifest_of(store: Store, found: ResolvedModel) -> Manifest:
+def manifest_of(store: Store, version: ResolvedModel) -> Manifest:
     """The manifest of a version.
 
     Raises:
         InvalidInput: it has none.
         StoreError: it is damaged.
     """
-    named = f"{found.model} {found.version}"
-    if found.manifest is not None:
-        return Manifest.read(store, found.manifest)
-    if found.digest is None:
+    named = f"{version.model} {version.version}"
+    if version.manifest is not None:
+        return Manifest.read(store, version.manifest)
+    if version.digest is None:
         raise InvalidInput(
             f"{named} was registered by a client of MLflow's API, which loads it: "
-            f"mlflow.pyfunc.load_model({found.uri!r})"
+            f"mlflow.pyfunc.load_model({version.uri!r})"
         )
     raise InvalidInput(
-        f"{named} was registered before versions had manifests: halving models judge {found.model} "
-        f"{found.version} judges it again and "
+        f"{named} was registered before versions had manifests: halving models judge {version.model} "
+        f"{version.version} judges it again and "
         "writes one"
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing, HalvingError, InvalidInput
-from halving.models.exported import imported
+from halving.models.exported import import_named
 from halving.models.manifest import Manifest
 from halving.run.trained_run import TrainedRun
 from halving.trial.import_string import where
@@ -39,21 +39,18 @@ def write_onnx(run: TrainedRun, manifest: Manifest, rows: "pa.Table", answers: A
         raise ExtraMissing(
             f"exporter {manifest.exporter} needs the package {error.name}: pip install 'halving[onnx]'"
         ) from None
-    exporter = imported("exporter", str(manifest.exporter))
+    exporter = import_named("exporter", str(manifest.exporter))
     try:
         made = exporter(run)
     except Exception as error:
         raise InvalidInput(
             f"exporter {manifest.exporter} raised {type(error).__name__} at {where(error)}: {error}"
         ) from error
-    content = (
-        made
-        if isinstance(made, bytes)
-        else made.SerializeToString()
-        if isinstance(made, onnx.ModelProto)
-        else None
-    )
-    if content is None:
+    if isinstance(made, bytes):
+        content = made
+    elif isinstance(made, onnx.ModelProto):
+        content = made.SerializeToString()
+    else:
         raise InvalidInput(
             f"exporter {manifest.exporter} returned {type(made).__qualname__}: return an onnx.ModelProto, "
             "or its bytes"
@@ -61,35 +58,38 @@ def write_onnx(run: TrainedRun, manifest: Manifest, rows: "pa.Table", answers: A
     try:
         onnx.checker.check_model(content)
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        unknown = sorted({one.name for one in session.get_inputs()} - set(rows.column_names))
+        names = [graph_input.name for graph_input in session.get_inputs()]
+        unknown = sorted(set(names) - set(rows.column_names))
         if unknown:
             raise InvalidInput(
                 f"exporter {manifest.exporter} named an input {unknown[0]!r}, which is no column: "
                 f"{rows.column_names}"
             )
-        outputs = session.run(None, {one.name: _array(rows.column(one.name)) for one in session.get_inputs()})
+        outputs = session.run(None, {name: _array(rows.column(name)) for name in names})
     except HalvingError:
         raise
     except Exception as error:
         raise InvalidInput(
             f"the graph of exporter {manifest.exporter} cannot be run: {type(error).__name__}: {error}"
         ) from error
-    got = outputs[0].tolist()
-    expected = (
-        [list(row) for row in zip(*answers.values(), strict=True)] if isinstance(answers, dict) else answers
-    )
-    if len(got) != len(expected):
-        raise OnnxDiffers(
-            f"the graph of exporter {manifest.exporter} gives {len(got)} answers for {len(expected)} rows"
-        )
-    wrong = [row for row, both in enumerate(zip(got, expected, strict=True)) if not _same(*both)]
-    if wrong:
-        raise OnnxDiffers(
-            f"the graph of exporter {manifest.exporter} answers {got[wrong[0]]!r} to row {wrong[0]} of the "
-            "test split where the predictor "
-            f"answers {expected[wrong[0]]!r}; {len(wrong)} of {len(got)} rows differ"
-        )
+    _compare(outputs[0].tolist(), answers, f"the graph of exporter {manifest.exporter}")
     file.write_bytes(content)
+
+
+def _compare(actual: list[Any], answers: Any, graph: str) -> None:
+    """Raise unless a graph's answers are those of the predictor."""
+    expected = answers
+    if isinstance(answers, dict):
+        expected = [list(row) for row in zip(*answers.values(), strict=True)]
+    if len(actual) != len(expected):
+        raise OnnxDiffers(f"{graph} gives {len(actual)} answers for {len(expected)} rows")
+    wrong = [row for row, pair in enumerate(zip(actual, expected, strict=True)) if not _is_same(*pair)]
+    if wrong:
+        row = wrong[0]
+        raise OnnxDiffers(
+            f"{graph} answers {actual[row]!r} to row {row} of the test split where the predictor answers "
+            f"{expected[row]!r}; {len(wrong)} of {len(actual)} rows differ"
+        )
 
 
 def _array(column: "pa.ChunkedArray") -> Any:
@@ -101,11 +101,10 @@ def _array(column: "pa.ChunkedArray") -> Any:
     return whole.to_numpy(zero_copy_only=False)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, float) or isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE) or (
-            one != one and other != other
-        )
-    return bool(one == other)
+def _is_same(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    if isinstance(left, float) or isinstance(right, float):
+        are_nan = left != left and right != right
+        return are_nan or math.isclose(left, right, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return bool(left == right)

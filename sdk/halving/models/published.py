@@ -68,17 +68,17 @@ def resolve(reference: str, root: str | Path | None = None) -> ResolvedModel:
 
 def find(store: Store, reference: str) -> ResolvedModel:
     """As :func:`resolve`, in a store that is open."""
-    model, which = parse_reference(reference)
-    if which == CHAMPION:
-        found = _read(store, model, CHAMPION).get("version")
-        if found is None:
+    model, suffix = parse_reference(reference)
+    if suffix == CHAMPION:
+        champion = _read(store, model, CHAMPION).get("version")
+        if champion is None:
             raise NotFound(
                 f"model {model!r} has no champion now: promote a version, for example by: halving promote "
                 f"{model} VERSION"
             )
-        return _resolved(store, found)
-    version = which if _VERSION.fullmatch(which) else _aliased(store, model, which)
-    return _resolved(store, _read(store, model, version)["version"])
+        return _resolved_model(store, champion)
+    version = suffix if _VERSION.fullmatch(suffix) else _version_of_alias(store, model, suffix)
+    return _resolved_model(store, _read(store, model, version)["version"])
 
 
 def parse_reference(reference: str) -> tuple[str, str]:
@@ -87,13 +87,13 @@ def parse_reference(reference: str) -> tuple[str, str]:
     Raises:
         InvalidInput: it has no such form.
     """
-    model, _, which = reference.rpartition("@")
-    if not model or not which:
+    model, _, suffix = reference.rpartition("@")
+    if not model or not suffix:
         raise InvalidInput(
             f"model {reference!r} is not accepted: give MODEL@champion, MODEL@1.0.0 or MODEL@ALIAS, for "
             "example digits@champion"
         )
-    return model, which
+    return model, suffix
 
 
 def published_name(model: str, file: str) -> str:
@@ -104,10 +104,12 @@ def published_name(model: str, file: str) -> str:
 def published_folder(model: str) -> str:
     """The folder of a model in the store; clients may give models names that are no folders."""
     quoted = quote(model, safe=" @+=,")
-    return f"models/{quoted.replace('.', '%2E') if not quoted.strip('.') else quoted}"
+    if not quoted.strip("."):
+        quoted = quoted.replace(".", "%2E")
+    return f"models/{quoted}"
 
 
-def _aliased(store: Store, model: str, alias: str) -> str:
+def _version_of_alias(store: Store, model: str, alias: str) -> str:
     aliases: dict[str, str] = _read(store, model, "aliases")["aliases"]
     if alias not in aliases:
         raise NotFound(
@@ -132,7 +134,7 @@ def _read(store: Store, model: str, file: str) -> dict[str, Any]:
     return data
 
 
-def _resolved(store: Store, version: dict[str, Any]) -> ResolvedModel:
+def _resolved_model(store: Store, version: dict[str, Any]) -> ResolvedModel:
     digest = version["checkpoint"]
     uri = store.address(blob_name(digest)) if digest else version["source"]
     names = (

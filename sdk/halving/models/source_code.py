@@ -45,10 +45,12 @@ class Code:
         """``name==version`` of each package, by the versions that a run has recorded, else by those that were
         installed.
         """
-        versions = {_plain(name): version for name, version in recorded.items()}
-        found = {name: versions.get(_plain(name)) or installed for name, installed in self.packages.items()}
+        versions = {_normalize(name): version for name, version in recorded.items()}
+        pinned = {
+            name: versions.get(_normalize(name)) or installed for name, installed in self.packages.items()
+        }
         # A local version (2.13.0+cpu) is not on the index: which build it is depends on the machine.
-        return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(found.items()) if version]
+        return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(pinned.items()) if version]
 
 
 @dataclass(frozen=True)
@@ -91,16 +93,16 @@ def code_of(*functions: str) -> Code:
     add_working_folder()
     files: dict[str, str] = {}
     packages: set[str] = set()
-    ahead = [function.partition(":")[0] for function in functions]
-    seen = set[str]()
-    while ahead:
-        name = ahead.pop()
-        if name in seen:
+    pending = [function.partition(":")[0] for function in functions]
+    visited = set[str]()
+    while pending:
+        name = pending.pop()
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         parent, _, _ = name.rpartition(".")
         if parent:
-            ahead.append(parent)
+            pending.append(parent)
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top == _SDK:
             continue
@@ -110,8 +112,9 @@ def code_of(*functions: str) -> Code:
         module = _module(name)
         if module is None:
             continue
-        files[name.replace(".", "/") + ("/__init__.py" if module.package == name else ".py")] = module.text
-        ahead += _imports(module.text, module.package)
+        suffix = "/__init__.py" if module.package == name else ".py"
+        files[name.replace(".", "/") + suffix] = module.text
+        pending += _imports(module.text, module.package)
     return Code(
         dict(sorted(files.items())),
         {name: _installed_version(name) for name in sorted({*packages, *_ALWAYS})},
@@ -129,9 +132,11 @@ def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> No
         for line in lines_with_secrets(path, text, os.environ)
     ]
     if lines:
-        shown = ", ".join(lines[:5]) + (f" and {len(lines) - 5} more lines" if len(lines) > 5 else "")
+        places = ", ".join(lines[:5])
+        if len(lines) > 5:
+            places += f" and {len(lines) - 5} more lines"
         warnings.warn(
-            f"the code of model {model} holds what looks like a secret in {shown}; it is kept in the store "
+            f"the code of model {model} holds what looks like a secret in {places}; it is kept in the store "
             "and in every export: "
             "if it is one, change it, and read it from the environment",
             stacklevel=stacklevel + 1,
@@ -165,8 +170,9 @@ def _read_imports(text: str, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, *([base] if base else [])])
+                parts = package.split(".")
+                above = parts[: len(parts) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
@@ -187,10 +193,10 @@ def _spec(name: str) -> ModuleSpec | None:
     portions = list[str]()
     for location in (above and above.submodule_search_locations) or ():
         finder = pkgutil.get_importer(location)
-        found = finder.find_spec(name) if finder is not None else None
-        if found is not None and found.loader is not None:
-            return found
-        portions += (found and found.submodule_search_locations) or ()
+        spec = finder.find_spec(name) if finder is not None else None
+        if spec is not None and spec.loader is not None:
+            return spec
+        portions += (spec and spec.submodule_search_locations) or ()
     if not portions:
         return None
     namespace = ModuleSpec(name, None, is_package=True)
@@ -267,11 +273,11 @@ def _by_module() -> Mapping[str, list[str]]:
 
 @cache
 def _files(distribution: str) -> frozenset[str]:
-    found = importlib.metadata.distribution(distribution)
+    metadata = importlib.metadata.distribution(distribution)
     # Without a RECORD it is a checkout's egg-info, which lists the sources.
-    return (
-        frozenset(file.as_posix() for file in found.files or []) if found.read_text("RECORD") else frozenset()
-    )
+    if not metadata.read_text("RECORD"):
+        return frozenset()
+    return frozenset(file.as_posix() for file in metadata.files or [])
 
 
 def _installed_version(name: str) -> str | None:
@@ -281,5 +287,5 @@ def _installed_version(name: str) -> str | None:
         return None
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -55,28 +55,27 @@ def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, An
     (work / EXAMPLE).write_bytes(to_json(example))
     ended = _run(folder, work)
     if not (work / ANSWERS).exists():
-        said = (work / "said").read_text(errors="replace").strip()[-_SAID:]
-        raise InvalidInput(
-            f"the exported model ended without an answer, {ended}{f': {said}' if said else ''}"
+        output = (work / "said").read_text(errors="replace").strip()[-_SAID:]
+        ending = f"{ended}: {output}" if output else ended
+        raise InvalidInput(f"the exported model ended without an answer, {ending}")
+    report = json.loads((work / ANSWERS).read_text(encoding="utf-8"))
+    if "error" in report:
+        raise _ERRORS.get(report["error"], InvalidInput)(
+            f"the exported model does not answer on its own: {report['message']}"
         )
-    found = json.loads((work / ANSWERS).read_text(encoding="utf-8"))
-    if "error" in found:
-        raise _ERRORS.get(found["error"], InvalidInput)(
-            f"the exported model does not answer on its own: {found['message']}"
-        )
-    return found["answers"]
+    return report["answers"]
 
 
 def _run(folder: Path, work: Path) -> str:
     """Run the process to its end; how it ended."""
-    given = [str(folder / CODE), str(folder), str(work), json.dumps(_installed())]
+    arguments = [str(folder / CODE), str(folder), str(work), json.dumps(_package_folders())]
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("HALVING_", "DAGSTER_"))
     }
     with (
         (work / "said").open("wb") as output,
         subprocess.Popen(
-            [sys.executable, "-I", "-B", "-c", _BEGIN, *given],
+            [sys.executable, "-I", "-B", "-c", _BEGIN, *arguments],
             stdin=subprocess.PIPE,  # closed when this process ends, however it does
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -95,7 +94,7 @@ def _run(folder: Path, work: Path) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
-def _installed() -> list[str]:
+def _package_folders() -> list[str]:
     """The folders on the path that packages were installed into: they have the packages' metadata."""
     return [
         path

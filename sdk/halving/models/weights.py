@@ -32,7 +32,9 @@ def write_state(tree: dict[str, Any], folder: Path) -> None:
     torch = sys.modules.get("torch")
     save = _safetensors("torch" if torch else "numpy")
     try:
-        save.save_file({name: _own(name, value, torch) for name, value in tensors.items()}, folder / WEIGHTS)
+        save.save_file(
+            {name: _own_memory(name, value, torch) for name, value in tensors.items()}, folder / WEIGHTS
+        )
     except (KeyError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"the checkpoint has tensors that safetensors does not take: {error}") from None
 
@@ -47,23 +49,24 @@ def read_state(folder: Path) -> dict[str, Any]:
     return {name: _join(value, tensors) for name, value in structure.items()}
 
 
-def same_state(one: Any, other: Any) -> bool:
+def same_state(left: Any, right: Any) -> bool:
     """Whether two states are equal to the last bit: also in their types, and where they are NaN."""
-    if isinstance(one, dict) and isinstance(other, dict):  # of torch's own kind or not
-        return list(one) == list(other) and all(same_state(value, other[name]) for name, value in one.items())
-    torch = sys.modules.get("torch")
-    if torch and isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):  # a parameter is one
-        bits = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)]
-        return bool(one.dtype == other.dtype and one.shape == other.shape and torch.equal(*bits))
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same_state, one, other))
-    if type(one).__module__ == "numpy":
-        return bool(
-            one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(left, dict) and isinstance(right, dict):  # of torch's own kind or not
+        return list(left) == list(right) and all(
+            same_state(value, right[name]) for name, value in left.items()
         )
-    return bool(one == other or (one != one and other != other))
+    torch = sys.modules.get("torch")
+    if torch and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):  # a parameter is one
+        bits = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)]
+        return bool(left.dtype == right.dtype and left.shape == right.shape and torch.equal(*bits))
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same_state, left, right))
+    if type(left).__module__ == "numpy":
+        is_alike = left.dtype == right.dtype and left.shape == right.shape
+        return bool(is_alike and left.tobytes() == right.tobytes())
+    return bool(left == right or (left != left and right != right))
 
 
 def _split(value: Any, name: str, tensors: dict[str, Any]) -> Any:
@@ -77,10 +80,10 @@ def _split(value: Any, name: str, tensors: dict[str, Any]) -> Any:
             for key, item in value.items()
         ]
         metadata = getattr(value, "_metadata", None)  # torch keeps the layers' format versions there
-        return {
-            "__dict__": pairs,
-            **({"metadata": _split(dict(metadata), name, tensors)} if metadata else {}),
-        }
+        split = {"__dict__": pairs}
+        if metadata:
+            split["metadata"] = _split(dict(metadata), name, tensors)
+        return split
     if isinstance(value, (list, tuple)):
         items = [_split(item, f"{name}.{place}", tensors) for place, item in enumerate(value)]
         return {"__tuple__" if isinstance(value, tuple) else "__list__": items}
@@ -101,8 +104,9 @@ def _join(value: Any, tensors: dict[str, Any]) -> Any:
     if kind == "__tensor__":
         return tensors[content]
     if kind == "__array__":
-        found = tensors[content]
-        return found if type(found).__module__ == "numpy" else found.numpy()
+        tensor = tensors[content]
+        is_numpy = type(tensor).__module__ == "numpy"
+        return tensor if is_numpy else tensor.numpy()
     if kind == "__dict__":
         items = {_join(key, tensors): _join(item, tensors) for key, item in content}
         if metadata is None:
@@ -114,7 +118,7 @@ def _join(value: Any, tensors: dict[str, Any]) -> Any:
     return tuple(items_) if kind == "__tuple__" else items_
 
 
-def _own(name: str, value: Any, torch: Any) -> Any:
+def _own_memory(name: str, value: Any, torch: Any) -> Any:
     """A tensor with memory of its own, which tied weights do not have."""
     if torch is None:
         return value.copy(order="C")

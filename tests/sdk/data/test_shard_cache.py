@@ -433,7 +433,7 @@ def test_a_copy_that_is_damaged_is_fetched_again(remote: Store, folder: Path, da
             file.write(b"1")
         else:
             file.truncate(0 if damage == "empty" else 99_999)
-    assert cache.opened(shard) is None
+    assert cache.open_copy(shard) is None
     assert content(cache, shard) == remote.read(shard.name)
 
 
@@ -442,7 +442,7 @@ def test_a_copy_that_was_only_touched_is_kept(remote: Store, s3_gate: Gate, fold
     ShardCache(remote).fetch(shard)
     (folder / shard.sha256).touch()
     s3_gate.shut()
-    assert ShardCache(remote).opened(shard) is not None
+    assert ShardCache(remote).open_copy(shard) is not None
 
 
 def test_a_copy_that_the_disk_has_changed_behind_everybodys_back_is_fetched_again_where_it_cannot_be_read(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from halving import InvalidInput
 from halving.data.arrow_layout import NotReadable, layout_of
 from halving.data.columns import Gathered, as_arrow, as_numpy, columns_of
-from halving.data.shard_rows import MappedShard, room
+from halving.data.shard_rows import MappedShard, allocate_rows
 from tests.sdk.data.sharded import arrow_file
 
 SECONDS = dt.datetime(2026, 1, 1)
@@ -50,7 +50,7 @@ VALUES: dict[pa.DataType, Any] = {
 def gathered(
     shards: list[MappedShard], which: "np.ndarray[Any, Any]", rows: "np.ndarray[Any, Any]", schema: pa.Schema
 ) -> list[Gathered]:
-    found = room(columns_of(schema, None, "the data"), len(rows))
+    found = allocate_rows(columns_of(schema, None, "the data"), len(rows))
     for number, shard in enumerate(shards):
         places = np.flatnonzero(which == number)
         shard.fill(found, places, rows[places])
@@ -154,7 +154,7 @@ def test_a_column_that_is_not_read_is_named_and_the_columns_beside_it_are_read(v
         columns_of(table.schema, None, "the data")
     shard = mapped(table, 2)
     columns = columns_of(table.schema, ["text", "behind", "before"], "the data")
-    found = room(columns, 1)
+    found = allocate_rows(columns, 1)
     shard.fill(found, np.zeros(1, int), np.zeros(1, int))
     assert as_arrow(found).to_pydict() == {"text": ["a"], "behind": [2.5], "before": [1.5]}
 

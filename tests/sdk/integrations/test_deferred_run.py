@@ -20,8 +20,8 @@ def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_el
     run = late.open({"lr": 0.1, "width": 8})
     assert late.open({"lr": 0.9}) is run is late.opened
     assert (late.project, late.id, run.params) == ("p", run.id, {"lr": 0.5, "width": 8})
-    assert late.changed({"lr": 0.1, "width": 8}) == []
-    assert late.changed({"width": 9, "depth": 2}) == ["depth", "width"]
+    assert late.changed_names({"lr": 0.1, "width": 8}) == []
+    assert late.changed_names({"width": 9, "depth": 2}) == ["depth", "width"]
     late.finish("finished")
     assert left.ends(run.id) == ["finished"]
     assert late.opened is None
@@ -32,7 +32,7 @@ def test_config_is_any_object_of_names_and_values(store: Store, left: Left) -> N
         "p", None, {"root": store.root, "config": argparse.Namespace(lr=0.5, betas=(0.9, 0.99))}
     )
     assert late.open({"lr": 0.1, "width": 8}).params == {"lr": 0.5, "betas": [0.9, 0.99], "width": 8}
-    assert late.changed({"lr": 0.1, "width": 8}) == []
+    assert late.changed_names({"lr": 0.1, "width": 8}) == []
     late.finish("finished")
     with pytest.raises(InvalidInput, match=r"config = \[1\] is not accepted: give names and values"):
         DeferredRun("p", None, {"root": store.root, "config": [1]})
@@ -74,7 +74,7 @@ def test_the_callers_run_keeps_its_params_and_is_not_finished(store: Store, left
         late = DeferredRun(None, run, {})
         late.renew()
         assert late.open({"lr": 0.2}) is run
-        assert (late.project, late.id, late.changed({"lr": 0.2})) == ("p", "r", [])
+        assert (late.project, late.id, late.changed_names({"lr": 0.2})) == ("p", "r", [])
         run.log({"loss": 1.0}, step=1)
         late.finish("finished")
         assert left.points("r") == {"loss": {1: 1.0}}
