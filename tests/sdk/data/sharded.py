@@ -66,13 +66,13 @@ def nulls_of(store: Store, shards: Sequence[Shard]) -> dict[str, dict[str, int]]
     return counts
 
 
-def sharded(store: Store, *tables: pa.Table, rows: int = 97, name: str = "points") -> Dataset:
+def sharded_dataset(store: Store, *tables: pa.Table, rows: int = 97, name: str = "points") -> Dataset:
     """A dataset whose split ``train`` has a shard for each table; ``none`` has no rows."""
     shards = [put_shard(store, arrow_file(table, rows), table.num_rows) for table in tables]
     return snapshot(store, {"train": shards, "none": []}, name)
 
 
-def numbered(*rows: int) -> list[pa.Table]:
+def counting_tables(*rows: int) -> list[pa.Table]:
     """Tables with so many rows, whose column ``n`` counts through all of them."""
     ends = [sum(rows[: place + 1]) for place in range(len(rows))]
     return [

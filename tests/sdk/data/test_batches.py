@@ -46,8 +46,8 @@ def test_all_ranks_have_the_same_number_of_batches_and_a_row_of_each(
 @given(sizes=SIZES)
 def test_batches_are_full_but_the_last_two_which_are_equal_and_at_least_half(sizes: tuple[int, int]) -> None:
     total, size = sizes
-    found = bounds(Batches(total, 0, size, 1, drop_last=False))
-    rows = [after - before for before, after in pairwise(found)]
+    starts = bounds(Batches(total, 0, size, 1, drop_last=False))
+    rows = [after - before for before, after in pairwise(starts)]
     assert len(rows) == -(-total // size)
     assert all(count == size for count in rows[:-2])
     if len(rows) > 1:
@@ -56,7 +56,7 @@ def test_batches_are_full_but_the_last_two_which_are_equal_and_at_least_half(siz
 
 
 @given(sizes=SIZES, start=st.integers(0, 400), ranks=st.integers(1, 9))
-def test_taken_up_anywhere_no_rank_is_ever_without_a_row_and_at_most_one_batch_is_lost(
+def test_from_any_position_no_rank_lacks_a_row_and_at_most_one_batch_is_lost(
     sizes: tuple[int, int], start: int, ranks: int
 ) -> None:
     total, size = sizes

@@ -24,8 +24,8 @@ def dataset(any_store: Store) -> Dataset:
     return snapshot(
         any_store,
         {
-            name: [put_shard(any_store, arrow_file(one, 2), one.num_rows) for one in of]
-            for name, of in splits.items()
+            name: [put_shard(any_store, arrow_file(table, 2), table.num_rows) for table in tables]
+            for name, tables in splits.items()
         },
     )
 
@@ -43,13 +43,13 @@ def test_reading_a_split_from_an_object_store_holds_its_rows_once(any_store: Sto
     rows = 12_000
     values = pa.FixedSizeListArray.from_arrays(pa.array(range(rows * 250), pa.float32()), 250)
     content = arrow_file(pa.table({"x": values}), 500)
-    found = snapshot(any_store, {"train": [put_shard(any_store, content, rows)], "end": []})
+    dataset = snapshot(any_store, {"train": [put_shard(any_store, content, rows)], "end": []})
     done = script(
         "import sys, pyarrow as pa, halving\n"
         "table = halving.Dataset(halving.Store(), 'points', sys.argv[1]).read('train')\n"
         "assert table['x'][11_999][0].as_py() == 11_999 * 250\n"
         "print(pa.default_memory_pool().max_memory())",
-        found.digest,
+        dataset.digest,
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < (0.1 if any_store.folder is not None else 1.1) * len(content)
@@ -96,13 +96,13 @@ def test_batches_from_an_object_store_hold_two_shards_however_many_there_are(
         )
         content = arrow_file(pa.table({"x": values}), 500)
         shards.append(put_shard(any_store, content, rows))
-    found = snapshot(any_store, {"train": shards})
+    dataset = snapshot(any_store, {"train": shards})
     done = script(
         "import sys, pyarrow as pa, halving\n"
         "batches = halving.Dataset(halving.Store(), 'points', sys.argv[1]).batches('train')\n"
         "assert sum(batch.num_rows for batch in batches) == 24_000\n"
         "print(pa.default_memory_pool().max_memory())",
-        found.digest,
+        dataset.digest,
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < (0.1 if any_store.folder is not None else 2.1) * len(content)
@@ -185,7 +185,7 @@ def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset
     assert pickle.loads(pickle.dumps(dataset)).read("test").num_rows == 2
 
 
-def test_where_train_is_several_splits_it_is_their_rows_one_after_the_other_in_the_order_given(
+def test_train_of_several_splits_is_their_rows_in_the_order_given(
     dataset: Dataset,
 ) -> None:
     both = Dataset(dataset.store, dataset.name, dataset.digest, ["train", "test"])
@@ -221,15 +221,15 @@ def test_a_loader_of_several_splits_has_each_row_once_and_a_state_of_its_own(
         dataset.loader("train", batch_size=2).load_state_dict(state)
 
 
-def test_train_and_validation_of_a_dataset_with_folds_are_all_folds_whichever_fold_is_asked_for(
+def test_train_and_validation_together_are_all_folds_whichever_fold_is_asked_for(
     store: Store,
 ) -> None:
     folds = {
         name: [put_shard(store, arrow_file(pa.table({"n": [number]})), 1)]
         for number, name in enumerate(["fold-0", "fold-1", "fold-2"])
     }
-    plain = snapshot(store, {**folds, "test": [put_shard(store, arrow_file(pa.table({"n": [9]})), 1)]})
-    both = Dataset(store, plain.name, plain.digest, ["train", "validation"])
+    folded = snapshot(store, {**folds, "test": [put_shard(store, arrow_file(pa.table({"n": [9]})), 1)]})
+    both = Dataset(store, folded.name, folded.digest, ["train", "validation"])
     for fold in range(3):
         assert sorted(both.read("train", fold=fold)["n"].to_pylist()) == [0, 1, 2]
         assert both.read("validation", fold=fold)["n"].to_pylist() == [fold]

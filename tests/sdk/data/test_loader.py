@@ -22,7 +22,15 @@ from halving.data.loader import Loader
 from halving.distributed.ranks import Ranks
 from tests.gangs import run_gang
 from tests.sdk.conftest import Script
-from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, sharded, snapshot
+from tests.sdk.data.sharded import (
+    arrow_file,
+    counting_tables,
+    flat,
+    numbers,
+    put_shard,
+    sharded_dataset,
+    snapshot,
+)
 from tests.waiting import wait_for
 
 WORLDS = (1, 2, 3, 4, 6, 8)
@@ -33,26 +41,26 @@ ROWS = (61, 5, 100, 34)
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
     store = Store(tmp_path_factory.mktemp("loader") / "store")
     return {
-        "four shards": sharded(store, *numbered(*ROWS)),
-        "one shard": sharded(store, *numbered(83), name="one"),
+        "four shards": sharded_dataset(store, *counting_tables(*ROWS)),
+        "one shard": sharded_dataset(store, *counting_tables(83), name="one"),
     }
 
 
 @pytest.fixture
 def dataset(any_store: Store) -> Dataset:
-    return sharded(any_store, *numbered(*ROWS))
+    return sharded_dataset(any_store, *counting_tables(*ROWS))
 
 
 def together(
     dataset: Dataset,
     world_size: int,
     state: dict[str, Any] | None = None,
-    most: int | None = None,
-    **given: Any,
+    limit: int | None = None,
+    **arguments: Any,
 ) -> Any:
     """The global batches that all ranks have of an epoch, and the state they end with: the same for all."""
     loaders = [
-        dataset.loader("train", rank=rank, world_size=world_size, **given) for rank in range(world_size)
+        dataset.loader("train", rank=rank, world_size=world_size, **arguments) for rank in range(world_size)
     ]
     for loader in loaders:
         if state is not None:
@@ -62,7 +70,7 @@ def together(
     for loader in loaders:
         iteration = iter(loader)
         taken = []
-        while most is None or len(taken) < most:
+        while limit is None or len(taken) < limit:
             try:
                 taken.append(next(iteration)["n"].tolist())
             except StopIteration:
@@ -97,24 +105,24 @@ def test_the_global_batches_are_the_same_for_any_number_of_ranks_from_any_point(
     data: st.DataObject,
 ) -> None:
     dataset = datasets[name]
-    given: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "epoch": epoch, "shuffle": shuffle}
-    given |= {"lanes": lanes} if shuffle else {}
-    whole, _ = together(dataset, 1, **given)
+    arguments: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "epoch": epoch, "shuffle": shuffle}
+    arguments |= {"lanes": lanes} if shuffle else {}
+    whole, _ = together(dataset, 1, **arguments)
     assert sorted(flat(whole)) == list(range(dataset.splits["train"]))
     assert shuffle or flat(whole) == list(range(dataset.splits["train"]))
     taken = data.draw(st.integers(0, len(whole)))
-    before, state = together(dataset, worlds[0], most=taken, **given)
-    after, _ = together(dataset, worlds[1], state, **given)
+    before, state = together(dataset, worlds[0], limit=taken, **arguments)
+    after, _ = together(dataset, worlds[1], state, **arguments)
     assert before + after == whole
 
 
 @pytest.mark.parametrize("first", WORLDS)
-def test_an_epoch_that_is_begun_with_any_number_of_ranks_and_ended_with_any_other_has_each_row_once(
+def test_an_epoch_resumed_with_another_number_of_ranks_has_each_row_once(
     datasets: dict[str, Dataset], first: int
 ) -> None:
     dataset = datasets["four shards"]
     whole, _ = together(dataset, 1, batch_size=24)
-    before, state = together(dataset, first, most=4, batch_size=24)
+    before, state = together(dataset, first, limit=4, batch_size=24)
     assert (state["epoch"], state["position"]) == (1, 96)
     assert before == whole[:4]
     for then in WORLDS:
@@ -145,11 +153,11 @@ def test_with_another_batch_size_it_goes_on_with_the_next_row(
 ) -> None:
     dataset = datasets["four shards"]
     whole = flat(together(dataset, 1, batch_size=sizes[0])[0])
-    before, state = together(dataset, worlds[0], most=taken, batch_size=sizes[0])
+    before, state = together(dataset, worlds[0], limit=taken, batch_size=sizes[0])
     after, _ = together(dataset, worlds[1], state, batch_size=sizes[1])
-    found = flat(before + after)
-    assert found == whole[: len(found)]
-    assert len(whole) - len(found) < worlds[1]  # only where they are too few for a row of each rank
+    rows = flat(before + after)
+    assert rows == whole[: len(rows)]
+    assert len(whole) - len(rows) < worlds[1]  # only where they are too few for a row of each rank
 
 
 def test_each_iteration_is_the_next_epoch_with_all_rows_in_another_order(dataset: Dataset) -> None:
@@ -193,7 +201,7 @@ def test_the_state_counts_what_was_handed_out_and_not_what_was_read_ahead(
     }
 
 
-def test_a_loop_that_is_left_ends_its_epoch_and_an_iterator_that_handed_out_nothing_does_not(
+def test_leaving_a_loop_ends_the_epoch_if_a_batch_was_handed_out(
     datasets: dict[str, Dataset],
 ) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
@@ -215,17 +223,17 @@ ONE_PASS = (
 )
 
 
-def zipped(loader: Loader) -> None:
+def zip_with_itself(loader: Loader) -> None:
     for _ in zip(loader, loader, strict=True):
         pass
 
 
-def zipped_with_tensors(loader: Loader) -> None:
+def zip_with_tensors(loader: Loader) -> None:
     for _ in zip(loader, loader.torch(), strict=True):
         pass
 
 
-def zipped_tensors(loader: Loader) -> None:
+def zip_tensors(loader: Loader) -> None:
     tensors = loader.torch()
     for _ in zip(tensors, tensors, strict=True):
         pass
@@ -289,9 +297,9 @@ def looped_in_another_thread(loader: Loader) -> None:
 @pytest.mark.parametrize(
     "passes",
     [
-        zipped,
-        zipped_with_tensors,
-        zipped_tensors,
+        zip_with_itself,
+        zip_with_tensors,
+        zip_tensors,
         looped_in_a_loop,
         looped_in_the_last_batch,
         looked_at_in_a_loop,
@@ -302,7 +310,7 @@ def looped_in_another_thread(loader: Loader) -> None:
         looped_in_another_thread,
     ],
 )
-def test_a_pass_that_another_one_has_taken_the_place_of_is_an_error_and_the_next_loop_is_whole(
+def test_a_superseded_pass_is_an_error_and_the_next_loop_is_whole(
     datasets: dict[str, Dataset], passes: Callable[[Loader], None]
 ) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
@@ -330,7 +338,7 @@ def begun_and_kept(loader: Loader) -> list[int]:
     return flat(numbers(loader))
 
 
-def left(loader: Loader) -> list[int]:
+def read_after_leaving(loader: Loader) -> list[int]:
     for _ in loader:
         break
     return flat(numbers(loader))
@@ -364,7 +372,7 @@ def given_its_state_in_a_loop(loader: Loader) -> list[int]:
     return flat(numbers(loader))
 
 
-def copied(loader: Loader) -> list[int]:
+def read_beside_a_copy(loader: Loader) -> list[int]:
     first = iter(loader)
     copy = pickle.loads(pickle.dumps(loader))
     assert sorted(flat(numbers(copy))) == list(range(sum(ROWS)))
@@ -382,12 +390,12 @@ def as_tensors_then_arrays(loader: Loader) -> list[int]:
         looked_at,
         looked_at_and_kept,
         begun_and_kept,
-        left,
+        read_after_leaving,
         cut_short_twice,
         ended_and_asked_again,
         beside_another,
         given_its_state_in_a_loop,
-        copied,
+        read_beside_a_copy,
         as_tensors_then_arrays,
     ],
 )
@@ -398,7 +406,7 @@ def test_a_pass_behind_another_one_has_every_row_once(
     assert sorted(passes(loader)) == list(range(sum(ROWS)))
 
 
-def test_an_iterator_is_cut_off_where_its_loader_is_iterated_again_and_ends_where_it_is_given_a_state(
+def test_an_iterator_fails_after_another_loop_and_ends_after_load_state_dict(
     datasets: dict[str, Dataset],
 ) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
@@ -438,9 +446,9 @@ def test_a_forked_child_goes_on_with_an_iterator_of_its_parent(dataset: Dataset)
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as file:
-        found = file.read()
+        content = file.read()
     os.waitpid(child, 0)
-    assert found == repr(numbers(iteration))
+    assert content == repr(numbers(iteration))
 
 
 # What a batch is
@@ -454,7 +462,7 @@ def test_a_batch_has_the_columns_that_were_asked_for_as_arrays(any_store: Store)
             "v": pa.array([[1.0, 2.0]] * 40, pa.list_(pa.float32(), 2)),
         }
     )
-    dataset = sharded(any_store, table[:15], table[15:])
+    dataset = sharded_dataset(any_store, table[:15], table[15:])
     (batch,) = dataset.loader("train", batch_size=64, columns=["v", "s"])
     assert list(batch) == ["v", "s"]
     assert batch["v"].shape == (40, 2)
@@ -462,18 +470,18 @@ def test_a_batch_has_the_columns_that_were_asked_for_as_arrays(any_store: Store)
     batch["v"][:] = 0  # it is the user's own
 
 
-def test_a_transform_is_given_the_rows_of_each_batch_as_arrow_and_makes_anything_of_them(
+def test_a_transform_gets_each_batch_as_arrow_and_returns_anything(
     any_store: Store,
 ) -> None:
     table = pa.table(
         {"n": range(50), "s": [None if number % 7 == 0 else str(number) for number in range(50)]}
     )
-    dataset = sharded(any_store, table[:20], table[20:])
-    plain = numbers(dataset.loader("train", batch_size=16))
-    found = list(dataset.loader("train", batch_size=16, transform=lambda rows: rows))
-    assert all(isinstance(rows, pa.RecordBatch) for rows in found)
-    assert [rows["n"].to_pylist() for rows in found] == plain
-    assert pa.Table.from_batches(found).sort_by("n") == table
+    dataset = sharded_dataset(any_store, table[:20], table[20:])
+    expected = numbers(dataset.loader("train", batch_size=16))
+    batches = list(dataset.loader("train", batch_size=16, transform=lambda rows: rows))
+    assert all(isinstance(rows, pa.RecordBatch) for rows in batches)
+    assert [rows["n"].to_pylist() for rows in batches] == expected
+    assert pa.Table.from_batches(batches).sort_by("n") == table
     assert list(dataset.loader("train", batch_size=16, transform=lambda rows: rows.num_rows)) == [
         16,
         16,
@@ -483,12 +491,12 @@ def test_a_transform_is_given_the_rows_of_each_batch_as_arrow_and_makes_anything
 
 
 def test_an_error_in_a_transform_is_raised_behind_the_batches_before_it(datasets: dict[str, Dataset]) -> None:
-    seen: list[int] = []
+    transformed: list[int] = []
 
     def transform(rows: pa.RecordBatch) -> int:
-        if len(seen) == 3:
+        if len(transformed) == 3:
             raise ZeroDivisionError("in the transform")
-        seen.append(rows.num_rows)
+        transformed.append(rows.num_rows)
         return rows.num_rows
 
     loader = datasets["four shards"].loader("train", batch_size=16, transform=transform)
@@ -543,7 +551,7 @@ def test_no_more_than_a_few_batches_are_transformed_ahead(datasets: dict[str, Da
 
 @pytest.mark.slow
 def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Script) -> None:
-    dataset = sharded(any_store, *numbered(*[50] * 20))
+    dataset = sharded_dataset(any_store, *counting_tables(*[50] * 20))
     done = script(
         "import sys, halving\n"
         "loader = halving.Dataset(halving.Store(), 'points', sys.argv[1]).loader('train', batch_size=1, "
@@ -562,7 +570,7 @@ def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Sc
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"batch_size": 0}, "batch_size = 0 is not accepted: give a whole number of at least 1"),
         ({"batch_size": 8.0}, r"batch_size = 8\.0"),
@@ -591,10 +599,10 @@ def test_a_script_may_end_in_the_middle_of_an_epoch(any_store: Store, script: Sc
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
 def test_a_value_that_makes_no_sense_is_named_with_what_does(
-    datasets: dict[str, Dataset], given: dict[str, Any], message: str
+    datasets: dict[str, Dataset], arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
-        datasets["four shards"].loader("train", **given)
+        datasets["four shards"].loader("train", **arguments)
 
 
 NO_VALUE = (
@@ -646,7 +654,7 @@ def test_a_null_that_a_batch_could_not_have_is_refused_when_the_loader_is_opened
     store: Store, values: list[Any], kind: pa.DataType, what: str, with_transform: bool
 ) -> None:
     table = last_of(values, kind)
-    dataset = sharded(store, table[:30], table[30:])
+    dataset = sharded_dataset(store, table[:30], table[30:])
     if with_transform and WITHIN not in what:
         rows = list(dataset.loader("train", batch_size=16, transform=lambda rows: rows))
         assert pa.Table.from_batches(rows).sort_by("n") == table
@@ -676,7 +684,7 @@ def test_a_null_that_a_batch_could_not_have_is_refused_when_the_loader_is_opened
 )
 def test_a_null_that_has_a_value_in_numpy_is_read(store: Store, values: list[Any], kind: pa.DataType) -> None:
     table = last_of(values, kind)
-    dataset = sharded(store, table[:30], table[30:])
+    dataset = sharded_dataset(store, table[:30], table[30:])
     assert sorted(flat(numbers(dataset.loader("train", batch_size=16)))) == list(range(60))
 
 
@@ -694,7 +702,7 @@ def test_a_null_that_has_a_value_in_numpy_is_read(store: Store, values: list[Any
 def test_a_column_of_a_type_that_is_not_read_is_refused_when_the_loader_is_opened(
     store: Store, values: list[Any], kind: pa.DataType
 ) -> None:
-    dataset = sharded(store, last_of(values, kind))
+    dataset = sharded_dataset(store, last_of(values, kind))
     message = (
         "column 'x' of split 'train' of dataset points is of type .*, or give it another form in the "
         "dataset's transform"
@@ -708,14 +716,14 @@ def test_only_nulls_of_the_splits_that_are_read_refuse_a_loader(store: Store) ->
     whole, holed = (
         put_shard(store, arrow_file(last_of(values, pa.int64())), 60) for values in ([1, 2], [1, None])
     )
-    plain = snapshot(store, {"train": [whole], "validation": [holed], "test": [whole]})
-    assert len(list(plain.loader("train", batch_size=16))) == 4
+    dataset = snapshot(store, {"train": [whole], "validation": [holed], "test": [whole]})
+    assert len(list(dataset.loader("train", batch_size=16))) == 4
     with pytest.raises(
         InvalidInput,
         match="column 'x' of split 'validation' of dataset points is of type int64 and has 1 null, ",
     ):
-        plain.loader("validation", batch_size=16)
-    both = Dataset(store, plain.name, plain.digest, train_on=("train", "validation"))
+        dataset.loader("validation", batch_size=16)
+    both = Dataset(store, dataset.name, dataset.digest, train_on=("train", "validation"))
     with pytest.raises(
         InvalidInput,
         match=r"column 'x' of split 'train\+validation' of dataset points is of type int64 and has 1 null, ",
@@ -734,13 +742,13 @@ def test_only_nulls_of_the_splits_that_are_read_refuse_a_loader(store: Store) ->
 
 def test_a_text_that_is_not_utf_8_is_named_by_its_column(store: Store) -> None:
     table = pa.table({"n": range(2), "x": pa.array([b"a", b"caf\xe9"]).view(pa.string())})
-    loader = sharded(store, table).loader("train", batch_size=2)
+    loader = sharded_dataset(store, table).loader("train", batch_size=2)
     with pytest.raises(
         InvalidInput,
         match=r"column 'x' of type string has b'caf\\xe9', which is not UTF-8: make it text or binary in",
     ):
         list(loader)
-    (rows,) = sharded(store, table).loader("train", batch_size=2, transform=lambda rows: rows)
+    (rows,) = sharded_dataset(store, table).loader("train", batch_size=2, transform=lambda rows: rows)
     assert rows["x"].view(pa.binary()).to_pylist() == [b"a", b"caf\xe9"]
 
 
@@ -753,7 +761,7 @@ def test_an_empty_split_and_one_that_is_not_there_are_refused(dataset: Dataset) 
 
 @pytest.mark.parametrize("changed", ["digest", "split", "seed", "shuffle", "lanes"])
 def test_a_state_of_another_order_is_refused_and_changes_nothing(store: Store, changed: str) -> None:
-    shards = [put_shard(store, arrow_file(table), table.num_rows) for table in numbered(50, 50)]
+    shards = [put_shard(store, arrow_file(table), table.num_rows) for table in counting_tables(50, 50)]
     dataset = snapshot(store, {"train": shards, "test": shards[:1]})
     loader = dataset.loader("train", batch_size=16)
     other = {
@@ -810,7 +818,7 @@ def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset]) -> N
 
 
 def test_a_shard_that_is_missing_or_has_another_size_is_named(store: Store) -> None:
-    dataset = sharded(store, *numbered(50, 50, 50))
+    dataset = sharded_dataset(store, *counting_tables(50, 50, 50))
     missing, short = (
         store.path(shard.name) for shard in dataset.loader("train", batch_size=8).plan.shards[1:]
     )
@@ -829,7 +837,7 @@ def test_a_shard_that_is_missing_or_has_another_size_is_named(store: Store) -> N
 
 
 def test_a_shard_whose_bytes_are_no_arrow_file_any_more_is_named(any_store: Store) -> None:
-    tables = numbered(50, 50)
+    tables = counting_tables(50, 50)
     good = put_shard(any_store, arrow_file(tables[0]), 50)
     bad = put_shard(any_store, b"x" * 1000, 50)
     dataset = snapshot(any_store, {"train": [good, bad]})

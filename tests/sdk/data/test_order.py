@@ -28,14 +28,14 @@ def rows_of(order: Order) -> list[tuple[int, int]]:
 def test_each_position_has_one_row_and_each_row_one_position(
     rows: list[int], seed: int, epoch: int, lanes: int, shuffle: bool
 ) -> None:
-    found = rows_of(Order(rows, seed=seed, epoch=epoch, lanes=lanes, shuffle=shuffle))
-    assert sorted(found) == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
+    located = rows_of(Order(rows, seed=seed, epoch=epoch, lanes=lanes, shuffle=shuffle))
+    assert sorted(located) == [(shard, row) for shard, count in enumerate(rows) for row in range(count)]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 16, 17, 1_000, 65_536, 65_537, 1_000_003])
 def test_the_rows_of_a_shard_of_any_size_are_a_permutation(rows: int) -> None:
-    _, found = Order([rows], seed=5, epoch=2, lanes=1).locate(np.arange(rows))
-    assert (np.sort(found) == np.arange(rows)).all()
+    _, permuted = Order([rows], seed=5, epoch=2, lanes=1).locate(np.arange(rows))
+    assert (np.sort(permuted) == np.arange(rows)).all()
 
 
 def test_one_lane_without_shuffling_is_the_stored_order() -> None:
@@ -68,10 +68,10 @@ def test_part_of_the_positions_has_the_rows_that_it_has_among_all(
 ) -> None:
     order = Order(rows, seed=seed, epoch=1, lanes=lanes)
     positions = np.arange(order.total)[::-3]
-    shards, found = order.locate(positions)
-    every = rows_of(order)
-    assert [every[position] for position in positions.tolist()] == list(
-        zip(shards.tolist(), found.tolist(), strict=True)
+    shards, rows_within = order.locate(positions)
+    expected = rows_of(order)
+    assert [expected[position] for position in positions.tolist()] == list(
+        zip(shards.tolist(), rows_within.tolist(), strict=True)
     )
 
 
@@ -83,10 +83,10 @@ def test_a_shard_is_needed_where_its_first_row_is(rows: list[int], seed: int, la
         first.setdefault(shard, position)
     positions, shards = order.needs()
     assert (np.diff(positions) >= 0).all()
-    found: dict[int, int] = {}
+    first_positions: dict[int, int] = {}
     for position, shard in zip(positions.tolist(), shards.tolist(), strict=True):
-        found.setdefault(shard, position)
-    assert found == first
+        first_positions.setdefault(shard, position)
+    assert first_positions == first
 
 
 def test_another_seed_epoch_or_number_of_lanes_is_another_order() -> None:
@@ -94,9 +94,9 @@ def test_another_seed_epoch_or_number_of_lanes_is_another_order() -> None:
         rows_of(Order([300, 300], seed=seed, epoch=epoch, lanes=lanes))
         for seed, epoch, lanes in ((0, 1, 4), (1, 1, 4), (0, 2, 4), (0, 1, 5))
     ]
-    for place, one in enumerate(orders):
+    for place, order in enumerate(orders):
         for other in orders[place + 1 :]:
-            assert sum(a == b for a, b in zip(one, other, strict=True)) < 20
+            assert sum(a == b for a, b in zip(order, other, strict=True)) < 20
 
 
 def test_neighbours_come_from_as_many_shards_as_there_are_lanes() -> None:
@@ -114,8 +114,8 @@ def test_each_row_comes_as_early_as_late() -> None:
     places = np.zeros((epochs, 100))
     starts = np.array([0, 40, 65])
     for epoch in range(epochs):
-        shards, found = Order(rows, seed=1, epoch=epoch, lanes=4).locate(np.arange(100))
-        places[epoch, starts[shards] + found] = np.arange(100)
+        shards, rows_within = Order(rows, seed=1, epoch=epoch, lanes=4).locate(np.arange(100))
+        places[epoch, starts[shards] + rows_within] = np.arange(100)
     error = np.sqrt((100**2 - 1) / 12 / epochs)
     assert np.abs(places.mean(axis=0) - 49.5).max() < 5 * error
 
@@ -125,8 +125,8 @@ def test_a_row_of_a_shard_is_as_often_followed_by_any_other() -> None:
     quantile of one in a million.
     """
     counts = np.zeros((8, 8))
-    _, found = Order([8] * 8_000, seed=11, epoch=1, lanes=1).locate(np.arange(64_000))
-    rows = found.reshape(8_000, 8)
+    _, sequence = Order([8] * 8_000, seed=11, epoch=1, lanes=1).locate(np.arange(64_000))
+    rows = sequence.reshape(8_000, 8)
     np.add.at(counts, (rows[:, :-1], rows[:, 1:]), 1)
     pairs = counts[~np.eye(8, dtype=bool)]
     expected = pairs.sum() / 56

@@ -27,7 +27,15 @@ from halving.data.shards import Shard
 from halving.errors import StoreUnavailable
 from halving.store.backoff import backoff
 from tests.s3 import S3, Gate
-from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, sharded, snapshot
+from tests.sdk.data.sharded import (
+    arrow_file,
+    counting_tables,
+    flat,
+    numbers,
+    put_shard,
+    sharded_dataset,
+    snapshot,
+)
 from tests.waiting import wait_for
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -66,7 +74,7 @@ def content(cache: ShardCache, shard: Shard) -> bytes:
 
 
 def test_the_second_epoch_is_read_from_this_machine(remote: Store, s3_gate: Gate, folder: Path) -> None:
-    dataset = sharded(remote, *numbered(61, 5, 100))
+    dataset = sharded_dataset(remote, *counting_tables(61, 5, 100))
     loader = dataset.loader("train", batch_size=16)
     first = flat(numbers(loader))
     assert len(names(folder)) == 3
@@ -78,10 +86,10 @@ def test_the_second_epoch_is_read_from_this_machine(remote: Store, s3_gate: Gate
     assert flat(numbers(again)) == first
 
 
-def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_for_all_shards(
+def test_the_next_epoch_begins_without_the_store_though_the_cache_is_too_small(
     remote: Store, s3_gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = sharded(remote, *numbered(*[50] * 12))
+    dataset = sharded_dataset(remote, *counting_tables(*[50] * 12))
     shards = dataset.shards("train")
     monkeypatch.setenv("HALVING_CACHE_BYTES", str(8 * max(shard.bytes for shard in shards)))
     # shards have many times what is read at once
@@ -103,10 +111,10 @@ def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_
 
 
 @pytest.mark.usefixtures("soon")
-def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is_over(
+def test_an_outage_and_its_end_are_each_said_once_whatever_threads_meet_it(
     remote: Store, s3_gate: Gate
 ) -> None:
-    dataset = sharded(remote, *numbered(*[40] * 12))
+    dataset = sharded_dataset(remote, *counting_tables(*[40] * 12))
     loader = dataset.loader("train", batch_size=8, lanes=4)
     s3_gate.shut()
     with pytest.warns(UserWarning, match="halving: dataset points ") as warned:
@@ -130,23 +138,23 @@ def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is
 def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(
     s3: S3, remote: Store, s3_gate: Gate
 ) -> None:
-    dataset = sharded(remote, *numbered(*[40] * 12))
+    dataset = sharded_dataset(remote, *counting_tables(*[40] * 12))
     through = Store(remote.root.replace(s3_gate.endpoint, s3.endpoint))
     wanted = flat(numbers(Dataset(through, "points", dataset.digest).loader("train", batch_size=8, lanes=1)))
     for path in Path(os.environ["HALVING_CACHE"]).rglob("*"):
         if path.is_file():
             path.unlink()
     iteration = iter(dataset.loader("train", batch_size=8, lanes=1))
-    found = [next(iteration)["n"].tolist()]
+    batches = [next(iteration)["n"].tolist()]
     with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
         s3_gate.shut()
         threading.Timer(3, s3_gate.open).start()
-        found += numbers(iteration)
-    assert flat(found) == wanted
+        batches += numbers(iteration)
+    assert flat(batches) == wanted
 
 
 def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: Store, s3_gate: Gate) -> None:
-    dataset = sharded(remote, *numbered(*[40] * 30))
+    dataset = sharded_dataset(remote, *counting_tables(*[40] * 30))
     loader = dataset.loader("train", batch_size=8, lanes=1)
     with pytest.warns(UserWarning, match="dataset points waits for the store") as warned:
         for _ in loader:
@@ -246,9 +254,7 @@ def test_a_child_forked_in_the_middle_of_a_fetch_does_not_hold_its_parents_lock(
 # Room
 
 
-def test_the_least_recently_used_make_room_and_there_are_never_more_bytes_than_allowed(
-    remote: Store, folder: Path
-) -> None:
+def test_the_least_recently_used_shards_make_room_and_the_limit_is_kept(remote: Store, folder: Path) -> None:
     a, b, c, d = (random_shard(remote) for _ in range(4))
     cache = ShardCache(remote, limit=250_000)
     for shard, kept in (
@@ -309,7 +315,7 @@ def test_where_all_is_in_use_a_shard_is_held_in_memory_and_nothing_is_deleted(
 def test_a_cache_that_is_too_small_for_the_lanes_changes_nothing_in_the_order(
     remote: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = sharded(remote, *numbered(*[50] * 8))
+    dataset = sharded_dataset(remote, *counting_tables(*[50] * 8))
     wanted = numbers(dataset.loader("train", batch_size=16))
     for path in folder.iterdir():
         path.unlink()
@@ -363,7 +369,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_shards_are_held_in_memory(
     assert names(disk / "shards") == [shards[1].sha256]
 
 
-def test_a_file_that_the_kernel_refuses_is_held_in_memory_and_what_is_there_is_not_deleted_for_it(
+def test_a_shard_that_the_disk_refuses_is_held_in_memory_and_deletes_no_other(
     remote: Store, folder: Path
 ) -> None:
     small = random_shard(remote, 100_000)
@@ -445,23 +451,23 @@ def test_a_copy_that_was_only_touched_is_kept(remote: Store, s3_gate: Gate, fold
     assert ShardCache(remote).open_copy(shard) is not None
 
 
-def test_a_copy_that_the_disk_has_changed_behind_everybodys_back_is_fetched_again_where_it_cannot_be_read(
+def test_a_copy_that_changed_silently_on_the_disk_and_is_unreadable_is_fetched_again(
     remote: Store, folder: Path
 ) -> None:
-    dataset = sharded(remote, *numbered(50, 60))
+    dataset = sharded_dataset(remote, *counting_tables(50, 60))
     wanted = numbers(dataset.loader("train", batch_size=16))
     for name in names(folder):
-        found = (folder / name).stat()
-        (folder / name).write_bytes(bytes(found.st_size))
-        os.utime(folder / name, ns=(found.st_atime_ns, found.st_mtime_ns))
+        facts = (folder / name).stat()
+        (folder / name).write_bytes(bytes(facts.st_size))
+        os.utime(folder / name, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert numbers(dataset.loader("train", batch_size=16)) == wanted
 
 
 def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(
     s3: S3, remote: Store, folder: Path
 ) -> None:
-    good = arrow_file(numbered(50)[0])
-    other = arrow_file(numbered(60)[0])
+    good = arrow_file(counting_tables(50)[0])
+    other = arrow_file(counting_tables(60)[0])
     for content_, says in (
         (bytes(len(good)), "its content hashes to"),
         (good[:-1], "it has .* bytes, not"),
@@ -482,7 +488,7 @@ def test_a_shard_that_is_damaged_in_the_store_is_named_and_not_kept(
 
 
 def test_a_shard_that_is_missing_is_named(remote: Store, folder: Path) -> None:
-    tables = numbered(50, 60)
+    tables = counting_tables(50, 60)
     shards = [put_shard(remote, arrow_file(table), table.num_rows) for table in tables]
     remote.delete(shards[1].name)
     loader = snapshot(remote, {"train": shards}).loader("train", batch_size=16)

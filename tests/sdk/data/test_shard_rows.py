@@ -47,17 +47,17 @@ VALUES: dict[pa.DataType, Any] = {
 }
 
 
-def gathered(
+def gather(
     shards: list[MappedShard], which: "np.ndarray[Any, Any]", rows: "np.ndarray[Any, Any]", schema: pa.Schema
 ) -> list[Gathered]:
-    found = allocate_rows(columns_of(schema, None, "the data"), len(rows))
+    columns = allocate_rows(columns_of(schema, None, "the data"), len(rows))
     for number, shard in enumerate(shards):
         places = np.flatnonzero(which == number)
-        shard.fill(found, places, rows[places])
-    return found
+        shard.fill(columns, places, rows[places])
+    return columns
 
 
-def mapped(table: pa.Table, batch: int) -> MappedShard:
+def map_shard(table: pa.Table, batch: int) -> MappedShard:
     return MappedShard(np.frombuffer(arrow_file(table, batch), np.uint8), table.num_rows)
 
 
@@ -67,12 +67,12 @@ def test_rows_are_those_that_arrow_takes(type_: pa.DataType, batch: int, data: s
     values = data.draw(st.lists(st.one_of(st.none(), VALUES[type_]), min_size=2, max_size=20))
     table = pa.table({"before": pa.array(range(len(values))), "x": pa.array(values, type_)})
     cut = data.draw(st.integers(1, len(values) - 1))
-    shards = [mapped(table[:cut], batch), mapped(table[cut:], batch)]
+    shards = [map_shard(table[:cut], batch), map_shard(table[cut:], batch)]
     wanted = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=30)))
     which = (wanted >= cut).astype(int)
-    found = as_arrow(gathered(shards, which, wanted - which * cut, table.schema))
-    found.validate(full=True)
-    assert found.equals(table.take(pa.array(wanted)).combine_chunks().to_batches()[0])
+    rows = as_arrow(gather(shards, which, wanted - which * cut, table.schema))
+    rows.validate(full=True)
+    assert rows.equals(table.take(pa.array(wanted)).combine_chunks().to_batches()[0])
 
 
 def test_arrays_are_what_one_expects_of_their_columns() -> None:
@@ -88,8 +88,8 @@ def test_arrays_are_what_one_expects_of_their_columns() -> None:
             "t": pa.array([SECONDS, None, SECONDS], pa.timestamp("s")),
         }
     )
-    found = gathered([mapped(table, 2)], np.zeros(3, int), np.arange(3), table.schema)
-    arrays = {each.column.name: as_numpy(each, 0, 3) for each in found}
+    columns = gather([map_shard(table, 2)], np.zeros(3, int), np.arange(3), table.schema)
+    arrays = {each.column.name: as_numpy(each, 0, 3) for each in columns}
     assert {name: (array.dtype, array.shape) for name, array in arrays.items()} == {
         "f": (np.float32, (3,)),
         "v": (np.float64, (3, 2)),
@@ -113,11 +113,11 @@ def test_arrays_are_what_one_expects_of_their_columns() -> None:
 )
 def test_a_null_that_numpy_has_no_value_for_is_refused_where_it_is_handed_out(values: pa.Array) -> None:
     table = pa.table({"x": values})
-    (found,) = gathered([mapped(table, 2)], np.zeros(2, int), np.arange(2), table.schema)
-    assert len(as_numpy(found, 0, 1)) == 1
+    (column,) = gather([map_shard(table, 2)], np.zeros(2, int), np.arange(2), table.schema)
+    assert len(as_numpy(column, 0, 1)) == 1
     with pytest.raises(InvalidInput, match=r"column 'x' of type .* has a null"):
-        as_numpy(found, 0, 2)
-    assert as_arrow([found])["x"].equals(values)
+        as_numpy(column, 0, 2)
+    assert as_arrow([column])["x"].equals(values)
 
 
 def test_a_null_within_a_list_is_refused() -> None:
@@ -129,7 +129,7 @@ def test_a_null_within_a_list_is_refused() -> None:
     ):
         table = pa.table({"x": values})
         with pytest.raises(InvalidInput, match=r"column 'x' of type .* has a null within a list"):
-            gathered([mapped(table, 2)], np.zeros(len(values), int), np.arange(len(values)), table.schema)
+            gather([map_shard(table, 2)], np.zeros(len(values), int), np.arange(len(values)), table.schema)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_a_column_that_is_not_read_is_named_and_the_columns_beside_it_are_read(v
         match=r"column 'x' of the data is of type .*, which a loader does not read: it reads numbers, bool",
     ):
         columns_of(table.schema, None, "the data")
-    shard = mapped(table, 2)
+    shard = map_shard(table, 2)
     columns = columns_of(table.schema, ["text", "behind", "before"], "the data")
-    found = allocate_rows(columns, 1)
-    shard.fill(found, np.zeros(1, int), np.zeros(1, int))
-    assert as_arrow(found).to_pydict() == {"text": ["a"], "behind": [2.5], "before": [1.5]}
+    gathered = allocate_rows(columns, 1)
+    shard.fill(gathered, np.zeros(1, int), np.zeros(1, int))
+    assert as_arrow(gathered).to_pydict() == {"text": ["a"], "behind": [2.5], "before": [1.5]}
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
@@ -202,7 +202,7 @@ def test_the_layout_is_where_arrows_own_reader_finds_the_batches(rows: list[int]
 
 
 @given(data=st.data())
-def test_a_damaged_file_is_refused_or_gives_other_values_and_never_reads_outside_of_it(
+def test_a_damaged_file_is_refused_or_misread_and_never_read_outside_its_bytes(
     data: st.DataObject,
 ) -> None:
     table = pa.table(
@@ -218,10 +218,10 @@ def test_a_damaged_file_is_refused_or_gives_other_values_and_never_reads_outside
     end = data.draw(st.sampled_from([len(content), len(content), len(content) // 2, 5, 0]))
     try:
         shard = MappedShard(np.frombuffer(bytes(content[:end]), np.uint8), 20)
-        found = gathered([shard], np.zeros(20, int), np.arange(20), table.schema)
+        columns = gather([shard], np.zeros(20, int), np.arange(20), table.schema)
     except (NotReadable, InvalidInput):
         return
-    assert [len(each.values) for each in found] == [20, 20, 20]
+    assert [len(each.values) for each in columns] == [20, 20, 20]
 
 
 def test_a_compressed_file_and_one_with_other_rows_are_refused() -> None:

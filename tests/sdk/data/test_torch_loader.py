@@ -12,7 +12,7 @@ import torch
 
 from halving import Dataset, InvalidInput, Store
 from halving.data.loader import Loader
-from tests.sdk.data.sharded import flat, numbered, numbers, sharded
+from tests.sdk.data.sharded import counting_tables, flat, numbers, sharded_dataset
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create.*:UserWarning"),  # more workers than cores
@@ -29,7 +29,7 @@ def of_torch(loader: Loader, workers: int, start: str | None, **options: Any) ->
 
 @pytest.fixture
 def dataset(any_store: Store) -> Dataset:
-    return sharded(any_store, *numbered(61, 5, 100))
+    return sharded_dataset(any_store, *counting_tables(61, 5, 100))
 
 
 @pytest.mark.parametrize(("workers", "start"), WORKERS)
@@ -50,25 +50,25 @@ def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(
     ("workers", "start"),
     [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(3, "forkserver", marks=SLOW)],
 )
-def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_with_the_next_row(
+def test_batches_prepared_ahead_by_workers_do_not_count_for_a_resume(
     store: Store, workers: int, start: str | None
 ) -> None:
-    dataset = sharded(store, *numbered(61, 5, 100))
+    dataset = sharded_dataset(store, *counting_tables(61, 5, 100))
     wanted = numbers(dataset.loader("train", batch_size=16))
     loader = dataset.loader("train", batch_size=16)
     batches = of_torch(loader, workers, start)
     iteration = iter(batches)
-    found = [next(iteration)["n"].tolist() for _ in range(4)]
+    batches_before = [next(iteration)["n"].tolist() for _ in range(4)]
     assert batches.state_dict() == loader.state_dict()
     assert (loader.epoch, loader.position) == (1, 64)
     again = of_torch(dataset.loader("train", batch_size=16), workers, start)
     again.load_state_dict(loader.state_dict())
-    assert found + numbers(again) == wanted
+    assert batches_before + numbers(again) == wanted
 
 
 @pytest.mark.slow
 def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(store: Store) -> None:
-    dataset = sharded(store, *numbered(61, 5, 100))
+    dataset = sharded_dataset(store, *counting_tables(61, 5, 100))
     loader = dataset.loader("train", batch_size=16)
     batches = of_torch(loader, 2, "fork", persistent_workers=True)
     for number, _ in enumerate(batches):
@@ -85,7 +85,7 @@ def test_workers_that_stay_get_the_epoch_and_the_position_of_each_iteration(stor
 
 @pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW)])
 def test_ranks_share_each_global_batch(store: Store, workers: int, start: str | None) -> None:
-    dataset = sharded(store, *numbered(61, 5, 100))
+    dataset = sharded_dataset(store, *counting_tables(61, 5, 100))
     shares = [
         numbers(of_torch(dataset.loader("train", batch_size=16, rank=rank, world_size=3), workers, start))
         for rank in range(3)
@@ -109,7 +109,7 @@ def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> No
             "spans": pa.array([[1], None, [2]], pa.large_list(pa.duration("us"))),
         }
     )
-    (batch,) = sharded(store, table).loader("train", batch_size=8, shuffle=False).torch(workers)
+    (batch,) = sharded_dataset(store, table).loader("train", batch_size=8, shuffle=False).torch(workers)
     assert torch.equal(batch["x"], torch.tensor([[1.0, 2.0]] * 3))
     assert (batch["y"].dtype, batch["y"].tolist()) == (torch.uint16, [1, 2, 3])
     assert torch.equal(batch["b"], torch.tensor([True, False, True]))
@@ -133,7 +133,7 @@ def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
 def test_what_a_transform_returns_has_tensors_for_its_arrays(
     store: Store, workers: int, start: str | None
 ) -> None:
-    dataset = sharded(store, *numbered(20, 20))
+    dataset = sharded_dataset(store, *counting_tables(20, 20))
     loader = dataset.loader("train", batch_size=16, transform=pairs)
     for doubled, texts in of_torch(loader, workers, start):
         assert isinstance(doubled, torch.Tensor)
@@ -153,7 +153,7 @@ def texts_and_times(rows: pa.RecordBatch) -> dict[str, Any]:
 
 
 def test_texts_and_lists_of_times_that_a_transform_returns_are_lists(store: Store) -> None:
-    dataset = sharded(store, *numbered(3))
+    dataset = sharded_dataset(store, *counting_tables(3))
     (batch,) = dataset.loader("train", batch_size=3, shuffle=False, transform=texts_and_times).torch()
     assert (batch["texts"], batch["bytes"]) == (["row 0", "row 1", "row 2"], [b"a"] * 3)
     assert [each.tolist() for each in batch["times"]] == [[], [0], [0, 1]]
@@ -172,7 +172,7 @@ def test_an_option_of_dataloader_that_the_loader_has_itself_is_refused_with_the_
     store: Store, option: dict[str, Any], remedy: str
 ) -> None:
     with pytest.raises(InvalidInput, match=remedy):
-        sharded(store, *numbered(3)).loader("train", batch_size=3).torch(**option)
+        sharded_dataset(store, *counting_tables(3)).loader("train", batch_size=3).torch(**option)
 
 
 def fails(rows: pa.RecordBatch) -> None:
@@ -181,7 +181,7 @@ def fails(rows: pa.RecordBatch) -> None:
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=SLOW)])
 def test_an_error_in_a_worker_is_raised_as_it_is(store: Store, workers: int) -> None:
-    loader = sharded(store, *numbered(20)).loader("train", batch_size=16, transform=fails)
+    loader = sharded_dataset(store, *counting_tables(20)).loader("train", batch_size=16, transform=fails)
     with pytest.raises(InvalidInput, match="in the transform"):
         list(loader.torch(workers))
     assert loader.position == 0

@@ -25,7 +25,7 @@ from halving.data.verified_shards import VerifiedShards
 from halving.errors import StoreUnavailable
 from halving.store import retry
 from tests.sdk.conftest import Script
-from tests.sdk.data.sharded import flat, numbered, numbers, sharded
+from tests.sdk.data.sharded import counting_tables, flat, numbers, sharded_dataset
 from tests.waiting import wait_for
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -34,28 +34,28 @@ ROWS = [50, 50, 50]
 
 
 @pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has just been written may be remembered, too."""
     monkeypatch.setattr(verified_shards, "_SETTLED_SECONDS", -3600.0)
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
+def hashed_shards(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
     """The shards that this process hashes, in that order."""
     shards: list[Shard] = []
     original = VerifiedShards._hash
 
-    def counted(verified: VerifiedShards, file: Any, shard: Shard) -> str:
+    def record_hash(verified: VerifiedShards, file: Any, shard: Shard) -> str:
         shards.append(shard)
         return original(verified, file, shard)
 
-    monkeypatch.setattr(VerifiedShards, "_hash", counted)
+    monkeypatch.setattr(VerifiedShards, "_hash", record_hash)
     return shards
 
 
 @pytest.fixture
 def dataset(store: Store) -> Dataset:
-    return sharded(store, *numbered(*ROWS))
+    return sharded_dataset(store, *counting_tables(*ROWS))
 
 
 @pytest.fixture
@@ -149,10 +149,12 @@ def test_reading_a_split_as_a_table_fetches_a_faulty_shard_too(
         dataset.read("train", columns=["y"])
 
 
-def test_a_column_that_is_not_there_is_no_fault_of_a_shard(dataset: Dataset, hashed: list[Shard]) -> None:
+def test_a_column_that_is_not_there_is_no_fault_of_a_shard(
+    dataset: Dataset, hashed_shards: list[Shard]
+) -> None:
     with pytest.raises(NotFound, match="the dataset has no column 'nope'"):
         dataset.read("train", columns=["nope"])
-    assert hashed == []
+    assert hashed_shards == []
 
 
 def test_who_has_a_damaged_file_mapped_is_not_disturbed_when_it_is_replaced(
@@ -204,7 +206,7 @@ def test_what_rots_without_a_write_is_hashed_again_where_it_cannot_be_read(
         assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
 
 
-def test_what_a_killed_copy_has_left_goes_with_a_copy_into_the_same_folder_a_day_later(
+def test_what_a_killed_copy_left_is_cleared_by_a_copy_there_a_day_later(
     dataset: Dataset, remote: Store
 ) -> None:
     shard = dataset.shards("train")[1]
@@ -220,15 +222,17 @@ def test_what_a_killed_copy_has_left_goes_with_a_copy_into_the_same_folder_a_day
 
 
 def test_each_shard_is_hashed_once_and_not_by_the_next_reader(
-    dataset: Dataset, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch
+    dataset: Dataset, hashed_shards: list[Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = numbers(dataset.loader("train", batch_size=5))
-    assert sorted(shard.name for shard in hashed) == sorted(shard.name for shard in dataset.shards("train"))
-    hashed.clear()
+    assert sorted(shard.name for shard in hashed_shards) == sorted(
+        shard.name for shard in dataset.shards("train")
+    )
+    hashed_shards.clear()
     assert numbers(dataset.loader("train", batch_size=5)) == first
     monkeypatch.setattr(verified_shards, "_REMEMBERED", {})  # as in another process
     assert numbers(dataset.loader("train", batch_size=5)) == first
-    assert hashed == []
+    assert hashed_shards == []
 
 
 @SLOW
@@ -265,19 +269,19 @@ def test_a_file_that_was_written_again_is_hashed_again_although_it_looks_as_befo
         list(dataset.loader("train", batch_size=5))
 
 
-def test_a_file_that_was_just_written_is_not_remembered_for_another_write_may_leave_it_looking_the_same(
-    dataset: Dataset, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_was_just_written_is_not_remembered_as_verified(
+    dataset: Dataset, hashed_shards: list[Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verified_shards, "_SETTLED_SECONDS", 3600.0)
     verified = VerifiedShards(dataset.store)
     shard = dataset.shards("train")[0]
     verified.fetch(shard)
     verified.fetch(shard)
-    assert hashed == [shard, shard]
+    assert hashed_shards == [shard, shard]
 
 
-def test_equal_shards_of_two_stores_are_remembered_beside_each_other_and_of_many_only_the_last(
-    dataset: Dataset, tmp_path: Path, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch
+def test_equal_shards_of_several_stores_are_remembered_and_of_many_the_last(
+    dataset: Dataset, tmp_path: Path, hashed_shards: list[Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = dataset.shards("train")[0]
     stores = [Store(tmp_path / str(number)) for number in range(20)]
@@ -287,14 +291,14 @@ def test_equal_shards_of_two_stores_are_remembered_beside_each_other_and_of_many
         VerifiedShards(store).fetch(shard)
     monkeypatch.setattr(verified_shards, "_REMEMBERED", {})
     assert all(VerifiedShards(store).is_verified(shard) for store in stores[-2:])
-    assert len(hashed) == 20
+    assert len(hashed_shards) == 20
     (record,) = (tmp_path / "cache" / "verified").iterdir()
     assert record.stat().st_size < 600
 
 
 @pytest.mark.parametrize("lack", ["a folder that can be written", "a home"])
 def test_without_a_cache_each_process_hashes_a_shard_once_and_says_so_once(
-    dataset: Dataset, tmp_path: Path, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch, lack: str
+    dataset: Dataset, tmp_path: Path, hashed_shards: list[Shard], monkeypatch: pytest.MonkeyPatch, lack: str
 ) -> None:
     monkeypatch.setattr(retry, "_SUBJECTS", set())
     if lack == "a home":
@@ -309,11 +313,13 @@ def test_without_a_cache_each_process_hashes_a_shard_once_and_says_so_once(
         for _ in range(2):
             assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
     assert len(warned) == 1
-    assert sorted(shard.name for shard in hashed) == sorted(shard.name for shard in dataset.shards("train"))
+    assert sorted(shard.name for shard in hashed_shards) == sorted(
+        shard.name for shard in dataset.shards("train")
+    )
 
 
-def test_on_a_disk_without_locks_a_shard_is_hashed_all_the_same_and_no_descriptor_is_left(
-    dataset: Dataset, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch
+def test_without_file_locks_a_shard_is_hashed_and_no_descriptor_leaks(
+    dataset: Dataset, hashed_shards: list[Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Lustre and some network disks are by default."""
 
@@ -325,7 +331,7 @@ def test_on_a_disk_without_locks_a_shard_is_hashed_all_the_same_and_no_descripto
     before = len(os.listdir("/proc/self/fd"))
     with pytest.warns(UserWarning, match="the cache cannot remember which are whole: .*No locks available"):
         assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
-    assert len(hashed) == len(dataset.shards("train"))
+    assert len(hashed_shards) == len(dataset.shards("train"))
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
 
@@ -335,7 +341,7 @@ def test_on_a_disk_without_locks_a_shard_is_hashed_all_the_same_and_no_descripto
 
 @pytest.mark.parametrize("cache", ["cache", "file"])
 def test_threads_that_need_a_shard_at_once_hash_it_once(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashed: list[Shard], cache: str
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashed_shards: list[Shard], cache: str
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("HALVING_CACHE", str(tmp_path / cache))
@@ -343,12 +349,12 @@ def test_threads_that_need_a_shard_at_once_hash_it_once(
     maps = list[Any]()
     waiting = set[int]()
     hashing = set[int]()
-    counted = VerifiedShards._hash
+    record_hash = VerifiedShards._hash
 
     def hashed_beside_others(verified: VerifiedShards, file: Any, shard: Shard) -> str:
         hashing.add(threading.get_ident())
         wait_for(lambda: len(waiting | hashing) == 4, 60, "the other threads")
-        return counted(verified, file, shard)
+        return record_hash(verified, file, shard)
 
     def still_waits() -> bool:
         waiting.add(threading.get_ident())
@@ -362,18 +368,18 @@ def test_threads_that_need_a_shard_at_once_hash_it_once(
     for thread in threads:
         thread.join()
     assert [len(each) for each in maps] == [shard.bytes] * 4
-    assert hashed == [shard]
+    assert hashed_shards == [shard]
 
 
 def verify_all(root: str, shards: list[Shard], start: Any) -> None:
     original = VerifiedShards._hash
 
-    def noted(verified: VerifiedShards, file: Any, shard: Shard) -> str:
+    def note_hash(verified: VerifiedShards, file: Any, shard: Shard) -> str:
         with Path("hashed").open("a") as lines:
             lines.write(f"{shard.name}\n")
         return original(verified, file, shard)
 
-    VerifiedShards._hash = noted  # type: ignore[method-assign]
+    VerifiedShards._hash = note_hash  # type: ignore[method-assign]
     verified_shards._SETTLED_SECONDS = -3600.0
     verified = VerifiedShards(Store(root))
     start.wait()
@@ -383,7 +389,7 @@ def verify_all(root: str, shards: list[Shard], start: Any) -> None:
 
 @SLOW
 def test_processes_that_need_a_shard_at_once_hash_it_once(store: Store) -> None:
-    shards = sharded(store, *numbered(*[100_000] * 8)).shards("train")
+    shards = sharded_dataset(store, *counting_tables(*[100_000] * 8)).shards("train")
     start = SPAWN.Event()
     processes = [SPAWN.Process(target=verify_all, args=(store.root, shards, start)) for _ in range(3)]
     for process in processes:

@@ -14,7 +14,7 @@ import pytest
 from halving import Dataset, Run, Store
 from halving.trial.messages import Granted
 from tests.gangs import run_in_gang
-from tests.sdk.data.sharded import arrow_file, numbered, numbers, put_shard, snapshot
+from tests.sdk.data.sharded import arrow_file, counting_tables, numbers, put_shard, snapshot
 from tests.sdk.trial_process.test_main import context
 
 EPOCHS = 4
@@ -27,7 +27,11 @@ pytestmark = pytest.mark.slow
 def dataset(store: Store) -> Dataset:
     return snapshot(
         store,
-        {"train": [put_shard(store, arrow_file(table), table.num_rows) for table in numbered(61, 5, 35)]},
+        {
+            "train": [
+                put_shard(store, arrow_file(table), table.num_rows) for table in counting_tables(61, 5, 35)
+            ]
+        },
         "d",
     )
 

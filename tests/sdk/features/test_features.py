@@ -35,15 +35,15 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 TIMES = st.integers(-(2**62), 2**62)
 
 
-def same_bits(one: pa.Array, other: pa.Array) -> bool:
+def same_bits(left: pa.Array, right: pa.Array) -> bool:
     """Whether two arrays have the same values to the bit, where they are not null."""
-    if one.type != other.type or not one.is_valid().equals(other.is_valid()):
+    if left.type != right.type or not left.is_valid().equals(right.is_valid()):
         return False
-    if not pa.types.is_floating(one.type):
-        return bool(one.equals(other))
-    kind = np.uint64 if one.type == pa.float64() else np.uint32
-    there = one.is_valid().to_numpy(zero_copy_only=False)
-    bits = [array.fill_null(0).to_numpy(zero_copy_only=False).view(kind)[there] for array in (one, other)]
+    if not pa.types.is_floating(left.type):
+        return bool(left.equals(right))
+    kind = np.uint64 if left.type == pa.float64() else np.uint32
+    there = left.is_valid().to_numpy(zero_copy_only=False)
+    bits = [array.fill_null(0).to_numpy(zero_copy_only=False).view(kind)[there] for array in (left, right)]
     return bool((bits[0] == bits[1]).all())
 
 
@@ -60,9 +60,9 @@ def test_packed_values_come_back_bit_by_bit(data: st.DataObject, kinds: list[str
     times = np.array(data.draw(st.lists(TIMES, min_size=rows, max_size=rows)), np.int64)
     layout = Layout(features)
     values = layout.pack(table, times, times, 7)
-    found = layout.columns(values)
+    columns = layout.columns(values)
     for name in features:
-        assert same_bits(table[name].combine_chunks(), found[name]), name
+        assert same_bits(table[name].combine_chunks(), columns[name]), name
     assert [event_of(value) for value in values] == times.tolist()
     for row, value in enumerate(values):
         unpacked = layout.unpack(value)
@@ -100,10 +100,10 @@ def test_two_entities_never_share_a_key(entities: list[tuple[str, int, str]]) ->
 
 def test_whole_numbers_of_any_kind_are_one_entity_and_nothing_else_is() -> None:
     definition = Definition("v", 1, {"user": "int64"}, {"x": "double"})
-    plain = entity_key(definition, {"user": 5})
-    assert entity_key(definition, {"user": np.int32(5)}) == plain
+    key = entity_key(definition, {"user": 5})
+    assert entity_key(definition, {"user": np.int32(5)}) == key
     for kind in (pa.int8(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64()):
-        assert entity_keys(definition, pa.table({"user": pa.array([5, None], kind)})) == [plain, None]
+        assert entity_keys(definition, pa.table({"user": pa.array([5, None], kind)})) == [key, None]
     assert entity_key(definition, {"user": None}) is None
     for wrong in ("5", True, 2**63, b"5"):
         with pytest.raises(InvalidInput, match=r"user = .* is not accepted: the entity of v@1 is int64"):
@@ -121,7 +121,7 @@ def test_a_value_with_more_features_than_are_known_is_refused() -> None:
         Layouts(Definition("v", 1, {"user": "int64"}, {"x": "double"})).of(values[0])
 
 
-def test_a_definition_is_read_as_it_was_written_and_merged_in_the_order_of_the_older_one() -> None:
+def test_a_definition_is_read_as_written_and_merged_in_the_older_ones_order() -> None:
     first = Definition(
         "v",
         1,
@@ -144,8 +144,8 @@ def test_a_definition_is_read_as_it_was_written_and_merged_in_the_order_of_the_o
 
 
 def test_references_are_read_and_each_becomes_a_column_of_its_own() -> None:
-    found = parse_reference("clicks@12:ctr")
-    assert (found.key, found.feature, found.column, str(found)) == (
+    reference = parse_reference("clicks@12:ctr")
+    assert (reference.key, reference.feature, reference.column, str(reference)) == (
         "clicks@12",
         "ctr",
         "ctr",
@@ -154,7 +154,10 @@ def test_references_are_read_and_each_becomes_a_column_of_its_own() -> None:
     renamed = parse_reference("clicks@1:ctr as rate")
     assert (renamed.column, str(renamed)) == ("rate", "clicks@1:ctr as rate")
     assert parse_reference(str(renamed)) == renamed
-    assert [one.column for one in parse_references(["a@1:x", "b@1:x as y"], taken=["z"])] == ["x", "y"]
+    assert [reference.column for reference in parse_references(["a@1:x", "b@1:x as y"], taken=["z"])] == [
+        "x",
+        "y",
+    ]
     for wrong in (
         "clicks",
         "clicks@1",
@@ -174,13 +177,13 @@ def test_references_are_read_and_each_becomes_a_column_of_its_own() -> None:
         parse_references(["a@1:x", "b@1:x"])
 
 
-def doubled(rows: pa.Table) -> pa.Table:
+def double(rows: pa.Table) -> pa.Table:
     return pa.table({"twice": [None if value is None else 2 * value for value in rows["x"].to_pylist()]})
 
 
 def test_a_request_is_transformed_by_the_function_that_made_the_features() -> None:
     schema = pa.schema([("x", pa.float64()), ("other", pa.string())])
-    path = f"{__name__}:doubled"
+    path = f"{__name__}:double"
     definition = Definition("v", 1, {"user": "int64"}, {"twice": "double"}, None, path, schema_text(schema))
     answer = RequestTransform(definition)
     assert answer({"x": 1.5}) == {"twice": 3.0}
@@ -223,9 +226,9 @@ def test_a_column_is_taken_as_its_declared_type_where_no_value_changes(
     definition = Definition("v", 1, {"user": "int64"}, {"x": kind})
     rows = pa.table({"x": column})
     if accepted:
-        found = features_of(definition, None, rows)
-        assert found.schema.field("x").type == arrow_type(kind)
-        assert found["x"].null_count == column.null_count
+        features = features_of(definition, None, rows)
+        assert features.schema.field("x").type == arrow_type(kind)
+        assert features["x"].null_count == column.null_count
     else:
         with pytest.raises(InvalidInput, match="x"):
             features_of(definition, None, rows)
@@ -373,12 +376,10 @@ def test_what_a_refused_time_is_told_to_do_is_taken(column: pa.Array) -> None:
 
 
 def test_nan_and_null_are_the_same_alone_and_among_others() -> None:
-    definition = Definition("v", 1, {"user": "int64"}, {"twice": "double"}, None, f"{__name__}:doubled")
+    definition = Definition("v", 1, {"user": "int64"}, {"twice": "double"}, None, f"{__name__}:double")
     rows = pa.table({"x": [math.nan, None, -0.0]})
-    check_row_by_row(definition, doubled, rows, features_of(definition, doubled, rows))
-    check_row_by_row(
-        definition, doubled, rows.slice(0, 0), features_of(definition, doubled, rows).slice(0, 0)
-    )
+    check_row_by_row(definition, double, rows, features_of(definition, double, rows))
+    check_row_by_row(definition, double, rows.slice(0, 0), features_of(definition, double, rows).slice(0, 0))
 
 
 def test_microseconds_of_a_moment_are_exact() -> None:

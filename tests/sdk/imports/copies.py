@@ -15,20 +15,20 @@ from halving.query.runs import list_runs
 from halving.store.store import Store
 
 
-def imported(
+def run_import(
     capsys: pytest.CaptureFixture[str], tool: str, source: Path | str, root: str, *more: str, status: int = 0
 ) -> dict[str, Any]:
     """Run ``halving import`` as a user would, and give its JSON."""
     capsys.readouterr()
     assert main(["import", tool, str(source), "--root", root, "--json", *more]) == status
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
-def outcomes(found: dict[str, Any]) -> dict[str, tuple[str, int, int, int]]:
+def outcomes(report: dict[str, Any]) -> dict[str, tuple[str, int, int, int]]:
     """What the tool calls a run to the outcome, points, media and artifacts."""
     return {
-        row["name"]: (row["outcome"], row["points"], row["media"], row["artifacts"]) for row in found["runs"]
+        row["name"]: (row["outcome"], row["points"], row["media"], row["artifacts"]) for row in report["runs"]
     }
 
 

@@ -43,7 +43,7 @@ def foreign(
         Artifact(name, lambda name=name: contextlib.nullcontext(name.encode(errors="replace")), None)
         for name in names
     ]  # type: ignore[misc]
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "project": "p",
         "run": "r",
         "origin": {"tool": "wandb", "run": "theirs", "path": "/data"},
@@ -56,10 +56,10 @@ def foreign(
         "artifacts": lambda: iter(files),
         "summary": summary or {},
     }
-    return ForeignRun(**given | changes)
+    return ForeignRun(**fields | changes)
 
 
-def copied(store: Store, run: ForeignRun) -> tuple[str, dict[str, int], dict[str, int]]:
+def copy(store: Store, run: ForeignRun) -> tuple[str, dict[str, int], dict[str, int]]:
     """The outcome, what was taken and what was not."""
     skipped = Skipped()
     taken = Counter[str]()
@@ -69,10 +69,10 @@ def copied(store: Store, run: ForeignRun) -> tuple[str, dict[str, int], dict[str
 
 def last_values(store: Store) -> dict[str, float]:
     (info,) = fill_last(store, [read_run(store, "p", "r")])
-    shown = {
+    metrics = {
         key: value["last"] for key, value in details_of(store, read_run(store, "p", "r"))["metrics"].items()
     }
-    assert json.dumps(shown, sort_keys=True) == json.dumps(dict(sorted(info.summary.items())))
+    assert json.dumps(metrics, sort_keys=True) == json.dumps(dict(sorted(info.summary.items())))
     return info.summary
 
 
@@ -94,18 +94,18 @@ def last_values(store: Store) -> dict[str, float]:
 def test_a_summary_is_the_last_value_of_its_metrics_beside_the_points(
     store: Store, points: int, summary: dict[str, float], expected: dict[str, float]
 ) -> None:
-    outcome, taken, left = copied(store, foreign(points, summary))
+    outcome, taken, left = copy(store, foreign(points, summary))
     assert (outcome, left, taken.get("summary values", 0)) == ("new", {}, len(summary))
     assert last_values(store) == expected
-    assert copied(store, foreign(points, summary)) == ("unchanged", {}, {})
+    assert copy(store, foreign(points, summary)) == ("unchanged", {}, {})
 
 
-def test_a_summary_that_changed_afterwards_is_counted_and_one_of_a_grown_run_is_taken(store: Store) -> None:
-    copied(store, foreign(4, {"best": 0.9, "odd": math.nan}))
-    assert copied(store, foreign(4, {"best": 0.9, "odd": math.nan})) == ("unchanged", {}, {})
+def test_a_summary_that_changed_later_is_counted_and_that_of_a_grown_run_taken(store: Store) -> None:
+    copy(store, foreign(4, {"best": 0.9, "odd": math.nan}))
+    assert copy(store, foreign(4, {"best": 0.9, "odd": math.nan})) == ("unchanged", {}, {})
     reason = "runs' later changes of summaries: how an attempt ended never changes here"
-    assert copied(store, foreign(4, {"best": 0.95})) == ("unchanged", {}, {reason: 1})
-    outcome, taken, left = copied(store, foreign(6, {"best": 0.95}))
+    assert copy(store, foreign(4, {"best": 0.95})) == ("unchanged", {}, {reason: 1})
+    outcome, taken, left = copy(store, foreign(6, {"best": 0.95}))
     assert (outcome, taken, left) == ("continued", {"points": 2, "texts": 1, "summary values": 1}, {})
     values = last_values(store)
     assert (values["best"], values["loss"]) == (0.95, 1 / 6)
@@ -126,12 +126,12 @@ def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
     assert len(read_run(store, "p", "r").attempts) == 1
 
 
-def test_files_are_artifacts_under_their_own_paths_and_names_that_cannot_be_shown_are_counted(
+def test_files_are_artifacts_by_their_paths_and_unusable_names_are_counted(
     store: Store,
 ) -> None:
     names = ("a b.txt", "deep/a b.txt", "deep-a b.txt", "#1 é.md", "A", "a", "[x]?.pt", "%2e")
     wrong = ("../up", "/etc/passwd", "a\nb", "\udc80", "a//b", "", "x" * 2_001)
-    _, taken, left = copied(store, foreign(0, names=names + wrong))
+    _, taken, left = copy(store, foreign(0, names=names + wrong))
     assert taken["artifacts"] == len(names)
     assert left == {
         "files whose names have control characters, are no UTF-8 or longer than 2,000 bytes": len(wrong)
@@ -140,4 +140,4 @@ def test_files_are_artifacts_under_their_own_paths_and_names_that_cannot_be_show
     assert {row["name"]: store.get_blob(row["digest"]).decode() for row in rows} == {
         name: name for name in names
     }
-    assert copied(store, foreign(0, names=names))[:2] == ("unchanged", {})
+    assert copy(store, foreign(0, names=names))[:2] == ("unchanged", {})

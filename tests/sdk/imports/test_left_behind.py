@@ -11,7 +11,7 @@ from halving import Store
 from halving.imports.reading import LEFT_BEHIND, files_below, is_left_behind
 from halving.query.runs import list_runs
 from tests.permissions import forbidden
-from tests.sdk.imports.copies import imported, outcomes, points
+from tests.sdk.imports.copies import outcomes, points, run_import
 from tests.sdk.imports.test_mlflow import write_folder
 from tests.sdk.imports.wandb_files import documents, exit_record, history_record, run_record, write_run
 
@@ -85,9 +85,11 @@ def test_a_folder_of_mlflows_has_the_params_metrics_and_tags_that_were_logged(
     (top / "1" / ".ipynb_checkpoints" / "meta.yaml").write_text(
         "lifecycle_stage: active\nrun_id: x\nstatus: 3\nstart_time: 1\n"
     )
-    found = imported(capsys, "mlflow", top, root)
-    assert outcomes(found) == dict.fromkeys("abc", ("new", 1, 0, 1))
-    assert found["not_taken"] == {LEFT_BEHIND: 3 * len(LEFT)}  # beside the artifacts, where MLflow shows them
+    report = run_import(capsys, "mlflow", top, root)
+    assert outcomes(report) == dict.fromkeys("abc", ("new", 1, 0, 1))
+    assert report["not_taken"] == {
+        LEFT_BEHIND: 3 * len(LEFT)
+    }  # beside the artifacts, where MLflow shows them
     facts = {info.run: (info.params, info.parent.get("tags")) for info in list_runs(Store(root))}
     assert facts == dict.fromkeys("abc", ({"lr": 0.1}, None))
     assert [(run, key) for run, key, _, _, _ in points(root)] == [(run, "loss") for run in "abc"]
@@ -112,8 +114,8 @@ def test_a_folder_of_tensorboards_has_the_runs_that_were_logged(
     leave(top)
     leave(top / "a")
     (top / "a" / "._events.out.tfevents.1.host").write_bytes(APPLE_DOUBLE)
-    found = imported(capsys, "tensorboard", top, root)
-    assert (outcomes(found), found["not_taken"]) == ({"a": ("new", 1, 0, 0)}, {})
+    report = run_import(capsys, "tensorboard", top, root)
+    assert (outcomes(report), report["not_taken"]) == ({"a": ("new", 1, 0, 0)}, {})
 
 
 def test_a_folder_of_wandbs_has_the_runs_and_files_that_were_logged(
@@ -128,9 +130,9 @@ def test_a_folder_of_wandbs_has_the_runs_and_files_that_were_logged(
     for folder in (top, path.parent, path.parent / "files"):
         leave(folder)
     (path.parent / f"._{path.name}").write_bytes(APPLE_DOUBLE)
-    found = imported(capsys, "wandb", top, root)
-    assert outcomes(found) == {"digits/a": ("new", 1, 0, 1)}
-    assert found["not_taken"] == {LEFT_BEHIND: len(LEFT)}
+    report = run_import(capsys, "wandb", top, root)
+    assert outcomes(report) == {"digits/a": ("new", 1, 0, 1)}
+    assert report["not_taken"] == {LEFT_BEHIND: len(LEFT)}
     assert [file["name"] for file in documents(Store(root), "digits", "a", "artifacts/*.json")] == [
         "output.log"
     ]

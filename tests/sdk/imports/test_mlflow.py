@@ -30,7 +30,7 @@ from halving.query.runs import list_runs, read_run
 from halving.store.store import Store, digest_of
 from tests.permissions import forbidden
 from tests.ports import free_port
-from tests.sdk.imports.copies import imported, outcomes, points
+from tests.sdk.imports.copies import outcomes, points, run_import
 from tests.sdk.imports.tools import python_with, run_script
 from tests.waiting import wait_for
 
@@ -113,7 +113,7 @@ def python() -> Path:
 
 
 @pytest.fixture(scope="module")
-def logged(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def mlflow_logs(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folder in which MLflow logged, by the kind of its store."""
     folders = {}
     for kind in ("database", "folder"):
@@ -128,19 +128,21 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def own(kind: str, logged: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def logs(kind: str, mlflow_logs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folder in which MLflow logged, for the test alone. The test works in it."""
-    shutil.copytree(logged[kind], tmp_path / "logs")
+    shutil.copytree(mlflow_logs[kind], tmp_path / "logs")
     monkeypatch.chdir(tmp_path / "logs")
     return tmp_path / "logs"
 
 
 @pytest.fixture(scope="module")
-def server(python: Path, logged: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(
+    python: Path, mlflow_logs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The address of MLflow's server on a copy of what it logged; without its jobs, for which it starts eight
     processes more.
     """
-    folder = shutil.copytree(logged["server"], tmp_path_factory.mktemp("server") / "logs")
+    folder = shutil.copytree(mlflow_logs["server"], tmp_path_factory.mktemp("server") / "logs")
     port = free_port()
     command = [
         str(python),
@@ -173,7 +175,7 @@ def server(python: Path, logged: dict[str, Path], tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-def source(kind: str, own: Path, request: pytest.FixtureRequest) -> str:
+def source(kind: str, logs: Path, request: pytest.FixtureRequest) -> str:
     """What ``halving import mlflow`` is given."""
     return request.getfixturevalue("server") if kind == "server" else STORES[kind]
 
@@ -215,29 +217,29 @@ main(["import", "mlflow", sys.argv[1], "--root", sys.argv[3]])
 """
 
 
+def run_facts(root: str) -> dict[str, Any]:
+    return {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(root))}
+
+
+def artifact_names(root: str) -> list[str]:
+    return sorted(path.name for path in Path(root).glob("runs/*/*/artifacts/*.json"))
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("mlflow")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["database", "server"])
 def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
-    source: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They only read; the next test writes into the server's store, and so comes after this one."""
     whole = str(tmp_path / "whole")
-    imported(capsys, "mlflow", source, whole)
+    run_import(capsys, "mlflow", source, whole)
 
     def is_whole(root: str) -> None:
         assert points(root) == points(whole)
-        shown, expected = (
-            {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(each))}
-            for each in (root, whole)
-        )
-        assert shown == expected
-        named = [
-            sorted(path.name for path in Path(each).glob("runs/*/*/artifacts/*.json"))
-            for each in (root, whole)
-        ]
-        assert named[0] == named[1]
+        assert run_facts(root) == run_facts(whole)
+        assert artifact_names(root) == artifact_names(whole)
 
     for writes in (1, 3, 12):
         root = str(tmp_path / f"killed{writes}")
@@ -245,7 +247,7 @@ def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
             [sys.executable, "-c", KILLED, source, str(writes), root], capture_output=True, check=False
         )
         assert done.returncode == -signal.SIGKILL
-        imported(capsys, "mlflow", source, root)
+        run_import(capsys, "mlflow", source, root)
         is_whole(root)
     root = str(tmp_path / "together")
     command = [sys.executable, "-m", "halving.cli.main", "import", "mlflow", source, "--root", root]
@@ -253,8 +255,8 @@ def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
-    told = [importer.communicate(timeout=300)[0] for importer in importers]
-    assert [importer.returncode for importer in importers] == [0, 0], told
+    outputs = [importer.communicate(timeout=300)[0] for importer in importers]
+    assert [importer.returncode for importer in importers] == [0, 0], outputs
     is_whole(root)
 
 
@@ -264,22 +266,22 @@ def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
 def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
     kind: str,
     source: str,
-    own: Path,
-    logged: dict[str, Path],
+    logs: Path,
+    mlflow_logs: dict[str, Path],
     python: Path,
     root: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = imported(capsys, "mlflow", source, root)
+    report = run_import(capsys, "mlflow", source, root)
     names = {info.run: name for name, info in by_name(root).items()}
-    assert {names[run]: counts for run, counts in outcomes(found).items()} == {
+    assert {names[run]: counts for run, counts in outcomes(report).items()} == {
         "the first": ("new", 22, 0, 3),
         "many": ("new", 26_000, 0, 0),
         "running": ("new", 1, 0, 1),
         "failed": ("new", 0, 0, 0),
         "killed": ("new", 0, 0, 0),
     }
-    assert found["not_taken"].pop("MLflow's own tags (mlflow.…)") >= 1  # such as mlflow.source.type
+    assert report["not_taken"].pop("MLflow's own tags (mlflow.…)") >= 1  # such as mlflow.source.type
     used = (
         {"datasets that runs used": 1}
         if kind == "folder"
@@ -292,8 +294,8 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
         "traces": 3,
         "tags of experiments": 2,
     }
-    assert found["not_taken"] == left_out | used
-    assert found["taken"].items() >= {"points": 22 + 26_000 + 1, "artifacts": 4, "params": 6}.items()
+    assert report["not_taken"] == left_out | used
+    assert report["taken"].items() >= {"points": 22 + 26_000 + 1, "artifacts": 4, "params": 6}.items()
     first = by_name(root)["the first"]
     assert first.project == "My-digits-gr-er"
     assert first.params == {
@@ -327,14 +329,14 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
     }
     assert list(contents.values()) == [b'{\n  "a": 1\n}']
 
-    assert {row[0] for row in outcomes(imported(capsys, "mlflow", source, root)).values()} == {"unchanged"}
-    for meta in own.rglob("meta.yaml"):  # MLflow goes on with the copy, and not where it was made
-        meta.write_text(meta.read_text().replace(str(logged[kind]), str(own)))
-    run_script(python, MORE, own, source if kind == "server" else STORES[kind])
+    assert {row[0] for row in outcomes(run_import(capsys, "mlflow", source, root)).values()} == {"unchanged"}
+    for meta in logs.rglob("meta.yaml"):  # MLflow goes on with the copy, and not where it was made
+        meta.write_text(meta.read_text().replace(str(mlflow_logs[kind]), str(logs)))
+    run_script(python, MORE, logs, source if kind == "server" else STORES[kind])
     running = by_name(root)["running"].run
-    found = imported(capsys, "mlflow", source, root)
-    said = found["not_taken"]
-    again = outcomes(found)
+    report = run_import(capsys, "mlflow", source, root)
+    said = report["not_taken"]
+    again = outcomes(report)
     assert again.pop(running)[:2] == ("continued", 1 if kind == "server" else 3)
     assert {row[0] for row in again.values()} == {"unchanged"}
     grown = by_name(root)["running"]
@@ -369,9 +371,9 @@ def test_a_source_that_cannot_be_read_is_refused_with_what_is_accepted(
     source: str, said: str, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["import", "mlflow", source, "--root", root]) == 1
-    shown = capsys.readouterr().err
-    assert said in shown
-    assert "secret" not in shown
+    message = capsys.readouterr().err
+    assert said in message
+    assert "secret" not in message
 
 
 RUN = {
@@ -398,8 +400,8 @@ def breaking(*, after: str) -> Iterator[str]:
             }
             path = self.path.partition("?")[0]
             deleted = b"DELETED_ONLY" in self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            found = {} if deleted else pages.get(path, {})
-            body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+            page = {} if deleted else pages.get(path, {})
+            body = page.encode() if isinstance(page, str) else json.dumps(page).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -417,15 +419,15 @@ def breaking(*, after: str) -> Iterator[str]:
         server.shutdown()
 
 
-def test_an_artifact_that_breaks_off_is_not_taken_for_whole_and_comes_with_the_next_import(
+def test_an_artifact_that_breaks_off_is_refused_and_comes_with_the_next_import(
     root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with breaking(after="/get-artifact") as address:
-        found = imported(capsys, "mlflow", address, root, status=1)
-    assert "broke off in 'model.bin', after 5 of 1000 bytes" in json.dumps(found)
+        report = run_import(capsys, "mlflow", address, root, status=1)
+    assert "broke off in 'model.bin', after 5 of 1000 bytes" in json.dumps(report)
     with breaking(after="nowhere") as address:
-        again = imported(capsys, "mlflow", address, root)
-    assert [one[3] for one in outcomes(again).values()] == [1]
+        later = run_import(capsys, "mlflow", address, root)
+    assert [outcome[3] for outcome in outcomes(later).values()] == [1]
     assert Store(root).get_blob(digest_of(b"x" * 1_000))
 
 
@@ -445,8 +447,8 @@ def answering(pages: dict[str, Any]) -> Iterator[str]:
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
             token = (parse_qs(query).get("page_token") or [body.get("page_token", "")])[0]
             deleted = body.get("view_type") == "DELETED_ONLY"
-            found = pages[path][token] if path in pages and not deleted else {}
-            content = json.dumps(found).encode()
+            page = pages[path][token] if path in pages and not deleted else {}
+            content = json.dumps(page).encode()
             self.send_response(200 if path in pages else 404)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
@@ -504,7 +506,7 @@ def write_folder(top: Path) -> None:
         )
 
 
-def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_that_were_imported_as_texts(
+def test_params_are_numbers_and_flags_also_of_runs_once_imported_with_texts(
     root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_folder(tmp_path / "mlruns")
@@ -518,7 +520,7 @@ def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_tha
     }
     for name, text in texts.items():
         (tmp_path / "mlruns" / "1" / "a" / "params" / name).write_text(text)
-    imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)
+    run_import(capsys, "mlflow", str(tmp_path / "mlruns"), root)
     values = {"lr": 1e-4, "amp": True, "name": "007", "share": 0.1, "huge": "1e400", "id": 9007199254740993}
     store = Store(root)
     assert read_run(store, "of-1", "a").params == values
@@ -527,7 +529,7 @@ def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_tha
         json.dumps(record | {"params": values | {"lr": "1E-4", "amp": "true"}})
     )
     assert read_run(store, "of-1", "a").params == values
-    assert "later changes" not in json.dumps(imported(capsys, "mlflow", str(tmp_path / "mlruns"), root))
+    assert "later changes" not in json.dumps(run_import(capsys, "mlflow", str(tmp_path / "mlruns"), root))
 
 
 def test_texts_of_a_folder_keep_the_ends_of_their_lines(tmp_path: Path) -> None:
@@ -553,7 +555,7 @@ def test_a_tag_with_the_name_of_another_fact_is_counted(
         "source": "mine",
     }.items():
         (tmp_path / "mlruns" / "1" / "a" / "tags" / name).write_text(text)
-    found = imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)
+    report = run_import(capsys, "mlflow", str(tmp_path / "mlruns"), root)
     assert read_run(Store(root), "of-1", "a").tags == {
         "name": "first",
         "notes": "of MLflow",
@@ -561,8 +563,8 @@ def test_a_tag_with_the_name_of_another_fact_is_counted(
         "zeros": "mine",
         "source": "mine",
     }
-    assert found["not_taken"] == {"tags with the name of another fact of the run (name, notes, user, …)": 2}
-    assert imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)["taken"] == {}
+    assert report["not_taken"] == {"tags with the name of another fact of the run (name, notes, user, …)": 2}
+    assert run_import(capsys, "mlflow", str(tmp_path / "mlruns"), root)["taken"] == {}
 
 
 def test_models_of_a_folder_are_counted_as_they_were_logged_registered_and_used(tmp_path: Path) -> None:
@@ -666,18 +668,18 @@ def test_what_cannot_be_read_in_a_folder_is_reported_and_imported_later(
     write_folder(top)
     if content is None:
         with forbidden(top / place):
-            found = imported(capsys, "mlflow", top, root, status=1)
+            report = run_import(capsys, "mlflow", top, root, status=1)
     else:
         (top / place).rename(tmp_path / "whole")
         (top / place).write_bytes(content)
-        found = imported(capsys, "mlflow", top, root, status=1)
+        report = run_import(capsys, "mlflow", top, root, status=1)
         (top / place).unlink()
         (tmp_path / "whole").rename(top / place)
-    (error,) = [row["error"] for row in found["runs"] if row["outcome"] == "failed"]
+    (error,) = [row["error"] for row in report["runs"] if row["outcome"] == "failed"]
     assert said in error
     others = {"c"} if place.count("/") == 0 or place == "1/meta.yaml" else {"b", "c"}
-    assert {row["name"] for row in found["runs"] if row["outcome"] == "new"} == others
-    again = outcomes(imported(capsys, "mlflow", top.as_uri(), root))  # my%20runs
+    assert {row["name"] for row in report["runs"] if row["outcome"] == "new"} == others
+    again = outcomes(run_import(capsys, "mlflow", top.as_uri(), root))  # my%20runs
     assert {run for run, counts in again.items() if counts[0] == "unchanged"} == others
     whole = {
         info.run: (info.project, info.params, info.status, info.started) for info in list_runs(Store(root))

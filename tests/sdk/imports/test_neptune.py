@@ -16,7 +16,7 @@ from halving.imports import foreign_run
 from halving.query.runs import list_runs
 from tests.permissions import forbidden
 from tests.properties import examples
-from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
+from tests.sdk.imports.copies import media, outcomes, points, run_import, small_disk
 from tests.sdk.imports.neptune_files import (
     BEGAN,
     BEGAN_MS,
@@ -65,8 +65,8 @@ def contents(root: str, kind: str) -> list[tuple[str, int, bytes]]:
     """Media of a kind: key, step and content."""
     return [
         (key, step, bytes(Store(root).get_blob(digest)))
-        for key, step, found, digest in media(root)
-        if found == kind
+        for key, step, medium_kind, digest in media(root)
+        if medium_kind == kind
     ]
 
 
@@ -94,8 +94,8 @@ def test_a_param_is_what_it_was(
     exports: Path, root: str, capsys: Capture, kind: str, value: Any, kept: Any
 ) -> None:
     write_export(exports, [[param("config/it", kind, value)]])
-    found = imported(capsys, "neptune", exports, root)
-    assert (outcomes(found), found["taken"], found["not_taken"]) == (
+    report = run_import(capsys, "neptune", exports, root)
+    assert (outcomes(report), report["taken"], report["not_taken"]) == (
         {NAME: ("new", 0, 0, 0)},
         {"params": 1},
         {},
@@ -109,7 +109,7 @@ def test_a_param_without_a_value_is_one_that_the_run_does_not_have(
     exports: Path, root: str, capsys: Capture, kind: str
 ) -> None:
     write_export(exports, [[param("none", kind, None), param("lr", "float", 0.5)]])
-    assert imported(capsys, "neptune", exports, root)["not_taken"] == {}
+    assert run_import(capsys, "neptune", exports, root)["not_taken"] == {}
     assert [info.params for info in list_runs(Store(root))] == [{"lr": 0.5}]
 
 
@@ -132,10 +132,10 @@ def test_series_are_points_texts_and_histograms_at_their_steps_and_times(
         param("sys/creation_time", "datetime", datetime(2025, 3, 1, 11, tzinfo=UTC)),
     ]
     write_export(exports, [rows])
-    found = imported(capsys, "neptune", exports, root)
-    assert outcomes(found) == {NAME: ("new", 4, 5, 0)}
-    assert found["taken"] == {"points": 4, "texts": 3, "histograms": 2}
-    assert found["not_taken"] == {"histograms whose edges do not grow, or that are damaged": 2}
+    report = run_import(capsys, "neptune", exports, root)
+    assert outcomes(report) == {NAME: ("new", 4, 5, 0)}
+    assert report["taken"] == {"points": 4, "texts": 3, "histograms": 2}
+    assert report["not_taken"] == {"histograms whose edges do not grow, or that are damaged": 2}
     began = 1_740_826_800_000
     kept = [
         ("train/loss", 0, 0.5, BEGAN_MS),
@@ -146,7 +146,7 @@ def test_series_are_points_texts_and_histograms_at_their_steps_and_times(
     assert [row[1:] for row in points(root)] == sorted(kept)
     assert contents(root, "text") == [("notes", 1, b"a\nb"), ("notes", 2, b""), ("notes", 3, b"c")]
     histograms = {key: json.loads(content) for key, _, content in contents(root, "histogram")}
-    assert {key: (shown["edges"], shown["counts"]) for key, shown in histograms.items()} == {
+    assert {key: (buckets["edges"], buckets["counts"]) for key, buckets in histograms.items()} == {
         "weights": ([0, 1, 3], [5, 2]),
         "shares": ([0, 0.5, 1], [0.25, 0.75]),
     }
@@ -175,8 +175,8 @@ def test_what_neptune_says_of_a_run_is_its_tags_its_times_and_its_end(
     ]
     write_export(exports, [rows])
     write_export(exports, [[param("sys/failed", "bool", False)]], run="RUN-2")
-    found = imported(capsys, "neptune", exports, root)
-    assert found["not_taken"] == {
+    report = run_import(capsys, "neptune", exports, root)
+    assert report["not_taken"] == {
         "facts of Neptune's own (sys/…)": 2,
         "tags with the name of another fact of the run (name, notes, user, …)": 1,
     }
@@ -209,7 +209,7 @@ def test_parts_are_read_by_their_numbers_and_no_value_is_lost(
     folder = write_export(exports, parts)
     for source in (exports, exports / "data", folder, folder / "RUN-1-9f8e_part_7.parquet"):
         store = f"{root}-{source.name}"
-        assert outcomes(imported(capsys, "neptune", source, store)) == {NAME: ("new", 121, 0, 0)}
+        assert outcomes(run_import(capsys, "neptune", source, store)) == {NAME: ("new", 121, 0, 0)}
         assert sorted(steps_and_values(store)) == sorted(
             [("loss", 109, -1.0), *(("loss", step, step) for step in range(120))]
         )
@@ -226,8 +226,8 @@ def test_the_earlier_layout_has_several_runs_in_a_file(exports: Path, root: str,
         write_part(
             folder / f"part_{part}.parquet", [*rows, {"run_id": f"RUN-{part}", **param("part", "int", part)}]
         )
-    found = imported(capsys, "neptune", exports, root)
-    assert outcomes(found) == {
+    report = run_import(capsys, "neptune", exports, root)
+    assert outcomes(report) == {
         f"{PROJECT}/RUN-{run}": ("new", 2 * count, 0, 0) for run, count in ((0, 4), (1, 3), (2, 3))
     }
     taken = {(run, step): value for run, _, step, value, _ in points(root)}
@@ -236,7 +236,7 @@ def test_the_earlier_layout_has_several_runs_in_a_file(exports: Path, root: str,
         (ids[str(number % 3)], part * 10 + number): number for part in range(2) for number in range(10)
     }
     assert sorted(str(info.params) for info in list_runs(Store(root))) == ["{'part': 0}", "{'part': 1}", "{}"]
-    again = imported(capsys, "neptune", exports, root)
+    again = run_import(capsys, "neptune", exports, root)
     assert ({outcome for outcome, *_ in outcomes(again).values()}, again["taken"]) == ({"unchanged"}, {})
 
 
@@ -259,17 +259,17 @@ def test_an_export_that_is_not_whole_is_said_and_keeps_no_other_from_being_taken
     folder = write_export(exports, [[point("loss", 1, 0.5)]])
     for name in left:
         write_part(folder / f"bad_{name}", [point("loss", 1, 0.5)], run="bad")
-    found = imported(capsys, "neptune", exports, root, status=1)
-    assert [(row["outcome"], row["error"] and error in row["error"]) for row in found["runs"]] == [
+    report = run_import(capsys, "neptune", exports, root, status=1)
+    assert [(row["outcome"], row["error"] and error in row["error"]) for row in report["runs"]] == [
         ("new", None),
         ("failed", True),
     ]
-    assert "run neptune-exporter again" in found["runs"][1]["error"]
+    assert "run neptune-exporter again" in report["runs"][1]["error"]
     for name in left:
         (folder / f"bad_{name}").unlink()
     write_part(folder / "bad_part_0.parquet", [point("loss", 1, 0.5)], run="bad")
     assert sorted(
-        outcome for outcome, *_ in outcomes(imported(capsys, "neptune", exports, root)).values()
+        outcome for outcome, *_ in outcomes(run_import(capsys, "neptune", exports, root)).values()
     ) == ["new", "unchanged"]
 
 
@@ -283,9 +283,9 @@ def test_damaged_and_foreign_files_are_said_and_keep_no_other_from_being_taken(
     pq.write_table(table.drop_columns(["step", "file_value"]), folder / "other_part_0.parquet")
     write_part(folder / "closed_part_0.parquet", [point("loss", 1, 0.5)], run="closed")
     with forbidden(folder / "closed_part_0.parquet"):
-        found = imported(capsys, "neptune", exports, root, status=1)
-    assert [row["outcome"] for row in found["runs"]] == ["new", "failed", "failed", "failed"]
-    errors = {row["name"].rpartition("/")[2]: row["error"] for row in found["runs"]}
+        report = run_import(capsys, "neptune", exports, root, status=1)
+    assert [row["outcome"] for row in report["runs"]] == ["new", "failed", "failed", "failed"]
+    errors = {row["name"].rpartition("/")[2]: row["error"] for row in report["runs"]}
     assert (
         "other_part_0.parquet is not of neptune-exporter: it has no column step, file_value"
         in errors["other"]
@@ -314,13 +314,13 @@ def test_steps_are_exact_and_those_with_fractions_are_multiplied(
     exports: Path, root: str, capsys: Capture, steps: list[str | None], kept: list[int]
 ) -> None:
     write_export(exports, [[point("loss", step, number) for number, step in enumerate(steps)]])
-    found = imported(capsys, "neptune", exports, root)
+    report = run_import(capsys, "neptune", exports, root)
     by_step = sorted(zip(kept, range(len(kept)), strict=True))
     assert [(step, value) for _, step, value in steps_and_values(root)] == by_step
     (info,) = list_runs(Store(root))
     has_fractions = any("." in (step or "") for step in steps)
     assert ("step_scale" in info.parent["imported"]) == has_fractions
-    assert [reason[:20] for reason in found["not_taken"]] == (
+    assert [reason[:20] for reason in report["not_taken"]] == (
         ["steps with fractions"] if has_fractions else []
     )
 
@@ -352,9 +352,9 @@ def test_files_are_artifacts_by_their_attributes(
     path.parent.mkdir(parents=True)
     path.write_bytes(b"content")
     write_export(exports, [[file(name, f"RUN-1/{name}"), file("absent", None)]])
-    assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("new", 0, 0, 1)}
+    assert outcomes(run_import(capsys, "neptune", exports, root)) == {NAME: ("new", 0, 0, 1)}
     assert artifacts(root) == {name: b"content"}
-    assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("unchanged", 0, 0, 0)}
+    assert outcomes(run_import(capsys, "neptune", exports, root)) == {NAME: ("unchanged", 0, 0, 0)}
 
 
 def test_files_of_all_kinds_are_taken(exports: Path, root: str, capsys: Capture) -> None:
@@ -379,7 +379,7 @@ def test_files_of_all_kinds_are_taken(exports: Path, root: str, capsys: Capture)
         file("samples", None, "file_series", 2),
     ]
     write_export(exports, [rows])
-    found = imported(capsys, "neptune", exports, root)
+    report = run_import(capsys, "neptune", exports, root)
     assert artifacts(root) == {
         "weights/best.pt": b"1",
         "code/src/main.py": b"2",
@@ -388,8 +388,8 @@ def test_files_of_all_kinds_are_taken(exports: Path, root: str, capsys: Capture)
         "samples/1.csv": b"a,b",
     }
     assert contents(root, "image") == [("samples", 0, PNG)]
-    assert sorted(found["not_taken"].values()) == [1, 1, 1, 1]
-    assert sorted(reason.split(" ")[0] for reason in found["not_taken"]) == [
+    assert sorted(report["not_taken"].values()) == [1, 1, 1, 1]
+    assert sorted(reason.split(" ")[0] for reason in report["not_taken"]) == [
         "artifacts",
         "files",
         "files",
@@ -421,9 +421,9 @@ def test_files_that_lead_out_of_their_folder_are_not_taken(
         for kind in ("file", "file_series")
     ]
     write_export(exports, [[*rows, file("tree", "RUN-1/tree", "file_set")]])
-    found = imported(capsys, "neptune", exports, root)
+    report = run_import(capsys, "neptune", exports, root)
     assert (artifacts(root), media(root)) == ({}, [])
-    assert found["not_taken"] == {"files whose path leads out of the folder of files": 2 * len(names) + 1}
+    assert report["not_taken"] == {"files whose path leads out of the folder of files": 2 * len(names) + 1}
 
 
 def test_files_may_be_elsewhere_and_come_later(
@@ -435,18 +435,18 @@ def test_files_may_be_elsewhere_and_come_later(
         point("a", 1, 2),
     ]
     write_export(exports, [rows])
-    found = imported(capsys, "neptune", exports, root)
-    assert (outcomes(found), list(found["not_taken"].values())) == ({NAME: ("new", 1, 0, 0)}, [4])
-    assert "--files FOLDER" in next(iter(found["not_taken"]))
-    assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("unchanged", 0, 0, 0)}
+    report = run_import(capsys, "neptune", exports, root)
+    assert (outcomes(report), list(report["not_taken"].values())) == ({NAME: ("new", 1, 0, 0)}, [4])
+    assert "--files FOLDER" in next(iter(report["not_taken"]))
+    assert outcomes(run_import(capsys, "neptune", exports, root)) == {NAME: ("unchanged", 0, 0, 0)}
     write_file(tmp_path, "RUN-1/1.png", PNG)
-    found = imported(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))
-    assert (outcomes(found), list(found["not_taken"].values())) == ({NAME: ("continued", 0, 1, 0)}, [3])
+    report = run_import(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))
+    assert (outcomes(report), list(report["not_taken"].values())) == ({NAME: ("continued", 0, 1, 0)}, [3])
     for name, content in {"RUN-1/model": b"model", "RUN-1/0.png": PNG, "RUN-1/2.png": PNG}.items():
         write_file(tmp_path, name, content)
-    found = imported(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))
-    assert (outcomes(found), found["not_taken"]) == ({NAME: ("continued", 0, 2, 1)}, {})
-    assert outcomes(imported(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))) == {
+    report = run_import(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))
+    assert (outcomes(report), report["not_taken"]) == ({NAME: ("continued", 0, 2, 1)}, {})
+    assert outcomes(run_import(capsys, "neptune", exports, root, "--files", str(tmp_path / "files"))) == {
         NAME: ("unchanged", 0, 0, 0)
     }
     assert [(key, step) for key, step, _, _ in media(root)] == [
@@ -463,7 +463,7 @@ def test_what_a_run_printed_is_one_file(exports: Path, root: str, capsys: Captur
         series("runtime/notes", "string_series", 0, "mine"),
     ]
     write_export(exports, [lines[:300], [*lines[300:], *more]])
-    assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("new", 0, 1, 2)}
+    assert outcomes(run_import(capsys, "neptune", exports, root)) == {NAME: ("new", 0, 1, 2)}
     printed = "".join(f"line {step}\n" for step in range(500)).encode()
     assert artifacts(root) == {"monitoring/a1b2/stdout.log": printed, "runtime/stderr.log": b"oh\n"}
     assert contents(root, "text") == [("runtime/notes", 0, b"mine")]
@@ -481,8 +481,8 @@ def test_what_has_no_form_here_is_counted(exports: Path, root: str, capsys: Capt
         series("text", "string_series", 1, None),
     ]
     write_export(exports, [rows])
-    found = imported(capsys, "neptune", exports, root)
-    assert found["not_taken"] == {
+    report = run_import(capsys, "neptune", exports, root)
+    assert report["not_taken"] == {
         "attributes of Neptune's type 'git_ref'": 1,
         "attributes of Neptune's type 'run_state'": 1,
         "attributes of Neptune's type None": 1,
@@ -490,7 +490,7 @@ def test_what_has_no_form_here_is_counted(exports: Path, root: str, capsys: Capt
         "points with a name that is empty, longer than 256 characters or has control characters": 2,
         "params without a name": 1,
     }
-    again = imported(capsys, "neptune", exports, root)
+    again = run_import(capsys, "neptune", exports, root)
     assert (outcomes(again), again["taken"]) == ({NAME: ("unchanged", 0, 0, 0)}, {})
 
 
@@ -498,14 +498,17 @@ def test_a_run_that_was_exported_again_is_said(
     exports: Path, root: str, capsys: Capture, tmp_path: Path
 ) -> None:
     write_export(exports, [[point("loss", 1, 0.5), point("loss", 2, 0.25)]])
-    imported(capsys, "neptune", exports, root)
+    run_import(capsys, "neptune", exports, root)
     moved = exports.rename(tmp_path / "moved")
-    assert outcomes(imported(capsys, "neptune", moved, root)) == {NAME: ("unchanged", 0, 0, 0)}
+    assert outcomes(run_import(capsys, "neptune", moved, root)) == {NAME: ("unchanged", 0, 0, 0)}
     write_export(exports, [[point("loss", 2, 0.25), point("loss", 3, 0.1), point("loss", 1, 0.5)]])
-    found = imported(capsys, "neptune", exports, root)
-    (reason,) = found["not_taken"]
-    assert (outcomes(found), reason[:29]) == ({NAME: ("unchanged", 0, 0, 0)}, "runs that were exported again")
-    assert outcomes(imported(capsys, "neptune", exports, root, "--project", "anew")) == {
+    report = run_import(capsys, "neptune", exports, root)
+    (reason,) = report["not_taken"]
+    assert (outcomes(report), reason[:29]) == (
+        {NAME: ("unchanged", 0, 0, 0)},
+        "runs that were exported again",
+    )
+    assert outcomes(run_import(capsys, "neptune", exports, root, "--project", "anew")) == {
         NAME: ("new", 3, 0, 0)
     }
 
@@ -524,7 +527,7 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
     write_file(exports, "model", b"model")
     whole = str(tmp_path / "whole")
     with small_disk() as written:
-        imported(capsys, "neptune", exports, whole)
+        run_import(capsys, "neptune", exports, whole)
     everything = (points(whole), media(whole), artifacts(whole))
     number = len(written)
     assert [(step, value) for _, step, value in steps_and_values(whole)] == [
@@ -533,20 +536,20 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
     for stopped in range(number):
         root = str(tmp_path / f"stopped{stopped}")
         with small_disk(stopped):
-            assert outcomes(imported(capsys, "neptune", exports, root, status=1))[NAME][0] == "failed"
-        assert outcomes(imported(capsys, "neptune", exports, root))[NAME][0] == (
+            assert outcomes(run_import(capsys, "neptune", exports, root, status=1))[NAME][0] == "failed"
+        assert outcomes(run_import(capsys, "neptune", exports, root))[NAME][0] == (
             "continued" if stopped else "new"
         )
         assert (points(root), media(root), artifacts(root)) == everything
         (info,) = list_runs(Store(root))
         assert [attempt.status for attempt in info.attempts] == ["finished"]
-        assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("unchanged", 0, 0, 0)}
+        assert outcomes(run_import(capsys, "neptune", exports, root)) == {NAME: ("unchanged", 0, 0, 0)}
 
 
 def test_every_run_goes_into_the_project_that_is_named(exports: Path, root: str, capsys: Capture) -> None:
     write_export(exports, [[point("loss", 1, 0.5)]])
     write_export(exports, [[point("loss", 1, 0.5)]], run="RUN/2")
-    imported(capsys, "neptune", exports, root, "-p", "mine")
+    run_import(capsys, "neptune", exports, root, "-p", "mine")
     assert {(info.project, info.run[:5]) for info in list_runs(Store(root))} == {
         ("mine", "RUN-1"),
         ("mine", "RUN-2"),
@@ -557,7 +560,7 @@ def test_files_of_runs_are_not_taken_for_exports(exports: Path, root: str, capsy
     write_export(exports, [[point("loss", 1, 0.5), file("table", "RUN-1/table_part_0.parquet")]])
     write_file(exports, "RUN-1/table_part_0.parquet", b"PAR1")
     write_file(exports, "RUN-1/table_part_1.parquet.tmp", b"")
-    assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("new", 1, 0, 1)}
+    assert outcomes(run_import(capsys, "neptune", exports, root)) == {NAME: ("new", 1, 0, 1)}
 
 
 def test_what_is_no_export_is_refused(tmp_path: Path, root: str, capsys: Capture) -> None:

@@ -20,7 +20,7 @@ from halving.maintenance.compaction import compact
 from halving.query.runs import list_runs
 from halving.store.store import Store
 from tests.permissions import forbidden
-from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
+from tests.sdk.imports.copies import media, outcomes, points, run_import, small_disk
 
 TIME = 1_700_000_000.0
 GROWING = [1e-12 * 1.1**power for power in range(700)]  # the bins of PyTorch's writer, below and above zero
@@ -66,11 +66,11 @@ def test_what_was_written_is_there_with_its_steps_times_and_values(
         writer.add_text("note", "*hello*", 0, walltime=TIME)
         writer.add_pr_curve("pr", np.array([0, 1]), np.array([0.2, 0.8]), 0)
         writer.add_audio("sound", np.zeros(100, np.float32)[None], 0)
-    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
-    assert outcomes(found) == {"first": ("new", 5, 5, 0)}
-    assert found["not_taken"] == {"precision-recall curves": 1, "audio clips": 1}
-    assert found["taken"] == {"points": 5, "images": 2, "histograms": 2, "texts": 1}
-    run = found["runs"][0]["run"]
+    report = run_import(capsys, "tensorboard", tmp_path / "logs", root)
+    assert outcomes(report) == {"first": ("new", 5, 5, 0)}
+    assert report["not_taken"] == {"precision-recall curves": 1, "audio clips": 1}
+    assert report["taken"] == {"points": 5, "images": 2, "histograms": 2, "texts": 1}
+    run = report["runs"][0]["run"]
     kept = [("train/loss", 0, 0.5, 0), ("train/loss", 1, "nan", 1), ("train/loss", 2, float("inf"), 2)]
     kept += [("train/loss", 3, float(np.float32(-1e30)), 3), ("größe", 7, 3.0, 0)]
     assert points(root) == sorted(
@@ -155,8 +155,8 @@ def test_what_tensorboard_shows_of_other_files_is_counted(
         (tmp_path / "logs" / name).write_bytes(b"")
     for name in ("host_1.123.pt.trace.json", "host_2.123.pt.trace.json.gz", "notes.json"):
         (tmp_path / "logs" / name).write_bytes(b"")
-    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
-    assert found["not_taken"] == {
+    report = run_import(capsys, "tensorboard", tmp_path / "logs", root)
+    assert report["not_taken"] == {
         "embeddings of the projector": 2,
         "profiles (files beside those of events)": 4,
     }
@@ -172,7 +172,7 @@ def test_hyperparameters_belong_to_the_run_that_wrote_them(
         writer.add_scalar("loss", 0.2, 1)
         writer.add_hparams({"lr": 1.0}, {"final": 0.1}, run_name="1.0")
         writer.add_hparams({"lr": 2.0}, {"final": 0.2}, run_name="2.0")
-    imported(capsys, "tensorboard", tmp_path / "logs", root)
+    run_import(capsys, "tensorboard", tmp_path / "logs", root)
     params = {
         info.parent["imported"]["run"]: (info.params, sorted(info.summary)) for info in list_runs(Store(root))
     }
@@ -189,18 +189,18 @@ def test_a_second_import_takes_nothing_and_one_of_a_grown_run_what_is_new(
 ) -> None:
     log_scalars(tmp_path / "logs" / "a", range(10))
     log_scalars(tmp_path / "logs" / "b", range(5))
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {
+    assert outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root)) == {
         "a": ("new", 10, 0, 0),
         "b": ("new", 5, 0, 0),
     }
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {
+    assert outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root)) == {
         "a": ("unchanged", 0, 0, 0),
         "b": ("unchanged", 0, 0, 0),
     }
     a = next(info for info in list_runs(Store(root)) if info.parent["imported"]["run"] == "a")
     compact(Store(root), a.project, a.run)
     log_scalars(tmp_path / "logs" / "a", range(10, 13), filename_suffix=".resumed")
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {
+    assert outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root)) == {
         "a": ("continued", 3, 0, 0),
         "b": ("unchanged", 0, 0, 0),
     }
@@ -222,7 +222,7 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
         writer.add_scalar("acc", 0.5, 3)
     whole = str(tmp_path / "whole")
     with small_disk() as written:
-        imported(capsys, "tensorboard", tmp_path / "logs", whole)
+        run_import(capsys, "tensorboard", tmp_path / "logs", whole)
     everything = (points(whole), media(whole))
     number = len(written)
     assert number == 6  # the record, three segments, a medium, the end
@@ -230,10 +230,10 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
         root = str(tmp_path / f"stopped{stopped}")
         with small_disk(stopped):
             assert (
-                outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0]
+                outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0]
                 == "failed"
             )
-        assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["a"][0] == (
+        assert outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root))["a"][0] == (
             "continued" if stopped else "new"
         )
         assert (points(root), media(root)) == everything
@@ -255,10 +255,10 @@ def test_a_file_that_is_being_written_gives_its_complete_records_and_later_the_r
         if cut not in {edge + near for edge in ends for near in (-1, 0, 1, 11, 12)}:
             # within a header, and at its end
             continue
-        found = imported(capsys, "tensorboard", path, f"{root}{cut}")
-        assert outcomes(found)["logs"][:2] == ("new", complete)
+        report = run_import(capsys, "tensorboard", path, f"{root}{cut}")
+        assert outcomes(report)["logs"][:2] == ("new", complete)
         path.write_bytes(content)
-        assert outcomes(imported(capsys, "tensorboard", path, f"{root}{cut}"))["logs"] == (
+        assert outcomes(run_import(capsys, "tensorboard", path, f"{root}{cut}"))["logs"] == (
             "continued",
             4 - complete,
             0,
@@ -276,9 +276,9 @@ def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
     ends = [record.end for record in records(path)]
     content[ends[1]] ^= 0xFF
     path.write_bytes(content)
-    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
-    assert outcomes(found) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
-    (reason,) = found["not_taken"]
+    report = run_import(capsys, "tensorboard", tmp_path / "logs", root)
+    assert outcomes(report) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
+    (reason,) = report["not_taken"]
     assert reason.endswith(f"is damaged from byte {ends[1]} on")
 
 
@@ -291,8 +291,8 @@ def test_the_tenth_file_of_a_second_is_no_other_run(
         events_file(tmp_path / f"{number}").rename(
             tmp_path / "logs" / f"events.out.tfevents.1764310000.host.77.{number}"
         )
-        found = imported(capsys, "tensorboard", tmp_path / "logs", root)
-        assert outcomes(found) == {"logs": ("new", 3, 0, 0) if number == 9 else ("continued", 2, 0, 0)}
+        report = run_import(capsys, "tensorboard", tmp_path / "logs", root)
+        assert outcomes(report) == {"logs": ("new", 3, 0, 0) if number == 9 else ("continued", 2, 0, 0)}
 
 
 @pytest.mark.parametrize("content", [b"", b"no events"])
@@ -304,19 +304,19 @@ def test_a_run_of_which_no_event_can_be_read_is_said_and_taken_when_there_are_so
     path = events_file(tmp_path / "logs" / "bad")
     whole = path.read_bytes()
     path.write_bytes(content)
-    found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
-    assert {run: counts[:2] for run, counts in outcomes(found).items()} == {
+    report = run_import(capsys, "tensorboard", tmp_path / "logs", root, status=1)
+    assert {run: counts[:2] for run, counts in outcomes(report).items()} == {
         "good": ("new", 3),
         "bad": ("failed", 0),
     }
-    (error,) = [row["error"] for row in found["runs"] if row["error"]]
+    (error,) = [row["error"] for row in report["runs"] if row["error"]]
     assert f"what is in {path} is damaged from its beginning, or has not been written yet" in error
     path.write_bytes(whole)
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["bad"] == ("new", 3, 0, 0)
+    assert outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root))["bad"] == ("new", 3, 0, 0)
 
 
 @pytest.mark.parametrize("kind", ["a file", "a folder", "a folder of hyperparameters"])
-def test_what_may_not_be_read_is_said_and_keeps_no_other_run_from_being_taken_and_is_taken_later(
+def test_an_unreadable_file_is_reported_alone_and_taken_once_it_can_be_read(
     tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     for run in ("a", "b", "c"):
@@ -329,13 +329,13 @@ def test_what_may_not_be_read_is_said_and_keeps_no_other_run_from_being_taken_an
     )
     bad = place.relative_to(tmp_path / "logs").parts[0]
     with forbidden(place):
-        found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
-    assert {run: counts[0] for run, counts in outcomes(found).items()} == {
+        report = run_import(capsys, "tensorboard", tmp_path / "logs", root, status=1)
+    assert {run: counts[0] for run, counts in outcomes(report).items()} == {
         run: "failed" if run == bad else "new" for run in "abc"
     }
-    (error,) = [row["error"] for row in found["runs"] if row["error"]]
+    (error,) = [row["error"] for row in report["runs"] if row["error"]]
     assert f"{place} cannot be read: Permission denied" in error
-    again = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    again = run_import(capsys, "tensorboard", tmp_path / "logs", root)
     assert {run: counts[0] for run, counts in outcomes(again).items()} == {
         run: "new" if run == bad else "unchanged" for run in "abc"
     }
@@ -344,7 +344,7 @@ def test_what_may_not_be_read_is_said_and_keeps_no_other_run_from_being_taken_an
 
 
 @pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf, 1e300, -1e300])
-def test_times_that_no_calendar_has_and_damaged_hyperparameters_are_counted_and_the_rest_is_read(
+def test_impossible_times_and_damaged_hyperparameters_are_counted_the_rest_read(
     tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], time: float
 ) -> None:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -363,9 +363,9 @@ def test_times_that_no_calendar_has_and_damaged_hyperparameters_are_counted_and_
         for step, (when, value) in enumerate([(time, values[0]), (TIME, damaged), (TIME, values[1])]):
             writer.write(Event(wall_time=when, step=step, summary=Summary(value=[value])).SerializeToString())
         writer.flush()
-    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
-    assert outcomes(found) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
-    late, hyperparameters = sorted(found["not_taken"].items(), key=lambda item: "damaged" in item[0])
+    report = run_import(capsys, "tensorboard", tmp_path / "logs", root)
+    assert outcomes(report) == {"good": ("new", 3, 0, 0), "bad": ("new", 1, 0, 0)}
+    late, hyperparameters = sorted(report["not_taken"].items(), key=lambda item: "damaged" in item[0])
     assert late == ("points with a time that no calendar has", 1)
     assert (hyperparameters[0].startswith("hyperparameters in "), hyperparameters[1]) == (True, 1)
 
@@ -374,17 +374,17 @@ def test_the_name_of_a_run_that_was_trained_here_is_not_taken(
     tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_scalars(tmp_path / "logs", range(3))
-    run = imported(capsys, "tensorboard", tmp_path / "logs", f"{root}-other")["runs"][0]["run"]
+    run = run_import(capsys, "tensorboard", tmp_path / "logs", f"{root}-other")["runs"][0]["run"]
     halving.init("logs", root=root, id=run, system_metrics=None).finish()
-    found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
+    report = run_import(capsys, "tensorboard", tmp_path / "logs", root, status=1)
     assert (
         "is a run that was trained here already; take another project with --project NAME"
-        in found["runs"][0]["error"]
+        in report["runs"][0]["error"]
     )
     assert (
-        outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, "--project", "elsewhere"))["logs"][
-            0
-        ]
+        outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root, "--project", "elsewhere"))[
+            "logs"
+        ][0]
         == "new"
     )
 

@@ -19,7 +19,7 @@ from halving.imports import foreign_run
 from halving.imports.foreign_run import ForeignRun, Position, Skipped
 from halving.imports.tensorboard import read_runs
 from tests.properties import examples
-from tests.sdk.imports.copies import imported, media, outcomes
+from tests.sdk.imports.copies import media, outcomes, run_import
 
 TIME = 1_700_000_000.0
 DISCARDED = "values that a restart discarded (purge_step)"
@@ -61,7 +61,9 @@ def run_in(folder: Path, skipped: Skipped) -> ForeignRun:
     return run
 
 
-def taken(folder: Path, skipped: Skipped, position: Position | None = None) -> dict[tuple[str, int], float]:
+def read_values(
+    folder: Path, skipped: Skipped, position: Position | None = None
+) -> dict[tuple[str, int], float]:
     """The values of a run by name and step; of several at a step the last."""
     pieces = run_in(folder, skipped).pieces(position or {})
     points = (
@@ -72,7 +74,7 @@ def taken(folder: Path, skipped: Skipped, position: Position | None = None) -> d
     return {(key, step): value for key, step, value in points}
 
 
-def shown(folder: Path) -> dict[tuple[str, int], float]:
+def read_with_tensorboard(folder: Path) -> dict[tuple[str, int], float]:
     """What TensorBoard shows of a run."""
     theirs = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
     return {
@@ -105,7 +107,7 @@ def shown(folder: Path) -> dict[tuple[str, int], float]:
 def test_a_curve_is_tensorboards(tmp_path: Path, files: list[list[Said]], discarded: int) -> None:
     write_all(tmp_path, files)
     skipped = Skipped()
-    assert taken(tmp_path, skipped) == shown(tmp_path)
+    assert read_values(tmp_path, skipped) == read_with_tensorboard(tmp_path)
     assert skipped.reasons == ({DISCARDED: discarded} if discarded else {})
 
 
@@ -121,10 +123,10 @@ _FILES = st.lists(
 def test_whatever_was_logged_and_discarded_a_curve_is_tensorboards(files: list[list[Said]]) -> None:
     with TemporaryDirectory() as folder:
         write_all(Path(folder), files)
-        assert taken(Path(folder), Skipped()) == shown(Path(folder))
+        assert read_values(Path(folder), Skipped()) == read_with_tensorboard(Path(folder))
 
 
-def test_images_histograms_and_texts_are_discarded_too_and_what_is_taken_later_has_its_kind(
+def test_media_are_discarded_by_a_restart_too_and_later_ones_keep_their_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from torch.utils.tensorboard import SummaryWriter
@@ -140,7 +142,7 @@ def test_images_histograms_and_texts_are_discarded_too_and_what_is_taken_later_h
         (path,) = folder.glob("events.out.tfevents.*.*.*.*")
         # in the order of writing, within one second, too
         path.rename(folder / f"events.out.tfevents.{purged or 1}")
-    answer = imported(capsys, "tensorboard", tmp_path / "logs", str(tmp_path / "store"))
+    answer = run_import(capsys, "tensorboard", tmp_path / "logs", str(tmp_path / "store"))
     assert outcomes(answer) == {"a": ("new", 0, 9, 0)}
     assert answer["not_taken"] == {DISCARDED: 6}
     there = media(str(tmp_path / "store"))
@@ -156,9 +158,9 @@ def test_a_restart_after_an_import_is_told_once_and_the_new_values_count(
     folder = tmp_path / "logs" / "a"
     root = str(tmp_path / "store")
     write_all(folder, [of("loss", range(11))])
-    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("new", 11, 0, 0)}
+    assert outcomes(run_import(capsys, "tensorboard", tmp_path / "logs", root)) == {"a": ("new", 11, 0, 0)}
     write_all(folder, [of("loss", range(11)), [5, *of("loss", range(5, 8))]])
-    again = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    again = run_import(capsys, "tensorboard", tmp_path / "logs", root)
     assert (outcomes(again), again["not_taken"]) == ({"a": ("continued", 3, 0, 0)}, {COPIED: 6})
     curve = halving.sql(
         "select step, value from metrics where key = 'loss' order by step", root=root
@@ -166,10 +168,10 @@ def test_a_restart_after_an_import_is_told_once_and_the_new_values_count(
     assert {row["step"]: row["value"] for row in curve} == {
         step: 2_000.0 + step - 4 if 5 <= step < 8 else 1_000.0 + step for step in range(11)
     }
-    third = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    third = run_import(capsys, "tensorboard", tmp_path / "logs", root)
     assert (outcomes(third), third["not_taken"]) == ({"a": ("unchanged", 0, 0, 0)}, {})
     write(folder / "events.out.tfevents.2.host", [6, *of("loss", range(6, 9))], "ab")  # the same file goes on
-    fourth = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    fourth = run_import(capsys, "tensorboard", tmp_path / "logs", root)
     assert (outcomes(fourth), fourth["not_taken"]) == ({"a": ("continued", 3, 0, 0)}, {COPIED: 2})
 
 
@@ -183,8 +185,8 @@ def test_an_import_that_is_stopped_anywhere_knows_which_restarts_it_had_seen(
     assert len(pieces) == -(-7 // at_once)
     for piece in pieces:
         skipped = Skipped()
-        whole = shown(tmp_path)
-        rest = taken(tmp_path, skipped, piece.position)
+        whole = read_with_tensorboard(tmp_path)
+        rest = read_values(tmp_path, skipped, piece.position)
         assert rest.items() <= whole.items()
         assert COPIED not in skipped.reasons
 
@@ -193,7 +195,7 @@ def test_a_restart_in_the_folder_of_hyperparameters_is_that_folders(tmp_path: Pa
     write_all(tmp_path, [of("loss", range(4))])
     write_all(tmp_path / "1700000000.5", [[0, ("hparam/final", 0)]])
     skipped = Skipped()
-    points = taken(tmp_path, skipped)
+    points = read_values(tmp_path, skipped)
     assert [*points] == [*of("loss", range(4)), ("hparam/final", 0)]
     assert skipped.reasons == {}
 
@@ -209,5 +211,5 @@ def test_profiles_and_log_messages_are_counted(tmp_path: Path) -> None:
             writer.write(event.SerializeToString())
         writer.flush()
     skipped = Skipped()
-    assert len(taken(tmp_path, skipped)) == 2
+    assert len(read_values(tmp_path, skipped)) == 2
     assert skipped.reasons == {"profiles of steps": 1, "log messages": 1}

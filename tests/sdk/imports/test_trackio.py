@@ -23,7 +23,7 @@ from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
 from halving.imports.trackio import read_runs
 from tests.permissions import forbidden
-from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
+from tests.sdk.imports.copies import media, outcomes, points, run_import, small_disk
 from tests.sdk.imports.tools import python_with, run_script
 from tests.sdk.imports.trackio_files import STARTED, Database, at
 from tests.sdk.imports.wandb_files import documents
@@ -69,9 +69,9 @@ def top(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("given", ["the folder", "the database"])
+@pytest.mark.parametrize("source", ["the folder", "the database"])
 def test_a_run_has_its_params_tags_points_and_times(
-    top: Path, root: str, kind: str, given: str, capsys: pytest.CaptureFixture[str]
+    top: Path, root: str, kind: str, source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = {"_Username": "ada", "_Created": at(-5), "_Group": "first"}
     database = Database(top / "digits.db", kind).configure(
@@ -79,11 +79,11 @@ def test_a_run_has_its_params_tags_points_and_times(
     )
     database.log("a", 0, {"loss": 0.5}, time=at(1)).log("a", 7, {"loss": 0.25, "acc": True}, time=at(2.5))
     database.log_system("a", 12, {"gpu": {"0": {"power": 80}}})
-    said = imported(capsys, "trackio", top if given == "the folder" else database.path, root)
-    assert (outcomes(said), said["not_taken"]) == ({"digits/a": ("new", 4, 0, 0)}, {})
-    assert said["taken"] == {"points": 4, "params": 3, "tags": 3}
+    report = run_import(capsys, "trackio", top if source == "the folder" else database.path, root)
+    assert (outcomes(report), report["not_taken"]) == ({"digits/a": ("new", 4, 0, 0)}, {})
+    assert report["taken"] == {"points": 4, "params": 3, "tags": 3}
     begun = STARTED * 1000
-    run = said["runs"][0]["run"]
+    run = report["runs"][0]["run"]
     assert points(root) == [
         (run, "acc", 7, 1.0, begun + 2500),
         (run, "loss", 0, 0.5, begun + 1000),
@@ -101,8 +101,8 @@ def test_a_run_has_its_params_tags_points_and_times(
     )
     (end,) = documents(Store(root), "digits", run, "end-*.json")
     assert (record["started"], end["status"]) == ("2023-11-14T22:13:15.000+00:00", "finished")
-    said = imported(capsys, "trackio", top, root)
-    assert (outcomes(said), said["taken"], said["not_taken"]) == (
+    report = run_import(capsys, "trackio", top, root)
+    assert (outcomes(report), report["taken"], report["not_taken"]) == (
         {"digits/a": ("unchanged", 0, 0, 0)},
         {},
         {},
@@ -168,11 +168,11 @@ def test_each_value_is_taken_as_it_was_logged_or_counted(
 ) -> None:
     Database(top / "digits.db").log("a", 3, {"x": value, "loss": 1, "__step": 2})
     (top / "secret.png").write_bytes(png())
-    said = imported(capsys, "trackio", top, root)
+    report = run_import(capsys, "trackio", top, root)
     assert values(root) == sorted(
         (key, 3, value) for key, value in {"loss": 1.0, "__step": 2.0, **taken}.items()
     )
-    assert (said["not_taken"], media(root)) == (dict.fromkeys(not_taken, 1), [])
+    assert (report["not_taken"], media(root)) == (dict.fromkeys(not_taken, 1), [])
 
 
 def test_images_histograms_tables_and_texts_are_media(
@@ -192,11 +192,11 @@ def test_images_histograms_tables_and_texts_are_media(
         "note": "said",
     }
     Database(top / "digits.db").log("a", 3, logged)
-    said = imported(capsys, "trackio", top, root)
-    assert said["taken"] == {"images": 3, "histograms": 1, "tables": 1, "texts": 2, "tags": 1}
-    assert said["not_taken"] == {"media in tables' cells (the tables are taken)": 2}
-    found = {key: (kind, digest) for key, step, kind, digest in media(root) if step == 3}
-    assert {key: kind for key, (kind, _) in found.items()} == {
+    report = run_import(capsys, "trackio", top, root)
+    assert report["taken"] == {"images": 3, "histograms": 1, "tables": 1, "texts": 2, "tags": 1}
+    assert report["not_taken"] == {"media in tables' cells (the tables are taken)": 2}
+    contents = {key: (kind, digest) for key, step, kind, digest in media(root) if step == 3}
+    assert {key: kind for key, (kind, _) in contents.items()} == {
         **dict.fromkeys(("image", "images/0", "images/1"), "image"),
         "histogram": "histogram",
         "table": "table",
@@ -209,7 +209,7 @@ def test_images_histograms_tables_and_texts_are_media(
         "note": "text/plain",
     }
     assert {each["caption"] for each in references if each["kind"] == "image"} == {"a digit"}
-    table = pq.read_table(io.BytesIO(Store(root).get_blob(found["table"][1]))).to_pydict()
+    table = pq.read_table(io.BytesIO(Store(root).get_blob(contents["table"][1]))).to_pydict()
     assert json.dumps(table) == (
         '{"x": [1.0, 2.5, null], "y": [NaN, null, null], "t": ["NaN", "a", null], "pic": [null, null, '
         'null], "pics": [null, null, null]}'
@@ -239,14 +239,14 @@ def test_times_are_read_with_and_without_a_zone(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _zone(monkeypatch, "UTC+3")  # west of Greenwich
+    _set_zone(monkeypatch, "UTC+3")  # west of Greenwich
     Database(top / "digits.db").log("a", 0, {"before": 1}, time=at(-1)).log("a", 1, {"loss": 1}, time=time)
-    imported(capsys, "trackio", top, root)
+    run_import(capsys, "trackio", top, root)
     assert [at for _, key, _, _, at in points(root) if key == "loss"] == [milliseconds]
-    _zone(monkeypatch, "UTC")
+    _set_zone(monkeypatch, "UTC")
 
 
-def _zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def _set_zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TZ", name)
     time.tzset()
 
@@ -259,11 +259,11 @@ def test_two_runs_of_one_name_and_projects_in_one_project_are_two(
         for step in range(3):
             database.log("a", step, {"loss": step}, id="x").log("a", step, {"loss": -step}, id="y")
         database.configure("a", {"of": "x"}, id="x").configure("a", {"of": "y"}, id="y")
-    said = imported(capsys, "trackio", top, root, "--project", "all")
-    assert [(row["project"], row["outcome"], row["points"]) for row in said["runs"]] == [
+    report = run_import(capsys, "trackio", top, root, "--project", "all")
+    assert [(row["project"], row["outcome"], row["points"]) for row in report["runs"]] == [
         ("all", "new", 3)
     ] * 4
-    assert len({row["run"] for row in said["runs"]}) == 4
+    assert len({row["run"] for row in report["runs"]}) == 4
     assert sorted(values(root)) == sorted(
         ("loss", step, sign * step) for step in range(3) for sign in (1.0, -1.0) for _ in range(2)
     )
@@ -278,10 +278,10 @@ def test_any_name_of_a_run_is_kept_as_its_tag(
     top: Path, root: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Database(top / "my project.db").log(name, 0, {"loss": 1}).configure(name, {"lr": 1})
-    said = imported(capsys, "trackio", top, root)
+    report = run_import(capsys, "trackio", top, root)
     record = record_of(root)
     assert (record["parent"]["tags"], record["params"]) == ({"name": name}, {"lr": 1})
-    assert said["runs"][0]["run"].startswith(plain_name(name, otherwise="run")[:121])
+    assert report["runs"][0]["run"].startswith(plain_name(name, otherwise="run")[:121])
     assert record["project"] == "my-project"
 
 
@@ -291,8 +291,8 @@ def test_databases_of_versions_with_fewer_tables_are_read(
     top: Path, root: str, kind: str, tables: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Database(top / "digits.db", kind, tables).log("a", 0, {"loss": 1})
-    said = imported(capsys, "trackio", top, root)
-    assert (outcomes(said), said["not_taken"]) == ({"digits/a": ("new", 1, 0, 0)}, {})
+    report = run_import(capsys, "trackio", top, root)
+    assert (outcomes(report), report["not_taken"]) == ({"digits/a": ("new", 1, 0, 0)}, {})
 
 
 def test_a_run_stays_the_same_when_trackio_gives_it_an_id(
@@ -304,10 +304,10 @@ def test_a_run_stays_the_same_when_trackio_gives_it_an_id(
         .log_system("a", 1, {"cpu": 2})
         .configure("a", {"lr": 1})
     )
-    before = imported(capsys, "trackio", top, root)
+    before = run_import(capsys, "trackio", top, root)
     for table in ("metrics", "system_metrics", "configs"):
         database.do(f"alter table {table} add column run_id text default 'a new id'")
-    after = imported(capsys, "trackio", top, root)
+    after = run_import(capsys, "trackio", top, root)
     assert (before["runs"][0]["run"], before["runs"][0]["outcome"]) == (after["runs"][0]["run"], "new")
     assert outcomes(after) == {"digits/a": ("unchanged", 0, 0, 0)}
 
@@ -321,16 +321,16 @@ def test_a_grown_run_gets_an_attempt_with_what_is_new(
         .log_system("a", 1, {"cpu": 2})
         .log("b", 0, {"loss": 9})
     )
-    imported(capsys, "trackio", top, root)
+    run_import(capsys, "trackio", top, root)
     database.log("a", 1, {"loss": 0.5}).log("a", 0, {"loss": 0.75}).log_system("a", 2, {"cpu": 3})
-    said = imported(capsys, "trackio", top, root)
-    assert outcomes(said) == {"digits/a": ("continued", 3, 0, 0), "digits/b": ("unchanged", 0, 0, 0)}
+    report = run_import(capsys, "trackio", top, root)
+    assert outcomes(report) == {"digits/a": ("continued", 3, 0, 0), "digits/b": ("unchanged", 0, 0, 0)}
     assert sorted(
         value for key, step, value in values(root) if key == "loss" and step == 0 and value != 9
     ) == [0.75, 1.0]
     assert [value for key, _, value in values(root) if key == "system/cpu"] == [2.0, 3.0]
     database.do("delete from metrics").do("delete from system_metrics")
-    assert imported(capsys, "trackio", top, root)["runs"] == []
+    assert run_import(capsys, "trackio", top, root)["runs"] == []
     assert len(list(Path(root).glob("runs/*/*/record.json"))) == 2
 
 
@@ -345,15 +345,15 @@ def test_a_run_that_has_logged_just_now_goes_on(
     )
     database.log_system("beginning", begun, {"cpu": 1})
     database.log_system("never began", begun - 3600, {"cpu": 1})
-    said = imported(capsys, "trackio", top, root)
-    assert said["not_taken"] == {"runs that have not logged a metric yet": 1}
+    report = run_import(capsys, "trackio", top, root)
+    assert report["not_taken"] == {"runs that have not logged a metric yet": 1}
     ended = {
-        row["name"]: len(documents(Store(root), "digits", row["run"], "end-*.json")) for row in said["runs"]
+        row["name"]: len(documents(Store(root), "digits", row["run"], "end-*.json")) for row in report["runs"]
     }
     assert ended == {"digits/now": 0, "digits/then": 1, "digits/never began": 1}
     database.log("now", 1, {"loss": 0.5}, time=at(begun)).log("beginning", 0, {"loss": 1}, time=at(begun))
-    said = imported(capsys, "trackio", top, root)
-    assert {name: row[:2] for name, row in outcomes(said).items()} == {
+    report = run_import(capsys, "trackio", top, root)
+    assert {name: row[:2] for name, row in outcomes(report).items()} == {
         "digits/now": ("continued", 1),
         "digits/then": ("unchanged", 0),
         "digits/never began": ("unchanged", 0),
@@ -372,7 +372,7 @@ def test_a_database_that_is_written_meanwhile_is_read_as_far_as_it_goes(
         )
         writer.commit()  # into the journal
         writer.execute("update metrics set step = step + 10")
-        assert outcomes(imported(capsys, "trackio", top, root)) == {"digits/a": ("new", 2, 0, 0)}
+        assert outcomes(run_import(capsys, "trackio", top, root)) == {"digits/a": ("new", 2, 0, 0)}
         writer.commit()  # nobody holds it back
     assert values(root) == [("loss", 0, 1.0), ("loss", 1, 1.0)]
 
@@ -399,7 +399,7 @@ def test_a_folder_that_may_not_be_written_is_read(
     top.chmod(0o500)
     try:
         with forbidden(_other(top)):
-            assert outcomes(imported(capsys, "trackio", top, root)) == {"digits/a": ("new", 1, 0, 0)}
+            assert outcomes(run_import(capsys, "trackio", top, root)) == {"digits/a": ("new", 1, 0, 0)}
         assert [path.name for path in top.iterdir()] == ["digits.db"]
     finally:
         top.chmod(0o700)
@@ -425,9 +425,9 @@ def test_a_step_that_is_no_whole_number_and_rows_that_are_not_json_are_counted(
         "a", b"{"
     )
     database.configure("nobody", {})
-    said = imported(capsys, "trackio", top, root)
+    report = run_import(capsys, "trackio", top, root)
     assert values(root) == [("loss", 5, 1.0)]
-    assert said["not_taken"] == {
+    assert report["not_taken"] == {
         "values with a step that is no whole number": 3,
         "rows that are not JSON": 4,
         "configs that are not JSON": 1,
@@ -448,8 +448,8 @@ def test_what_trackio_keeps_beside_runs_is_counted(
         (top / name).write_text("")
     with closing(sqlite3.connect(top / "other.db")) as other:
         other.execute("create table things (id)")
-    said = imported(capsys, "trackio", top, root)
-    assert said["not_taken"] == {
+    report = run_import(capsys, "trackio", top, root)
+    assert report["not_taken"] == {
         "alerts": 1,
         "traces": 2,
         "versions of artifacts": 3,
@@ -466,7 +466,7 @@ OLD = (
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("content", "said"),
     [
         ("nothing", "give trackio's folder or one of its databases (PROJECT.db)"),
         ("an empty folder", "give trackio's folder or one of its databases (PROJECT.db)"),
@@ -478,18 +478,18 @@ OLD = (
     ],
 )
 def test_a_source_without_runs_of_trackio_is_refused(
-    tmp_path: Path, root: str, given: str, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, root: str, content: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "trackio.db"
-    if given in ("an empty folder", "what file managers leave"):
+    if content in ("an empty folder", "what file managers leave"):
         source.mkdir()
-    if given == "what file managers leave":
+    if content == "what file managers leave":
         (source / "._digits.db").write_bytes(b"\x00\x05\x16\x07")
-    if given in ("a text", "an empty file"):
-        source.write_text("no database" * 100 if given == "a text" else "")
-    if given in ("another database", "one database of all projects"):
+    if content in ("a text", "an empty file"):
+        source.write_text("no database" * 100 if content == "a text" else "")
+    if content in ("another database", "one database of all projects"):
         with closing(sqlite3.connect(source)) as connection:
-            connection.execute(OLD if "projects" in given else "create table things (id)")
+            connection.execute(OLD if "projects" in content else "create table things (id)")
     assert main(["import", "trackio", str(source), "--root", root]) == 1
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path(root).joinpath("runs").exists()
@@ -502,8 +502,8 @@ def test_a_database_that_cannot_be_read_keeps_no_other_from_being_taken(
     (top / "broken.db").write_text("no database" * 100)
     with closing(sqlite3.connect(top / "trackio.db")) as connection:
         connection.execute(OLD)
-    said = imported(capsys, "trackio", top, root, status=1)
-    assert outcomes(said) == {
+    report = run_import(capsys, "trackio", top, root, status=1)
+    assert outcomes(report) == {
         "broken": ("failed", 0, 0, 0),
         "digits/a": ("new", 1, 0, 0),
         "trackio": ("failed", 0, 0, 0),
@@ -557,9 +557,9 @@ def test_what_trackio_logged_is_what_the_store_has(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     run_script(python_with("trackio", "trackio==0.43.0", "numpy", "pillow"), SCRIPT, tmp_path / "work")
     (source,) = (path.parent for path in tmp_path.rglob("digits.db"))
-    said = imported(capsys, "trackio", source, root)
-    assert said["not_taken"] == {"alerts": 1}
-    assert said["taken"] == {
+    report = run_import(capsys, "trackio", source, root)
+    assert report["not_taken"] == {"alerts": 1}
+    assert report["taken"] == {
         "points": 13,
         "images": 1,
         "histograms": 1,

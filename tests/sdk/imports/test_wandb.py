@@ -42,22 +42,22 @@ Import = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def imported(store: Store, capfd: pytest.CaptureFixture[str]) -> Import:
+def importer(store: Store, capfd: pytest.CaptureFixture[str]) -> Import:
     """Import a folder into the test's store, and give what the command says in JSON."""
 
     def run(source: Path, *arguments: str, status: int = 0) -> dict[str, Any]:
         assert main(["import", "wandb", str(source), "--root", store.root, "--json", *arguments]) == status
-        said: dict[str, Any] = json.loads(capfd.readouterr().out)
-        return said
+        report: dict[str, Any] = json.loads(capfd.readouterr().out)
+        return report
 
     return run
 
 
-def outcomes(said: dict[str, Any]) -> dict[str, str]:
-    return {row["run"]: row["outcome"] for row in said["runs"]}
+def outcomes(report: dict[str, Any]) -> dict[str, str]:
+    return {row["run"]: row["outcome"] for row in report["runs"]}
 
 
-def aged(path: Path) -> None:
+def age(path: Path) -> None:
     """As if nothing had been written for an hour."""
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 3600))
 
@@ -65,27 +65,27 @@ def aged(path: Path) -> None:
 # ---- folders that are made here ----
 
 
-@pytest.mark.parametrize("given", ["the folder of all", "a run's folder", "the file"])
+@pytest.mark.parametrize("form", ["the folder of all", "a run's folder", "the file"])
 def test_a_folder_a_runs_folder_and_a_file_are_accepted(
-    tmp_path: Path, store: Store, imported: Import, given: str
+    tmp_path: Path, store: Store, importer: Import, form: str
 ) -> None:
     path = write_run(
         tmp_path / "wandb", "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)]
     )
-    source = {"the folder of all": tmp_path / "wandb", "a run's folder": path.parent, "the file": path}[given]
-    assert outcomes(imported(source)) == {"a": "new"}
+    source = {"the folder of all": tmp_path / "wandb", "a run's folder": path.parent, "the file": path}[form]
+    assert outcomes(importer(source)) == {"a": "new"}
     assert logged_of(store, "digits", "a") == [("loss", 0, "0.5")]
 
 
-def test_a_run_that_is_given_by_its_file_is_the_one_of_its_folder(tmp_path: Path, imported: Import) -> None:
+def test_a_run_that_is_given_by_its_file_is_the_one_of_its_folder(tmp_path: Path, importer: Import) -> None:
     path = write_run(
         tmp_path / "wandb", "a", [run_record("a"), history_record(0, {"loss": 0.5}), exit_record(0)]
     )
-    assert outcomes(imported(path)) == {"a": "new"}
+    assert outcomes(importer(path)) == {"a": "new"}
     moved = tmp_path / "elsewhere.wandb"
     shutil.copy(path, moved)
-    assert outcomes(imported(moved)) == outcomes(imported(tmp_path / "wandb")) == {"a": "unchanged"}
-    assert outcomes(imported(tmp_path)) == {"a": "unchanged"}  # with both
+    assert outcomes(importer(moved)) == outcomes(importer(tmp_path / "wandb")) == {"a": "unchanged"}
+    assert outcomes(importer(tmp_path)) == {"a": "unchanged"}  # with both
 
 
 @pytest.mark.parametrize("content", [None, b"PK\x03\x04 a zip file"])
@@ -113,7 +113,7 @@ def test_a_missing_protobuf_is_named_with_what_installs_it(monkeypatch: pytest.M
 
 
 def test_numbers_texts_and_nested_names_are_taken_as_they_were_logged(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     values = {
         "a": 1,
@@ -129,17 +129,17 @@ def test_numbers_texts_and_nested_names_are_taken_as_they_were_logged(
     values["x"] = float("inf")  # as a bare word
     values["huge"] = 10**400
     write_run(tmp_path, "a", [run_record("a"), history_record(7, values), exit_record(0)])
-    said = imported(tmp_path)
+    report = importer(tmp_path)
     expected = {"a": "1.0", "b": "1.0", "c/d/e": "2.5", "n": "nan", "i": "-inf", "x": "inf"}
     assert logged_of(store, "digits", "a") == sorted((key, 7, value) for key, value in expected.items())
     assert {row["wall_time"].timestamp() for row in points_of(store, "digits", "a")} == {STARTED + 7.5}
     (text,) = documents(store, "digits", "a", "media/*.json")
     assert (text["key"], text["kind"], text["step"]) == ("t", "text", 7)
-    assert said["not_taken"] == {"lists in a history": 1, "integers that a float64 does not hold": 1}
+    assert report["not_taken"] == {"lists in a history": 1, "integers that a float64 does not hold": 1}
 
 
 def test_a_config_with_nan_and_infinity_is_the_same_when_it_is_read_again(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     config = {
         "nan": float("nan"),
@@ -148,14 +148,14 @@ def test_a_config_with_nan_and_infinity_is_the_same_when_it_is_read_again(
         "_wandb": {"version": 1},
     }
     write_run(tmp_path, "a", [run_record("a", config=config), history_record(0, {"loss": 1}), exit_record(0)])
-    assert imported(tmp_path)["not_taken"] == {}
+    assert importer(tmp_path)["not_taken"] == {}
     (record,) = documents(store, "digits", "a", "record.json")
     assert json.dumps(record["params"]) == '{"deep": {"list": [NaN, 1]}, "inf": Infinity, "nan": NaN}'
-    said = imported(tmp_path)
-    assert (outcomes(said), said["not_taken"]) == ({"a": "unchanged"}, {})
+    report = importer(tmp_path)
+    assert (outcomes(report), report["not_taken"]) == ({"a": "unchanged"}, {})
 
 
-def test_values_of_wandbs_later_typed_form_are_taken(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_values_of_wandbs_later_typed_form_are_taken(tmp_path: Path, store: Store, importer: Import) -> None:
     record = wandb_messages.record_class()()
     record.history.step.num = 4
     for name, field, value in [
@@ -167,16 +167,16 @@ def test_values_of_wandbs_later_typed_form_are_taken(tmp_path: Path, store: Stor
         item = record.history.item.add(nested_key=["typed", name])
         setattr(item, field, value)
     write_run(tmp_path, "a", [run_record("a"), bytes(record.SerializeToString()), exit_record(0)])
-    imported(tmp_path)
+    importer(tmp_path)
     expected = [("typed/b", 4, "0.0"), ("typed/i", 4, "-3.0"), ("typed/j/x", 4, "1.0"), ("typed/n", 4, "0.5")]
     assert logged_of(store, "digits", "a") == expected
 
 
 def test_the_metadata_file_says_where_an_online_run_ran(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     path = write_run(tmp_path, "a", [run_record("a"), history_record(0, {"loss": 1}), exit_record(0)])
-    said = {
+    metadata = {
         "os": "Linux",
         "python": "3.9.1",
         "program": "train.py",
@@ -189,38 +189,38 @@ def test_the_metadata_file_says_where_an_online_run_ran(
         "memory": {"total": "1024"},
     }
     (path.parent / "files").mkdir()
-    (path.parent / "files" / "wandb-metadata.json").write_text(json.dumps(said))
-    imported(tmp_path)
+    (path.parent / "files" / "wandb-metadata.json").write_text(json.dumps(metadata))
+    importer(tmp_path)
     (record,) = documents(store, "digits", "a", "record.json")
-    known = record["provenance"]
-    assert (known["git"]["commit"], known["git"]["remote"]) == ("abc", "https://example.org/a.git")
-    assert known["command"] == ["/usr/bin/python3", "train.py", "--lr", "1"]
-    assert known["hardware"] == {
+    provenance = record["provenance"]
+    assert (provenance["git"]["commit"], provenance["git"]["remote"]) == ("abc", "https://example.org/a.git")
+    assert provenance["command"] == ["/usr/bin/python3", "train.py", "--lr", "1"]
+    assert provenance["hardware"] == {
         "platform": "Linux",
         "host": "gpu1",
         "memory_bytes": 1024,
         "gpus": ["A100", "A100"],
     }
-    assert known["python"] == {"version": "3.9.1", "implementation": "CPython"}
+    assert provenance["python"] == {"version": "3.9.1", "implementation": "CPython"}
 
 
 def test_a_tag_with_the_name_of_another_fact_is_counted(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     record = wandb_messages.record_class().FromString(run_record("a"))
     record.run.display_name = "mine"
     record.run.tags.extend(["name", "other"])
     write_run(tmp_path, "a", [bytes(record.SerializeToString()), history_record(0, {"loss": 1})])
-    said = imported(tmp_path)
+    report = importer(tmp_path)
     assert documents(store, "digits", "a", "record.json")[0]["parent"]["tags"] == {
         "name": "mine",
         "other": "true",
     }
-    assert list(said["not_taken"].values()) == [1]
+    assert list(report["not_taken"].values()) == [1]
 
 
 def test_a_media_path_that_leads_out_of_the_runs_folder_is_not_followed(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     (tmp_path / "secret.table.json").write_text('{"columns": ["a"], "data": [[1]]}')
     value = {"_type": "table-file", "path": "../../secret.table.json"}
@@ -229,14 +229,14 @@ def test_a_media_path_that_leads_out_of_the_runs_folder_is_not_followed(
         history_record(0, {"t": value, "gone": {"_type": "image-file", "path": "media/gone.png"}, "loss": 1}),
     ]
     write_run(tmp_path, "a", records)
-    said = imported(tmp_path)
+    report = importer(tmp_path)
     assert documents(store, "digits", "a", "media/*.json") == []
-    assert sum(said["not_taken"].values()) == 2
-    assert said["runs"][0]["points"] == 1
+    assert sum(report["not_taken"].values()) == 2
+    assert report["runs"][0]["points"] == 1
 
 
 def test_a_run_cut_at_any_byte_is_read_without_an_error_and_completed_later(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     records = [run_record("a"), *(history_record(step, {"loss": step}) for step in range(3)), exit_record(0)]
     content = log_of(records)
@@ -247,35 +247,35 @@ def test_a_run_cut_at_any_byte_is_read_without_an_error_and_completed_later(
         {*range(0, ends[2], 9), *range(ends[2] - 1, len(content) + 1, 1 if ALL else 4), *edges}
     ):
         path.write_bytes(content[:size])
-        said = imported(tmp_path / "wandb")
+        report = importer(tmp_path / "wandb")
         points = sum(end <= size for end in ends[1:4])
-        assert len(said["runs"]) == (size >= ends[0]), size
+        assert len(report["runs"]) == (size >= ends[0]), size
         assert logged_of(store, "digits", "a") == [("loss", step, f"{step}.0") for step in range(points)], (
             size
         )
     assert documents(store, "digits", "a", "end-*.json")[-1]["status"] == "finished"
-    assert outcomes(imported(tmp_path / "wandb")) == {"a": "unchanged"}
+    assert outcomes(importer(tmp_path / "wandb")) == {"a": "unchanged"}
 
 
-def test_a_run_without_an_exit_goes_on_while_its_file_is_written_and_has_crashed_later(
-    tmp_path: Path, store: Store, imported: Import
+def test_a_run_without_an_exit_goes_on_while_written_and_has_crashed_later(
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     records = [run_record("a"), history_record(0, {"loss": 1})]
     path = write_run(tmp_path, "a", records)
-    assert outcomes(imported(tmp_path)) == {"a": "new"}
+    assert outcomes(importer(tmp_path)) == {"a": "new"}
     assert documents(store, "digits", "a", "end-*.json") == []
-    assert outcomes(imported(tmp_path)) == {"a": "unchanged"}
-    aged(path)
-    assert outcomes(imported(tmp_path)) == {"a": "continued"}
+    assert outcomes(importer(tmp_path)) == {"a": "unchanged"}
+    age(path)
+    assert outcomes(importer(tmp_path)) == {"a": "continued"}
     assert [end["status"] for end in documents(store, "digits", "a", "end-*.json")] == ["crashed"]
     write_run(tmp_path, "a", [*records, exit_record(1)])
-    assert outcomes(imported(tmp_path)) == {"a": "continued"}
+    assert outcomes(importer(tmp_path)) == {"a": "continued"}
     assert [end["status"] for end in documents(store, "digits", "a", "end-*.json")] == ["crashed", "failed"]
     assert len(logged_of(store, "digits", "a")) == 1
 
 
 def test_the_files_of_a_resumed_run_are_one_run_in_the_order_of_their_times(
-    tmp_path: Path, store: Store, imported: Import
+    tmp_path: Path, store: Store, importer: Import
 ) -> None:
     later = [
         run_record("a", started=STARTED + 60, config={"lr": 2}),
@@ -289,8 +289,8 @@ def test_the_files_of_a_resumed_run_are_one_run_in_the_order_of_their_times(
     ]
     for folder, records in (("1-later", later), ("2-earlier", earlier)):
         write_run(tmp_path / folder, "a", records)
-    said = imported(tmp_path)
-    assert outcomes(said) == {"a": "new"}
+    report = importer(tmp_path)
+    assert outcomes(report) == {"a": "new"}
     assert logged_of(store, "digits", "a") == [("loss", 1, "1.0"), ("loss", 9, "9.0")]
     (record,) = documents(store, "digits", "a", "record.json")
     assert record["params"] == {"lr": 2, "kept": True}
@@ -298,7 +298,7 @@ def test_the_files_of_a_resumed_run_are_one_run_in_the_order_of_their_times(
     assert [end["status"] for end in documents(store, "digits", "a", "end-*.json")] == ["finished"]
 
 
-def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Store, imported: Import) -> None:
+def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Store, importer: Import) -> None:
     whole = [run_record("b"), history_record(0, {"loss": 1}), exit_record(0)]
     write_run(tmp_path, "b", whole)
     path = write_run(
@@ -310,9 +310,9 @@ def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Sto
     content[40_000] ^= 255
     path.write_bytes(content)
     (tmp_path / "run-c.wandb").write_bytes(b"no log of W&B's")
-    said = imported(tmp_path)
-    assert outcomes(said) == {"a": "new", "b": "new"}
-    assert said["not_taken"]["damaged parts of log files (up to 32 KiB each)"] == 1
+    report = importer(tmp_path)
+    assert outcomes(report) == {"a": "new", "b": "new"}
+    assert report["not_taken"]["damaged parts of log files (up to 32 KiB each)"] == 1
     taken = [step for _, step, _ in logged_of(store, "digits", "a")]
     assert 0 in taken
     assert 1999 in taken
@@ -332,7 +332,7 @@ def test_a_damaged_run_keeps_no_other_from_being_read(tmp_path: Path, store: Sto
 )
 @pytest.mark.parametrize("others", [True, False])
 def test_a_run_that_may_not_be_read_is_reported_and_imported_later(
-    tmp_path: Path, store: Store, imported: Import, part: str, others: bool
+    tmp_path: Path, store: Store, importer: Import, part: str, others: bool
 ) -> None:
     value = {"_type": "table-file", "path": "media/t.json"}
     path = write_run(
@@ -357,15 +357,15 @@ def test_a_run_that_may_not_be_read_is_reported_and_imported_later(
         )
         write_run(tmp_path, "b", [run_record("b"), history_record(0, {"loss": 1}), exit_record(0)])
     with forbidden({"the log": path, "the folder": path.parent}.get(part, path.parent / part)):
-        said = imported(tmp_path, status=1)
-    rows = {row["name"].rpartition("/")[2]: row for row in said["runs"]}
+        report = importer(tmp_path, status=1)
+    rows = {row["name"].rpartition("/")[2]: row for row in report["runs"]}
     assert {run: row["outcome"] for run, row in rows.items()} == {
         "a": "failed",
         **({"b": "new"} if others else {}),
     }
     assert "cannot be read: Permission denied" in rows["a"]["error"]
     assert str(path.parent) in rows["a"]["error"]
-    imported(tmp_path)
+    importer(tmp_path)
     (record,) = documents(store, "digits", "a", "record.json")
     assert record["params"] == {"lr": 2 if others else 1, "kept": True}
     assert (record["provenance"]["packages"], record["provenance"]["hardware"]) == (
@@ -445,7 +445,7 @@ def trainer(python: Path, folder: Path) -> Training:
     """Run the training in a folder; its W&B folder is ``wandb`` in it. Gives the status."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "training.py").write_text(TRAINING)
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     own = {
         "WANDB_MODE": "offline",
         "WANDB_SILENT": "true",
@@ -456,28 +456,28 @@ def trainer(python: Path, folder: Path) -> Training:
     def run(how: str, run_id: str, steps: int = STEPS) -> int:
         command = [str(python), "training.py", how, run_id, str(steps)]
         return subprocess.run(
-            command, cwd=folder, env=plain | own, capture_output=True, timeout=120, check=False
+            command, cwd=folder, env=clean | own, capture_output=True, timeout=120, check=False
         ).returncode
 
     return run
 
 
 @pytest.fixture(scope="session")
-def written(wandb_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wandb_runs(wandb_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of W&B's with a run that finished, one that failed and one that was killed. Tests copy it."""
     folder = tmp_path_factory.mktemp("wandb-runs")
     train = trainer(wandb_python, folder)
     assert train("finish", "good") == 0
     assert train("fail", "bad") == 3
     assert train("kill", "killed") == -signal.SIGKILL
-    aged(next(folder.glob("wandb/offline-run-*/run-killed.wandb")))
+    age(next(folder.glob("wandb/offline-run-*/run-killed.wandb")))
     return folder / "wandb"
 
 
 @pytest.fixture
-def runs(written: Path, tmp_path: Path) -> Path:
+def runs(wandb_runs: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "wandb"
-    shutil.copytree(written, folder, symlinks=True)
+    shutil.copytree(wandb_runs, folder, symlinks=True)
     return folder
 
 
@@ -503,9 +503,9 @@ def expected_points(steps: int = STEPS, first: int = 0) -> list[tuple[str, int, 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, imported: Import) -> None:
-    said = imported(runs)
-    assert outcomes(said) == {"good": "new", "bad": "new", "killed": "new"}
+def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, importer: Import) -> None:
+    report = importer(runs)
+    assert outcomes(report) == {"good": "new", "bad": "new", "killed": "new"}
     for run in ("good", "bad"):
         assert logged_of(store, "My-digits", run) == expected_points()
         media = documents(store, "My-digits", run, "media/*.json")
@@ -531,7 +531,7 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
         (picture,) = runs.glob(f"*-{run}/files/media/images/image_*")
         assert store.get_blob(by_key["image"]["digest"]) == picture.read_bytes()
     axes = "x axes of their own (define_metric with step_metric; the values are taken)"
-    assert said["not_taken"] == {
+    assert report["not_taken"] == {
         "lists in a history": 2,
         "media of W&B's kind 'html-file'": 2,
         "alerts": 2,
@@ -541,8 +541,8 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_a_runs_summary_is_what_it_shows_as_its_values(runs: Path, store: Store, imported: Import) -> None:
-    imported(runs)
+def test_a_runs_summary_is_what_it_shows_as_its_values(runs: Path, store: Store, importer: Import) -> None:
+    importer(runs)
     (info,) = fill_last(store, [read_run(store, "My-digits", "good")])
     assert {name: info.summary[name] for name in ("best", "loss", "acc", "acc/max")} == {
         "best": 0.9,
@@ -558,8 +558,8 @@ def test_a_runs_summary_is_what_it_shows_as_its_values(runs: Path, store: Store,
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_who_how_and_where_are_recorded(runs: Path, store: Store, imported: Import) -> None:
-    imported(runs)
+def test_who_how_and_where_are_recorded(runs: Path, store: Store, importer: Import) -> None:
+    importer(runs)
     (record,) = documents(store, "My-digits", "good", "record.json")
     assert record["params"] == {
         "lr": 0.1,
@@ -578,11 +578,11 @@ def test_who_how_and_where_are_recorded(runs: Path, store: Store, imported: Impo
     assert record["parent"]["tags"] == expected
     origin = record["parent"]["imported"]
     assert (origin["tool"], origin["run"]) == ("wandb", "My digits/good")
-    known = record["provenance"]
-    assert known["python"]["version"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
-    assert known["packages"]["wandb"] == WANDB.partition("==")[2]
-    assert known["command"][1:][-3:] == ["finish", "good", str(STEPS)]
-    assert known["hardware"]["cpus"] >= 1
+    provenance = record["provenance"]
+    assert provenance["python"]["version"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}.")
+    assert provenance["packages"]["wandb"] == WANDB.partition("==")[2]
+    assert provenance["command"][1:][-3:] == ["finish", "good", str(STEPS)]
+    assert provenance["hardware"]["cpus"] >= 1
     statuses = {
         run: documents(store, "My-digits", run, "end-*.json")[-1]["status"]
         for run in ("good", "bad", "killed")
@@ -596,9 +596,9 @@ def test_who_how_and_where_are_recorded(runs: Path, store: Store, imported: Impo
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
 def test_of_a_killed_run_everything_that_wandb_wrote_is_there_without_gaps(
-    runs: Path, store: Store, imported: Import
+    runs: Path, store: Store, importer: Import
 ) -> None:
-    imported(runs)
+    importer(runs)
     losses = [(step, value) for key, step, value in logged_of(store, "My-digits", "killed") if key == "loss"]
     assert len(losses) > 50
     assert losses == [(step, str(1 / (step + 1))) for step in range(len(losses))]
@@ -606,27 +606,27 @@ def test_of_a_killed_run_everything_that_wandb_wrote_is_there_without_gaps(
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_a_second_import_changes_nothing(runs: Path, store: Store, imported: Import) -> None:
-    imported(runs)
+def test_a_second_import_changes_nothing(runs: Path, store: Store, importer: Import) -> None:
+    importer(runs)
     before = {path: path.read_bytes() for path in Path(store.root).rglob("*") if path.is_file()}
-    said = imported(runs)
-    assert set(outcomes(said).values()) == {"unchanged"}
-    assert said["not_taken"] == {}
+    report = importer(runs)
+    assert set(outcomes(report).values()) == {"unchanged"}
+    assert report["not_taken"] == {}
     assert {path: path.read_bytes() for path in Path(store.root).rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
 def test_a_resumed_run_goes_on_with_what_is_new(
-    wandb_python: Path, written: Path, tmp_path: Path, store: Store, imported: Import
+    wandb_python: Path, wandb_runs: Path, tmp_path: Path, store: Store, importer: Import
 ) -> None:
     folder = tmp_path / "again"
     folder.mkdir()
-    shutil.copytree(written, folder / "wandb", symlinks=True)
-    imported(folder / "wandb")
+    shutil.copytree(wandb_runs, folder / "wandb", symlinks=True)
+    importer(folder / "wandb")
     assert trainer(wandb_python, folder)("resume", "good", 5) == 0
-    said = imported(folder / "wandb")
-    assert outcomes(said) == {"good": "continued", "bad": "unchanged", "killed": "unchanged"}
+    report = importer(folder / "wandb")
+    assert outcomes(report) == {"good": "continued", "bad": "unchanged", "killed": "unchanged"}
     # W&B offline knows nothing of the earlier steps, so they begin with 0 again; the attempt tells them
     # apart.
     assert logged_of(store, "My-digits", "good") == sorted(expected_points() + expected_points(5))
@@ -640,14 +640,14 @@ def test_a_resumed_run_goes_on_with_what_is_new(
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("wandb")
-def test_a_grown_run_gives_only_what_is_new(runs: Path, store: Store, imported: Import) -> None:
+def test_a_grown_run_gives_only_what_is_new(runs: Path, store: Store, importer: Import) -> None:
     (path,) = runs.glob("*-good/*.wandb")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 4])
-    first = {row["run"]: row for row in imported(runs)["runs"]}["good"]
+    first = {row["run"]: row for row in importer(runs)["runs"]}["good"]
     assert 0 < first["points"] < len(expected_points())
     path.write_bytes(whole)
-    assert outcomes(imported(runs))["good"] == "continued"
+    assert outcomes(importer(runs))["good"] == "continued"
     assert logged_of(store, "My-digits", "good") == expected_points()
     assert len(documents(store, "My-digits", "good", "media/*.json")) == 8
     assert documents(store, "My-digits", "good", "end-*.json")[-1]["status"] == "finished"
@@ -693,7 +693,7 @@ while True:
 @pytest.mark.xdist_group("wandb")
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_an_import_that_is_killed_again_and_again_takes_all_and_nothing_twice(
-    runs: Path, store: Store, imported: Import, tmp_path: Path, every: int
+    runs: Path, store: Store, importer: Import, tmp_path: Path, every: int
 ) -> None:
     for path in runs.glob("offline-run-*-killed"):
         shutil.rmtree(path)
@@ -706,4 +706,4 @@ def test_an_import_that_is_killed_again_and_again_takes_all_and_nothing_twice(
     for run in ("good", "bad"):
         assert logged_of(store, "My-digits", run) == expected_points()
         assert len(documents(store, "My-digits", run, "media/*.json")) == 8
-    assert set(outcomes(imported(runs)).values()) == {"unchanged"}
+    assert set(outcomes(importer(runs)).values()) == {"unchanged"}

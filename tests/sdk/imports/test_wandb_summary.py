@@ -19,7 +19,7 @@ from halving.imports.wandb_folder import read_runs
 from halving.imports.wandb_messages import record_class
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
-from tests.sdk.imports.copies import imported, small_disk
+from tests.sdk.imports.copies import run_import, small_disk
 from tests.sdk.imports.wandb_files import (
     STARTED,
     exit_record,
@@ -145,12 +145,12 @@ def test_a_summary_is_what_the_run_shows_as_its_values(
     expected: dict[str, float],
 ) -> None:
     write(tmp_path, *records, file=file)
-    said = imported(capsys, "wandb", tmp_path, store.root)
-    assert (last_values(store), said["not_taken"]) == (expected, {})
+    report = run_import(capsys, "wandb", tmp_path, store.root)
+    assert (last_values(store), report["not_taken"]) == (expected, {})
     assert logged_of(store, "digits", "a") == (
         [("loss", 0, "0.75"), ("loss", 1, "0.5")] if HISTORY[0] in records else []
     )
-    again = imported(capsys, "wandb", tmp_path, store.root)
+    again = run_import(capsys, "wandb", tmp_path, store.root)
     assert ([row["outcome"] for row in again["runs"]], again["taken"], again["not_taken"]) == (
         ["unchanged"],
         {},
@@ -188,8 +188,8 @@ def test_what_is_no_number_in_a_summary_is_counted_once(
     not_taken: dict[str, int],
 ) -> None:
     write(tmp_path, history_record(0, {"loss": 1.0, **history}), summary_record(summary))
-    said = imported(capsys, "wandb", tmp_path, store.root)
-    assert (said["not_taken"], [row["outcome"] for row in said["runs"]]) == (not_taken, ["new"])
+    report = run_import(capsys, "wandb", tmp_path, store.root)
+    assert (report["not_taken"], [row["outcome"] for row in report["runs"]]) == (not_taken, ["new"])
     numbers = {key: value for key, value in summary.items() if value in (1, 3) and key not in ("", "a\nb")}
     assert last_values(store) == {"loss": 1.0, **numbers}
 
@@ -228,8 +228,8 @@ def test_what_has_no_form_here_is_counted(
         history_record(0, {"loss": 1}),
     )
     expected = {reason: 2} if reason else {}
-    assert imported(capsys, "wandb", tmp_path, store.root)["not_taken"] == expected
-    assert imported(capsys, "wandb", tmp_path, store.root)["not_taken"] == {}, (
+    assert run_import(capsys, "wandb", tmp_path, store.root)["not_taken"] == expected
+    assert run_import(capsys, "wandb", tmp_path, store.root)["not_taken"] == {}, (
         "what is passed over is counted where it is read"
     )
 
@@ -241,19 +241,19 @@ def test_a_config_that_is_not_json_is_null_and_counted(
     record.config.update.add(key="lr", value_json="0.1")
     record.config.update.add(nested_key=["deep", "wrong"], value_json="{")
     write(tmp_path, bytes(record.SerializeToString()))
-    assert imported(capsys, "wandb", tmp_path, store.root)["not_taken"] == {
+    assert run_import(capsys, "wandb", tmp_path, store.root)["not_taken"] == {
         "values of configs that are not JSON": 1
     }
     assert read_run(store, "digits", "a").params == {"lr": 0.1, "deep": {"wrong": None}}
 
 
-def test_a_run_that_says_nothing_of_its_end_has_its_summary_when_it_is_known_to_have_ended(
+def test_a_run_without_an_exit_gets_its_summary_once_it_counts_as_ended(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_run(tmp_path, "a", [run_record("a"), summary_record({"best": 0.9})])
-    assert imported(capsys, "wandb", tmp_path, store.root)["taken"] == {}
+    assert run_import(capsys, "wandb", tmp_path, store.root)["taken"] == {}
     os.utime(path, (STARTED, STARTED))
-    assert imported(capsys, "wandb", tmp_path, store.root)["taken"] == {"summary values": 1}
+    assert run_import(capsys, "wandb", tmp_path, store.root)["taken"] == {"summary values": 1}
     assert (read_run(store, "digits", "a").status, last_values(store)) == ("crashed", {"best": 0.9})
 
 
@@ -261,7 +261,7 @@ def test_of_a_resumed_run_the_later_folder_wins_name_by_name(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "first", *HISTORY, file={"best": 0.5, "first": 1})
-    imported(capsys, "wandb", tmp_path, store.root)
+    run_import(capsys, "wandb", tmp_path, store.root)
     resumed = [
         run_record("a", started=STARTED + 60),
         history_record(0, {"loss": 0.25}),
@@ -269,9 +269,9 @@ def test_of_a_resumed_run_the_later_folder_wins_name_by_name(
         exit_record(0),
     ]
     write_run(tmp_path / "second", "a", resumed)
-    said = imported(capsys, "wandb", tmp_path, store.root)
-    assert [row["outcome"] for row in said["runs"]] == ["continued"]
-    assert said["taken"] == {"points": 1, "summary values": 2}
+    report = run_import(capsys, "wandb", tmp_path, store.root)
+    assert [row["outcome"] for row in report["runs"]] == ["continued"]
+    assert report["taken"] == {"points": 1, "summary values": 2}
     assert last_values(store) == {"loss": 0.25, "best": 0.9, "first": 1.0}
     assert len(read_run(store, "digits", "a").attempts) == 2
 
@@ -283,9 +283,9 @@ def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
     write(tmp_path, *HISTORY, summary_record({"best": 0.9, "loss": 0.1}), file={"best": 0.95})
 
     def run() -> ForeignRun:
-        (found,) = read_runs(str(tmp_path), None, Skipped())
-        assert isinstance(found, ForeignRun)
-        return found
+        (foreign,) = read_runs(str(tmp_path), None, Skipped())
+        assert isinstance(foreign, ForeignRun)
+        return foreign
 
     taken = Counter[str]()
     with small_disk(stopped), pytest.raises(StoreError, match="the disk is full"):

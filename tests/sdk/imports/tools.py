@@ -18,10 +18,10 @@ def python_with(tool: str, *requirements: str) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "halving-tests.lock").open("w") as lock:  # one of several test processes installs it
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = install(cache / "halving-tests" / tool, [requirements], tool)
-    if found.python is None:
-        pytest.fail(f"{tool} cannot be installed: {found.reason}")
-    return found.python
+        installation = install(cache / "halving-tests" / tool, [requirements], tool)
+    if installation.python is None:
+        pytest.fail(f"{tool} cannot be installed: {installation.reason}")
+    return installation.python
 
 
 def run_script(python: Path, source: str, folder: Path, *arguments: str, status: int | None = 0) -> None:

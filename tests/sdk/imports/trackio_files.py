@@ -40,9 +40,9 @@ class Database:
                 "text, created_at text)"
             )
 
-    def do(self, asked: str, *values: Any) -> Self:
+    def do(self, statement: str, *values: Any) -> Self:
         with closing(sqlite3.connect(self.path)) as connection, connection:
-            connection.execute(asked, values)
+            connection.execute(statement, values)
         return self
 
     def log(

@@ -14,6 +14,8 @@ from halving.imports.wandb_messages import record_class
 from halving.metrics.segments import live_folder
 
 STARTED = 1_700_000_000
+# of a chunk, by whether its record has begun before it, and whether it goes on after it
+KINDS = {(False, True): FIRST, (True, True): MIDDLE, (True, False): LAST, (False, False): WHOLE}
 
 
 def chunk(kind: int, data: bytes) -> bytes:
@@ -42,8 +44,7 @@ def _log_and_ends(records: list[bytes]) -> tuple[bytes, list[int]]:
                 left = BLOCK
             part = data[: left - CHUNK.size]
             data = data[left - CHUNK.size :]
-            kind = (LAST if begun else WHOLE) if not data else (MIDDLE if begun else FIRST)
-            out += chunk(kind, part)
+            out += chunk(KINDS[begun, bool(data)], part)
             begun = True
             if not data:
                 break

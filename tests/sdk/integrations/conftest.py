@@ -24,8 +24,8 @@ def _only_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     record_only_what_is_logged(monkeypatch)
 
 
-class Left:
-    """What project ``p`` of a store holds."""
+class StoredRuns:
+    """The runs of project ``p`` of a store, as its files have them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -39,11 +39,11 @@ class Left:
 
     def points(self, run: str, *, attempt: int | None = None) -> dict[str, dict[int, float]]:
         """Name to step to value."""
-        found: dict[str, dict[int, float]] = {}
+        points: dict[str, dict[int, float]] = {}
         for row in self._rows(run):
             if attempt in (None, row["attempt"]):
-                found.setdefault(row["key"], {})[row["step"]] = row["value"]
-        return found
+                points.setdefault(row["key"], {})[row["step"]] = row["value"]
+        return points
 
     def ends(self, run: str) -> list[str]:
         """How each attempt ended."""
@@ -56,11 +56,11 @@ class Left:
 
     def artifacts(self, run: str) -> dict[str, bytes]:
         folder = f"runs/project=p/{run}/artifacts"
-        found = {}
+        artifacts = {}
         for name in self.store.names(folder):
             entry = json.loads(self.store.read(f"{folder}/{name}"))
-            found[entry["name"]] = self.store.get_blob(entry["digest"])
-        return found
+            artifacts[entry["name"]] = self.store.get_blob(entry["digest"])
+        return artifacts
 
     def _rows(self, run: str) -> Iterator[dict[str, Any]]:
         folder = f"metrics/project=p/run={run}/live"
@@ -69,5 +69,5 @@ class Left:
 
 
 @pytest.fixture
-def left(store: Store) -> Left:
-    return Left(store)
+def stored_runs(store: Store) -> StoredRuns:
+    return StoredRuns(store)

@@ -17,7 +17,7 @@ from halving.integrations.huggingface import HalvingCallback
 from halving.integrations.lightning import HalvingLogger
 from halving.trial.messages import Granted, Stopped
 from tests.gangs import run_in_gang, run_ranks
-from tests.sdk.integrations.conftest import Left, record_only_what_is_logged
+from tests.sdk.integrations.conftest import StoredRuns, record_only_what_is_logged
 from tests.sdk.integrations.test_huggingface import training
 from tests.sdk.integrations.test_lightning import BATCHES, Line, trainer
 from tests.sdk.trial_process.test_main import context
@@ -52,20 +52,20 @@ def train(run: Run) -> None:
         == (fabric.world_size, fabric.global_rank)
         == (2, run.rank)
     )
-    one, one_optimizer = accelerator.prepare(*linear())
-    two, two_optimizer = fabric.setup(*linear())
+    accelerated, accelerated_optimizer = accelerator.prepare(*linear())
+    fabric_model, fabric_optimizer = fabric.setup(*linear())
     for epoch in run.epochs(EPOCHS):
         own = rows(epoch).chunk(2)[run.rank]
         for model, optimizer, backward in (
-            (one, one_optimizer, accelerator.backward),
-            (two, two_optimizer, fabric.backward),
+            (accelerated, accelerated_optimizer, accelerator.backward),
+            (fabric_model, fabric_optimizer, fabric.backward),
         ):
             optimizer.zero_grad()
             backward(loss_of(model, own))
             optimizer.step()
-        run.report(score=float(accelerator.reduce(loss_of(one, own).detach(), "mean")))
-        run.save(one=accelerator.unwrap_model(one), two=two.module)
-    torch.save([one.module.weight, two.module.weight], f"weights-{run.rank}.pt")
+        run.report(score=float(accelerator.reduce(loss_of(accelerated, own).detach(), "mean")))
+        run.save(one=accelerator.unwrap_model(accelerated), two=fabric_model.module)
+    torch.save([accelerated.module.weight, fabric_model.module.weight], f"weights-{run.rank}.pt")
 
 
 def as_script(folder: Path) -> None:
@@ -77,7 +77,7 @@ def as_script(folder: Path) -> None:
             train(run)
 
 
-def alone() -> torch.Tensor:
+def train_alone() -> torch.Tensor:
     """The weights that one process gets."""
     model, optimizer = linear()
     for epoch in range(1, EPOCHS + 1):
@@ -98,17 +98,17 @@ def test_accelerate_and_fabric_train_in_a_gangs_trial_as_one_process_does(
     heard, status = run_in_gang(context(store), f"{__name__}:train", 2, EPOCHS, Granted(EPOCHS, True))
     assert status == 0, heard
     assert isinstance(heard[-1], Stopped)
-    assert torch.allclose(weights(tmp_path), alone())
+    assert torch.allclose(weights(tmp_path), train_alone())
 
 
 def test_accelerate_and_fabric_train_in_a_script_as_one_process_does(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     run_ranks(2, as_script, tmp_path)
-    assert torch.allclose(weights(tmp_path), alone())
-    (run,) = left.runs()
-    assert list(left.points(run)["score"]) == [1, 2, 3]
-    assert left.ends(run) == ["finished"]
+    assert torch.allclose(weights(tmp_path), train_alone())
+    (run,) = stored_runs.runs()
+    assert list(stored_runs.points(run)["score"]) == [1, 2, 3]
+    assert stored_runs.ends(run) == ["finished"]
 
 
 def fit(folder: Path) -> None:
@@ -132,16 +132,16 @@ def fit(folder: Path) -> None:
 
 
 def test_loggers_and_callbacks_leave_one_run_of_a_training_on_two_ranks(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     run_ranks(2, fit, tmp_path)
-    assert left.runs() == ["lightning", "own", "trainer"]
-    assert [left.ends(run) for run in left.runs()] == [["finished"]] * 3
+    assert stored_runs.runs() == ["lightning", "own", "trainer"]
+    assert [stored_runs.ends(run) for run in stored_runs.runs()] == [["finished"]] * 3
     steps = BATCHES  # in two epochs, of half the batches on each rank
     assert (
-        list(left.points("lightning")["train/loss"])
-        == list(left.points("own")["train/loss"])
+        list(stored_runs.points("lightning")["train/loss"])
+        == list(stored_runs.points("own")["train/loss"])
         == list(range(steps))
     )
-    assert len(left.artifacts("lightning")) == 1
-    assert list(left.points("trainer")["eval/loss"]) == [2, 4]
+    assert len(stored_runs.artifacts("lightning")) == 1
+    assert list(stored_runs.points("trainer")["eval/loss"]) == [2, 4]

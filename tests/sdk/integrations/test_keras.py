@@ -12,7 +12,7 @@ import pytest
 import halving
 from halving import AlreadyExists, InvalidInput, Store
 from halving.integrations.keras import HalvingCallback
-from tests.sdk.integrations.conftest import Left
+from tests.sdk.integrations.conftest import StoredRuns
 
 # Keras's variables under numpy 2.
 pytestmark = pytest.mark.filterwarnings(
@@ -34,13 +34,13 @@ def fit(
     return model.fit(inputs, targets, epochs=epochs, callbacks=[callback], **settings)
 
 
-def test_a_fit_leaves_params_and_every_epoch_and_ends_finished(store: Store, left: Left) -> None:
+def test_a_fit_leaves_params_and_every_epoch_and_ends_finished(store: Store, stored_runs: StoredRuns) -> None:
     history = fit(HalvingCallback("p", root=store.root, config={"note": "x"})).history
-    (run,) = left.runs()
-    params = left.params(run)
+    (run,) = stored_runs.runs()
+    params = stored_runs.params(run)
     assert (params["epochs"], params["steps"], params["note"]) == (2, STEPS, "x")
     assert (params["optimizer"]["name"], params["optimizer"]["learning_rate"]) == ("SGD", 0.125)
-    points = left.points(run)
+    points = stored_runs.points(run)
     assert set(points) == {"train/loss", "train/mae", "val/loss", "val/mae", "epoch", "learning_rate"}
     for name, key in (
         ("loss", "train/loss"),
@@ -51,57 +51,59 @@ def test_a_fit_leaves_params_and_every_epoch_and_ends_finished(store: Store, lef
         assert points[key] == {STEPS: history[name][0], 2 * STEPS: history[name][1]}
     assert points["epoch"] == {STEPS: 1, 2 * STEPS: 2}
     assert set(points["learning_rate"].values()) == {0.125}
-    assert left.ends(run) == ["finished"]
+    assert stored_runs.ends(run) == ["finished"]
 
 
-def test_batches_are_logged_as_often_as_asked_for(store: Store, left: Left) -> None:
+def test_batches_are_logged_as_often_as_asked_for(store: Store, stored_runs: StoredRuns) -> None:
     history = fit(HalvingCallback("p", root=store.root, every=2)).history
-    points = left.points(left.runs()[0])
+    points = stored_runs.points(stored_runs.runs()[0])
     assert sorted(points["batch/loss"]) == [2, 4, 6, 8]
     # Keras's means over the epoch so far, so that the last batch's are the epoch's.
     assert [points["batch/loss"][STEPS], points["batch/loss"][2 * STEPS]] == history["loss"]
 
 
-def test_steps_are_those_of_the_optimizer_when_gradients_are_accumulated(store: Store, left: Left) -> None:
+def test_steps_are_those_of_the_optimizer_when_gradients_are_accumulated(
+    store: Store, stored_runs: StoredRuns
+) -> None:
     fit(
         HalvingCallback("p", root=store.root, every=1),
         optimizer=keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
     )
-    points = left.points(left.runs()[0])
+    points = stored_runs.points(stored_runs.runs()[0])
     assert sorted(points["batch/loss"]) == [0, 1, 2, 3, 4]
     assert sorted(points["train/loss"]) == [2, 4]
 
 
-def test_a_schedule_is_seen_in_the_learning_rate(store: Store, left: Left) -> None:
+def test_a_schedule_is_seen_in_the_learning_rate(store: Store, stored_runs: StoredRuns) -> None:
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, decay_steps=STEPS, decay_rate=0.5)
     fit(HalvingCallback("p", root=store.root), optimizer=keras.optimizers.SGD(schedule))
-    run = left.runs()[0]
-    assert left.points(run)["learning_rate"] == pytest.approx({STEPS: 0.25, 2 * STEPS: 0.125})
-    assert left.params(run)["optimizer"]["learning_rate"]["config"]["initial_learning_rate"] == 0.5
+    run = stored_runs.runs()[0]
+    assert stored_runs.points(run)["learning_rate"] == pytest.approx({STEPS: 0.25, 2 * STEPS: 0.125})
+    assert stored_runs.params(run)["optimizer"]["learning_rate"]["config"]["initial_learning_rate"] == 0.5
 
 
-def test_another_fit_is_another_run(store: Store, left: Left) -> None:
+def test_another_fit_is_another_run(store: Store, stored_runs: StoredRuns) -> None:
     callback = HalvingCallback("p", root=store.root)
     fit(callback, epochs=1)
     fit(callback, epochs=3)
-    assert sorted(left.params(run)["epochs"] for run in left.runs()) == [1, 3]
+    assert sorted(stored_runs.params(run)["epochs"] for run in stored_runs.runs()) == [1, 3]
     assert callback.run is None
 
 
-def test_a_run_is_continued_by_its_id_and_only_with_its_params(store: Store, left: Left) -> None:
+def test_a_run_is_continued_by_its_id_and_only_with_its_params(store: Store, stored_runs: StoredRuns) -> None:
     for began in (0, 1):
         fit(HalvingCallback("p", root=store.root, id="r"), initial_epoch=began)
-    assert left.ends("r") == ["finished", "finished"]
+    assert stored_runs.ends("r") == ["finished", "finished"]
     with pytest.raises(AlreadyExists, match="params never change"):
         fit(HalvingCallback("p", root=store.root, id="r"), epochs=9)
 
 
-def test_a_run_of_the_callers_gets_the_points_and_stays_open(store: Store, left: Left) -> None:
+def test_a_run_of_the_callers_gets_the_points_and_stays_open(store: Store, stored_runs: StoredRuns) -> None:
     with halving.init("p", {"lr": 0.9}, store.root, id="mine") as run:
         fit(HalvingCallback(run=run))
-        assert sorted(left.points("mine")["train/loss"]) == [STEPS, 2 * STEPS]
-        assert left.ends("mine") == []
-    assert left.params("mine") == {"lr": 0.9}
+        assert sorted(stored_runs.points("mine")["train/loss"]) == [STEPS, 2 * STEPS]
+        assert stored_runs.ends("mine") == []
+    assert stored_runs.params("mine") == {"lr": 0.9}
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "10"])

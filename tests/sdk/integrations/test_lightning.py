@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import halving
 from halving import AlreadyExists, InvalidInput, Store
 from halving.integrations.lightning import HalvingLogger
-from tests.sdk.integrations.conftest import Left
+from tests.sdk.integrations.conftest import StoredRuns
 
 pytestmark = [
     # Lightning's own advice to its users, and its use of torch.
@@ -82,45 +82,47 @@ def trainer(logger: HalvingLogger, folder: Path, **changes: Any) -> pl.Trainer:
 
 
 def test_a_fit_leaves_params_and_every_point_and_ends_finished(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     logger = HalvingLogger("p", root=store.root, config={"note": "x"}, tags={"team": "vision"})
     fit = trainer(logger, tmp_path)
     fit.fit(Line(lr=0.05))
-    assert left.runs() == [logger.version]
-    assert left.params(logger.version) == {"lr": 0.05, "note": "x"}
-    points = left.points(logger.version)
+    assert stored_runs.runs() == [logger.version]
+    assert stored_runs.params(logger.version) == {"lr": 0.05, "note": "x"}
+    points = stored_runs.points(logger.version)
     assert set(points) == {"train/loss", "val/loss", "epoch"}
     assert list(points["train/loss"]) == list(range(2 * BATCHES))
     assert list(points["val/loss"]) == [BATCHES - 1, 2 * BATCHES - 1]
     assert points["train/loss"][2 * BATCHES - 1] == float(fit.logged_metrics["train/loss"])
     assert points["val/loss"][2 * BATCHES - 1] == float(fit.logged_metrics["val/loss"])
-    assert left.ends(logger.version) == ["finished"]
+    assert stored_runs.ends(logger.version) == ["finished"]
 
 
-def test_a_fit_that_fails_ends_failed_with_its_points(store: Store, left: Left, tmp_path: Path) -> None:
+def test_a_fit_that_fails_ends_failed_with_its_points(
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
+) -> None:
     logger = HalvingLogger("p", root=store.root)
     with pytest.raises(ArithmeticError, match="diverged"):
         trainer(logger, tmp_path).fit(Line(fails_at=3))
-    assert list(left.points(logger.version)["train/loss"]) == [0, 1, 2]
-    assert left.ends(logger.version) == ["failed"]
+    assert list(stored_runs.points(logger.version)["train/loss"]) == [0, 1, 2]
+    assert stored_runs.ends(logger.version) == ["failed"]
 
 
 def test_a_test_after_the_fit_is_the_next_attempt_of_the_same_run(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     logger = HalvingLogger("p", root=store.root)
     line = Line()
     both = trainer(logger, tmp_path, max_epochs=1)
     both.fit(line)
     both.test(line, verbose=False)
-    assert left.runs() == [logger.version]
-    assert set(left.points(logger.version, attempt=2)) == {"test/loss", "epoch"}
-    assert left.ends(logger.version) == ["finished", "finished"]
+    assert stored_runs.runs() == [logger.version]
+    assert set(stored_runs.points(logger.version, attempt=2)) == {"test/loss", "epoch"}
+    assert stored_runs.ends(logger.version) == ["finished", "finished"]
 
 
 def test_the_experiment_is_the_run_even_before_the_hyperparameters_are_known(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     class Logs(Line):
         def on_train_start(self) -> None:
@@ -132,36 +134,38 @@ def test_the_experiment_is_the_run_even_before_the_hyperparameters_are_known(
     assert store.names("") == []
     trainer(logger, tmp_path, max_epochs=1).fit(Logs(lr=0.3))
     assert early.params == {"lr": 0.3}
-    assert left.points(logger.version)["custom"] == {7: 5.0}
+    assert stored_runs.points(logger.version)["custom"] == {7: 5.0}
     logger.finalize("success")
 
 
 def test_a_run_of_the_callers_gets_the_points_and_stays_open(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     with halving.init("p", {"lr": 0.9}, store.root, id="mine") as run:
         logger = HalvingLogger(run=run)
         trainer(logger, tmp_path, max_epochs=1).fit(Line(lr=0.05))
         assert logger.experiment is run
         assert (logger.name, logger.version) == ("p", "mine")
-        assert len(left.points("mine")["train/loss"]) == BATCHES
-        assert left.ends("mine") == []
-    assert left.ends("mine") == ["finished"]
-    assert left.params("mine") == {"lr": 0.9}
+        assert len(stored_runs.points("mine")["train/loss"]) == BATCHES
+        assert stored_runs.ends("mine") == []
+    assert stored_runs.ends("mine") == ["finished"]
+    assert stored_runs.params("mine") == {"lr": 0.9}
 
 
 def test_a_run_is_continued_by_its_id_and_only_with_its_params(
-    store: Store, left: Left, tmp_path: Path
+    store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     for _ in range(2):
         trainer(HalvingLogger("p", root=store.root, id="r"), tmp_path, max_epochs=1).fit(Line())
-    assert left.ends("r") == ["finished", "finished"]
-    assert len(left.points("r", attempt=2)["train/loss"]) == BATCHES
+    assert stored_runs.ends("r") == ["finished", "finished"]
+    assert len(stored_runs.points("r", attempt=2)["train/loss"]) == BATCHES
     with pytest.raises(AlreadyExists, match="params never change"):
         trainer(HalvingLogger("p", root=store.root, id="r"), tmp_path).fit(Line(lr=7.0))
 
 
-def test_hyperparameters_that_come_later_are_warned_about_once_named(store: Store, left: Left) -> None:
+def test_hyperparameters_that_come_later_are_warned_about_once_named(
+    store: Store, stored_runs: StoredRuns
+) -> None:
     logger = HalvingLogger("p", root=store.root)
     logger.log_hyperparams(argparse.Namespace(lr=0.1, activation=torch.nn.ReLU))
     with warnings.catch_warnings():
@@ -170,7 +174,7 @@ def test_hyperparameters_that_come_later_are_warned_about_once_named(store: Stor
     with pytest.warns(UserWarning, match=r"params never change, so \['lr', 'width'\]"):
         logger.log_hyperparams({"lr": 0.2, "width": 3})
     logger.finalize("success")
-    assert left.params(logger.version) == {"lr": 0.1, "activation": "torch.nn.modules.activation.ReLU"}
+    assert stored_runs.params(logger.version) == {"lr": 0.1, "activation": "torch.nn.modules.activation.ReLU"}
 
 
 def test_only_rank_zero_opens_a_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,13 +187,13 @@ def test_only_rank_zero_opens_a_run(store: Store, monkeypatch: pytest.MonkeyPatc
     assert store.names("") == []
 
 
-def test_points_without_a_step_follow_the_last(store: Store, left: Left) -> None:
+def test_points_without_a_step_follow_the_last(store: Store, stored_runs: StoredRuns) -> None:
     logger = HalvingLogger("p", root=store.root)
     logger.log_metrics({"a": 1.0})
     logger.log_metrics({"a": 2.0}, step=10)
     logger.log_metrics({"a": math.inf, "b": torch.tensor(4.0)})
     logger.finalize("success")
-    assert left.points(logger.version) == {"a": {0: 1.0, 10: 2.0, 11: math.inf}, "b": {11: 4.0}}
+    assert stored_runs.points(logger.version) == {"a": {0: 1.0, 10: 2.0, 11: math.inf}, "b": {11: 4.0}}
 
 
 def test_a_logger_that_nobody_used_leaves_nothing(store: Store, tmp_path: Path) -> None:
@@ -232,7 +236,7 @@ def test_a_logger_that_nobody_used_leaves_nothing(store: Store, tmp_path: Path) 
     ],
 )
 def test_checkpoints_are_stored_as_asked_for(
-    log_model: Any, save_top_k: int, stored: set[str], store: Store, left: Left, tmp_path: Path
+    log_model: Any, save_top_k: int, stored: set[str], store: Store, stored_runs: StoredRuns, tmp_path: Path
 ) -> None:
     logger = HalvingLogger("p", root=store.root, log_model=log_model)
     keep = ModelCheckpoint(save_top_k=save_top_k, save_last=True, monitor="epoch", mode="max")
@@ -240,7 +244,7 @@ def test_checkpoints_are_stored_as_asked_for(
     fit.fit(Line())
     folder = tmp_path / "p" / logger.version / "checkpoints"
     assert Path(keep.last_model_path) == folder / "last.ckpt"
-    artifacts = left.artifacts(logger.version)
+    artifacts = stored_runs.artifacts(logger.version)
     assert set(artifacts) == stored
     if stored:
         last = "last-3.ckpt" if "last-3.ckpt" in stored else "last.ckpt"
@@ -249,7 +253,7 @@ def test_checkpoints_are_stored_as_asked_for(
 
 
 def test_a_checkpoint_that_cannot_be_stored_does_not_end_training(
-    store: Store, left: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, stored_runs: StoredRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Store, content: Any) -> str:
         raise halving.StoreError("no space left")
@@ -259,8 +263,8 @@ def test_a_checkpoint_that_cannot_be_stored_does_not_end_training(
     fit = trainer(logger, tmp_path, max_epochs=1, enable_checkpointing=True)
     with pytest.warns(UserWarning, match=r"checkpoint .*\.ckpt is not stored: no space left"):
         fit.fit(Line())
-    assert len(left.points(logger.version)["train/loss"]) == BATCHES
-    assert left.ends(logger.version) == ["finished"]
+    assert len(stored_runs.points(logger.version)["train/loss"]) == BATCHES
+    assert stored_runs.ends(logger.version) == ["finished"]
 
 
 # What is given
@@ -274,7 +278,7 @@ def test_what_is_no_choice_is_refused(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_the_older_package_is_enough_and_is_preferred_when_it_is_what_the_script_uses(tmp_path: Path) -> None:
+def test_pytorch_lightning_is_enough_and_preferred_where_the_script_imports_it(tmp_path: Path) -> None:
     source = Path(__file__).read_text()
     line = source[source.index("class Line(") : source.index("def trainer(")]
     # Both cases are forks of one process: to import the package takes ten times as long as all else.
@@ -309,8 +313,8 @@ def test_the_older_package_is_enough_and_is_preferred_when_it_is_what_the_script
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    left = Left(Store(tmp_path / "store"))
+    stored_runs = StoredRuns(Store(tmp_path / "store"))
     for case in ("hidden", "there"):
-        assert left.params(case) == {"lr": 0.2}
-        assert len(left.points(case)["train/loss"]) == 4
-        assert left.ends(case) == ["finished"]
+        assert stored_runs.params(case) == {"lr": 0.2}
+        assert len(stored_runs.points(case)["train/loss"]) == 4
+        assert stored_runs.ends(case) == ["finished"]

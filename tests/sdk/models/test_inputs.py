@@ -85,9 +85,9 @@ def test_what_a_data_frame_misses_is_null_and_refused_where_there_were_none() ->
     frame["kind"] = pd.Series(["a", None], dtype="category")
     frame["pixels"] = pd.Series([[1, 2], None])
     schema = {**SCHEMA, "n": "int32", "day": "timestamp[us]", "kind": "string"}
-    found = checked_inputs(frame, schema)
-    assert {column.null_count for column in found.columns} == {1}
-    assert found.column("name").to_pylist() == ["a", None]
+    rows = checked_inputs(frame, schema)
+    assert {column.null_count for column in rows.columns} == {1}
+    assert rows.column("name").to_pylist() == ["a", None]
     for name in schema:
         with pytest.raises(
             InvalidInput, match=f"column '{name}' has 1 nulls, the first in row 1: there were none"

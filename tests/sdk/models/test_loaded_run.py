@@ -28,7 +28,7 @@ STATE: dict[str, Any] = {
 }
 
 
-def stored(tmp_path: Path, **changes: Any) -> tuple[Store, Manifest]:
+def store_with_model(tmp_path: Path, **changes: Any) -> tuple[Store, Manifest]:
     """A store with a checkpoint, and a manifest of it that is the champion of the model m."""
     store = Store(tmp_path / "store")
     file = io.BytesIO()
@@ -47,19 +47,19 @@ def stored(tmp_path: Path, **changes: Any) -> tuple[Store, Manifest]:
 
 
 def test_state_is_read_once_and_what_a_predictor_changes_in_it_stays_its_own(tmp_path: Path) -> None:
-    store, manifest = stored(tmp_path)
+    store, manifest = store_with_model(tmp_path)
     run = trained_run(store, manifest)
     shutil.rmtree(store.root)  # the store is away from now on
     for _ in range(2):
-        found = run.restore(weights=None, words=None, threshold=None)
-        assert torch.equal(found["weights"]["a"], torch.arange(3.0))
-        assert (found["weights"]["b"], found["words"], found["threshold"]) == ([1, [2, 3]], ["x", "y"], 0.5)
-        assert (found["weights"]["c"][0].tolist(), found["weights"]["c"][1]) == ([0, 1], {"d": 1})
-        found["weights"]["a"].zero_()
-        found["weights"]["b"][1].clear()
-        found["weights"]["c"][0][:] = 7
-        found["weights"]["c"][1].clear()
-        found["words"].clear()
+        state = run.restore(weights=None, words=None, threshold=None)
+        assert torch.equal(state["weights"]["a"], torch.arange(3.0))
+        assert (state["weights"]["b"], state["words"], state["threshold"]) == ([1, [2, 3]], ["x", "y"], 0.5)
+        assert (state["weights"]["c"][0].tolist(), state["weights"]["c"][1]) == ([0, 1], {"d": 1})
+        state["weights"]["a"].zero_()
+        state["weights"]["b"][1].clear()
+        state["weights"]["c"][0][:] = 7
+        state["weights"]["c"][1].clear()
+        state["words"].clear()
 
 
 def test_a_module_is_filled_with_its_layers_versions(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_champion_whose_code_no_longer_imports_says_how_to_get_it_back(
     if text is not None:
         (tmp_path / f"{module}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    store, _ = stored(
+    store, _ = store_with_model(
         tmp_path, predictor=f"{module}:predict", code={f"{module}.py": "def predict(run, table): ..."}
     )
     with pytest.raises(InvalidInput, match=said):
@@ -144,7 +144,7 @@ def test_a_champion_whose_code_no_longer_imports_says_how_to_get_it_back(
 @pytest.mark.parametrize(
     ("exporter", "changed"), [({}, {}), ({"graph_of_it.py": "gone"}, {}), ({}, {"asks_beside.py": "x = 1"})]
 )
-def test_a_warning_says_where_the_predictors_code_is_another_whatever_became_of_its_exporter(
+def test_a_warning_says_where_the_predictors_code_changed_not_the_exporters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: dict[str, str], changed: dict[str, str]
 ) -> None:
     code = {"asks_beside.py": "", "asks_m.py": "import asks_beside\ndef predict(run, table): return []\n"}
@@ -152,6 +152,8 @@ def test_a_warning_says_where_the_predictors_code_is_another_whatever_became_of_
         (tmp_path / name).write_text(text)
         monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)  # the last test's
     monkeypatch.syspath_prepend(str(tmp_path))
-    stored(tmp_path, predictor="asks_m:predict", exporter="graph_of_it:export", code=code | exporter)
+    store_with_model(
+        tmp_path, predictor="asks_m:predict", exporter="graph_of_it:export", code=code | exporter
+    )
     with pytest.warns(UserWarning, match="asks_m:predict is not what it was") if changed else nullcontext():
         load_model("m@champion", root=tmp_path / "store")

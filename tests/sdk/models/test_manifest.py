@@ -41,13 +41,13 @@ def read_both(tmp_path: Path, about: Any) -> list[Manifest | StoreError]:
     content = json.dumps(about).encode()
     (tmp_path / MANIFEST).write_text(json.dumps({**about, "files": {}} if isinstance(about, dict) else about))
     digest = store.put_blob(content)
-    found = list[Manifest | StoreError]()
+    results = list[Manifest | StoreError]()
     for read in (lambda: Manifest.read(store, digest), lambda: read_manifest(tmp_path)):
         try:
-            found.append(read())
+            results.append(read())
         except StoreError as error:
-            found.append(error)
-    return found
+            results.append(error)
+    return results
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,25 @@ def read_both(tmp_path: Path, about: Any) -> list[Manifest | StoreError]:
     ],
 )
 def test_code_that_would_be_written_elsewhere_is_refused(tmp_path: Path, path: str) -> None:
-    for found in read_both(tmp_path, {**ABOUT, "code": {"fine.py": "", path: "print('pwned')"}}):
-        assert isinstance(found, StoreError)
-        assert f"code {path!r} is not accepted" in str(found)
+    for error in read_both(tmp_path, {**ABOUT, "code": {"fine.py": "", path: "print('pwned')"}}):
+        assert isinstance(error, StoreError)
+        assert f"code {path!r} is not accepted" in str(error)
 
 
 @pytest.mark.parametrize("path", ["a.py", "a/__init__.py", "größe/modell.py"])
 def test_the_path_of_a_module_is_taken(tmp_path: Path, path: str) -> None:
-    for found in read_both(tmp_path, {**ABOUT, "code": {path: "x = 1\n"}}):
-        assert isinstance(found, Manifest)
-        assert found.code == {path: "x = 1\n"}
+    for manifest in read_both(tmp_path, {**ABOUT, "code": {path: "x = 1\n"}}):
+        assert isinstance(manifest, Manifest)
+        assert manifest.code == {path: "x = 1\n"}
 
 
 @pytest.mark.parametrize(
     "about", [[], 3, {}, {**ABOUT, "newer": 1}, {**ABOUT, "code": ["a.py"]}, {**ABOUT, "code": {"a.py": 1}}]
 )
 def test_a_manifest_of_another_version_is_a_clear_error(tmp_path: Path, about: Any) -> None:
-    for found in read_both(tmp_path, about):
-        assert isinstance(found, StoreError)
-        assert "is not one that this version of Halving reads" in str(found)
+    for error in read_both(tmp_path, about):
+        assert isinstance(error, StoreError)
+        assert "is not one that this version of Halving reads" in str(error)
 
 
 def test_code_with_what_looks_like_a_secret_is_named_and_the_secret_is_not(

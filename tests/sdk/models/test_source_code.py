@@ -38,7 +38,7 @@ def test_own_modules_are_taken_as_text_and_packages_by_version(
     assert pinned[:2] == ["PyYAML==6.0.1", "numpy==2.4.6"]
 
 
-def installed(
+def install(
     folder: Path,
     distribution: str,
     files: dict[str, str],
@@ -63,7 +63,7 @@ def installed(
         (folder / name).write_text(text)
 
 
-def test_what_is_installed_in_any_folder_is_a_requirement_and_an_editable_package_is_own_code(
+def test_an_installed_package_is_a_requirement_and_an_editable_one_own_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own"
@@ -72,14 +72,14 @@ def test_what_is_installed_in_any_folder_is_a_requirement_and_an_editable_packag
         "import installed_there.deep\nfrom shared_space.second import thing\nimport edited_here\nimport "
         "shared_space.mine\n"
     )
-    installed(
+    install(
         target,
         "installed-there",
         {"installed_there/__init__.py": "raise ImportError", "installed_there/deep.py": ""},
     )
-    installed(target, "first", {"shared_space/first.py": ""})
-    installed(target, "second", {"shared_space/second.py": "raise ImportError"})
-    installed(own, "edited-here", {"edited_here.py": ""}, editable=True)
+    install(target, "first", {"shared_space/first.py": ""})
+    install(target, "second", {"shared_space/second.py": "raise ImportError"})
+    install(own, "edited-here", {"edited_here.py": ""}, editable=True)
     (own / "shared_space").mkdir()
     (own / "shared_space/mine.py").write_text("")
     (own / "asks_them.py").write_text(text)
@@ -93,16 +93,16 @@ def test_what_is_installed_in_any_folder_is_a_requirement_and_an_editable_packag
     assert "second==1.5" in code.requirements({})
 
 
-def test_what_pip_installed_from_a_folder_is_own_code_and_what_it_installed_from_elsewhere_is_not(
+def test_a_package_that_pip_installed_from_a_folder_is_own_code_and_others_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "own"
     target = tmp_path / "site-packages"
     text = "import of_folder.deep\nimport of_wheel\nimport of_git\n"
     files = {"of_folder/__init__.py": "", "of_folder/deep.py": "import of_wheel\n"}
-    installed(target, "of-folder", files, origin={"url": f"file://{own}", "dir_info": {}})
-    installed(target, "of-wheel", {"of_wheel.py": ""}, origin={"url": "file:///w.whl", "archive_info": {}})
-    installed(
+    install(target, "of-folder", files, origin={"url": f"file://{own}", "dir_info": {}})
+    install(target, "of-wheel", {"of_wheel.py": ""}, origin={"url": "file:///w.whl", "archive_info": {}})
+    install(
         target,
         "of-git",
         {"of_git.py": ""},

@@ -12,16 +12,16 @@ from halving import InvalidInput
 from halving.models.weights import STATE, WEIGHTS, read_state, same_state, write_state
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, np.ndarray):
-        return isinstance(other, np.ndarray) and one.dtype == other.dtype and np.array_equal(one, other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and one == other
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor):
+        return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
+    if isinstance(left, np.ndarray):
+        return isinstance(right, np.ndarray) and left.dtype == right.dtype and np.array_equal(left, right)
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
 
 
 def test_tensors_arrays_and_plain_values_come_back(tmp_path: Path) -> None:
@@ -34,11 +34,11 @@ def test_tensors_arrays_and_plain_values_come_back(tmp_path: Path) -> None:
         "plain": [1, 2.5, "x", None, True, b"bytes", (1, [2]), {1: "one"}],
     }
     write_state(tree, tmp_path)
-    found = read_state(tmp_path)
-    assert list(found) == list(tree)
-    assert all(same(dict(tree[name]) if name == "model" else tree[name], found[name]) for name in tree)
-    assert found["model"]._metadata == tree["model"]._metadata  # type: ignore[union-attr]
-    torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).load_state_dict(found["model"])
+    state = read_state(tmp_path)
+    assert list(state) == list(tree)
+    assert all(same(dict(tree[name]) if name == "model" else tree[name], state[name]) for name in tree)
+    assert state["model"]._metadata == tree["model"]._metadata  # type: ignore[union-attr]
+    torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)).load_state_dict(state["model"])
 
 
 def test_a_state_without_tensors_has_no_weights(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from halving.trial.messages import Granted
 from halving.trial_process.main import run_trial
 from tests.gangs import SERVER, start
 from tests.sdk.conftest import Script
-from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, snapshot
+from tests.sdk.data.sharded import arrow_file, counting_tables, flat, numbers, put_shard, snapshot
 from tests.sdk.run.test_run import Grants, trial
 from tests.sdk.trial_process.test_main import context
 
@@ -30,7 +30,7 @@ BATCH = 16
 @pytest.fixture
 def dataset(store: Store) -> Dataset:
     shards = {
-        split: [put_shard(store, arrow_file(table), table.num_rows) for table in numbered(*rows)]
+        split: [put_shard(store, arrow_file(table), table.num_rows) for table in counting_tables(*rows)]
         for split, rows in (("train", (61, 5, 34)), ("valid", (20,)))
     }
     return snapshot(store, shards, "d")

@@ -18,7 +18,7 @@ from halving import InvalidInput, Store
 from halving.distributed import joining
 from halving.records.run_record import RunRecords
 from tests.gangs import run_ranks
-from tests.sdk.integrations.conftest import Left
+from tests.sdk.integrations.conftest import StoredRuns
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
         4,
         2,
     )
-    assert Left(store).runs() == [first["id"]]
+    assert StoredRuns(store).runs() == [first["id"]]
     visible = [os.environ.get("CUDA_VISIBLE_DEVICES")]  # of both ranks
     assert RunRecords(store, "p", first["id"]).read()["ranks"] == {
         "size": 2,
@@ -91,8 +91,8 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
     first, other = told(2)
     assert {**first, "rank": 1} == other
     assert (first["attempt"], first["seen"], first["epoch"]) == (2, [3, 4], 4)
-    assert Left(store).points(first["id"])["rank"] == dict.fromkeys((1, 2, 3, 4), 0.0)
-    assert Left(store).ends(first["id"]) == ["finished", "finished"]
+    assert StoredRuns(store).points(first["id"])["rank"] == dict.fromkeys((1, 2, 3, 4), 0.0)
+    assert StoredRuns(store).ends(first["id"]) == ["finished", "finished"]
     assert [saved.epoch for saved in RunRecords(store, "p", first["id"]).checkpoints()] == [1, 2, 3, 4]
 
 
@@ -130,4 +130,4 @@ def on_one_rank_only(folder: Path) -> None:
 
 def test_a_run_that_one_rank_alone_opens_is_refused_unless_it_is_meant(store: Store, tmp_path: Path) -> None:
     run_ranks(2, on_one_rank_only, tmp_path)
-    assert Left(store).runs() == ["both", "next", "own"]
+    assert StoredRuns(store).runs() == ["both", "next", "own"]
