@@ -56,18 +56,18 @@ PAGE = machine.CHECKOUT / "docs" / "benchmarks.md"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the parts that were asked for; 1 when one of them broke."""
-    given = _parse(arguments)
+    options = _parse(arguments)
     # with it each cold process compiles all it imports, which no user's does
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    results = given.folder / ("quick" if given.quick else "results")
+    results = options.folder / ("quick" if options.quick else "results")
     broken = []
     unmeasured = []
-    chosen = [name for name in PARTS if name in ((given.parts + given.only) or PARTS)]
+    chosen = [name for name in PARTS if name in ((options.parts + options.only) or PARTS)]
     parts = []
     for name in chosen:
         print(f"{name}: measuring", file=sys.stderr, flush=True)
         try:
-            parts.append(_measure(name, given.folder, given.quick))
+            parts.append(_measure(name, options.folder, options.quick))
         except Exception as error:  # noqa: BLE001
             # whatever it is, it is this part's: the others took their time
             reason = (
@@ -81,13 +81,13 @@ def main(arguments: list[str] | None = None) -> int:
         else:  # nothing to measure it on here: what was kept is better than nothing
             unmeasured.append(parts.pop())
     everything = len(chosen) == len(PARTS)
-    out = given.out or (PAGE if everything and not given.quick else None)
+    out = options.out or (PAGE if everything and not options.quick else None)
     if out is None:
         print(report.page(parts + unmeasured + broken))
     else:
-        known = {part.name: part for part in [*unmeasured, *_kept(results), *broken, *parts]}
+        by_name = {part.name: part for part in [*unmeasured, *_load_kept(results), *broken, *parts]}
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(report.page([known[name] for name in PARTS if name in known]))
+        out.write_text(report.page([by_name[name] for name in PARTS if name in by_name]))
         print(f"written: {out}", file=sys.stderr)
     if out == PAGE:
         # worked out from these results; it says which of them is missing
@@ -128,25 +128,25 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
             "docs/benchmarks.md)"
         ),
     )
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.parts if name not in PARTS]:
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.parts if name not in PARTS]:
         parser.error(f"part {unknown[0]!r} is not accepted: give some of {', '.join(PARTS)}")
-    given.folder = given.folder.absolute()
-    return given
+    options.folder = options.folder.absolute()
+    return options
 
 
 def _measure(name: str, folder: Path, quick: bool) -> Part:
     folder.mkdir(parents=True, exist_ok=True)
-    known = machine.facts(folder)
+    facts = machine.facts(folder)
     began = time.monotonic()
     with machine.work_folder(folder, name) as work:
         module = importlib.import_module(f"benchmarks.{_MODULES.get(name, name)}")
         part: Part = module.measure(machine.Setting(work, folder, quick))
-    part.facts = known | {"seconds": round(time.monotonic() - began)}
+    part.facts = facts | {"seconds": round(time.monotonic() - began)}
     return part
 
 
-def _kept(results: Path) -> list[Part]:
+def _load_kept(results: Path) -> list[Part]:
     return [load(path) for path in (results / f"{name}.json" for name in PARTS) if path.exists()]
 
 

@@ -30,10 +30,11 @@ class Load(NamedTuple):
     seconds: int
 
 
-_ASKED = 1.02 * WRITES  # arrivals are random: asked for 2 % more, no round has fewer than what was promised
+# Arrivals are random: where 2 % more are asked for, no round has fewer writes than were promised.
+_TOTAL_WRITES = 1.02 * WRITES
 LOADS = (
     Load("calls alone", 0.0, 1, 20),
-    Load(f"{_ASKED:,.0f} writes/s in all", _ASKED - CALLS, 3, 30),
+    Load(f"{_TOTAL_WRITES:,.0f} writes/s in all", _TOTAL_WRITES - CALLS, 3, 30),
     Load(f"the heartbeats of {TRIALS:,} trials", TRIALS / HEARTBEAT_SECONDS, 3, 20),
 )
 _TEXT = f"""
@@ -44,13 +45,13 @@ else is open-loop (Poisson), and a call's time counts from the moment when it wa
 waits too. *Calls* are {number(CALLS)} a second of all clients, which is what {TRIALS:,} running trials ask
 for that have a rung every {RUNG:.0f} s: a client asks for a next trial (`next_work`), then for a decision at
 each rung (`reached`) until that is not to go on. Heartbeats (`Scheduler.heartbeat`: the lease of one running
-trial) come beside them, in the same clients. {_ASKED:,.0f} writes/s are {number(_ASKED - CALLS)} of them and
-the calls; {TRIALS:,} trials with one every {HEARTBEAT_SECONDS:.0f} s make
-{number(TRIALS / HEARTBEAT_SECONDS)}. Where fewer are done than asked for, clients are late all the time, and
-a wait says how late they came to be. Postgres runs on the same machine with its defaults (fsync on) and
-shares the cores with the clients, which stay through all rounds. Optuna's storage is on the same server, with
-as many trials in its study: `set_trial_user_attr` on a running trial is its smallest write, `ask` and `tell`
-are its next trial and result.
+trial) come beside them, in the same clients. {_TOTAL_WRITES:,.0f} writes/s are
+{number(_TOTAL_WRITES - CALLS)} of them and the calls; {TRIALS:,} trials with one every
+{HEARTBEAT_SECONDS:.0f} s make {number(TRIALS / HEARTBEAT_SECONDS)}. Where fewer are done than asked for,
+clients are late all the time, and a wait says how late they came to be. Postgres runs on the same machine
+with its defaults (fsync on) and shares the cores with the clients, which stay through all rounds. Optuna's
+storage is on the same server, with as many trials in its study: `set_trial_user_attr` on a running trial is
+its smallest write, `ask` and `tell` are its next trial and result.
 """
 
 
@@ -73,7 +74,7 @@ def measure(setting: Setting) -> Part:
             theirs = server.database("optuna")
             sizes = {
                 "sweeps": 1,
-                "known": trials,
+                "started": trials,
                 "running": setting.choose(8, RUNNING),
                 "more": setting.choose(1_000, 5_000),
             }
@@ -81,7 +82,7 @@ def measure(setting: Setting) -> Part:
             study = in_child("benchmarks.catalog_peers:fill", url=theirs, trials=trials, running=clients)
             where = {"ours": ours, "theirs": theirs, "sweep": sweep, "study": study, "clients": clients}
             part.tables.append(_size(ours, trials))
-            part.tables += _worked(part, setting, where)
+            part.tables += _measure_writers(part, setting, where)
         finally:
             server.stop()
     return part
@@ -103,7 +104,7 @@ def _size(url: str, trials: int) -> Table:
     )
 
 
-def _worked(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
+def _measure_writers(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
     """Every kind of writer in turn: saturated, and then those that have calls, open-loop."""
     saturated = Table(["what writes", "writes/s of all", "p50, ms", "p99, ms"], [], "Saturated")
     header = ["asked for", "heartbeats/s asked", "heartbeats/s done", "heartbeat p99, ms", "calls/s done"]
@@ -118,19 +119,19 @@ def _worked(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
             stages += [_stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)] * min(
                 load.rounds, rounds
             )
-        found = work_together(setting.work / name, {**where, "writer": name, "stages": stages})
-        done = [rate_of(each, "write") for each in found[:rounds]]
+        results = work_together(setting.work / name, {**where, "writer": name, "stages": stages})
+        done = [rate_of(each, "write") for each in results[:rounds]]
         saturated.rows.append(
-            [what, spread(done), *(spread_of(found[:rounds], "write", share) for share in (0.5, 0.99))]
+            [what, spread(done), *(spread_of(results[:rounds], "write", share) for share in (0.5, 0.99))]
         )
         at = rounds
         for load in loads:
-            measured = found[at : at + min(load.rounds, rounds)]
+            measured = results[at : at + min(load.rounds, rounds)]
             at = at + min(load.rounds, rounds)
-            asked = number(load.heartbeats) if name == "heartbeat" else ""
+            rate = number(load.heartbeats) if name == "heartbeat" else ""
             row = [
                 load.what,
-                asked,
+                rate,
                 spread([rate_of(each, "write") for each in measured]),
                 spread_of(measured, "write", 0.99),
             ]
@@ -146,11 +147,11 @@ def _worked(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
                 ]
             )
             if load is LOADS[1]:
-                part.targets += _promised(measured, clients)
+                part.targets += _targets(measured, clients)
     return [saturated, waited]
 
 
-def _promised(measured: list[list[dict[str, Any]]], clients: int) -> list[Target]:
+def _targets(measured: list[list[dict[str, Any]]], clients: int) -> list[Target]:
     """Both halves of the promise, of the same rounds: so many writes, and the wait among them."""
     done = [sum(rate_of(each, kind) for kind in ("write", "next", "decision")) for each in measured]
     # Where nobody was answered in a round, the wait is at least as long.

@@ -37,13 +37,13 @@ class Loop(NamedTuple):
     begin: Callable[[dict[str, Any], bool], None] = lambda stage, first: None
 
 
-def work_together(folder: Path, given: dict[str, Any]) -> list[list[dict[str, Any]]]:
+def work_together(folder: Path, setting: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """All clients at once, which wait for each other in ``folder``: of each stage what each client found."""
     folder.mkdir()
-    with ThreadPoolExecutor(max_workers=given["clients"]) as pool:
-        places = range(given["clients"])
+    with ThreadPoolExecutor(max_workers=setting["clients"]) as pool:
+        places = range(setting["clients"])
         function = "benchmarks.catalog_clients:client"
-        same = {"folder": str(folder), "given": given}
+        same = {"folder": str(folder), "setting": setting}
         working = [pool.submit(in_child, function, **same, place=place) for place in places]
         ended, _ = wait(working, return_when=FIRST_EXCEPTION)
         failed = [each for each in ended if each.exception()]  # the others wait for it in vain
@@ -51,7 +51,7 @@ def work_together(folder: Path, given: dict[str, Any]) -> list[list[dict[str, An
     return [list(stage) for stage in zip(*spent, strict=True)]
 
 
-def client(folder: str, given: dict[str, Any], place: int) -> list[dict[str, Any]]:
+def client(folder: str, setting: dict[str, Any], place: int) -> list[dict[str, Any]]:
     """One client, in a process of its own: of each stage the seconds of each call by kind, and how long all
     of it took.
 
@@ -59,15 +59,15 @@ def client(folder: str, given: dict[str, Any], place: int) -> list[dict[str, Any
         TimeoutError: another client did not come.
     """
     source = random.Random(place)
-    loop = _loop(given, place, source)
+    loop = _loop(setting, place, source)
     loop.write()
-    if any(stage["calls"] is not None for stage in given["stages"]):
+    if any(stage["calls"] is not None for stage in setting["stages"]):
         loop.call()  # reads the whole sweep, once
     spent = []
-    for turn, stage in enumerate(given["stages"]):
-        _meet(Path(folder), f"done-{turn}-", place, given["clients"])
+    for turn, stage in enumerate(setting["stages"]):
+        _meet(Path(folder), f"done-{turn}-", place, setting["clients"])
         loop.begin(stage, place == 0)
-        _meet(Path(folder), f"ready-{turn}-", place, given["clients"])
+        _meet(Path(folder), f"ready-{turn}-", place, setting["clients"])
         spent.append(_work(loop, stage, source))
     return spent
 
@@ -104,16 +104,16 @@ def _work(loop: Loop, stage: dict[str, Any], source: random.Random) -> dict[str,
     return {**spent, "seconds": time.perf_counter() - began}
 
 
-def _loop(given: dict[str, Any], place: int, source: random.Random) -> Loop:
+def _loop(setting: dict[str, Any], place: int, source: random.Random) -> Loop:
     from benchmarks import catalog_peers, catalog_shares
 
-    if given["writer"] == "fleet":
-        return catalog_shares.workers(given["ours"], given["sweeps"][place :: given["clients"]], source)
-    if given["writer"] == "heartbeat":
-        return _ours(given["ours"], given["sweep"], place, given["clients"], source)
-    if given["writer"] == "optuna":
-        return Loop(*catalog_peers.optuna(given["theirs"], given["study"], place, source))
-    return Loop(catalog_peers.bare(given["ours"], given["sweep"], place), lambda: "next")
+    if setting["writer"] == "fleet":
+        return catalog_shares.workers(setting["ours"], setting["sweeps"][place :: setting["clients"]], source)
+    if setting["writer"] == "heartbeat":
+        return _ours(setting["ours"], setting["sweep"], place, setting["clients"], source)
+    if setting["writer"] == "optuna":
+        return Loop(*catalog_peers.optuna(setting["theirs"], setting["study"], place, source))
+    return Loop(catalog_peers.bare(setting["ours"], setting["sweep"], place), lambda: "next")
 
 
 def scheduler_of(catalog: "Catalog", sweep: str) -> "Scheduler":
@@ -152,8 +152,8 @@ def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random)
     def call() -> str:
         if not held:
             # a trial: there are more than anybody asks for
-            given: Any = scheduler.next_work(f"client-{place}")
-            held[:] = [given, given.rung]
+            assignment: Any = scheduler.next_work(f"client-{place}")
+            held[:] = [assignment, assignment.rung]
             return "next"
         taken, rung = held
         report = ReachedRung(
@@ -185,8 +185,8 @@ def milliseconds(clients: list[dict[str, Any]], kind: str, share: float) -> floa
 
 def spread_of(rounds: list[list[dict[str, Any]]], kind: str, share: float) -> str:
     """A percentile in ms, of each round; nothing where there was none of the kind."""
-    some = [found for found in rounds if any(each[kind] for each in found)]
-    return spread([milliseconds(found, kind, share) for found in some]) if some else ""
+    some = [clients for clients in rounds if any(each[kind] for each in clients)]
+    return spread([milliseconds(clients, kind, share) for clients in some]) if some else ""
 
 
 def _at(ordered: list[float], share: float) -> float:

@@ -19,7 +19,7 @@ def fill(
     url: str,
     *,
     sweeps: int,
-    known: int,
+    started: int,
     running: int,
     more: int,
     driver: str = "job",
@@ -30,7 +30,7 @@ def fill(
     """Open sweeps and give their ids; in a process of its own.
 
     Args:
-        known: trials of each sweep that have been started.
+        started: trials of each sweep that have been started.
         running: those of them that a worker has.
         more: trials of each sweep that may still be started.
         concurrency: trials of each sweep that may run at once.
@@ -49,20 +49,20 @@ def fill(
     with catalog.write() as session:
         session.merge(SnapshotRow(**_snapshot()))
     for number in range(first, first + sweeps):
-        changes = {"max_trials": known + more, "seed": number, "concurrency": concurrency or running + more}
+        changes = {"max_trials": started + more, "seed": number, "concurrency": concurrency or running + more}
         spec = parse_spec(
             spec_of(_STRATEGY, project=project_of(number, projects), **changes)
             | {"space": {"x": _SPACE["x1"], **_SPACE}}
         )
         if number == first:
-            rows = _rows(spec, known, running)
+            rows = _rows(spec, started, running)
         sweep = open_sweep(catalog, spec, "sha256:bench", driver=driver, commit=None).id
         ids.append(sweep)
         with catalog.write() as session:
-            for table, found in zip((TrialRow, AttemptRow, RungResultRow), rows, strict=True):
-                for at in range(0, len(found), _AT_ONCE):
+            for table, values in zip((TrialRow, AttemptRow, RungResultRow), rows, strict=True):
+                for at in range(0, len(values), _AT_ONCE):
                     session.execute(
-                        insert(table), [{**row, "sweep": sweep} for row in found[at : at + _AT_ONCE]]
+                        insert(table), [{**row, "sweep": sweep} for row in values[at : at + _AT_ONCE]]
                     )
             session.get_one(SweepRow, sweep).revision = 1
     if catalog.engine.dialect.name == "postgresql":
@@ -79,12 +79,12 @@ def project_of(sweep: int, projects: int) -> str:
 
 
 def _rows(
-    spec: Any, known: int, running: int
+    spec: Any, started: int, running: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Trials, attempts and results of a search that has come so far, without their sweep."""
     from resources.catalog import utcnow
 
-    state, decided = _search(spec, known, running)
+    state, decided = _search(spec, started, running)
     source = random.Random(1)
     now = utcnow()
     lease = time.time() + LEASE
@@ -134,7 +134,7 @@ def _rows(
     return trials, attempts, results
 
 
-def _search(spec: Any, known: int, running: int) -> tuple[Any, dict[int, str]]:
+def _search(spec: Any, started: int, running: int) -> tuple[Any, dict[int, str]]:
     """A search's state with so many trials started and so many of them running, and the last decision about
     each of the others.
     """
@@ -142,12 +142,12 @@ def _search(spec: Any, known: int, running: int) -> tuple[Any, dict[int, str]]:
     from resources.search.rules import rules_of
     from resources.search.state import Result, SearchState
 
-    state = SearchState(rules_of(spec), known)
+    state = SearchState(rules_of(spec), started)
     source = random.Random(0)
     at_work: list[int] = []
     decided: dict[int, str] = {}
-    while len(state.trials) < known or len(at_work) > running:
-        if len(state.trials) < known and len(at_work) <= running:
+    while len(state.trials) < started or len(at_work) > running:
+        if len(state.trials) < started and len(at_work) <= running:
             decision, trial = decide(state, Idle())
             state.put(trial)  # type: ignore[arg-type]  # there are trials to start, so one is given
             at_work.append(decision.trial)  # type: ignore[union-attr]

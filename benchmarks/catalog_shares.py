@@ -63,7 +63,7 @@ def measure(setting: Setting) -> Part:
             url = server.database("halving")
             projects = setting.choose(2, PROJECTS)
             sizes = {
-                "known": running + running // 4,
+                "started": running + running // 4,
                 "running": running,
                 "more": setting.choose(1_000, 5_000),
                 "projects": projects,

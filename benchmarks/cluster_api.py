@@ -43,11 +43,14 @@ def measure(setting: Setting) -> Part:
         [],
     )
     for threads in THREADS[: setting.choose(1, 2)]:
-        found = in_child("benchmarks.cluster_api:calls", jobs=setting.choose(4, JOBS), threads=threads)
+        figures = in_child("benchmarks.cluster_api:calls", jobs=setting.choose(4, JOBS), threads=threads)
         table.rows.append(
             [
                 str(threads),
-                *(number(found[name]) for name in ("create", "create_p99", "rate", "read", "delete", "kept")),
+                *(
+                    number(figures[name])
+                    for name in ("create", "create_p99", "rate", "read", "delete", "kept")
+                ),
             ]
         )
     part.tables.append(table)
@@ -71,22 +74,22 @@ def calls(jobs: int, threads: int) -> dict[str, float]:
         names = [f"dagster-run-{number:06d}" for number in range(jobs)]
         manifests = [_manifest(name) for name in names]
         began = time.perf_counter()
-        created = _timed(
+        created = _time_calls(
             threads, lambda manifest: batch.create_namespaced_job(namespace, manifest), manifests
         )
         seconds = time.perf_counter() - began
-        read = _timed(threads, lambda name: batch.read_namespaced_job(name, namespace), names)
+        read = _time_calls(threads, lambda name: batch.read_namespaced_job(name, namespace), names)
         time.sleep(2.0)  # for the pods to be made
         answer = [
             batch.list_namespaced_job(namespace, _preload_content=False).data,
             core.list_namespaced_pod(namespace, _preload_content=False).data,
         ]
         kept = sum(
-            len(json.dumps(item)) / len(found)
-            for found in (json.loads(each)["items"] for each in answer)
-            for item in found
+            len(json.dumps(item)) / len(items)
+            for items in (json.loads(each)["items"] for each in answer)
+            for item in items
         )
-        deleted = _timed(
+        deleted = _time_calls(
             threads,
             lambda name: batch.delete_namespaced_job(name, namespace, propagation_policy="Background"),
             names,
@@ -102,16 +105,16 @@ def calls(jobs: int, threads: int) -> dict[str, float]:
     }
 
 
-def _timed(threads: int, call: Callable[[Any], Any], each: list[Any]) -> list[float]:
+def _time_calls(threads: int, call: Callable[[Any], Any], each: list[Any]) -> list[float]:
     """Milliseconds of each call."""
 
-    def one(given: Any) -> float:
+    def time_call(argument: Any) -> float:
         began = time.perf_counter()
-        call(given)
+        call(argument)
         return 1000 * (time.perf_counter() - began)
 
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(one, each))
+        return list(pool.map(time_call, each))
 
 
 def _manifest(name: str) -> Any:

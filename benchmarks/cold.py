@@ -28,7 +28,7 @@ one, eight at a time.
 def measure(setting: Setting) -> Part:
     """Seconds and requests of reads from both places, and of moving."""
     part = Part("cold", "The cold tier", _TEXT)
-    found = in_child(
+    figures = in_child(
         "benchmarks.cold:read_and_move",
         rounds=setting.choose(1, 5),
         sizes=_SIZES,
@@ -36,7 +36,7 @@ def measure(setting: Setting) -> Part:
     )
     header = ["blob", "place", "first, s", "requests", "next, s", "requests"]
     rows = []
-    for each in found["reads"]:
+    for each in figures["reads"]:
         cells = [
             cell
             for turn in ("first", "next")
@@ -44,7 +44,7 @@ def measure(setting: Setting) -> Part:
         ]
         rows.append([f"{each['mb']} MB", each["place"], *cells])
     part.tables.append(Table(header, rows, "Reading"))
-    moving = found["moving"]
+    moving = figures["moving"]
     cells = [
         number(moved := moving["blobs"]),
         number(moved / moving["seconds"]),
@@ -68,7 +68,7 @@ def _reads(server: ObjectServer, rounds: int, sizes: list[int]) -> list[dict[str
     own = server.root("own")
     cold = server.root("cold")
     add_cold_root(Store(own), cold)
-    found = []
+    reads = []
     for mb in sizes:
         for place, bucket in (("its own", "own"), ("colder", "cold")):
             digests = _put(server, bucket, 2, mb)
@@ -80,13 +80,13 @@ def _reads(server: ObjectServer, rounds: int, sizes: list[int]) -> list[dict[str
                 # it has a connection, as a process that reads a checkpoint has read its record before
                 store.exists("runs")
                 for digest, turn in zip(digests, turns.values(), strict=True):
-                    seconds, requests = _asked(
+                    seconds, requests = _measure_requests(
                         server, lambda store=store, digest=digest: store.get_blob(digest)
                     )
                     turn["seconds"].append(seconds)
                     turn["requests"] = requests
-            found.append({"mb": mb, "place": place, **turns})
-    return found
+            reads.append({"mb": mb, "place": place, **turns})
+    return reads
 
 
 def _moving(server: ObjectServer, blobs: int) -> dict[str, float]:
@@ -98,7 +98,7 @@ def _moving(server: ObjectServer, blobs: int) -> dict[str, float]:
     place = add_cold_root(store, server.root("archive"))
     waiting = [Movable(digest, _MOVED[1] * _MB) for digest in _put(server, "moved", blobs, _MOVED[1])]
     later = time.time() + 3600
-    seconds, requests = _asked(server, lambda: list(move_blobs(store, place, waiting, later)))
+    seconds, requests = _measure_requests(server, lambda: list(move_blobs(store, place, waiting, later)))
     left = [
         path
         for path in server.objects
@@ -121,7 +121,7 @@ def _put(server: ObjectServer, bucket: str, blobs: int, mb: int) -> list[str]:
     return digests
 
 
-def _asked(server: ObjectServer, work: Callable[[], Any]) -> tuple[float, int]:
+def _measure_requests(server: ObjectServer, work: Callable[[], Any]) -> tuple[float, int]:
     """How long some work took, and what it asked of the store."""
     server.counts.clear()
     server.wait = S3_ANSWER

@@ -33,16 +33,16 @@ def measure(setting: Setting) -> Part:
     """Attempts a second, and requests of each."""
     part = Part("compaction", "Compaction on an object store", _TEXT)
     workers = setting.choose(2, WORKERS)
-    found = in_child(
-        "benchmarks.compaction:compacted",
+    figures = in_child(
+        "benchmarks.compaction:compact_and_clean",
         folder=str(setting.work),
         runs=setting.choose(4, ATTEMPTS),
         workers=workers,
     )
-    runs = found["runs"]
+    runs = figures["runs"]
     rows = []
     for phase in ("compacted", "cleaned"):
-        each = found[phase]
+        each = figures[phase]
         counts = [
             sum(each["counts"].get(kind, 0) for kind in kinds) / runs
             for kinds in (_WRITES, _READS, ("DELETE",))
@@ -55,7 +55,7 @@ def measure(setting: Setting) -> Part:
                 number(each["cpu"] / runs),
             ]
         )
-    rate = runs / sum(found[phase]["seconds"] for phase in ("compacted", "cleaned"))
+    rate = runs / sum(figures[phase]["seconds"] for phase in ("compacted", "cleaned"))
     header = ["what", "s an attempt and worker", "writes", "reads", "deletes", "s of CPU"]
     part.tables.append(Table(header, rows, f"{runs} attempts, {workers} workers"))
     part.tables.append(
@@ -67,7 +67,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def compacted(folder: str, runs: int, workers: int) -> dict[str, Any]:
+def compact_and_clean(folder: str, runs: int, workers: int) -> dict[str, Any]:
     """Seconds of both phases, with requests and the workers' CPU.
 
     In a process of its own, which is the store's server.
@@ -75,7 +75,7 @@ def compacted(folder: str, runs: int, workers: int) -> dict[str, Any]:
     os.environ |= CREDENTIALS
     os.environ["HALVING_JOURNAL"] = folder
     url = f"sqlite:///{folder}/compaction.db"
-    found: dict[str, Any] = {"runs": runs}
+    figures: dict[str, Any] = {"runs": runs}
     with object_server() as server:
         root = fill(server, url, runs)
         for phase, grace in (("compacted", 600.0), ("cleaned", 0.0)):
@@ -85,12 +85,12 @@ def compacted(folder: str, runs: int, workers: int) -> dict[str, Any]:
             server.wait = 0.0
             if done != runs:
                 raise RuntimeError(f"{done} of {runs} attempts were {phase}")
-            found[phase] = {"seconds": seconds, "cpu": cpu, "counts": dict(server.counts)}
+            figures[phase] = {"seconds": seconds, "cpu": cpu, "counts": dict(server.counts)}
             make_due(url)
         left = [path for path in server.objects if "/live/" in path and not path.endswith("/")]
         if left:
             raise RuntimeError(f"{len(left)} segments are left, such as {left[0]}")
-    return found
+    return figures
 
 
 def fill(server: ObjectServer, url: str, runs: int) -> str:
@@ -104,7 +104,7 @@ def fill(server: ObjectServer, url: str, runs: int) -> str:
     from resources.catalog import Catalog, RunRow
 
     contents = [_segment(number) for number in range(SEGMENTS)]
-    given = {
+    common = {
         "project": "p",
         "status": "finished",
         "started": 0.0,
@@ -116,7 +116,7 @@ def fill(server: ObjectServer, url: str, runs: int) -> str:
     catalog = Catalog(url)
     names = [f"r{number:06d}" for number in range(runs)]
     with catalog.engine.connect().execution_options(write=True) as connection, connection.begin():
-        connection.execute(insert(RunRow), [{**given, "run": name, "segments": SEGMENTS} for name in names])
+        connection.execute(insert(RunRow), [{**common, "run": name, "segments": SEGMENTS} for name in names])
     catalog.close()
     for name in names:
         for sequence, content in enumerate(contents):

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.dagster_ticks import HANDED_OUT, IN_PROGRESS, KNOWN, ON_A_CLUSTER, RUNNING, ticks
+from benchmarks.dagster_ticks import HANDED_OUT, IN_PROGRESS, ON_A_CLUSTER, RUNNING, STARTED, ticks
 from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words
 from benchmarks.results import Part, Table, number
 
@@ -28,7 +28,7 @@ _DAGSTERS = "Dagster's own storage: launched"
 # threads, runs in progress already
 STAGES = ((_OURS, 1, 0), (_OURS, 4, 0), (_DAGSTERS, 16, 0), (_OURS, 16, 0), (_OURS, 16, IN_PROGRESS))
 _WAIT_SECONDS = 150.0  # seconds for one block: of what is slower, as many are counted as came
-_LEAST = 10  # runs that a rate is made of
+_MIN_RUNS = 10  # runs that a rate is made of
 _Result = TypeVar("_Result")
 _TEXT = f"""
 Dagster's own daemon, and its event log, runs and schedules on Postgres; the catalog is on the same server,
@@ -44,10 +44,10 @@ really made, in processes of their own, with a trainable that does nothing.
 """
 _TICKS = f"""
 One tick of each sensor, called in a process of its own, with {IN_PROGRESS:,} runs in progress on Dagster's
-side. The sweeps are spread evenly: each has {KNOWN:,} known trials, {RUNNING} of them running, and place for
-one more. *First*: the process has seen none of the sweeps; *next*: it has, and since then every trial that
-was handed out has been claimed and {HANDED_OUT} have ended their rung and given their slots free, which is
-what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
+side. The sweeps are spread evenly: each has {STARTED:,} known trials, {RUNNING} of them running, and place
+for one more. *First*: the process has seen none of the sweeps; *next*: it has, and since then every trial
+that was handed out has been claimed and {HANDED_OUT} have ended their rung and given their slots free, which
+is what 10,000 running trials with a rung every ten minutes do between two ticks. A tick may take 60 s.
 """
 
 
@@ -65,11 +65,11 @@ def measure(setting: Setting) -> Part:
             backend = _Instance(setting.work, server.database("dagster"), server.database("halving"))
             part.tables.append(_runs(part, backend, setting))
             for what, block in (
-                ("real runs", lambda: _made(backend, setting.choose(1, 6))),
+                ("real runs", lambda: _make_runs(backend, setting.choose(1, 6))),
                 ("ticks", lambda: ticks(backend, setting, _TICKS.strip())),
             ):
-                found = _tried(part, what, block)
-                part.tables += [found] if found else []
+                table = _try(part, what, block)
+                part.tables += [table] if table else []
         finally:
             server.stop()
     return part
@@ -80,20 +80,20 @@ def _runs(part: Part, backend: "_Instance", setting: Setting) -> Table:
     stages = STAGES[1:2] if setting.quick else STAGES
     runs = setting.choose(3, RUNS)
     table = Table(["what", "threads", "runs in progress", "runs", "runs/s", "connections"], [], "Runs")
-    sizes = {"sweeps": 1, "known": 1, "running": 0, "more": runs * len(stages)}
+    sizes = {"sweeps": 1, "started": 1, "running": 0, "more": runs * len(stages)}
     in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **sizes)
-    if cells := _tried(part, "requests", lambda: _requested(backend, runs * len(stages))):
+    if cells := _try(part, "requests", lambda: _request_runs(backend, runs * len(stages))):
         table.rows.append(["requested and queued", "", "0", *cells])
     backend.end_sweeps()
     for kind, threads, others in stages:
         others = setting.choose(min(others, 5), others)
         what = f"{kind}: {threads} threads, {others:,} runs in progress"
-        if cells := _tried(part, what, partial(_launched, backend, kind == _OURS, threads, others, runs)):
+        if cells := _try(part, what, partial(_launch_runs, backend, kind == _OURS, threads, others, runs)):
             table.rows.append([kind, str(threads), f"{others:,}", *cells])
     return table
 
 
-def _tried(part: Part, what: str, block: Callable[[], _Result]) -> _Result | None:
+def _try(part: Part, what: str, block: Callable[[], _Result]) -> _Result | None:
     """What a block finds; one that breaks is named on the page with its reason, and the others go on."""
     try:
         return block()
@@ -111,7 +111,7 @@ class _Instance:
         self.catalog = catalog
         self._dagster = dagster.replace("+psycopg", "")
         self.home.mkdir(parents=True)
-        self._asked = 0
+        self._own_connections = 0
         self._log = self.home / "daemon.log"
         self.variables = {
             "DAGSTER_HOME": str(self.home),
@@ -122,7 +122,7 @@ class _Instance:
 
     @contextmanager
     def daemon(
-        self, *, most: int, threads: int = 1, launches: bool = False, pooled: bool = True
+        self, *, max_runs: int, threads: int = 1, launches: bool = False, pooled: bool = True
     ) -> Iterator[None]:
         """Dagster's daemon, with at most so many runs at once; on the storage of ``deploy/``, or on Dagster's
         own.
@@ -133,7 +133,7 @@ class _Instance:
         ours = {"module": "pipelines.postgres_storage", "class": "PooledPostgresStorage", "config": database}
         config = {
             "storage": {"custom": ours} if pooled else {"postgres": database},
-            "concurrency": {"runs": {"max_concurrent_runs": most}},
+            "concurrency": {"runs": {"max_concurrent_runs": max_runs}},
             "run_queue": {
                 "dequeue_use_threads": threads > 1,
                 **({"dequeue_num_workers": threads} if threads > 1 else {}),
@@ -169,44 +169,44 @@ class _Instance:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def ask(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
+    def ask(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """What Dagster's database answers."""
         import psycopg
 
-        self._asked += 1
+        self._own_connections += 1
         with psycopg.connect(self._dagster, autocommit=True) as connection:
-            cursor = connection.execute(query, given)
+            cursor = connection.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    def wait(self, query: str, wanted: int, *, least: int | None = None) -> int:
+    def wait(self, query: str, wanted: int, *, minimum: int | None = None) -> int:
         """Until the query counts as many, and how many it counts.
 
         Args:
-            least: so many will do when time is over.
+            minimum: so many will do when time is over.
 
         Raises:
             ChildFailed: fewer have come, or the daemon has ended; the message holds the end of what it said.
         """
         until = time.monotonic() + _WAIT_SECONDS
-        while (found := self._count(query)) < wanted:
+        while (count := self._count(query)) < wanted:
             ended = self._daemon.poll()
             if ended is None and time.monotonic() < until:
                 time.sleep(0.5)
                 continue
-            if ended is None and least is not None and found >= least:
+            if ended is None and minimum is not None and count >= minimum:
                 break
             why = (
                 f"after {_WAIT_SECONDS:.0f} s"
                 if ended is None
                 else f"when the daemon ended with exit status {ended}"
             )
-            raise ChildFailed(f"{found} of {wanted} {why}; {self.complaint()}")
-        return found
+            raise ChildFailed(f"{count} of {wanted} {why}; {self.complaint()}")
+        return count
 
     def connections(self) -> int:
         """How many of Dagster's the database has seen so far."""
-        ((found,),) = self.ask("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
-        return int(found) - self._asked
+        ((sessions,),) = self.ask("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+        return int(sessions) - self._own_connections
 
     def complaint(self) -> str:
         """What the daemon, or a run of it, said last of an error."""
@@ -230,32 +230,32 @@ class _Instance:
             return 0
 
 
-def _requested(backend: _Instance, wanted: int) -> list[str]:
+def _request_runs(backend: _Instance, wanted: int) -> list[str]:
     before = backend.connections()
-    with backend.daemon(most=0):
-        found = backend.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, least=_LEAST)
+    with backend.daemon(max_runs=0):
+        count = backend.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, minimum=_MIN_RUNS)
     ((seconds,),) = backend.ask(
         "SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs"
     )
-    return [f"{found:,}", number((found - 1) / float(seconds)), f"{backend.connections() - before:,}"]
+    return [f"{count:,}", number((count - 1) / float(seconds)), f"{backend.connections() - before:,}"]
 
 
-def _launched(backend: _Instance, pooled: bool, threads: int, others: int, runs: int) -> list[str]:
+def _launch_runs(backend: _Instance, pooled: bool, threads: int, others: int, runs: int) -> list[str]:
     if others:
-        _clone(backend, others)
+        _clone_runs(backend, others)
     ((newest,),) = backend.ask("SELECT coalesce(max(id), 0) FROM event_logs")
     ((running,),) = backend.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
     starting = f"FROM event_logs WHERE dagster_event_type = 'PIPELINE_STARTING' AND id > {int(newest)}"
     before = backend.connections()
-    with backend.daemon(most=running + runs, threads=threads, pooled=pooled):
-        backend.wait(f"SELECT count(*) {starting}", runs, least=_LEAST)
-    ((found, seconds),) = backend.ask(
+    with backend.daemon(max_runs=running + runs, threads=threads, pooled=pooled):
+        backend.wait(f"SELECT count(*) {starting}", runs, minimum=_MIN_RUNS)
+    ((count, seconds),) = backend.ask(
         f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}"
     )
-    return [f"{found:,}", number((found - 1) / float(seconds)), f"{backend.connections() - before:,}"]
+    return [f"{count:,}", number((count - 1) / float(seconds)), f"{backend.connections() - before:,}"]
 
 
-def _clone(backend: _Instance, count: int) -> None:
+def _clone_runs(backend: _Instance, count: int) -> None:
     """Make as many runs of one that is starting, in progress: 10,000 real ones would need 10,000
     processes.
     """
@@ -278,13 +278,13 @@ def _clone(backend: _Instance, count: int) -> None:
     backend.ask("VACUUM ANALYZE")
 
 
-def _made(backend: _Instance, wanted: int) -> Table:
+def _make_runs(backend: _Instance, wanted: int) -> Table:
     """Real runs, of a sweep of their own."""
     in_child(
         "benchmarks.catalog_fill:fill",
         url=backend.catalog,
         sweeps=1,
-        known=2,
+        started=2,
         running=0,
         more=wanted,
         driver="sensors",
@@ -297,8 +297,8 @@ def _made(backend: _Instance, wanted: int) -> Table:
     ended = (
         f"SELECT count(*) FROM runs WHERE id > {int(before)} AND status IN ('SUCCESS', 'FAILURE', 'CANCELED')"
     )
-    with backend.daemon(most=running + 2, launches=True):
-        backend.wait(ended, wanted, least=1)
+    with backend.daemon(max_runs=running + 2, launches=True):
+        backend.wait(ended, wanted, minimum=1)
     rows = backend.ask(
         "SELECT r.status, r.end_time - r.start_time, r.start_time - extract(epoch FROM "
         "r.create_timestamp), count(*), sum(length(e.event)) "

@@ -8,7 +8,7 @@ from benchmarks.machine import CHECKOUT, Setting, in_child
 from benchmarks.results import Table, number
 
 IN_PROGRESS = 10_000  # runs, and running trials of all sweeps
-KNOWN = 1_000
+STARTED = 1_000
 RUNNING = 100
 HANDED_OUT = 83
 # Sensors hand out as many trials as the machine has cores for, unless they run on a cluster.
@@ -32,28 +32,28 @@ def ticks(backend: Any, setting: Setting, note: str) -> Table:
         "Ticks",
         note,
     )
-    known = setting.choose(20, KNOWN)
+    trials = setting.choose(20, STARTED)
     running = setting.choose(3, RUNNING)
     opened = 0
     for sweeps in setting.choose(1, 10), setting.choose(2, IN_PROGRESS // RUNNING):
         backend.end_sweeps()
-        given = {
+        sizes = {
             "sweeps": sweeps,
-            "known": known,
+            "started": trials,
             "running": running,
             "more": 20,
             "concurrency": running + 1,
             "first": 2 + opened,
         }
-        ids = in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **given)
+        ids = in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **sizes)
         opened += sweeps
-        found = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=backend.variables)
-        for sensor, (seconds, requested) in found.items():
+        figures = in_child("benchmarks.dagster_ticks:two_ticks", sweeps=ids, variables=backend.variables)
+        for sensor, (seconds, requested) in figures.items():
             table.rows.append(
                 [
                     f"`{sensor}`",
                     str(sweeps),
-                    f"{sweeps * known:,}",
+                    f"{sweeps * trials:,}",
                     f"{sweeps * running:,}",
                     *map(number, seconds),
                     requested,
@@ -73,7 +73,7 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
     from resources.backend import Backend
 
     backend = Backend()
-    found = {}
+    figures = {}
     backend.catalog, backend.store  # noqa: B018  # opened, as a code location has them
     with dg.DagsterInstance.get() as instance:
         for sensor in _SENSORS:
@@ -88,8 +88,8 @@ def two_ticks(sweeps: list[str], variables: dict[str, str]) -> dict[str, tuple[l
                 )
                 seconds.append(time.perf_counter() - began)
                 requested.append(len(result.run_requests or ()) if isinstance(result, dg.SensorResult) else 0)
-            found[sensor] = (seconds, f"{requested[0]}, {requested[1]}")
-    return found
+            figures[sensor] = (seconds, f"{requested[0]}, {requested[1]}")
+    return figures
 
 
 def _go_on(catalog: Any, sweeps: list[str]) -> None:

@@ -47,14 +47,14 @@ def measure(setting: Setting) -> Part:
         [],
     )
     for name in LOOPS:
-        found = in_child("benchmarks.determinism:one", name=name, pairs=pairs, seconds=seconds)
-        equal = ["yes" if found[what] else "no" for what in ("equal_with", "equal_without")]
-        ratios = found["ratios"]
+        figures = in_child("benchmarks.determinism:run_pairs", name=name, pairs=pairs, seconds=seconds)
+        equal = ["yes" if figures[what] else "no" for what in ("equal_with", "equal_without")]
+        ratios = figures["ratios"]
         table.rows.append(
             [
                 name,
                 str(pairs),
-                number(found["step_ms"]),
+                number(figures["step_ms"]),
                 spread(ratios, _ratio),
                 interval(ratios, _ratio),
                 *equal,
@@ -83,8 +83,8 @@ def _digests(setting: Setting) -> Table:
     for mebibytes in setting.choose((1,), (16, 256)):
         pairs = setting.choose(1, 5)
         folder = str(setting.work / f"digest-{mebibytes}")
-        found = in_child("benchmarks.determinism:saves", folder=folder, mebibytes=mebibytes, pairs=pairs)
-        columns = [spread(found[what]) for what in ("without", "packing", "with", "added", "cpu_added")]
+        figures = in_child("benchmarks.determinism:saves", folder=folder, mebibytes=mebibytes, pairs=pairs)
+        columns = [spread(figures[what]) for what in ("without", "packing", "with", "added", "cpu_added")]
         table.rows.append([str(mebibytes), str(pairs), *columns])
     return table
 
@@ -114,22 +114,22 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
         return time.perf_counter() - began, time.process_time() - busy
 
     save(True)
-    found: dict[str, list[float]] = {"without": [], "packing": [], "with": [], "added": [], "cpu_added": []}
+    seconds: dict[str, list[float]] = {"without": [], "packing": [], "with": [], "added": [], "cpu_added": []}
     for turn in range(pairs):
         times = {on: save(on) for on in ((False, True) if turn % 2 == 0 else (True, False))}
         began = time.perf_counter()
         with tempfile.TemporaryFile() as file:
             serialization.pack({"weights": weights}, file)
-        found["packing"].append(time.perf_counter() - began)
-        found["without"].append(times[False][0])
-        found["with"].append(times[True][0])
-        found["added"].append(times[True][0] - times[False][0])
-        found["cpu_added"].append(times[True][1] - times[False][1])
+        seconds["packing"].append(time.perf_counter() - began)
+        seconds["without"].append(times[False][0])
+        seconds["with"].append(times[True][0])
+        seconds["added"].append(times[True][0] - times[False][0])
+        seconds["cpu_added"].append(times[True][1] - times[False][1])
     run.finish()
-    return found
+    return seconds
 
 
-def one(name: str, pairs: int, seconds: float) -> dict[str, Any]:
+def run_pairs(name: str, pairs: int, seconds: float) -> dict[str, Any]:
     """All pairs of one loop, in one process: see :func:`compare`."""
     import torch
 
@@ -138,7 +138,7 @@ def one(name: str, pairs: int, seconds: float) -> dict[str, Any]:
     _, step = _loop(name)
     _block(step, 5)
     steps = max(3, int(seconds / (_block(step, 5) / 5)))
-    return compare(pairs, lambda: _trained(name), lambda: _block(step, steps) / steps)
+    return compare(pairs, lambda: _train(name), lambda: _block(step, steps) / steps)
 
 
 def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[], float]) -> dict[str, Any]:
@@ -164,23 +164,23 @@ def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[],
         switch(is_on=is_on)
         is_equal[is_on] = train() == train()
     ratios = []
-    plain = []
+    without = []
     for turn in range(pairs):
         times = {}
         for is_on in (False, True) if turn % 2 == 0 else (True, False):
             switch(is_on=is_on)
             times[is_on] = time_step()
         ratios.append(times[True] / times[False])
-        plain.append(times[False])
+        without.append(times[False])
     return {
         "ratios": ratios,
-        "step_ms": 1e3 * min(plain),
+        "step_ms": 1e3 * min(without),
         "equal_with": is_equal[True],
         "equal_without": is_equal[False],
     }
 
 
-def _trained(name: str, steps: int = 5) -> str | None:
+def _train(name: str, steps: int = 5) -> str | None:
     from halving.checkpoints.weights_digest import weights_digest
 
     model, step = _loop(name)

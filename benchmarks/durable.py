@@ -21,25 +21,27 @@ def measure(setting: Setting) -> Part:
     """Durable points a second, and what a segment's point takes before compaction."""
     rounds = setting.choose(1, 5)
     calls = setting.choose(2_000, 500_000)
-    found = []
+    results = []
     for turn in range(rounds):
         setting.settle()
-        found.append(in_child("benchmarks.durable:one", folder=str(setting.work / str(turn)), calls=calls))
+        results.append(
+            in_child("benchmarks.durable:run_round", folder=str(setting.work / str(turn)), calls=calls)
+        )
     part = Part("durable", "Durable points a second", _TEXT)
-    rates = [result["points"] / result["total_s"] / 1e6 for result in found]
+    rates = [result["points"] / result["total_s"] / 1e6 for result in results]
     part.targets.append(
         Target("durable points a second, one process", "M points/s", rates, 2.0, at_most=False)
     )
     row = [
         f"{calls * METRICS:,}",
         spread(rates),
-        *(spread([result[name] for result in found]) for name in ("log_s", "finish_s")),
+        *(spread([result[name] for result in results]) for name in ("log_s", "finish_s")),
     ]
     row += [
-        spread([result["bytes"] / result["points"] for result in found]),
-        spread([result["segments"] for result in found]),
+        spread([result["bytes"] / result["points"] for result in results]),
+        spread([result["segments"] for result in results]),
     ]
-    row.append(spread([result["logged"] - result["points"] for result in found]))
+    row.append(spread([result["logged"] - result["points"] for result in results]))
     header = [
         "points logged",
         "M points/s",
@@ -53,7 +55,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def one(folder: str, calls: int) -> dict[str, Any]:
+def run_round(folder: str, calls: int) -> dict[str, Any]:
     """One round, in a process of its own."""
     import pyarrow.parquet as pq
 

@@ -52,7 +52,7 @@ class Peer:
     Attributes:
         name: in the table.  module: its script in ``benchmarks.peers``.
         folder: of its environment.  choices: lists of requirements, the first that installs counts.
-        imports: a module that an installation must have.  given: more for its script.
+        imports: a module that an installation must have.  options: more for its script.
         labels: the most that it is given; None for any number.
     """
 
@@ -61,7 +61,7 @@ class Peer:
     folder: str
     choices: tuple[tuple[str, ...], ...]
     imports: str
-    given: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     labels: int | None = None
 
 
@@ -80,10 +80,12 @@ def measure(setting: Setting) -> Part:
     environments: dict[str, Installed] = {}
     for peer in PEERS:
         if peer.folder not in environments:
-            found = install(setting.home / peer.folder, peer.choices, peer.imports, allowed=not setting.quick)
-            environments[peer.folder] = found
-            if found.python is None:
-                part.missing.append(f"{peer.name.partition(',')[0]}: {found.reason}")
+            installed = install(
+                setting.home / peer.folder, peer.choices, peer.imports, allowed=not setting.quick
+            )
+            environments[peer.folder] = installed
+            if installed.python is None:
+                part.missing.append(f"{peer.name.partition(',')[0]}: {installed.reason}")
     sizes = [(1_000, 20_000)] if setting.quick else [(1_000_000, 10_000_000), (100_000, 1_000_000)]
     part.tables = [_joins(setting, part, environments, *size, held=size == sizes[0]) for size in sizes]
     part.tables.append(_lookups(setting, part, environments["feast"].python))
@@ -119,28 +121,30 @@ def _joins(
             (("CPU", "cpu", "s", 60.0), ("memory", "mebibytes", "MiB", 2_500.0)) if held else ()
         ):
             part.targets.append(
-                Target(f"{what} of {title} by {name} time", unit, [one[key] for one in ours], bound)
+                Target(f"{what} of {title} by {name} time", unit, [figures[key] for figures in ours], bound)
             )
         for peer in PEERS:
             python = environments[peer.folder].python
             if python is None or (peer.labels is not None and labels > peer.labels):
                 continue
             place = root / f"{peer.name}, by {name} time"
-            given = {
+            arguments = {
                 "phase": "join",
                 "root": str(root),
                 "name": name,
                 "views": views,
                 "folder": str(place),
-                **peer.given,
+                **peer.options,
             }
             try:
-                theirs = _run(setting, python, peer.module, given)
+                theirs = _run(setting, python, peer.module, arguments)
             except ChildFailed as error:
                 table.rows.append([peer.name, name, f"not measured: {error}", "", "", ""])
                 continue
             different = in_child("benchmarks.features_joins:different", root=str(root), name=name)
-            table.rows.append([_named(peer.name, theirs), name, *_cells([theirs]), f"{different:,}"])
+            table.rows.append(
+                [_name_with_version(peer.name, theirs), name, *_cells([theirs]), f"{different:,}"]
+            )
             if theirs.get("left_out"):
                 lost.append(f"{theirs['left_out']:,} by {name} time")
     if lost:
@@ -148,19 +152,19 @@ def _joins(
     return table
 
 
-def _cells(found: list[dict[str, Any]]) -> list[str]:
-    return [spread([one[key] for one in found]) for key in ("cpu", "wall", "mebibytes")]
+def _cells(rounds: list[dict[str, Any]]) -> list[str]:
+    return [spread([figures[key] for figures in rounds]) for key in ("cpu", "wall", "mebibytes")]
 
 
-def _named(name: str, found: dict[str, Any]) -> str:
+def _name_with_version(name: str, figures: dict[str, Any]) -> str:
     """``Feast 0.67.0, dask``."""
     product, comma, store = name.partition(",")
-    return f"{product} {found['version']}{comma}{store}"
+    return f"{product} {figures['version']}{comma}{store}"
 
 
 def _lookups(setting: Setting, part: Part, feast: Path | None) -> Table:
     users = setting.choose(1_000, 500_000)
-    asked = setting.choose(100, 10_000)
+    lookups = setting.choose(100, 10_000)
     rounds = range(setting.choose(1, 3))
     header = [
         "by",
@@ -182,42 +186,71 @@ def _lookups(setting: Setting, part: Part, feast: Path | None) -> Table:
                 continue
             root = str(setting.work / "online" / name)
             loaded = in_child("benchmarks.features_online:fill", root=root, address=address, users=users)
-            found = [
-                in_child("benchmarks.features_online:ask", address=address, users=users, asked=asked)
+            measured = [
+                in_child("benchmarks.features_online:ask", address=address, users=users, lookups=lookups)
                 for _ in rounds
             ]
-            table.rows.append(["Halving", name, number(loaded), *_asked(found)])
+            table.rows.append(["Halving", name, number(loaded), *_lookup_cells(measured)])
             part.targets += [
                 Target(f"rows pushed to {name}", "rows/s", [loaded], 100_000.0, at_most=False),
-                Target(f"p99 of one entity, {name}", "ms", [one["one_p99"] / 1e3 for one in found], 1.0),
-                Target(f"p99 of 100 entities, {name}", "ms", [one["many_p99"] for one in found], 5.0),
+                Target(
+                    f"p99 of one entity, {name}",
+                    "ms",
+                    [figures["one_p99"] / 1e3 for figures in measured],
+                    1.0,
+                ),
+                Target(
+                    f"p99 of 100 entities, {name}", "ms", [figures["many_p99"] for figures in measured], 5.0
+                ),
             ]
             if feast is None:
                 continue
-            given = {"root": root, "name": "users", "folder": f"{root}/feast", "users": users, "asked": asked}
+            arguments = {
+                "root": root,
+                "name": "users",
+                "folder": f"{root}/feast",
+                "users": users,
+                "lookups": lookups,
+            }
             if redis and name == "Redis":
-                given["redis"] = redis.address().removeprefix("redis://").replace("/", ",db=")
+                arguments["redis"] = redis.address().removeprefix("redis://").replace("/", ",db=")
             try:
-                theirs = _run(setting, feast, "use_feast", given | {"phase": "load"})
-                found = [_run(setting, feast, "use_feast", given | {"phase": "ask"}) for _ in rounds]
+                theirs = _run(setting, feast, "use_feast", arguments | {"phase": "load"})
+                measured = [_run(setting, feast, "use_feast", arguments | {"phase": "ask"}) for _ in rounds]
             except ChildFailed as error:
                 table.rows.append(["Feast", name, f"not measured: {error}", *[""] * 5])
                 continue
-            table.rows.append([_named("Feast", theirs), name, number(theirs["rows_s"]), *_asked(found)])
+            table.rows.append(
+                [
+                    _name_with_version("Feast", theirs),
+                    name,
+                    number(theirs["rows_s"]),
+                    *_lookup_cells(measured),
+                ]
+            )
     return table
 
 
-def _asked(rounds: list[dict[str, Any]]) -> list[str]:
-    cells = [spread([one[key] for one in rounds]) for key in ("one_p50", "one_p99", "many_p50", "many_p99")]
-    return [*cells, f"{sum(one['missing'] for one in rounds):,}"]
+def _lookup_cells(rounds: list[dict[str, Any]]) -> list[str]:
+    cells = [
+        spread([figures[key] for figures in rounds]) for key in ("one_p50", "one_p99", "many_p50", "many_p99")
+    ]
+    return [*cells, f"{sum(figures['missing'] for figures in rounds):,}"]
 
 
-def _run(setting: Setting, python: Path, module: str, given: dict[str, Any]) -> dict[str, Any]:
+def _run(setting: Setting, python: Path, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """What a peer's script measured, in a process of its own."""
-    Path(given["folder"]).mkdir(exist_ok=True)
-    command = [str(python), "-c", _PROGRAM, json.dumps(given), str(CHECKOUT), f"benchmarks.peers.{module}"]
+    Path(arguments["folder"]).mkdir(exist_ok=True)
+    command = [
+        str(python),
+        "-c",
+        _PROGRAM,
+        json.dumps(arguments),
+        str(CHECKOUT),
+        f"benchmarks.peers.{module}",
+    ]
     result: dict[str, Any] = run_json(
-        command, cwd=Path(given["folder"]), environment=environment(setting.work / "peers")
+        command, cwd=Path(arguments["folder"]), environment=environment(setting.work / "peers")
     )
     return result
 

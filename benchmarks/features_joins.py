@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import ChildFailed
-from benchmarks.peers.features_harness import used
+from benchmarks.peers.features_harness import usage_of_process
 
 FEATURES = ("a", "b", "c")
 _START = date(2026, 1, 1)
@@ -45,7 +45,7 @@ def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
                     else source.exponential(micros_of("1h"), per_day).astype(np.int64)
                 )
                 order = np.lexsort((event, users))
-                users, event, known = users[order], event[order], (event + late)[order]
+                users, event, known_at = users[order], event[order], (event + late)[order]
                 made = [
                     source.normal(size=per_day),
                     source.normal(size=per_day),
@@ -53,7 +53,7 @@ def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
                 ]
                 columns = [
                     pa.array(users),
-                    *(pa.array(one).cast(pa.timestamp("us", "UTC")) for one in (event, known)),
+                    *(pa.array(times_of).cast(pa.timestamp("us", "UTC")) for times_of in (event, known_at)),
                     *map(pa.array, made),
                 ]
                 file = folder / "day.parquet"
@@ -63,7 +63,7 @@ def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
                     compression="zstd",
                     row_group_size=1 << 17,
                 )
-                times = (int(event.min()), int(event.max()), int(known.max()))
+                times = (int(event.min()), int(event.max()), int(known_at.max()))
                 publish(store, definition, _START + timedelta(number_of_day), file, per_day, times, {})
     source = np.random.default_rng(99)
     when = pa.array(start + source.integers(0, days * day, labels)).cast(pa.timestamp("us", "UTC"))
@@ -106,7 +106,7 @@ def join(root: str, name: str, views: int) -> dict[str, float]:
     from halving import Store
     from resources.features.join import join_features
 
-    shapes = {one.key: one for one in (view_of(name, view_number) for view_number in range(views))}
+    shapes = {view.key: view for view in (view_of(name, view_number) for view_number in range(views))}
     features = [
         f"{key}:{feature} as {feature}{place}" for place, key in enumerate(shapes) for feature in FEATURES
     ]
@@ -118,7 +118,7 @@ def join(root: str, name: str, views: int) -> dict[str, float]:
     ):
         for batch in joined.reader:
             writer.write_batch(batch)
-    return used()
+    return usage_of_process()
 
 
 def different(root: str, name: str) -> int:
@@ -133,14 +133,14 @@ def different(root: str, name: str) -> int:
         raise ChildFailed(f"{ours.num_rows} and {theirs.num_rows} rows")
     count = 0
     for column in ours.column_names[2:]:
-        one = ours[column].combine_chunks()
+        own = ours[column].combine_chunks()
         other = theirs[column].combine_chunks()
-        zero = False if pa.types.is_boolean(one.type) else 0
-        values = [array.fill_null(zero).to_numpy(zero_copy_only=False) for array in (one, other)]
+        zero = False if pa.types.is_boolean(own.type) else 0
+        values = [array.fill_null(zero).to_numpy(zero_copy_only=False) for array in (own, other)]
         bits = [array if array.dtype == bool else array.view(np.uint64) for array in values]
         count += int(
             (
-                (bits[0] != bits[1]) | (one.is_valid().to_numpy(False) != other.is_valid().to_numpy(False))
+                (bits[0] != bits[1]) | (own.is_valid().to_numpy(False) != other.is_valid().to_numpy(False))
             ).sum()
         )
     return count

@@ -40,11 +40,11 @@ def fill(root: str, address: str, users: int) -> float:
     from resources.features.online import push
     from resources.features.view import parse_view
 
-    given = view_of("known", 0).plain() | {"name": "users", "schema": FEATURES}
-    del given["ttl"]
+    definition = view_of("known", 0).plain() | {"name": "users", "schema": FEATURES}
+    del definition["ttl"]
     _ROWS["users"] = users
     store = Store(root)
-    view = parse_view(given)
+    view = parse_view(definition)
     materialize_all(store, view)
     began = time.perf_counter()
     pushed = push(store, view, address)
@@ -54,13 +54,13 @@ def fill(root: str, address: str, users: int) -> float:
     return users / seconds
 
 
-def ask(address: str, users: int, asked: int) -> dict[str, float]:
+def ask(address: str, users: int, lookups: int) -> dict[str, float]:
     """Look up random users, one by one and a hundred at a time. In a process of its own."""
     from halving.features import OnlineFeatures
 
     with OnlineFeatures(address, [f"users@1:{name}" for name in FEATURES]) as reader:
-        return look_up(reader.get, reader.read, _cities, users, asked)
+        return look_up(reader.get, reader.read, _cities, users, lookups)
 
 
-def _cities(found: Any) -> list[str]:
-    return [found["city"]] if isinstance(found, dict) else found["city"].to_pylist()
+def _cities(features: Any) -> list[str]:
+    return [features["city"]] if isinstance(features, dict) else features["city"].to_pylist()

@@ -54,27 +54,34 @@ def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width:
     worlds = (1, 2) if setting.quick else (1, 2, 4)
     of_worlds = {}
     for world in worlds:
-        given = {
+        arguments = {
             "folder": str(setting.work / f"steps-{world}"),
             "rounds": rounds,
             "count": count,
             "width": width,
         }
-        of_worlds[world] = torchrun(world, "benchmarks.gangs_steps", given)
+        of_worlds[world] = torchrun(world, "benchmarks.gangs_steps", arguments)
     of_two = of_worlds[2]
-    plain = of_two["DDP"]
+    baseline = of_two["DDP"]
     costs = Table(["step of two ranks", "rounds", "a step, ms", "more than DDP, µs"], [], title="Steps")
     for name, seconds in of_two.items():
-        more = [1e6 * (one - alone) for one, alone in zip(seconds, plain, strict=True)]
+        more = [1e6 * (time - alone) for time, alone in zip(seconds, baseline, strict=True)]
         costs.rows.append(
-            [name, str(rounds), spread([1e3 * one for one in seconds]), "" if name == "DDP" else spread(more)]
+            [
+                name,
+                str(rounds),
+                spread([1e3 * time for time in seconds]),
+                "" if name == "DDP" else spread(more),
+            ]
         )
     part.tables.append(costs)
     cores = os.cpu_count() or 1
     scaling = Table(["ranks", "the most that is possible", *_SCALED], [], title=f"Scaling on {cores} cores")
-    for world, found in of_worlds.items():
+    for world, by_name in of_worlds.items():
         ratios = [
-            spread([world * alone / one for one, alone in zip(found[name], of_worlds[1][name], strict=True)])
+            spread(
+                [world * alone / time for time, alone in zip(by_name[name], of_worlds[1][name], strict=True)]
+            )
             for name in _SCALED
         ]
         scaling.rows.append([str(world), str(min(world, cores)), *ratios])
@@ -114,7 +121,7 @@ def _measure_starts(part: Part, setting: Setting) -> None:
     part.tables.append(table)
 
 
-def torchrun(processes: int, module: str, given: dict[str, Any]) -> Any:
+def torchrun(processes: int, module: str, arguments: dict[str, Any]) -> Any:
     """Run a module's ranks; what rank 0 printed last."""
     command = [
         sys.executable,
@@ -127,5 +134,5 @@ def torchrun(processes: int, module: str, given: dict[str, Any]) -> Any:
         module,
     ]
     return run_json(
-        [*command, json.dumps(given)], cwd=CHECKOUT, environment={**os.environ, "OMP_NUM_THREADS": "1"}
+        [*command, json.dumps(arguments)], cwd=CHECKOUT, environment={**os.environ, "OMP_NUM_THREADS": "1"}
     )

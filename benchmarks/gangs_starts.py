@@ -40,7 +40,7 @@ def of_gangs(folder: str, rounds: int) -> dict[str, list[float]]:
     first = server.Process(target=os.getpid)  # once this has run, the server has imported everything
     first.start()
     first.join()
-    found: dict[str, list[float]] = {"start": [], "recovery": []}
+    seconds: dict[str, list[float]] = {"start": [], "recovery": []}
     for number in range(rounds):
         notes = Path(folder, str(number))
         notes.mkdir(parents=True)
@@ -53,13 +53,13 @@ def of_gangs(folder: str, rounds: int) -> dict[str, list[float]]:
             theirs.close()
             ours.send(Granted(EPOCHS, complete=True))
             process.join()
-        _add(found, notes, began)
-    return found
+        _add(seconds, notes, began)
+    return seconds
 
 
 def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]]:
     """As :func:`of_gangs`, of this module as a script that trains with a library of :data:`LIBRARIES`."""
-    found: dict[str, list[float]] = {"start": [], "recovery": []}
+    seconds: dict[str, list[float]] = {"start": [], "recovery": []}
     for number in range(rounds):
         notes = Path(folder, str(number))
         notes.mkdir(parents=True)
@@ -85,8 +85,8 @@ def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]
         )
         if done.returncode:
             raise RuntimeError(f"torchrun, {library}: {done.stderr[-300:]}")
-        _add(found, notes, began)
-    return found
+        _add(seconds, notes, began)
+    return seconds
 
 
 def train(run: Run) -> None:
@@ -96,9 +96,9 @@ def train(run: Run) -> None:
     run.restore(model=model, optimizer=optimizer)
     ddp = DistributedDataParallel(model)
     for epoch in run.epochs():
-        _killed(notes, run.rank, epoch, run.attempt)
+        _kill_rank_1(notes, run.rank, epoch, run.attempt)
         _step(ddp, optimizer)
-        _trained(notes, run.rank, run.attempt)
+        _note_first_step(notes, run.rank, run.attempt)
         run.report(score=float(epoch))
         run.save(model=model, optimizer=optimizer)
 
@@ -110,9 +110,9 @@ def main(folder: str, library: str) -> None:
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
     training = LIBRARIES[library](notes)
     for epoch in range(training.trained + 1, EPOCHS + 1):
-        _killed(notes, dist.get_rank(), epoch, attempt)
+        _kill_rank_1(notes, dist.get_rank(), epoch, attempt)
         _step(training.model, training.optimizer, training.backward)
-        _trained(notes, dist.get_rank(), attempt)
+        _note_first_step(notes, dist.get_rank(), attempt)
         training.save(epoch)
         dist.barrier()
 
@@ -185,12 +185,12 @@ def _with_accelerate(notes: Path) -> _Training:
 LIBRARIES = {"DDP": _with_ddp, "Fabric": _with_fabric, "Accelerate": _with_accelerate}
 
 
-def _add(found: dict[str, list[float]], notes: Path, began: float) -> None:
+def _add(seconds: dict[str, list[float]], notes: Path, began: float) -> None:
     first, killed, again = (
         json.loads((notes / name).read_text()) for name in ("trained-1", "killed", "trained-2")
     )
-    found["start"].append(first - began)
-    found["recovery"].append(again - killed)
+    seconds["start"].append(first - began)
+    seconds["recovery"].append(again - killed)
 
 
 def _built() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -205,13 +205,13 @@ def _step(ddp: Any, optimizer: Any, backward: Callable[[torch.Tensor], Any] = to
     optimizer.step()
 
 
-def _trained(notes: Path, rank: int, attempt: int) -> None:
+def _note_first_step(notes: Path, rank: int, attempt: int) -> None:
     """Write down when the first step of an attempt ended."""
     if rank == 0 and not (note := notes / f"trained-{attempt}").exists():
         note.write_text(json.dumps(time.time()))
 
 
-def _killed(notes: Path, rank: int, epoch: int, attempt: int) -> None:
+def _kill_rank_1(notes: Path, rank: int, epoch: int, attempt: int) -> None:
     if (rank, epoch, attempt) == (1, KILLED_IN, 1):
         (notes / "killed").write_text(json.dumps(time.time()))
         os.kill(os.getpid(), signal.SIGKILL)

@@ -22,7 +22,7 @@ def main(folder: str, rounds: int, count: int, width: int) -> None:
     """Print, as rank 0, the seconds of a step by name, one for each round."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    found: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {}
     with halving.init("bench", {}, folder, seed=1, system_metrics=None) as run:
         inputs = torch.randn(BATCH, 64)
         labels = torch.randint(0, 10, (BATCH,))
@@ -36,10 +36,10 @@ def main(folder: str, rounds: int, count: int, width: int) -> None:
                 ways = _ways(run, state, width, inputs, labels) | _peers(width, inputs, labels)
                 for _ in range(rounds):
                     for name, step in ways.items():
-                        found.setdefault(name, []).append(_seconds(step, count))
+                        seconds.setdefault(name, []).append(_seconds(step, count))
             run.save(**state)
     if dist.get_rank() == 0:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(seconds), flush=True)
     dist.destroy_process_group()
 
 

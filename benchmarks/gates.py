@@ -86,7 +86,7 @@ def measure(setting: Setting) -> Part:
                 rows = wanted or PROBLEMS[name].rows
                 for number, truth in enumerate(TRUTHS):
                     seeds = range(number * 1_000_000, number * 1_000_000 + promotions)
-                    found = list(
+                    outcomes = list(
                         pool.map(
                             promotion,
                             [name] * promotions,
@@ -97,10 +97,10 @@ def measure(setting: Setting) -> Part:
                         )
                     )
                     table.rows.append(
-                        [name, f"{PROBLEMS[name].effect:g}", f"{rows:,}", truth, *_cells(found)]
+                        [name, f"{PROBLEMS[name].effect:g}", f"{rows:,}", truth, *_cells(outcomes)]
                     )
                     if wanted is None:
-                        part.targets += _targets(name, truth, found)
+                        part.targets += _targets(name, truth, outcomes)
             part.tables.append(table)
     return part
 
@@ -122,22 +122,25 @@ def promotion(name: str, rows: int, truth: Truth, seed: int) -> dict[str, Any]:
     }
 
 
-def _cells(found: list[dict[str, Any]]) -> list[str]:
+def _cells(outcomes: list[dict[str, Any]]) -> list[str]:
     def of_gate(gate: str) -> str:
         shares = {
-            outcome: np.mean([one[gate] == outcome for one in found])
+            outcome: np.mean([verdict[gate] == outcome for verdict in outcomes])
             for outcome in ("pass", "too little evidence")
         }
         undecided = shares["too little evidence"]
         return f"{shares['pass']:.1%}" + (f" ({undecided:.0%} too little evidence)" if undecided else "")
 
-    naive = [f"{np.mean([one[which] for one in found]):.1%}" for which in ("naive", "naive margin")]
+    naive = [
+        f"{np.mean([verdict[which] for verdict in outcomes]):.1%}" for which in ("naive", "naive margin")
+    ]
     return [of_gate("improvement"), naive[0], of_gate("margin"), naive[1]]
 
 
-def _targets(name: str, truth: Truth, found: list[dict[str, Any]]) -> list[Target]:
+def _targets(name: str, truth: Truth, outcomes: list[dict[str, Any]]) -> list[Target]:
     better, within = (
-        100 * float(np.mean([one[gate] == "pass" for one in found])) for gate in ("improvement", "margin")
+        100 * float(np.mean([verdict[gate] == "pass" for verdict in outcomes]))
+        for gate in ("improvement", "margin")
     )
     if truth == "equal":
         return [
@@ -185,7 +188,7 @@ def _two_unequal_classes(source: Any, rows: int, gain: float) -> tuple[Any, Any]
         )
         for own in (_own_errors(0.0), _own_errors(gain))
     ]
-    return tuple(Predictions(target, one, classes=(0, 1)) for one in predicted)  # type: ignore[return-value]
+    return tuple(Predictions(target, labels, classes=(0, 1)) for labels in predicted)  # type: ignore[return-value]
 
 
 _RARE = 0.15
@@ -215,8 +218,10 @@ def _two_probabilities(source: Any, rows: int, gain: float) -> tuple[Any, Any]:
     losses = [shared + source.gamma(0.5, 0.1, rows) + more for more in (0.05, 0.05 - gain)]
     made = []
     for loss in losses:
-        given = np.exp(-loss)
-        probabilities = np.where(np.arange(2) == target[:, None], given[:, None], 1 - given[:, None])
+        likelihood = np.exp(-loss)
+        probabilities = np.where(
+            np.arange(2) == target[:, None], likelihood[:, None], 1 - likelihood[:, None]
+        )
         made.append(Predictions(target, probabilities.argmax(1), probabilities, classes=(0, 1)))
     return tuple(made)  # type: ignore[return-value]
 
@@ -234,8 +239,8 @@ def _two_of_a_rare_class(source: Any, rows: int, gain: float) -> tuple[Any, Any]
     findable = source.random(rows) < 0.85
     made = []
     for more in (0.0, gain):
-        found = findable & (source.random(rows) < 0.8 + more / 0.85)
-        predicted = np.where(target, found, source.random(rows) < _ALARMS)
+        recalled = findable & (source.random(rows) < 0.8 + more / 0.85)
+        predicted = np.where(target, recalled, source.random(rows) < _ALARMS)
         made.append(Predictions(target.astype(np.int64), predicted.astype(np.int64), classes=(0, 1)))
     return tuple(made)  # type: ignore[return-value]
 
@@ -267,9 +272,11 @@ def _two_rankings_of_a_rare_class(source: Any, rows: int, gain: float) -> tuple[
         probability = 1 / (
             1 + np.exp(4 - 2 * (distance * target + 0.8 * shared + 0.6 * source.normal(size=rows)))
         )
-        given = np.column_stack([1 - probability, probability])
+        probabilities = np.column_stack([1 - probability, probability])
         made.append(
-            Predictions(target.astype(np.int64), (probability > 0.5).astype(np.int64), given, classes=(0, 1))
+            Predictions(
+                target.astype(np.int64), (probability > 0.5).astype(np.int64), probabilities, classes=(0, 1)
+            )
         )
     return tuple(made)  # type: ignore[return-value]
 
@@ -313,8 +320,10 @@ def _two_probabilities_that_hardly_differ(source: Any, rows: int, gain: float) -
     made = []
     shared = source.gamma(0.5, 0.2, rows)
     for less in (0.0, gain / 0.005):
-        given = np.exp(-np.where(other, 0.65 - less + source.gamma(0.5, 1.0, rows), shared))
-        probabilities = np.where(np.arange(2) == target[:, None], given[:, None], 1 - given[:, None])
+        likelihood = np.exp(-np.where(other, 0.65 - less + source.gamma(0.5, 1.0, rows), shared))
+        probabilities = np.where(
+            np.arange(2) == target[:, None], likelihood[:, None], 1 - likelihood[:, None]
+        )
         made.append(Predictions(target, probabilities.argmax(1), probabilities, classes=(0, 1)))
     return tuple(made)  # type: ignore[return-value]
 

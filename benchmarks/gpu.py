@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchmarks.machine import Setting, in_child
-from benchmarks.results import Part, Table, Target, interval, number, signed, spread
+from benchmarks.results import Part, Table, Target, interval, number, spread, with_sign
 
 LOOPS = ("transformer", "convolutions", "embeddings")
 _TEXT = """
@@ -65,12 +65,12 @@ def _measure_cost(part: Part, setting: Setting, where: dict[str, Any]) -> None:
         [],
         "Cost",
     )
-    plain = step_ms["PyTorch"]
+    baseline = step_ms["PyTorch"]
     for name, times in step_ms.items():
-        shares = [100 * (time / base - 1) for time, base in zip(times, plain, strict=True)]
-        more = ["", ""] if times is plain else [spread(shares, signed), interval(shares, signed)]
+        shares = [100 * (time / base - 1) for time, base in zip(times, baseline, strict=True)]
+        more = ["", ""] if times is baseline else [spread(shares, with_sign), interval(shares, with_sign)]
         table.rows.append([name, str(rounds), spread(times), *more])
-        if times is not plain:
+        if times is not baseline:
             part.targets.append(Target(f"overhead on a GPU, {name}", "%", shares, 0.5))
     part.tables.append(table)
 
@@ -80,7 +80,7 @@ def _measure_busy(part: Part, setting: Setting, where: dict[str, Any]) -> None:
     header = ["training", "seconds", *shares, "checkpoints", "MB", "stall, ms", "the last, s"]
     table = Table(header, [], "How busy the GPU is kept", _BUSY.strip())
     seconds = setting.choose(3, 60)
-    for name, least in (("transformer", 95.0), ("convolutions", 95.0)):
+    for name, minimum in (("transformer", 95.0), ("convolutions", 95.0)):
         folder = str(setting.work / f"busy-{name}")
         result = in_child("benchmarks.gpu_loops:train", folder=folder, name=name, seconds=seconds, **where)
         percents = [_percent(result[share]) for share in ("busy", "kernels", "data_wait", "saves")]
@@ -97,7 +97,7 @@ def _measure_busy(part: Part, setting: Setting, where: dict[str, Any]) -> None:
             ]
         )
         if result["busy"] is not None:
-            part.targets.append(Target(f"busy GPU, {name}", "%", [result["busy"]], least, at_most=False))
+            part.targets.append(Target(f"busy GPU, {name}", "%", [result["busy"]], minimum, at_most=False))
         part.targets.append(Target(f"stall of a save on a GPU, {name}", "ms", stalls, 100.0))
     part.tables.append(table)
 

@@ -135,18 +135,18 @@ def compare_loops(
     folder: str, rounds: int, seconds: float, device: str, is_small: bool
 ) -> dict[str, list[float]]:
     """Milliseconds of a step by the name of the loop, one for each round."""
-    plain, distributed = (Loop("transformer", device, is_small=is_small) for _ in range(2))
+    untracked, distributed = (Loop("transformer", device, is_small=is_small) for _ in range(2))
     with halving.init("bench", root=folder, seed=0, system_metrics=None) as run:
         training = run.distribute(distributed.model, distributed.optimizer, precision="bf16", clip=1.0)
-        batches = plain.on_device(4)
+        batches = untracked.on_device(4)
         loops: dict[str, Step] = {
-            "PyTorch": plain.step,
-            "PyTorch and run.log()": plain.step,
+            "PyTorch": untracked.step,
+            "PyTorch and run.log()": untracked.step,
             "run.distribute and run.log()": lambda batch: training.step(distributed.loss_of, batch),
         }
         for step in loops.values():
             _time_block(step, batches, 5, device)
-        steps = max(2, int(seconds / _time_block(plain.step, batches, 5, device)))
+        steps = max(2, int(seconds / _time_block(untracked.step, batches, 5, device)))
         step_ms: dict[str, list[float]] = {name: [] for name in loops}
         names = list(loops)
         for turn in range(rounds):
@@ -336,10 +336,10 @@ def _profile(step: Callable[[], object], device: str) -> float | None:
         for event in profiler.events()
         if event.device_type.name == "CUDA"
     )
-    return 100 * _covered(spans) / (spans[-1][1] - spans[0][0])
+    return 100 * _total_length(spans) / (spans[-1][1] - spans[0][0])
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def _total_length(spans: list[tuple[float, float]]) -> float:
     """How much of the time lies in one or more of the spans, which are in order of their starts."""
     total = 0.0
     reached = spans[0][0]

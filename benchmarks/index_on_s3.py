@@ -13,7 +13,7 @@ from benchmarks.assumptions import S3_ANSWER
 from benchmarks.machine import Setting, in_child
 from benchmarks.object_server import CREDENTIALS, ObjectServer, object_server
 from benchmarks.results import Part, Table, Target, number
-from benchmarks.run_index import REBUILT, rebuilt
+from benchmarks.run_index import REBUILT, rebuild_index
 from benchmarks.stores import PROJECT, compact, write_runs
 
 METRICS = 10
@@ -38,7 +38,7 @@ def measure(setting: Setting) -> Part:
         folder = setting.work / what.replace(" ", "-")
         folder.mkdir()
         made = in_child(
-            "benchmarks.index_on_s3:made",
+            "benchmarks.index_on_s3:make_index",
             folder=str(folder),
             runs=setting.choose(20, REBUILT),
             compacted=what == "compacted",
@@ -74,7 +74,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def made(folder: str, runs: int, compacted: bool) -> dict[str, Any]:
+def make_index(folder: str, runs: int, compacted: bool) -> dict[str, Any]:
     """Seconds until an empty catalog has all runs, with requests and CPU seconds.
 
     In a process of its own, which is the store's server.
@@ -125,7 +125,7 @@ def fill(server: ObjectServer, folder: str, runs: int, *, compacted: bool) -> st
 def _make(root: str, url: str) -> dict[str, Any]:
     import resource
 
-    figures = rebuilt(root, url)
+    figures = rebuild_index(root, url)
     own = resource.getrusage(resource.RUSAGE_SELF)
     readers = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = {"writer": own.ru_utime + own.ru_stime, "readers": readers.ru_utime + readers.ru_stime}

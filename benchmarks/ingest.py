@@ -38,7 +38,7 @@ def measure(setting: Setting) -> Part:
         wrong = 0
         for turn in range(rounds):
             setting.settle()
-            rate, share, missing = _one(
+            rate, share, missing = _run_round(
                 setting, setting.work / f"{clients}-{turn}", clients, calls // clients
             )
             rates.append(rate)
@@ -66,7 +66,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def _one(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float, float, int]:
+def _run_round(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float, float, int]:
     """M points a second, the server's CPU seconds for a million, and how many points are missing (or there
     twice: negative).
     """
@@ -86,7 +86,7 @@ def _one(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float,
             for place in range(clients)
         ]
         for process in started:
-            _said(process)
+            _read_line(process)
         before = cpu_of(server)
         began = time.perf_counter()
         for process in started:
@@ -111,7 +111,7 @@ def client(url: str, place: str, calls: str) -> None:
     run.finish()
 
 
-def _said(process: "subprocess.Popen[str]") -> Any:
+def _read_line(process: "subprocess.Popen[str]") -> Any:
     if process.stdout is None:
         raise RuntimeError("a client's output is not read")
     return json.loads(process.stdout.readline())

@@ -18,7 +18,7 @@ from benchmarks.results import Part, Table, Target, number, spread
 _BATCH = 256
 _STEP = 0.02  # seconds
 _ROWS = {"blobs": 40_000, "floats": 1_000_000}
-_LEAST = {"blobs": 150_000, "floats": 1_500_000}  # rows a second, promised
+_MIN_ROWS = {"blobs": 150_000, "floats": 1_500_000}  # rows a second, promised
 _NAMES = {"blobs": f"blobs of {BLOB_BYTES:,} bytes", "floats": f"rows of {FLOATS} float32"}
 _PROGRAM = (
     "import runpy, sys; sys.path.append(sys.argv[2]); runpy.run_module(sys.argv[3], run_name='__main__')"
@@ -136,7 +136,7 @@ def _table(
     reasons: dict[str, str],
     kind: str,
 ) -> Table:
-    found: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
+    results: dict[str, list[dict[str, Any]]] = {peer.name: [] for peer in peers}
     turns = setting.choose(1, 3)
     for turn in range(-1, turns):
         for peer in (*peers[turn % len(peers) :], *peers[: turn % len(peers)]):
@@ -146,7 +146,7 @@ def _table(
                 if turn < 0:
                     _run(setting, peer, pythons[peer.name], kind, "write")
                 else:
-                    found[peer.name].append(_run(setting, peer, pythons[peer.name], kind, "read"))
+                    results[peer.name].append(_run(setting, peer, pythons[peer.name], kind, "read"))
             except ChildFailed as error:
                 reasons[peer.name] = str(error)
         setting.settle()
@@ -155,9 +155,9 @@ def _table(
         [],
         f"Shuffled {_NAMES[kind]}, one core",
     )
-    best = found[peers[0].name]
+    best = results[peers[0].name]
     for peer in peers:
-        rounds = found[peer.name]
+        rounds = results[peer.name]
         if peer.name in reasons or not best:
             table.rows.append(
                 [peer.name, f"not measured: {reasons.get(peer.name, 'no reference')}", *[""] * 4]
@@ -165,7 +165,7 @@ def _table(
             continue
         rates, resumes = ([result[key] for result in rounds] for key in ("rows_s", "resume_ms"))
         ratio = number(sorted(rates)[turns // 2] / sorted(result["rows_s"] for result in best)[turns // 2])
-        shown = "no exact resume" if None in resumes else spread(resumes)
+        resume = "no exact resume" if None in resumes else spread(resumes)
         table.rows.append(
             [
                 peer.name,
@@ -173,7 +173,7 @@ def _table(
                 f"{_rows(setting, peer, kind):,}",
                 spread(rates),
                 f"{ratio}x",
-                shown,
+                resume,
             ]
         )
     if best:
@@ -182,7 +182,7 @@ def _table(
                 f"shuffled {_NAMES[kind]}",
                 "rows/s",
                 [result["rows_s"] for result in best],
-                _LEAST[kind],
+                _MIN_ROWS[kind],
                 at_most=False,
             ),
             Target(
@@ -217,19 +217,19 @@ def _run(setting: Setting, peer: Peer, python: Path, kind: str, phase: str) -> d
     place = setting.work / peer.module
     folder = place / kind
     folder.mkdir(parents=True, exist_ok=True)
-    given = {
+    arguments = {
         "folder": str(folder),
         "kind": kind,
         "rows": _rows(setting, peer, kind),
         "batch": _BATCH,
         "phase": phase,
     }
-    given |= {"seconds": setting.choose(1, 50) / 10}
+    arguments |= {"seconds": setting.choose(1, 50) / 10}
     command = [
         str(python),
         "-c",
         _PROGRAM,
-        json.dumps(given),
+        json.dumps(arguments),
         str(CHECKOUT),
         f"benchmarks.peers.{peer.module}",
     ]

@@ -31,17 +31,17 @@ def measure(setting: Setting) -> Part:
         ("tight", setting.choose(2_000, 300_000), 0.0),
         ("paced", setting.choose(50, 5_000), 1.0),
     ):
-        found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+        by_drain: dict[bool, list[dict[str, float]]] = {False: [], True: []}
         for turn in range(rounds):
             for busy in (False, True) if turn % 2 == 0 else (True, False):
                 setting.settle()
                 folder = str(setting.work / f"{loop}-{busy}-{turn}")
-                found[busy].append(
-                    in_child("benchmarks.log:one", folder=folder, calls=calls, work_ms=work_ms, busy=busy)[
-                        "latency_us"
-                    ]
+                by_drain[busy].append(
+                    in_child(
+                        "benchmarks.log:run_round", folder=folder, calls=calls, work_ms=work_ms, busy=busy
+                    )["latency_us"]
                 )
-        for busy, results in found.items():
+        for busy, results in by_drain.items():
             values = {name: [result[name] for result in results] for name in results[0]}
             table.rows.append(
                 [loop, "busy" if busy else "idle", f"{calls:,}", *(spread(each) for each in values.values())]
@@ -55,7 +55,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def one(folder: str, calls: int, work_ms: float, busy: bool) -> dict[str, Any]:
+def run_round(folder: str, calls: int, work_ms: float, busy: bool) -> dict[str, Any]:
     """One round, in a process of its own: what :func:`benchmarks.peers.harness.work` measures."""
     run = open_run(folder)
     done = threading.Event()

@@ -87,10 +87,10 @@ def in_child(function: str, /, **arguments: Any) -> Any:
     Raises:
         ChildFailed: it ended with an error.
     """
-    return called(function, json.dumps(arguments))
+    return run_call(function, json.dumps(arguments))
 
 
-def called(function: str, arguments: str) -> Any:
+def run_call(function: str, arguments: str) -> Any:
     """As :func:`in_child`, of arguments in JSON.
 
     The tests of quick runs have a process forked instead that has imported everything.

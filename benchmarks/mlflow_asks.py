@@ -20,7 +20,7 @@ CLIENTS = 8
 _METRICS = 100  # of a batch
 _PAGE = 100
 _BASE = "/api/2.0/mlflow/"
-_ONE = 10 << 20  # bytes of an artifact
+_ARTIFACT_BYTES = 10 << 20  # bytes of an artifact
 _IDLE = 2.0  # seconds; servers close a connection that was idle for some
 
 Timed = dict[str, list[float]]
@@ -52,11 +52,11 @@ class Caller:
             self._connection.close()  # the next request opens it again
         self._connection.request(method, path, body, {"Content-Type": kind} if body is not None else {})
         answer = self._connection.getresponse()
-        found = answer.read()
+        content = answer.read()
         self._used = time.monotonic()
         if answer.status != 200:
-            raise RuntimeError(f"{method} {path}: {answer.status} {found[:500]!r}")
-        return found
+            raise RuntimeError(f"{method} {path}: {answer.status} {content[:500]!r}")
+        return content
 
 
 def ask(*, port: int, runs: int, calls: int, points: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def ask(*, port: int, runs: int, calls: int, points: int) -> dict[str, Any]:
     _history(caller, experiment, calls, points, seconds, answers)
     _at_once(port, caller, experiment, calls, seconds)
     _artifact(caller, experiment, calls, seconds, answers)
-    _search(caller, _filled(caller, runs), calls, seconds, answers)
+    _search(caller, _fill(caller, runs), calls, seconds, answers)
     _with_client(port, experiment, answers["searched"], calls, seconds, answers)
     return {"seconds": seconds, "answers": answers}
 
@@ -91,11 +91,11 @@ def _log(caller: Caller, experiment: str, calls: int, seconds: Timed, answers: d
         ("log-batch, 1,000 metrics", 1_000, calls // 5),
     ):
         bodies = [{"run_id": run, "metrics": _batch(step, metrics)} for step in range(count)]
-        seconds[title] = [_timed(partial(caller.post, "runs/log-batch", body)) for body in bodies]
+        seconds[title] = [_time_of(partial(caller.post, "runs/log-batch", body)) for body in bodies]
     singles = [{"run_id": run, **_batch(step, 1)[0], "key": "single"} for step in range(calls)]
-    seconds["log-metric"] = [_timed(partial(caller.post, "runs/log-metric", body)) for body in singles]
-    seconds["get-run"] = [_timed(lambda: caller.get("runs/get", run_id=run)) for _ in range(calls)]
-    answers["run"] = _plain(caller.get("runs/get", run_id=run)["run"])
+    seconds["log-metric"] = [_time_of(partial(caller.post, "runs/log-metric", body)) for body in singles]
+    seconds["get-run"] = [_time_of(lambda: caller.get("runs/get", run_id=run)) for _ in range(calls)]
+    answers["run"] = _comparable(caller.get("runs/get", run_id=run)["run"])
 
 
 def _history(
@@ -113,20 +113,20 @@ def _history(
     def read() -> Any:
         return caller.get("metrics/get-history", run_id=run, metric_key="loss")["metrics"]
 
-    seconds[f"get-history, {points:,} points"] = [_timed(read) for _ in range(max(2, calls // 10))]
-    answers["history"] = [[one["timestamp"], int(one.get("step", 0)), one["value"]] for one in read()]
+    seconds[f"get-history, {points:,} points"] = [_time_of(read) for _ in range(max(2, calls // 10))]
+    answers["history"] = [[point["timestamp"], int(point.get("step", 0)), point["value"]] for point in read()]
 
 
 def _at_once(port: int, caller: Caller, experiment: str, calls: int, seconds: Timed) -> None:
     def log(run: str) -> list[float]:
         own = Caller(port)
         bodies = [{"run_id": run, "metrics": _batch(step, _METRICS)} for step in range(max(2, calls // 5))]
-        return [_timed(partial(own.post, "runs/log-batch", body)) for body in bodies]
+        return [_time_of(partial(own.post, "runs/log-batch", body)) for body in bodies]
 
     runs = [_begin(caller, experiment, f"client {place}") for place in range(CLIENTS)]
     with ThreadPoolExecutor(CLIENTS) as threads:
         seconds[f"log-batch, 100 metrics, {CLIENTS} clients at once"] = [
-            one for each in threads.map(log, runs) for one in each
+            spent for each in threads.map(log, runs) for spent in each
         ]
 
 
@@ -134,16 +134,16 @@ def _artifact(caller: Caller, experiment: str, calls: int, seconds: Timed, answe
     run = _begin(caller, experiment, "artifacts")
     root = f"/api/2.0/mlflow-artifacts/artifacts/{experiment}/{run}/artifacts"
     # none is another's: ours are kept once
-    contents = [random.Random(place).randbytes(_ONE) for place in range(max(2, calls // 20))]
+    contents = [random.Random(place).randbytes(_ARTIFACT_BYTES) for place in range(max(2, calls // 20))]
     seconds["upload of 10 MB"] = [
-        _timed(partial(caller.send, "PUT", f"{root}/file-{place}.bin", body, "application/octet-stream"))
+        _time_of(partial(caller.send, "PUT", f"{root}/file-{place}.bin", body, "application/octet-stream"))
         for place, body in enumerate(contents)
     ]
     read = caller.send("GET", f"{root}/{quote('file-0.bin')}")
     answers["artifact"] = [hashlib.sha256(content).hexdigest() for content in (read, contents[0])]
 
 
-def _filled(caller: Caller, runs: int) -> str:
+def _fill(caller: Caller, runs: int) -> str:
     """An experiment with as many runs, each with five metrics and five params."""
     experiment: str = caller.post("experiments/create", {"name": "searched"})["experiment_id"]
     source = random.Random(0)
@@ -167,14 +167,14 @@ def _filled(caller: Caller, runs: int) -> str:
 
 def _search(caller: Caller, experiment: str, calls: int, seconds: Timed, answers: dict[str, Any]) -> None:
     def search(**more: Any) -> list[dict[str, Any]]:
-        asked = {"experiment_ids": [experiment], "max_results": 1_000, **more}
-        found: list[dict[str, Any]] = []
+        request = {"experiment_ids": [experiment], "max_results": 1_000, **more}
+        runs: list[dict[str, Any]] = []
         while True:
-            answer = caller.post("runs/search", asked)
-            found += answer.get("runs", [])
+            answer = caller.post("runs/search", request)
+            runs += answer.get("runs", [])
             if not (token := answer.get("next_page_token")):
-                return found
-            asked["page_token"] = token
+                return runs
+            request["page_token"] = token
 
     variants: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "search, no filter": search,
@@ -187,17 +187,17 @@ def _search(caller: Caller, experiment: str, calls: int, seconds: Timed, answers
             filter=FILTER, order_by=ORDER, max_results=_PAGE
         ),
     }
-    seconds["the first search with a filter"] = [_timed(variants["search, filter and order"])]
+    seconds["the first search with a filter"] = [_time_of(variants["search, filter and order"])]
     for title, variant in variants.items():
-        seconds[title] = [_timed(variant) for _ in range(max(2, calls // 10))]
-        answers[title] = [_plain(run) for run in variant()]
+        seconds[title] = [_time_of(variant) for _ in range(max(2, calls // 10))]
+        answers[title] = [_comparable(run) for run in variant()]
     answers["searched"] = experiment
 
 
 def _first(caller: Caller, experiment: str) -> list[dict[str, Any]]:
-    asked = {"experiment_ids": [experiment], "max_results": 10, "filter": FILTER, "order_by": ORDER}
-    found: list[dict[str, Any]] = caller.post("runs/search", asked).get("runs", [])
-    return found
+    request = {"experiment_ids": [experiment], "max_results": 10, "filter": FILTER, "order_by": ORDER}
+    runs: list[dict[str, Any]] = caller.post("runs/search", request).get("runs", [])
+    return runs
 
 
 def _with_client(
@@ -211,17 +211,19 @@ def _with_client(
         return
     client = MlflowClient(f"http://127.0.0.1:{port}")
     run = client.create_run(experiment).info.run_id
-    batches = [[Metric(**one) for one in _batch(step, _METRICS)] for step in range(max(2, calls // 2))]
+    batches = [[Metric(**entity) for entity in _batch(step, _METRICS)] for step in range(max(2, calls // 2))]
     client.log_batch(run, metrics=batches[0])  # the connection
     seconds["MlflowClient.log_batch, 100 metrics"] = [
-        _timed(partial(client.log_batch, run, metrics=batch, synchronous=True)) for batch in batches
+        _time_of(partial(client.log_batch, run, metrics=batch, synchronous=True)) for batch in batches
     ]
     title = "MlflowClient.search_runs, filter and order"
     seconds[title] = [
-        _timed(lambda: client.search_runs([searched], FILTER, order_by=ORDER))
+        _time_of(lambda: client.search_runs([searched], FILTER, order_by=ORDER))
         for _ in range(max(2, calls // 10))
     ]
-    answers[title] = [one.info.run_name for one in client.search_runs([searched], FILTER, order_by=ORDER)]
+    answers[title] = [
+        entity.info.run_name for entity in client.search_runs([searched], FILTER, order_by=ORDER)
+    ]
 
 
 def _begin(caller: Caller, experiment: str, name: str, started: int = 1_700_000_000_000) -> str:
@@ -247,22 +249,22 @@ def _batch(step: int, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _timed(question: Callable[[], object]) -> float:
+def _time_of(question: Callable[[], object]) -> float:
     began = time.perf_counter()
     question()
     return time.perf_counter() - began
 
 
-def _plain(run: Mapping[str, Any]) -> list[Any]:
+def _comparable(run: Mapping[str, Any]) -> list[Any]:
     """A run without what differs from server to server: ids, times of a change, tags of MLflow's own."""
     data = run.get("data", {})
     info = run["info"]
     kept: Sequence[Any] = [
         sorted(
-            [one["key"], one["value"], int(one["timestamp"]), int(one.get("step", 0))]
-            for one in data.get("metrics", [])
+            [entry["key"], entry["value"], int(entry["timestamp"]), int(entry.get("step", 0))]
+            for entry in data.get("metrics", [])
         ),
-        sorted([one["key"], one["value"]] for one in data.get("params", [])),
-        sorted([one["key"], one["value"]] for one in data.get("tags", [])),
+        sorted([entry["key"], entry["value"]] for entry in data.get("params", [])),
+        sorted([entry["key"], entry["value"]] for entry in data.get("tags", [])),
     ]
     return [info["run_name"], info["status"], int(info["start_time"]), info["lifecycle_stage"], *kept]

@@ -41,7 +41,7 @@ def measure(setting: Setting) -> Part:
     A quick run takes MLflow's environment if it is there.
     """
     part = Part("mlflow", "MLflow's clients: Halving and MLflow's server on SQLite", _TEXT)
-    installed = _installed(setting)
+    installed = _install_mlflow(setting)
     names = [_OURS]
     version = ""
     if installed.python is None:
@@ -74,7 +74,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def _installed(setting: Setting) -> Installed:
+def _install_mlflow(setting: Setting) -> Installed:
     # any of these versions, if another part has installed it
     there = install(setting.home / "mlflow", MLFLOW, "mlflow", allowed=False)
     return there if there.python or setting.quick else install(setting.home / "mlflow", MLFLOW, "mlflow")
@@ -161,7 +161,7 @@ def equal(rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     reference = rounds[_OURS][0]["answers"]
     for what, answer in reference.items():
         if what not in _NOT_COMPARED:
-            others = [each["answers"][what] for found in rounds.values() for each in found]
+            others = [each["answers"][what] for results in rounds.values() for each in results]
             wrong = sum(other != answer for other in others) + (what == "artifact" and answer[0] != answer[1])
             table.rows.append([what, str(len(others)), str(wrong)])
     return table
@@ -169,13 +169,13 @@ def equal(rounds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
 
 def targets(rounds: Mapping[str, Sequence[Mapping[str, Any]]], other: str) -> list[Target]:
     """What was promised to be faster: each ratio to MLflow's server in the same round."""
-    found = []
+    promised = []
     for question in rounds[_OURS][0]["seconds"]:
         if question.startswith(("log-batch, 100 metrics", "search", "MlflowClient")):
             pairs = zip(_of(rounds[other], question), _of(rounds[_OURS], question), strict=True)
             ratios = [statistics.median(theirs) / statistics.median(ours) for theirs, ours in pairs]
-            found.append(Target(f"{question}: times as fast as {other}", "x", ratios, 1.0, at_most=False))
-    return found
+            promised.append(Target(f"{question}: times as fast as {other}", "x", ratios, 1.0, at_most=False))
+    return promised
 
 
 def _of(rounds: Sequence[Mapping[str, Any]], question: str) -> list[list[float]]:
@@ -191,5 +191,5 @@ def _ratio(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -
 
 
 def _p99(seconds: Sequence[Sequence[float]]) -> str:
-    every = sorted(one * 1000 for each in seconds for one in each)
+    every = sorted(spent * 1000 for each in seconds for spent in each)
     return number(every[min(len(every) - 1, int(0.99 * len(every)))])

@@ -25,7 +25,7 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 """For the environment of its clients; it checks none."""
-_MOST_KEYS = 1_000
+_MAX_KEYS = 1_000
 _REASONS = {
     100: "Continue",
     200: "OK",
@@ -148,23 +148,23 @@ class ObjectServer:
         return 501, {}, b""
 
     def _get(self, path: str, headers: dict[str, str], method: str) -> tuple[int, dict[str, str], bytes]:
-        if (found := self.objects.get(path)) is None:
+        if (stored := self.objects.get(path)) is None:
             return (
                 404,
                 {"Content-Type": "application/xml"},
                 b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>",
             )
-        content = found.content
+        content = stored.content
         status = 200
         more = {
-            "ETag": f'"{found.etag}"',
-            "Last-Modified": formatdate(found.written, usegmt=True),
+            "ETag": f'"{stored.etag}"',
+            "Last-Modified": formatdate(stored.written, usegmt=True),
             "Content-Type": "binary/octet-stream",
         }
         if method == "HEAD":
             return status, {**more, "Content-Length": str(len(content))}, b""
-        if asked := headers.get("range"):
-            first, _, last = asked.removeprefix("bytes=").partition("-")
+        if byte_range := headers.get("range"):
+            first, _, last = byte_range.removeprefix("bytes=").partition("-")
             start = int(first)
             end = min(int(last) if last else len(content) - 1, len(content) - 1)
             more["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
@@ -181,7 +181,7 @@ class ObjectServer:
         last = ""
         place = max(bisect_left(self._paths, prefix), bisect_right(self._paths, after))
         while place < len(self._paths) and (path := self._paths[place]).startswith(prefix):
-            if len(contents) + len(folders) >= _MOST_KEYS:
+            if len(contents) + len(folders) >= _MAX_KEYS:
                 break
             folder, is_folder, _ = path[len(prefix) :].partition(delimiter) if delimiter else (path, "", "")
             if is_folder:
@@ -227,13 +227,13 @@ async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
         content = await reader.readexactly(int(headers.get("content-length", 0)))
     if "aws-chunked" not in headers.get("content-encoding", ""):
         return content
-    plain = b""
+    body = b""
     while True:
         line, _, content = content.partition(b"\r\n")
         size = int(line.partition(b";")[0], 16)
         if not size:
-            return plain
-        plain = plain + content[:size]
+            return body
+        body = body + content[:size]
         content = content[size + 2 :]
 
 

@@ -44,11 +44,11 @@ MIXES: dict[str, dict[str, Make]] = {
 def measure(setting: Setting) -> Part:
     """Requests of each thing that a run does, and the size of its segments."""
     part = Part("objects", "Requests and segments in an object store", _TEXT)
-    found = in_child(
+    requests_of = in_child(
         "benchmarks.objects:requests", folder=str(setting.work), flushes=setting.choose(2, _FLUSHES)
     )
     requests = Table(["what", "writes", "reads", "deletes", "as"], [], "Requests")
-    for what, (times, counts) in found.items():
+    for what, (times, counts) in requests_of.items():
         share = {kind: count / times for kind, count in counts.items()}
         cells = [
             number(sum(share.get(kind, 0) for kind in kinds)) for kinds in (_WRITES, _READS, ("DELETE",))
@@ -65,7 +65,7 @@ def measure(setting: Setting) -> Part:
     for mix in MIXES:
         bytes_of = {
             wait: in_child(
-                "benchmarks.objects:one",
+                "benchmarks.objects:write_mix",
                 root=str(setting.work / f"{mix}-{wait}"),
                 mix=mix,
                 wait=wait,
@@ -88,7 +88,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def one(root: str, mix: str, wait: int, seconds: int) -> dict[str, int]:
+def write_mix(root: str, mix: str, wait: int, seconds: int) -> dict[str, int]:
     """Bytes of a run's segments, and of what they are compacted into.
 
     To be called in a process of its own.
@@ -117,12 +117,12 @@ def _life(root: str, counts: "Counter[str]", flushes: int) -> dict[str, tuple[in
     from halving.query.api import curves
     from halving.query.divergence_watch import DivergenceWatch
 
-    found: dict[str, tuple[int, dict[str, int]]] = {}
+    requests_of: dict[str, tuple[int, dict[str, int]]] = {}
 
     def count(what: str, work: Callable[[], Any], times: int = 1) -> Any:
         counts.clear()
         result = work()
-        found[what] = (times, dict(counts))
+        requests_of[what] = (times, dict(counts))
         return result
 
     names = sorted(MIXES["losses"])
@@ -149,7 +149,7 @@ def _life(root: str, counts: "Counter[str]", flushes: int) -> dict[str, tuple[in
     )
     count(f"compacting {flushes} segments", lambda: compact(store, "bench", "run"))
     count("a curve of one metric, compacted", lambda: curves("run", names[0], project="bench", root=root))
-    return found
+    return requests_of
 
 
 @contextmanager

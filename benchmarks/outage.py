@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
-from benchmarks.training import _ten
+from benchmarks.training import ten_scalars
 from tests.s3 import CREDENTIALS, S3, Gate
 
 # seconds of a block
@@ -45,21 +45,25 @@ def measure(setting: Setting) -> Part:
         [*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training"
     )
     for kind in ("refused", "silent"):
-        found = in_child(
-            "benchmarks.outage:one", folder=str(setting.work / kind), kind=kind, seconds=seconds, pairs=pairs
+        figures = in_child(
+            "benchmarks.outage:train",
+            folder=str(setting.work / kind),
+            kind=kind,
+            seconds=seconds,
+            pairs=pairs,
         )
-        slower = [100 * (up / down - 1) for up, down in zip(found["up"], found["down"], strict=True)]
+        slower = [100 * (up / down - 1) for up, down in zip(figures["up"], figures["down"], strict=True)]
         part.targets.append(Target(f"a training slowed down by an unreachable S3, {kind}", "%", slower, 5.0))
         part.targets.append(
-            Target(f"points lost by an unreachable S3, {kind}", "points", [found["lost"]], 0.0)
+            Target(f"points lost by an unreachable S3, {kind}", "points", [figures["lost"]], 0.0)
         )
         row = [
             kind,
             str(pairs),
-            *(spread(found[name]) for name in ("up", "down", "longest_up", "longest_down")),
+            *(spread(figures[name]) for name in ("up", "down", "longest_up", "longest_down")),
         ]
-        p99 = " / ".join(number(statistics.median(found[name])) for name in ("log_up", "log_down"))
-        table.rows.append([*row, p99, number(max(found["save"])), str(found["lost"])])
+        p99 = " / ".join(number(statistics.median(figures[name])) for name in ("log_up", "log_down"))
+        table.rows.append([*row, p99, number(max(figures["save"])), str(figures["lost"])])
     part.tables += [table, _requests(setting)]
     return part
 
@@ -69,8 +73,8 @@ def _requests(setting: Setting) -> Table:
         ["S3", "a HEAD, s", "a PUT, s"], [], "One request, with all its tries, until it is given up"
     )
     for kind in ("refused", "silent"):
-        found = in_child("benchmarks.outage:requests", kind=kind, times=setting.choose(1, 3))
-        table.rows.append([kind, *(spread(found[name]) for name in ("exists", "replace"))])
+        seconds = in_child("benchmarks.outage:requests", kind=kind, times=setting.choose(1, 3))
+        table.rows.append([kind, *(spread(seconds[name]) for name in ("exists", "replace"))])
     return table
 
 
@@ -81,7 +85,7 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
 
     os.environ |= CREDENTIALS
     server = S3()
-    found = {"exists": [], "replace": []}
+    seconds = {"exists": [], "replace": []}
     with contextlib.ExitStack() as ending:
         ending.callback(server.stop)
         gate = Gate((server.host, server.port))
@@ -96,11 +100,11 @@ def requests(kind: str, times: int) -> dict[str, list[float]]:
                 began = time.perf_counter()
                 with contextlib.suppress(StoreUnavailable):
                     ask()
-                found[name].append(time.perf_counter() - began)
-    return found
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
 
 
-def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dict[str, Any]:
+def train(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dict[str, Any]:
     """One training, through all its blocks, of so many seconds with S3 and without.
 
     Returns:
@@ -130,7 +134,7 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
     criterion = torch.nn.CrossEntropyLoss()
     inputs = torch.randn(128, 64)
     labels = torch.randint(0, 10, (128,))
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         name: [] for name in ("up", "down", "longest_up", "longest_down", "log_up", "log_down", "save")
     }
     server = S3()
@@ -159,18 +163,18 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
                     value = loss.item()
                     step = step + 1
                     before = clock()
-                    run.log(_ten(value, step), step=step)
+                    run.log(ten_scalars(value, step), step=step)
                     logs.append(clock() - before)
                 run.report(loss=value)
                 before = clock()
                 run.save(model=model, optimizer=optimizer, epoch=epoch)
                 if name == "down":
-                    found["save"].append(clock() - before)
+                    figures["save"].append(clock() - before)
                 count = count + 1
                 longest = max(longest, clock() - last)
-            found[f"longest_{name}"].append(longest)
-            found[name].append(count / (clock() - began))
-            found[f"log_{name}"].append(1e6 * statistics.quantiles(logs, n=100)[98])
+            figures[f"longest_{name}"].append(longest)
+            figures[name].append(count / (clock() - began))
+            figures[f"log_{name}"].append(1e6 * statistics.quantiles(logs, n=100)[98])
 
         for _ in range(pairs):
             gate.open()
@@ -184,5 +188,5 @@ def one(folder: str, kind: str, seconds: tuple[float, float], pairs: int) -> dic
         (counted,) = sql(
             "SELECT count(*) AS points FROM points WHERE key = 'train/loss'", root=root
         ).to_pylist()
-        found["lost"] = step - counted["points"]
-    return found
+        figures["lost"] = step - counted["points"]
+    return figures

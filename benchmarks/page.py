@@ -80,23 +80,23 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
             running_server(root, settled) as (_, port),
             _tab(setting, browser, port, f"/?top={runs}", SIZE) as page,
         ):
-            first.append(_painted(page, 1))
-            nine.append(_painted(page, 9))
+            first.append(_wait_for_panels(page, 1))
+            nine.append(_wait_for_panels(page, 9))
             page.wait_for_load_state("networkidle")  # the panels below the ninth, too
             dragged, all_of_them = _zoom(page)
             zoom.append(dragged)
             zoomed.append(all_of_them)
             hover.append(_hover(page))
     with running_server(root, settled=0) as (_, port):
-        _indexed(port, runs)
+        _wait_for_index(port, runs)
         for _ in range(rounds):
             cpu.append(_cpu(setting, browser, port, f"/?top={runs}", 20))
     long = _store(
         setting, "long", runs=setting.choose(2, 20), metrics=4, points=setting.choose(5_000, 50_000)
     )
     with running_server(long, settled) as (_, port), _tab(setting, browser, port, "/?top=20", SIZE) as page:
-        _painted(page, 4)
-        refined += [_refined(page, place) for place in range(rounds)]
+        _wait_for_panels(page, 4)
+        refined += [_zoom_to_finer_curves(page, place) for place in range(rounds)]
     part.targets += [
         Target(f"the first panel of {name} is painted after navigation", "s", first, 0.5),
         Target(f"9 panels of {name} are painted after navigation", "s", nine, 1.0),
@@ -113,21 +113,21 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
     names = setting.choose(60, 12_000)
     root = _store(setting, "names", runs=1, metrics=names, points=2)
     usable = []
-    found = []
+    searching = []
     with running_server(root, settled=0) as (_, port):
-        _indexed(port, 1)
+        _wait_for_index(port, 1)
         for _ in range(setting.choose(1, 5)):
             with _tab(setting, browser, port, "/", SIZE) as page:
-                usable.append(_painted(page, 1))
+                usable.append(_wait_for_panels(page, 1))
                 page.evaluate(_FRAMES, "input")
                 searched = f"{names - 1}"
                 page.get_by_role("searchbox", name="Find metrics").press_sequentially(searched)
                 page.wait_for_selector(f"[data-metric='metric_{searched}']")
                 page.wait_for_function("(typed) => frames_.length >= typed", arg=len(searched))
-                found.append(max(page.evaluate("frames_")) / 1000)
+                searching.append(max(page.evaluate("frames_")) / 1000)
     targets = [
         Target(f"{names:,} names of metrics: the first panel after navigation", "s", usable, 1.0),
-        Target(f"{names:,} names of metrics: the slowest frame while searching them", "s", found, 0.1),
+        Target(f"{names:,} names of metrics: the slowest frame while searching them", "s", searching, 0.1),
     ]
     part.targets += targets
     return _table(f"{names:,} names of metrics", targets)
@@ -140,12 +140,12 @@ def _runs(setting: Setting, part: Part, browser: Any) -> Table:
     filtered = []
     scrolled = []
     with running_server(root, settled=0) as (_, port):
-        _indexed(port, runs)
+        _wait_for_index(port, runs)
         for place in range(setting.choose(1, 5)):
             with _tab(setting, browser, port, "/", SIZE) as page:
                 page.wait_for_function("measured.rows > 0")
                 rows.append(page.evaluate("measured.rows") / 1000)
-                _painted(page, 1)
+                _wait_for_panels(page, 1)
                 filtered.append(_filter(page, f"run like '%{place + 10}'"))
                 page.get_by_label("Filter of runs").fill("")
                 page.keyboard.press("Enter")
@@ -174,12 +174,12 @@ def _store(setting: Setting, name: str, *, runs: int, metrics: int, points: int)
     if points > 2:
         in_child("benchmarks.stores:compact", root=root, runs=names)
     with running_server(root, settled=0) as (_, port):
-        _indexed(port, runs)  # what follows measures the page, not the first look at the store
+        _wait_for_index(port, runs)  # what follows measures the page, not the first look at the store
     setting.settle()
     return root
 
 
-def _indexed(port: int, runs: int) -> None:
+def _wait_for_index(port: int, runs: int) -> None:
     def total() -> int:
         with urllib.request.urlopen(
             f"http://127.0.0.1:{port}/api/v1/runs?limit=1&project={quote(PROJECT)}"
@@ -200,7 +200,7 @@ def _tab(setting: Setting, browser: Any, port: int, path: str, size: dict[str, i
     context.close()
 
 
-def _painted(page: Any, panels: int) -> float:
+def _wait_for_panels(page: Any, panels: int) -> float:
     """Seconds from navigation until so many panels were painted."""
     try:
         page.wait_for_function(
@@ -222,16 +222,16 @@ def _cpu(setting: Setting, browser: Any, port: int, path: str, panels: int) -> f
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
-        def computed() -> float:
-            found = {
+        def task_seconds() -> float:
+            metrics = {
                 each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]
             }
-            return float(found["TaskDuration"])
+            return float(metrics["TaskDuration"])
 
-        before = computed()
+        before = task_seconds()
         page.goto(f"http://127.0.0.1:{port}{path}")
-        _painted(page, panels)
-        return computed() - before
+        _wait_for_panels(page, panels)
+        return task_seconds() - before
 
 
 def _drag(page: Any, place: int = 0) -> None:
@@ -262,7 +262,7 @@ def _zoom(page: Any) -> tuple[float, float]:
     return float(dragged / 1000), float(max(dragged, all_of_them) / 1000)
 
 
-def _refined(page: Any, place: int) -> float:
+def _zoom_to_finer_curves(page: Any, place: int) -> float:
     """Zoom to a window that was not asked for yet.
 
     Seconds from letting go until all panels were drawn from the server's finer curves.

@@ -147,18 +147,20 @@ def _compact(
 
 def _ask(setting: Setting, root: Path, runs: list[str], points: int) -> Answer:
     # The first also brings the files into the page cache.
-    first = _cold(root, runs, "count")
+    first = _ask_cold(root, runs, "count")
     if (counted := first["points"]) != len(runs) * points:
         raise ChildFailed(
             f"the curves of {len(runs)} runs stand for {counted} points, {len(runs) * points} were written"
         )
-    found = [first] if setting.quick else [_cold(root, runs) for _ in range(7)]
+    results = [first] if setting.quick else [_ask_cold(root, runs) for _ in range(7)]
     return Answer(
-        [result["seconds"] for result in found], [result["mebibytes"] for result in found], found[0]["rows"]
+        [result["seconds"] for result in results],
+        [result["mebibytes"] for result in results],
+        results[0]["rows"],
     )
 
 
-def _cold(root: Path, runs: list[str], check: str = "") -> dict[str, Any]:
+def _ask_cold(root: Path, runs: list[str], check: str = "") -> dict[str, Any]:
     command = [sys.executable, "-c", _PROGRAM, json.dumps(runs), check]
     environment = os.environ | {"HALVING_ROOT": str(root)}
     began = time.perf_counter()

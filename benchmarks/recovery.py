@@ -28,7 +28,7 @@ def measure(setting: Setting) -> Part:
     """Seconds of a recovery, points that were in the journal only, and points lost."""
     rounds = setting.choose(1, 5)
     calls = setting.choose(1_000, 100_000)
-    found = []
+    results = []
     for turn in range(rounds):
         setting.settle()
         folder = str(setting.work / str(turn))
@@ -45,7 +45,7 @@ def measure(setting: Setting) -> Part:
             )
         began = time.perf_counter()
         result = in_child("benchmarks.recovery:bring_back", folder=folder, calls=calls)
-        found.append(result | {"whole_s": time.perf_counter() - began})
+        results.append(result | {"whole_s": time.perf_counter() - began})
     part = Part("recovery", "Recovery after SIGKILL", _TEXT)
     header = [
         "points logged",
@@ -58,10 +58,12 @@ def measure(setting: Setting) -> Part:
     ]
     row = [
         f"{calls * METRICS:,}",
-        *(spread([result[name] for result in found]) for name in ("before", "recover_s", "whole_s")),
+        *(spread([result[name] for result in results]) for name in ("before", "recover_s", "whole_s")),
     ]
-    row.append(spread([(result["after"] - result["before"]) / result["recover_s"] / 1e6 for result in found]))
-    row += [spread([result[name] for result in found]) for name in ("lost", "twice")]
+    row.append(
+        spread([(result["after"] - result["before"]) / result["recover_s"] / 1e6 for result in results])
+    )
+    row += [spread([result[name] for result in results]) for name in ("lost", "twice")]
     part.tables.append(Table(header, [row]))
     return part
 

@@ -94,7 +94,7 @@ def spread(values: Sequence[float], show: Any = number) -> str:
     return middle if len(values) == 1 else f"{middle} ({show(min(values))} to {show(max(values))})"
 
 
-def signed(value: float) -> str:
+def with_sign(value: float) -> str:
     """Two decimals, and the sign also of what is more."""
     return f"{value:+.2f}"
 

@@ -19,7 +19,7 @@ asks, warm. *A page* is what `GET /runs` does for its answer: the filter is pars
 that the SDK has written to a folder: the first refresh reads all of them, and the next only lists.
 """
 _ISSUE = "params.lr between 1e-4 and 1e-3 and status = finished order by metrics.val_loss"
-ASKED = {
+QUESTIONS = {
     "newest": "",
     "the filter of the promise": _ISSUE,
     "all, by a metric": "order by metrics.val_loss desc",
@@ -43,57 +43,61 @@ def measure(setting: Setting) -> Part:
     for promised, bound in BOUNDS.items():
         runs = setting.choose(promised // 400, promised)
         urls = {"SQLite": f"sqlite:///{setting.work}/runs-{runs}.db"}
-        found = {"SQLite": _asked(setting, urls["SQLite"], runs)}
+        by_database = {"SQLite": _ask_index(setting, urls["SQLite"], runs)}
         if INSTALLED:
             with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
                 server = Postgres(Path(folder))
                 try:
-                    found["Postgres"] = _asked(setting, server.database("runs"), runs)
+                    by_database["Postgres"] = _ask_index(setting, server.database("runs"), runs)
                 finally:
                     server.stop()
-        whats = list(found["SQLite"]["seconds"])
+        whats = list(by_database["SQLite"]["seconds"])
         rows = [
             [
                 what,
-                *(spread(each["seconds"][what]) for each in found.values()),
-                f"{found['SQLite']['chosen'][what]:,}",
+                *(spread(each["seconds"][what]) for each in by_database.values()),
+                f"{by_database['SQLite']['chosen'][what]:,}",
             ]
             for what in whats
         ]
         part.tables.append(
-            Table(["what", *(f"{name}, s" for name in found), "runs or rows chosen"], rows, f"{runs:,} runs")
+            Table(
+                ["what", *(f"{name}, s" for name in by_database), "runs or rows chosen"],
+                rows,
+                f"{runs:,} runs",
+            )
         )
-        for database, each in found.items():
-            for what in ASKED:
+        for database, each in by_database.items():
+            for what in QUESTIONS:
                 part.targets.append(
                     Target(f"{runs:,} runs, {what}, {database}", "s", each["seconds"][what], bound)
                 )
     if not INSTALLED:
         part.missing.append("Postgres: no initdb on this machine")
-    part.tables.append(_refreshed(setting))
-    part.tables.append(_rebuilt(setting, part))
+    part.tables.append(_refresh_table(setting))
+    part.tables.append(_rebuild_table(setting, part))
     return part
 
 
-def _asked(setting: Setting, url: str, runs: int) -> dict[str, Any]:
+def _ask_index(setting: Setting, url: str, runs: int) -> dict[str, Any]:
     in_child("benchmarks.run_index_fill:fill", url=url, runs=runs)
-    found: dict[str, Any] = in_child("benchmarks.run_index:ask", url=url, rounds=setting.choose(1, 15))
-    return found
+    figures: dict[str, Any] = in_child("benchmarks.run_index:ask", url=url, rounds=setting.choose(1, 15))
+    return figures
 
 
-def _refreshed(setting: Setting) -> Table:
+def _refresh_table(setting: Setting) -> Table:
     runs = setting.choose(5, 300)
     root = setting.work / "store"
     in_child("benchmarks.stores:write_runs", root=str(root), runs=runs, metrics=10, points=1_000, segments=1)
-    found = in_child(
+    seconds = in_child(
         "benchmarks.run_index:refresh", root=str(root), url=f"sqlite:///{setting.work}/refreshed.db"
     )
     rows = [
         [
             f"{runs:,}",
-            number(1e3 * found["first"] / runs),
-            number(1e3 * found["next"]),
-            number(1e3 * found["rebuild"] / runs),
+            number(1e3 * seconds["first"] / runs),
+            number(1e3 * seconds["next"]),
+            number(1e3 * seconds["rebuild"] / runs),
         ]
     ]
     header = [
@@ -105,25 +109,27 @@ def _refreshed(setting: Setting) -> Table:
     return Table(header, rows, "Keeping the index up to date (SQLite)")
 
 
-def _rebuilt(setting: Setting, part: Part) -> Table:
-    """The same store with each run many times, under other names; to be called after :func:`_refreshed`."""
+def _rebuild_table(setting: Setting, part: Part) -> Table:
+    """Rebuild the index of the store of :func:`_refresh_table` with copies of its runs under other names."""
     runs = setting.choose(20, REBUILT)
     root = str(setting.work / "store")
     copied = in_child("benchmarks.run_index:copy_runs", root=root, runs=runs)
-    found = in_child("benchmarks.run_index:rebuilt", root=root, url=f"sqlite:///{setting.work}/rebuilt.db")
+    figures = in_child(
+        "benchmarks.run_index:rebuild_index", root=root, url=f"sqlite:///{setting.work}/rebuilt.db"
+    )
     part.targets.append(
         Target(
-            f"an index of {copied:,} runs made from the store, by {found['processes']:.0f} processes",
+            f"an index of {copied:,} runs made from the store, by {figures['processes']:.0f} processes",
             "s",
-            [found["seconds"]],
+            [figures["seconds"]],
             60,
         )
     )
     row = [
         f"{copied:,}",
-        f"{found['processes']:.0f}",
-        number(found["seconds"]),
-        number(1e3 * found["seconds"] / copied),
+        f"{figures['processes']:.0f}",
+        number(figures["seconds"]),
+        number(1e3 * figures["seconds"] / copied),
     ]
     return Table(["runs", "processes", "s", "ms a run"], [row], "Making the index from the store (SQLite)")
 
@@ -138,9 +144,9 @@ def copy_runs(root: str, runs: int) -> int:
     from halving import Store
     from halving.query.runs import list_names
 
-    known = list_names(Store(root))
-    for place in range(len(known), runs):
-        project, run = known[place % len(known)]
+    existing = list_names(Store(root))
+    for place in range(len(existing), runs):
+        project, run = existing[place % len(existing)]
         for folder, name in ((f"runs/project={project}", run), (f"metrics/project={project}", f"run={run}")):
             old = Path(root, folder, name)
             new = Path(root, folder, name.replace(run, f"copy-{place:06d}"))
@@ -148,10 +154,10 @@ def copy_runs(root: str, runs: int) -> int:
                 target = new / file.relative_to(old)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.link(file, target)
-    return max(runs, len(known))
+    return max(runs, len(existing))
 
 
-def rebuilt(root: str, url: str) -> dict[str, float]:
+def rebuild_index(root: str, url: str) -> dict[str, float]:
     """Seconds until an empty catalog has all runs, and by how many processes."""
     import os
 
@@ -186,9 +192,9 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
 
     def page(text: str) -> int:
         with reading(catalog) as session:
-            found = select_page(session, parse_filter(text), columns=columns, limit=LIMIT)
-        answer({"total": found.total, "runs": found.runs})
-        return found.total
+            answered = select_page(session, parse_filter(text), columns=columns, limit=LIMIT)
+        answer({"total": answered.total, "runs": answered.runs})
+        return answered.total
 
     def groups() -> int:
         with reading(catalog) as session:
@@ -205,14 +211,14 @@ def ask(url: str, rounds: int) -> dict[str, Any]:
         with reading(catalog) as session:
             return len(select_columns(session)["params"])
 
-    asked = {what: lambda text=text: page(text) for what, text in ASKED.items()} | {
+    questions = {what: lambda text=text: page(text) for what, text in QUESTIONS.items()} | {
         "groups: mean and deviation": groups,
         "columns": names,
     }
     seconds: dict[str, list[float]] = {}
-    chosen = {what: do() for what, do in asked.items()}  # warm
+    chosen = {what: do() for what, do in questions.items()}  # warm
     for _ in range(rounds):
-        for what, do in asked.items():
+        for what, do in questions.items():
             began = time.perf_counter()
             do()
             seconds.setdefault(what, []).append(time.perf_counter() - began)

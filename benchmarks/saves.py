@@ -79,7 +79,9 @@ def measure(setting: Setting) -> Part:
         for ranks in (1,) if mode in _OF_ONE_PROCESS else (1, 2):
             folder = setting.work / f"{mode}-{ranks}"
             sizes = {"megabytes": megabytes, "saves": saves, "steps": steps, "settles": not setting.quick}
-            figures = in_child("benchmarks.saves:one", folder=str(folder), mode=mode, ranks=ranks, **sizes)
+            figures = in_child(
+                "benchmarks.saves:run_saves", folder=str(folder), mode=mode, ranks=ranks, **sizes
+            )
             shutil.rmtree(folder)
             later = figures["stalls"][1:]
             stalls = [number(1e3 * figures["stalls"][0]), spread([1e3 * stall for stall in later])]
@@ -110,7 +112,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def one(
+def run_saves(
     folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: int, settles: bool
 ) -> dict[str, Any]:
     """What some saves cost, in forked processes; of each figure that of the rank that paid most.
@@ -225,7 +227,7 @@ def _one_process(
     return _synchronous(lambda turn: run._saver.write({"model": model, "optimizer": optimizer}))
 
 
-def _plain(
+def _async_of_one_process(
     folder: Path, rank: int, ranks: int, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer"
 ) -> _Saving:
     import halving
@@ -342,7 +344,7 @@ def _set_as_torchrun_does(rank: int, ranks: int) -> None:
 
 _WAYS: dict[str, Callable[[Path, int, int, "torch.nn.Module", "torch.optim.Optimizer"], _Saving]] = {
     "torch.save": _one_process,
-    "plain": _plain,
+    "plain": _async_of_one_process,
     "halving": _gang,
     "dcp": _dcp,
     "stager": partial(_dcp, kept=True),

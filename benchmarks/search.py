@@ -107,17 +107,17 @@ def measure(setting: Setting) -> Part:
     pythons = {"Optuna": Path(sys.executable)} | ({"Syne Tune": syne_tune.python} if syne_tune.python else {})
     if syne_tune.python is None:
         part.missing.append(f"Syne Tune: {syne_tune.reason}")
-    found = _search_all(setting, pythons, part.missing)
-    compared = list(_compare(found))
-    versions = {tool: result["version"] for (_, _, tool), result in found.items()}
+    results = _search_all(setting, pythons, part.missing)
+    compared = list(_compare(results))
+    versions = {tool: result["version"] for (_, _, tool), result in results.items()}
     for searched in NAMES:
-        part.tables.append(_table(searched, found, compared))
+        part.tables.append(_table(searched, results, compared))
     part.tables[0].note = (
         "Measured: " + ", ".join(f"{tool} {version}" for tool, version in sorted(versions.items())) + "."
     )
-    part.targets = _targets(found, compared)
+    part.targets = _targets(results, compared)
     if not setting.quick:
-        part.text += _draw(found)
+        part.text += _draw(results)
     return part
 
 
@@ -128,12 +128,12 @@ def _search_all(setting: Setting, pythons: dict[str, Path], missing: list[str]) 
     jobs: dict[Key, dict[str, Any]] = {}
     for family in FAMILIES[:: setting.choose(3, 1)]:
         trainings = setting.choose(4, family.trainings)
-        given = {"table": str(table), "seeds": seeds, "rungs": family.rungs, "budget": trainings * EPOCHS}
-        given["trials"] = trainings if len(family.rungs) == 1 else None
+        arguments = {"table": str(table), "seeds": seeds, "rungs": family.rungs, "budget": trainings * EPOCHS}
+        arguments["trials"] = trainings if len(family.rungs) == 1 else None
         for searched in NAMES:
             for tool, name in family.tools.items():
                 if tool == "Halving" or tool in pythons:
-                    jobs[searched, family.ours, tool] = given | {"problem": searched, "strategy": name}
+                    jobs[searched, family.ours, tool] = arguments | {"problem": searched, "strategy": name}
 
     def run(key: Key) -> dict[str, Any] | str:
         try:
@@ -151,10 +151,10 @@ def _search_all(setting: Setting, pythons: dict[str, Path], missing: list[str]) 
     return {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, dict)}
 
 
-def _run(setting: Setting, key: Key, pythons: dict[str, Path], given: dict[str, Any]) -> dict[str, Any]:
+def _run(setting: Setting, key: Key, pythons: dict[str, Path], arguments: dict[str, Any]) -> dict[str, Any]:
     searched, ours, tool = key
     if tool == "Halving":
-        return in_child("benchmarks.search_halving:run", given=given)
+        return in_child("benchmarks.search_halving:run", arguments=arguments)
     script = {"Optuna": "use_optuna_search", "Syne Tune": "use_synetune_search"}[tool]
     place = setting.work / f"{searched}-{ours}-{tool}".replace(" ", "-").replace(",", "")
     place.mkdir(parents=True)
@@ -162,7 +162,7 @@ def _run(setting: Setting, key: Key, pythons: dict[str, Path], given: dict[str, 
         str(pythons[tool]),
         "-c",
         _PROGRAM,
-        json.dumps(given),
+        json.dumps(arguments),
         str(CHECKOUT),
         f"benchmarks.peers.{script}",
     ]
@@ -196,11 +196,11 @@ class Comparison:
     p: float
 
 
-def _compare(found: dict[Key, dict[str, Any]]) -> Iterator[Comparison]:
+def _compare(results: dict[Key, dict[str, Any]]) -> Iterator[Comparison]:
     from scipy.stats import mannwhitneyu
 
-    for (searched, ours, tool), result in found.items():
-        reference = found.get((searched, ours, "Halving"))
+    for (searched, ours, tool), result in results.items():
+        reference = results.get((searched, ours, "Halving"))
         if tool != "Halving" and reference is not None:
             theirs = ranks(result)
             mine = ranks(reference)
@@ -212,7 +212,7 @@ def _compare(found: dict[Key, dict[str, Any]]) -> Iterator[Comparison]:
             )
 
 
-def rejected(chances: Sequence[float], level: float = LEVEL) -> int:
+def count_rejected(chances: Sequence[float], level: float = LEVEL) -> int:
     """How many of these p-values are significant together (Holm, Scandinavian Journal of Statistics 1979)."""
     ordered = sorted(chances)
     for place, p in enumerate(ordered):
@@ -221,10 +221,10 @@ def rejected(chances: Sequence[float], level: float = LEVEL) -> int:
     return len(ordered)
 
 
-def _targets(found: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -> list[Target]:
+def _targets(results: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -> list[Target]:
     if not compared:
         return []
-    worse = rejected([comparison.p for comparison in compared])
+    worse = count_rejected([comparison.p for comparison in compared])
     what = f"searches that another tool's equivalent beats, of {len(compared)} compared (Holm, {LEVEL:.0%})"
     targets = [Target(what, "searches", [float(worse)], 0.0)]
     ratios = []
@@ -232,7 +232,8 @@ def _targets(found: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -
         searched, ours, _ = comparison.key
         if ours.startswith(("asha", "hyperband", "bohb")):
             mine, theirs = (
-                statistics.median(ranks(found[key])) for key in ((searched, ours, "Halving"), comparison.key)
+                statistics.median(ranks(results[key]))
+                for key in ((searched, ours, "Halving"), comparison.key)
             )
             ratios.append(math.log(mine / theirs))
     if ratios:
@@ -244,7 +245,7 @@ def _targets(found: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -
     return targets
 
 
-def _table(searched: str, found: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -> Table:
+def _table(searched: str, results: dict[Key, dict[str, Any]], compared: Sequence[Comparison]) -> Table:
     header = [
         "strategy",
         "tool",
@@ -262,10 +263,10 @@ def _table(searched: str, found: dict[Key, dict[str, Any]], compared: Sequence[C
     for family in FAMILIES:
         for tool, name in family.tools.items():
             key = (searched, family.ours, tool)
-            if key not in found:
+            if key not in results:
                 continue
-            place = ranks(found[key])
-            halfway = [rank_by(run, family.trainings * EPOCHS // 2) for run in found[key]["runs"]]
+            place = ranks(results[key])
+            halfway = [rank_by(run, family.trainings * EPOCHS // 2) for run in results[key]["runs"]]
             row = [
                 f"`{name}`" if tool == "Halving" else name,
                 tool,
@@ -274,7 +275,7 @@ def _table(searched: str, found: dict[Key, dict[str, Any]], compared: Sequence[C
             ]
             row.append(f"{statistics.median(halfway):,g}")
             row += [
-                f"{statistics.median(run[what] for run in found[key]['runs']):,g}"
+                f"{statistics.median(run[what] for run in results[key]['runs']):,g}"
                 for what in ("epochs", "trials", "trained_to_the_end")
             ]
             comparison = comparisons.get(key)
@@ -284,18 +285,19 @@ def _table(searched: str, found: dict[Key, dict[str, Any]], compared: Sequence[C
     return table
 
 
-def _draw(found: dict[Key, dict[str, Any]]) -> str:
+def _draw(results: dict[Key, dict[str, Any]]) -> str:
     """The two figures, and the lines that show them."""
     rows = [(family.ours, tool) for family in FAMILIES for tool in family.tools]
     data = [
         Strip(
-            *row, {searched: ranks(found[searched, *row]) for searched in NAMES if (searched, *row) in found}
+            *row,
+            {searched: ranks(results[searched, *row]) for searched in NAMES if (searched, *row) in results},
         )
         for row in rows
     ]
     _IMAGES.mkdir(parents=True, exist_ok=True)
     (_IMAGES / "search-ranks.svg").write_text(strips([strip for strip in data if strip.ranks], NAMES))
-    lines = {key: [run["history"] for run in result["runs"]] for key, result in found.items()}
+    lines = {key: [run["history"] for run in result["runs"]] for key, result in results.items()}
     (_IMAGES / "search-progress.svg").write_text(
         progress(lines, NAMES, ("random", "asha, random", "asha, tpe", "bohb"), TRAININGS * EPOCHS)
     )

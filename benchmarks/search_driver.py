@@ -33,15 +33,15 @@ def measure(setting: Setting) -> Part:
     part = Part("driver", "A trial's overhead in one job", _TEXT)
     few = setting.choose(1, FEW)
     many = setting.choose(2, MANY)
-    found = []
+    pairs = []
     for turn in range(setting.choose(1, ROUNDS)):
         # A job takes some twenty seconds of CPU; a quick run, whose figures mean nothing, is content with one
         # of the two.
         smaller = None if setting.quick else _job(setting, few, turn)
         larger = _job(setting, many, turn)
-        found.append((smaller or larger, larger))
-    each = [1000 * (larger["seconds"] - smaller["seconds"]) / (many - few) for smaller, larger in found]
-    searching = [1000 * larger["searching"] / many for _, larger in found]
+        pairs.append((smaller or larger, larger))
+    each = [1000 * (larger["seconds"] - smaller["seconds"]) / (many - few) for smaller, larger in pairs]
+    searching = [1000 * larger["searching"] / many for _, larger in pairs]
     header = [
         "strategy",
         "workers",
@@ -51,7 +51,7 @@ def measure(setting: Setting) -> Part:
         f"job of {few} trials, s",
         f"job of {many} trials, s",
     ]
-    jobs = [spread([result[place]["seconds"] for result in found]) for place in (0, 1)]
+    jobs = [spread([result[place]["seconds"] for result in pairs]) for place in (0, 1)]
     part.tables.append(
         Table(header, [["random", str(WORKERS), f"{few} and {many}", spread(each), spread(searching), *jobs]])
     )

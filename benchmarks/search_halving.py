@@ -25,16 +25,16 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-def run(given: dict[str, Any]) -> dict[str, Any]:
+def run(arguments: dict[str, Any]) -> dict[str, Any]:
     """Search with one strategy and every seed, in a process of its own: what
     :mod:`benchmarks.peers.search_loop` prints.
     """
     import importlib.metadata
 
     os.environ["OMP_NUM_THREADS"] = "1"  # one process a core
-    searched = problem(given["problem"], Path(given["table"]))
+    searched = problem(arguments["problem"], Path(arguments["table"]))
     began = time.perf_counter()
-    runs = [_search(searched, seed, given) for seed in range(given["seeds"])]
+    runs = [_search(searched, seed, arguments) for seed in range(arguments["seeds"])]
     return {
         "version": importlib.metadata.version("halving-platform"),
         "seconds": time.perf_counter() - began,
@@ -42,7 +42,7 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+def _search(searched: Problem, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
     from resources.search.simulation import SimulatedWorkers, simulate
     from resources.search.state import Result
     from resources.sweep_spec import parse_spec
@@ -54,14 +54,16 @@ def _search(searched: Problem, seed: int, given: dict[str, Any]) -> dict[str, An
         record.add(trial, params, epochs, value)
         return Result((value,))
 
-    spec = parse_spec(_spec(searched, given["strategy"], seed, given["trials"] or given["budget"]))
+    spec = parse_spec(
+        _spec(searched, arguments["strategy"], seed, arguments["trials"] or arguments["budget"])
+    )
     simulate(
         spec,
         evaluate,
         SimulatedWorkers(WORKERS),
         seed=seed,
         epoch_seconds=searched.seconds,
-        max_epochs=given["budget"],
+        max_epochs=arguments["budget"],
     )
     return record.result()
 

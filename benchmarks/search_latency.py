@@ -75,7 +75,7 @@ def _loop(
     Clients wait for each other in ``folder``.
     """
     folder.mkdir()
-    given = {
+    arguments = {
         "folder": str(folder),
         "url": url,
         "sweep": sweep,
@@ -84,20 +84,20 @@ def _loop(
         "clients": clients,
     }
     with ThreadPoolExecutor(max_workers=clients) as pool:
-        found = list(
+        results = list(
             pool.map(
-                lambda client: in_child("benchmarks.search_latency:client", **given, client=client),
+                lambda client: in_child("benchmarks.search_latency:client", **arguments, client=client),
                 range(clients),
             )
         )
-    seconds = max(result["ended"] for result in found) - min(result["began"] for result in found)
-    rate = sum(len(result["next"]) + len(result["decision"]) for result in found) / seconds
+    seconds = max(result["ended"] for result in results) - min(result["began"] for result in results)
+    rate = sum(len(result["next"]) + len(result["decision"]) for result in results) / seconds
     rows = []
     every = []
     for call, what in (("next", "the next trial"), ("decision", "a decision")):
-        spent = sorted(1000 * one for result in found for one in result[call])
+        spent = sorted(1000 * call_seconds for result in results for call_seconds in result[call])
         every += spent
-        first = spread([result["first"] for result in found]) if call == "next" else ""
+        first = spread([result["first"] for result in results]) if call == "next" else ""
         rows.append(
             [
                 what,
@@ -198,24 +198,26 @@ def _one_trial(scheduler: Any, source: random.Random, pace: float, spent: dict[s
     """Take a trial and report at its rungs until it is paused or done."""
     _wait(source, pace)
     started = time.perf_counter()
-    given = scheduler.next_work("client")
+    assignment = scheduler.next_work("client")
     spent["next"].append(time.perf_counter() - started)
-    for epochs in given.ladder[given.rung :]:
+    for epochs in assignment.ladder[assignment.rung :]:
         _wait(source, pace)
         started = time.perf_counter()
-        goes_on = _goes_on(scheduler, given, epochs, source)
+        goes_on = _goes_on(scheduler, assignment, epochs, source)
         spent["decision"].append(time.perf_counter() - started)
         if not goes_on:
             return
 
 
-def _goes_on(scheduler: Any, given: Any, epochs: int, source: random.Random) -> bool:
+def _goes_on(scheduler: Any, assignment: Any, epochs: int, source: random.Random) -> bool:
     """Report at a rung: a result that says little, so that some are promoted."""
     from halving.trial.messages import ReachedRung
     from resources.search.decide import Continue
 
-    values = {"score": given.params["x"] + source.gauss(0.0, 0.2) + 1 / epochs}
-    return isinstance(scheduler.reached(given, ReachedRung(epochs, values, "sha256:bench"), 1.0), Continue)
+    values = {"score": assignment.params["x"] + source.gauss(0.0, 0.2) + 1 / epochs}
+    return isinstance(
+        scheduler.reached(assignment, ReachedRung(epochs, values, "sha256:bench"), 1.0), Continue
+    )
 
 
 def _wait(source: random.Random, pace: float) -> None:

@@ -27,7 +27,10 @@ class Strip:
 
 def strips(rows: Sequence[Strip], problems: Sequence[str]) -> str:
     """A dot for each seed's winner, a bar at the median; a column for each problem, ranks on a log scale."""
-    largest = {name: _decade(rank for row in rows for rank in row.ranks.get(name, ())) for name in problems}
+    largest = {
+        name: _power_of_ten_above(rank for row in rows for rank in row.ranks.get(name, ()))
+        for name in problems
+    }
     pieces = _heads(problems)
     y = float(_TOP)
     strategy = ""
@@ -91,7 +94,9 @@ def progress(
                 for tool in COLORS
                 if (name, strategy, tool) in histories
             }
-            largest = _decade(rank for each in here.values() for history in each for _, rank in history)
+            largest = _power_of_ten_above(
+                rank for each in here.values() for history in each for _, rank in history
+            )
             left = _column(column)
             for power in range(largest + 1):
                 level = top + height * power / largest
@@ -155,7 +160,7 @@ def _right(problems: Sequence[str]) -> int:
     return _column(len(problems)) - _GAP
 
 
-def _decade(ranks: Iterable[int]) -> int:
+def _power_of_ten_above(ranks: Iterable[int]) -> int:
     """The power of ten that no rank is above, at least the first."""
     return max(1, math.ceil(math.log10(max(ranks, default=10))))
 

@@ -46,16 +46,16 @@ def measure(setting: Setting) -> Part:
     ]
     table = Table(header, [])
     for name in list(STRATEGIES)[: setting.choose(1, len(STRATEGIES))]:
-        given = {
+        sizes = {
             "strategy": name,
             "trials": setting.choose(200, TRIALS),
             "workers": setting.choose(16, WORKERS),
         }
-        found = [
-            in_child("benchmarks.search_scale:one", **given, seed=seed)
+        results = [
+            in_child("benchmarks.search_scale:run_simulation", **sizes, seed=seed)
             for seed in range(setting.choose(1, 3))
         ]
-        values = {key: [result[key] for result in found] for key in found[0]}
+        values = {key: [result[key] for result in results] for key in results[0]}
         row = [
             name,
             *(spread(values[key]) for key in ("real_s", "hours", "lost_workers", "epochs", "repeated")),
@@ -91,7 +91,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
+def run_simulation(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
     """One simulation, in a process of its own."""
     began = time.perf_counter()
     from resources.search.simulation import SimulatedWorkers, simulate
@@ -103,10 +103,10 @@ def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
 
     spec = parse_spec(spec_of(STRATEGIES[strategy], max_trials=trials, seed=seed, max_retries=3))
     simulated = SimulatedWorkers(workers, speeds=(0.5, 2.0), mean_life=LIFE, crash=0.01)
-    found = simulate(spec, evaluate, simulated, seed=seed, epoch_seconds=lambda params: EPOCH_SECONDS)
+    outcome = simulate(spec, evaluate, simulated, seed=seed, epoch_seconds=lambda params: EPOCH_SECONDS)
     seconds = time.perf_counter() - began
-    state = found.state
-    known = {
+    state = outcome.state
+    reached = {
         (trial.number, rung)
         for trial in state.trials
         for rung, result in enumerate(trial.results)
@@ -115,17 +115,17 @@ def one(strategy: str, trials: int, workers: int, seed: int) -> dict[str, Any]:
     unfinished = sum(
         trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED) for trial in state.trials
     )
-    all_time = found.busy_seconds + found.idle_seconds + found.tail_seconds
+    all_time = outcome.busy_seconds + outcome.idle_seconds + outcome.tail_seconds
     return {
         "real_s": seconds,
-        "hours": found.seconds / 3600,
-        "lost_workers": found.lost_workers,
-        "epochs": found.epochs,
-        "repeated": found.repeated_epochs,
-        "idle": found.idle_seconds / all_time,
-        "tail": found.tail_seconds / all_time,
-        "twice": sum(count - 1 for count in found.rungs.values()),
-        "missing": len(known ^ set(found.rungs)) + unfinished + (trials - len(state.trials)),
+        "hours": outcome.seconds / 3600,
+        "lost_workers": outcome.lost_workers,
+        "epochs": outcome.epochs,
+        "repeated": outcome.repeated_epochs,
+        "idle": outcome.idle_seconds / all_time,
+        "tail": outcome.tail_seconds / all_time,
+        "twice": sum(count - 1 for count in outcome.rungs.values()),
+        "missing": len(reached ^ set(outcome.rungs)) + unfinished + (trials - len(state.trials)),
     }
 
 

@@ -38,14 +38,14 @@ def measure(setting: Setting) -> Part:
     rates = []
     optuna = []
     for seed in range(setting.choose(1, ROUNDS)):
-        given = {"finished": finished, "seed": seed}
+        sizes = {"finished": finished, "seed": seed}
         rates.append(
-            in_child("benchmarks.search_suggestions:halving", **given, suggested=setting.choose(5, SUGGESTED))
+            in_child("benchmarks.search_suggestions:halving", **sizes, suggested=setting.choose(5, SUGGESTED))
         )
         optuna.append(
             in_child(
                 "benchmarks.search_suggestions:optuna_alone",
-                **given,
+                **sizes,
                 suggested=setting.choose(5, ASKED_OF_OPTUNA),
             )
         )
@@ -119,7 +119,7 @@ def quality(trials: int, seed: int, capped: bool) -> dict[str, float]:
     if not capped:
         study.HISTORY.clear()
     search = _Search(seed)
-    params, value = min((search.tell(search.ask()) for _ in range(trials)), key=lambda told: told[1])
+    params, value = min((search.tell(search.ask()) for _ in range(trials)), key=lambda trial: trial[1])
     return {"rank": search.problem.rank(params), "regret": value - _MINIMUM}
 
 

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from benchmarks.http_client import Client
 from benchmarks.machine import CHECKOUT, Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
-from benchmarks.server_asks import asked
+from benchmarks.server_asks import measure_loops
 from benchmarks.stores import PROJECT
 from tests.ports import free_port
 from tests.waiting import wait_for
@@ -85,7 +85,9 @@ def measure(setting: Setting) -> Part:
         figures = []
         for _ in range(rounds):
             with server(root) as (process, port):
-                figures.append(_asked(process, port, runs, [f"metric_{place}" for place in range(keys)]))
+                figures.append(
+                    _measure_answer(process, port, runs, [f"metric_{place}" for place in range(keys)])
+                )
         bytes_, cpu, wall = zip(*figures, strict=True)
         answers.rows.append(
             [f"{title} of {count} runs", number(statistics.median(bytes_) / 1e6), spread(cpu), spread(wall)]
@@ -119,13 +121,13 @@ def measure(setting: Setting) -> Part:
     ):
         # A server that nobody has asked for anything yet: its memory is empty.
         with server(root) as (process, port), _trainers(root, live, pause):
-            share, found = _loaded(process, port, runs, live, watchers, askers, seconds)
-        waits = found["waits"]
-        age = _part_of(found["lags"], 0.99)
+            share, observed = _measure_load(process, port, runs, live, watchers, askers, seconds)
+        waits = observed["waits"]
+        age = _part_of(observed["lags"], 0.99)
         p50 = _part_of(waits, 0.5)
         p99 = _part_of(waits, 0.99)
-        loads.rows.append([title, number(share), f"{found['events']:,}", age, f"{len(waits):,}", p50, p99])
-        if found["lags"]:
+        loads.rows.append([title, number(share), f"{observed['events']:,}", age, f"{len(waits):,}", p50, p99])
+        if observed["lags"]:
             part.targets.append(
                 Target(f"a point is shown after it was logged, p99, {title}", "s", [float(age)], 2.0)
             )
@@ -137,7 +139,7 @@ def measure(setting: Setting) -> Part:
                     f"/curves with {dashboards} dashboards and {streams} streams, p99", "s", [float(p99)], 0.3
                 )
             )
-    table, targets = asked(setting, server)
+    table, targets = measure_loops(setting, server)
     part.tables = [answers, loads, table]
     part.targets = [*part.targets, *targets]
     return part
@@ -153,19 +155,19 @@ def clients(
 async def _clients(
     process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"events": 0, "waits": [], "lags": [], "ready": 0}
-    tasks = [asyncio.create_task(_watch(port, live, place, found)) for place in range(streams)]
-    while found["ready"] < streams:
+    observed: dict[str, Any] = {"events": 0, "waits": [], "lags": [], "ready": 0}
+    tasks = [asyncio.create_task(_watch(port, live, place, observed)) for place in range(streams)]
+    while observed["ready"] < streams:
         await asyncio.sleep(0.1)
-    found["events"] = 0
-    found["lags"] = []
-    tasks += [asyncio.create_task(_ask(port, runs, place, found)) for place in range(dashboards)]
+    observed["events"] = 0
+    observed["lags"] = []
+    tasks += [asyncio.create_task(_ask(port, runs, place, observed)) for place in range(dashboards)]
     began = time.monotonic()
     cpu = cpu_of(process)
     await asyncio.sleep(seconds)
-    found["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
+    observed["share"] = (cpu_of(process) - cpu) / (time.monotonic() - began)
     await end(tasks)
-    return found
+    return observed
 
 
 async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
@@ -177,7 +179,7 @@ async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _watch(port: int, live: int, place: int, found: dict[str, Any]) -> None:
+async def _watch(port: int, live: int, place: int, observed: dict[str, Any]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     chosen = [("run", f"{PROJECT}/live-{(place + other) % live:03d}") for other in range(min(10, live))]
     query = urlencode([*chosen, ("key", "metric_0")])
@@ -185,13 +187,13 @@ async def _watch(port: int, live: int, place: int, found: dict[str, Any]) -> Non
     kind = b""
     while line := await reader.readline():
         if line.startswith(b"data:") and kind == b"event: points\n" and place % _TIMED == 0:
-            found["lags"].append(time.time() - json.loads(line[5:])["t"][-1])
+            observed["lags"].append(time.time() - json.loads(line[5:])["t"][-1])
         kind = line if line.startswith(b"event:") else kind
-        found["ready"] += line == b"event: ready\n"
-        found["events"] += line == b"event: points\n"
+        observed["ready"] += line == b"event: ready\n"
+        observed["events"] += line == b"event: points\n"
 
 
-async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) -> None:
+async def _ask(port: int, runs: list[str], place: int, observed: dict[str, Any]) -> None:
     source = random.Random(place)
     client = Client(port)
     tags: dict[str, str] = {}
@@ -207,9 +209,9 @@ async def _ask(port: int, runs: list[str], place: int, found: dict[str, Any]) ->
             }
         )
         began = time.monotonic()
-        known = {"If_None_Match": tags[body]} if body in tags else {}
-        reply = await client.post("/api/v1/curves", body, Accept=BINARY, **known)
-        found["waits"].append(time.monotonic() - began)
+        condition = {"If_None_Match": tags[body]} if body in tags else {}
+        reply = await client.post("/api/v1/curves", body, Accept=BINARY, **condition)
+        observed["waits"].append(time.monotonic() - began)
         tags[body] = reply.headers["etag"]
         await asyncio.sleep(source.expovariate(1 / _THINK))
 
@@ -219,12 +221,12 @@ def _part_of(seconds: Sequence[float], part: float) -> str:
     return number(sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * part))]) if seconds else "-"
 
 
-def _loaded(
+def _measure_load(
     process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float
 ) -> tuple[float, Any]:
     load = {"live": live, "streams": streams, "dashboards": dashboards, "seconds": seconds}
-    found = in_child("benchmarks.server:clients", process=process, port=port, runs=runs, **load)
-    return found["share"], found
+    observed = in_child("benchmarks.server:clients", process=process, port=port, runs=runs, **load)
+    return observed["share"], observed
 
 
 def cpu_of(process: int) -> float:
@@ -233,7 +235,9 @@ def cpu_of(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _asked(process: int, port: int, runs: Sequence[str], keys: list[str]) -> tuple[int, float, float]:
+def _measure_answer(
+    process: int, port: int, runs: Sequence[str], keys: list[str]
+) -> tuple[int, float, float]:
     """Bytes, server CPU and time of one answer that has every point."""
     body = json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": keys}).encode()
     headers = {"Accept": BINARY, "Content-Type": "application/json"}

@@ -13,17 +13,17 @@ from benchmarks.search_scale import spec_of
 
 LOOPS = 1_000
 # seconds between two requests of a loop, equally distributed
-LEAST = 2.0
-MOST = 10.0
+MIN_PAUSE = 2.0
+MAX_PAUSE = 10.0
 TITLE = "Loops that ask for trials"
 NOTE = f"""
-Each loop sends a request every {LEAST:g} to {MOST:g} s: `ask`, and when it has got a trial, `tell` at each
-rung, until it has none. One study by `asha` with the random sampler, its catalog in SQLite. In the first row
-no trial is left, so that every loop is told to come again.
+Each loop sends a request every {MIN_PAUSE:g} to {MAX_PAUSE:g} s: `ask`, and when it has got a trial, `tell`
+at each rung, until it has none. One study by `asha` with the random sampler, its catalog in SQLite. In the
+first row no trial is left, so that every loop is told to come again.
 """
 
 
-def asked(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
+def measure_loops(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
     """Percentiles of the answers to loops that wait and to loops that train.
 
     Args:
@@ -43,18 +43,22 @@ def asked(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
         root = setting.work / f"asks-{trials}"
         study = in_child("benchmarks.server_asks:study", root=str(root), trials=trials)
         with servers(str(root)) as (process, port):
-            given = {"process": process, "port": port, "study": study, "trains": trials > 1}
-            found = in_child(
-                "benchmarks.server_asks:clients", **given, loops=loops, seconds=seconds, most=MOST / shorter
+            arguments = {"process": process, "port": port, "study": study, "trains": trials > 1}
+            figures = in_child(
+                "benchmarks.server_asks:clients",
+                **arguments,
+                loops=loops,
+                seconds=seconds,
+                max_pause=MAX_PAUSE / shorter,
             )
-        for answer, waits in found["waits"].items():
+        for answer, waits in figures["waits"].items():
             if waits:
                 ordered = sorted(1000 * wait for wait in waits)
                 p50, p99 = (
                     ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.5, 0.99)
                 )
                 cells = (number(figure) for figure in (p50, p99, ordered[-1]))
-                table.rows.append([load, number(found["share"]), answer, f"{len(ordered):,}", *cells])
+                table.rows.append([load, number(figures["share"]), answer, f"{len(ordered):,}", *cells])
                 if answer == "a trial" and trials > 1:
                     targets.append(
                         Target(f"a suggestion over HTTP with {loops:,} polling loops, p99", "ms", [p99], 50.0)
@@ -82,27 +86,29 @@ def study(*, root: str, trials: int) -> str:
 
 
 def clients(
-    *, process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float
+    *, process: int, port: int, study: str, trains: bool, loops: int, seconds: float, max_pause: float
 ) -> dict[str, Any]:
     """The loops, in a process of their own: seconds of each answer by what it was, and the server's share of
     a core.
 
     Args:
-        most: seconds between two requests of a loop.
+        max_pause: seconds between two requests of a loop.
     """
-    return asyncio.run(_clients(process, port, study, trains, loops, seconds, most))
+    return asyncio.run(_clients(process, port, study, trains, loops, seconds, max_pause))
 
 
 async def _clients(
-    process: int, port: int, study: str, trains: bool, loops: int, seconds: float, most: float
+    process: int, port: int, study: str, trains: bool, loops: int, seconds: float, max_pause: float
 ) -> dict[str, Any]:
     from benchmarks.server import cpu_of, end
 
     waits: dict[str, list[float]] = {"a trial": [], "come again": [], "a decision": []}
-    tasks = [asyncio.create_task(_loop(port, study, place, waits, trains, most)) for place in range(loops)]
-    await asyncio.sleep(most)  # each has asked once
-    for found in waits.values():
-        found.clear()
+    tasks = [
+        asyncio.create_task(_loop(port, study, place, waits, trains, max_pause)) for place in range(loops)
+    ]
+    await asyncio.sleep(max_pause)  # each has asked once
+    for answer_waits in waits.values():
+        answer_waits.clear()
     began = time.monotonic()
     cpu = cpu_of(process)
     await asyncio.sleep(seconds)
@@ -112,31 +118,33 @@ async def _clients(
 
 
 async def _loop(
-    port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool, most: float
+    port: int, study: str, place: int, waits: dict[str, list[float]], trains: bool, max_pause: float
 ) -> None:
     source = random.Random(place)
     client = Client(port)
-    await asyncio.sleep(source.uniform(0, most))
+    await asyncio.sleep(source.uniform(0, max_pause))
     base = f"/api/v1/hpo/studies/{study}"
-    given = None
+    assignment = None
     while True:
-        if given is None:
+        if assignment is None:
             path = f"{base}/ask"
             body = ""
         else:
-            told = {
-                "attempt": given["attempt"],
-                "epoch": given["epochs"],
+            result = {
+                "attempt": assignment["attempt"],
+                "epoch": assignment["epochs"],
                 "values": {"score": source.random()},
             }
-            path = f"{base}/trials/{given['trial']}/tell"
-            body = json.dumps(told)
+            path = f"{base}/trials/{assignment['trial']}/tell"
+            body = json.dumps(result)
         began = time.monotonic()
         reply = await client.post(path, body)
-        waits["a decision" if given else "a trial" if reply.status == 200 else "come again"].append(
-            time.monotonic() - began
-        )
-        found = json.loads(reply.body) if reply.status == 200 and trains else {"decision": "none"}
+        has_trial = reply.status == 200
+        kind = "a trial" if has_trial else "come again"
+        waits["a decision" if assignment else kind].append(time.monotonic() - began)
+        answer = json.loads(reply.body) if has_trial and trains else {"decision": "none"}
         # What goes on has more epochs granted; any other decision takes the trial away.
-        given = {**(given or {}), **found} if found.get("decision", "continue") == "continue" else None
-        await asyncio.sleep(source.uniform(most * LEAST / MOST, most))
+        assignment = (
+            {**(assignment or {}), **answer} if answer.get("decision", "continue") == "continue" else None
+        )
+        await asyncio.sleep(source.uniform(max_pause * MIN_PAUSE / MAX_PAUSE, max_pause))

@@ -62,9 +62,9 @@ def measure(setting: Setting) -> Part:
     rounds = setting.choose(1, 3)
     for place, (name, metrics) in enumerate(MIXES.items()):
         each = points if len(metrics) <= 10 else points // 5
-        found = [
+        results = [
             in_child(
-                "benchmarks.size:one",
+                "benchmarks.size:write_mix",
                 root=str(setting.work / f"{place}-{turn}"),
                 mix=name,
                 points=each,
@@ -73,7 +73,9 @@ def measure(setting: Setting) -> Part:
             for turn in range(rounds)
         ]
         total = each * len(metrics)
-        sizes = {kind: [result[kind] / total for result in found] for kind in ("segments", "full", "rollup")}
+        sizes = {
+            kind: [result[kind] / total for result in results] for kind in ("segments", "full", "rollup")
+        }
         table.rows.append([name, f"{total:,}", *(spread(values) for values in sizes.values())])
         if name in BOUNDS:
             part.targets.append(Target(f"compacted size, {name}", "B/point", sizes["full"], BOUNDS[name]))
@@ -81,7 +83,7 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def one(root: str, mix: str, points: int, seed: int) -> dict[str, int]:
+def write_mix(root: str, mix: str, points: int, seed: int) -> dict[str, int]:
     """One run of a mix: bytes before and after compaction. To be called in a process of its own."""
     folder = Path(root)
     metrics = MIXES[mix]

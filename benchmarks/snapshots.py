@@ -32,20 +32,22 @@ def measure(setting: Setting) -> Part:
     rows = setting.choose(30_000, 20_000_000)
     raw = setting.work / "raw"
     in_child("benchmarks.snapshots:write_files", folder=str(raw), first=0, rows=rows, files=100)
-    given = {"raw": str(raw), "root": str(setting.work / "store"), "shard_mib": setting.choose(1, 128)}
+    arguments = {"raw": str(raw), "root": str(setting.work / "store"), "shard_mib": setting.choose(1, 128)}
     table = Table(["what", "seconds", "MB/s", "memory, MB", "stored, MB"], [], "Snapshots")
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for state in ("first", "1 % more"):
         if state != "first":
             in_child(
                 "benchmarks.snapshots:write_files", folder=str(raw), first=rows, rows=rows // 100, files=1
             )
         setting.settle()
-        found[state] = in_child("benchmarks.snapshots:take", **given)
-        table.rows.append(_row(f"Halving, {state}", found[state]))
+        figures[state] = in_child("benchmarks.snapshots:take", **arguments)
+        table.rows.append(_row(f"Halving, {state}", figures[state]))
         if state == "first":
             disk = in_child(
-                "benchmarks.snapshots:write_twice", folder=str(setting.work), size=int(found[state]["bytes"])
+                "benchmarks.snapshots:write_twice",
+                folder=str(setting.work),
+                size=int(figures[state]["bytes"]),
             )
             table.rows.append(_row("the disk, written twice", disk))
         for peer in ("pyarrow", "dvc"):
@@ -57,14 +59,14 @@ def measure(setting: Setting) -> Part:
                 )
             )
     part.tables.append(table)
-    share = found["1 % more"]["stored"] / found["1 % more"]["bytes"]
+    share = figures["1 % more"]["stored"] / figures["1 % more"]["bytes"]
     part.targets += [
-        Target("memory of a snapshot", "MB", [found["first"]["memory"] / 1e6], _MEMORY / 1e6),
+        Target("memory of a snapshot", "MB", [figures["first"]["memory"] / 1e6], _MEMORY / 1e6),
         Target("bytes stored for 1 % more rows, of the whole", "%", [100 * share], 1.5),
         Target(
             "time of a snapshot, of what the disk takes to write it twice",
             "times",
-            [found["first"]["seconds"] / disk["seconds"]],
+            [figures["first"]["seconds"] / disk["seconds"]],
             1.5,
         ),
     ]
@@ -110,12 +112,12 @@ def _measure_one_file(setting: Setting, part: Part) -> None:
     ]
 
 
-def _row(what: str, found: dict[str, float]) -> list[str]:
-    cells = [number(found["seconds"]), number(found["bytes"] / found["seconds"] / 1e6)]
+def _row(what: str, figures: dict[str, float]) -> list[str]:
+    cells = [number(figures["seconds"]), number(figures["bytes"] / figures["seconds"] / 1e6)]
     return [
         what,
         *cells,
-        *(number(found[name] / 1e6) if name in found else "" for name in ("memory", "stored")),
+        *(number(figures[name] / 1e6) if name in figures else "" for name in ("memory", "stored")),
     ]
 
 

@@ -107,11 +107,11 @@ def metric_bytes(root: Path, run: str) -> dict[str, int]:
     """Bytes of a run's files by kind: ``live``, ``full``, ``rollup`` and ``manifest``."""
     from halving.metrics.manifest import run_folder
 
-    found = {"live": 0, "full": 0, "rollup": 0, "manifest": 0}
+    sizes = {"live": 0, "full": 0, "rollup": 0, "manifest": 0}
     for path in (root / run_folder(PROJECT, run)).rglob("*.*"):
         kind = "live" if path.parent.name == "live" else path.name.partition("-")[0]
-        found[kind] += path.stat().st_size
-    return found
+        sizes[kind] += path.stat().st_size
+    return sizes
 
 
 def _write_record(root: Path, run: str, points: int, last: dict[str, float]) -> None:

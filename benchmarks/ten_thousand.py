@@ -100,12 +100,12 @@ class Measured:
         Raises:
             Missing: there is none.
         """
-        for found in self._part(part).tables:
-            if table and found.title != table:
+        for each in self._part(part).tables:
+            if table and each.title != table:
                 continue
-            for cells in found.rows:
-                if column in found.header and cells[0].startswith(row) and (not also or also in cells[1:]):
-                    return float(cells[found.header.index(column)].split()[0].replace(",", ""))
+            for cells in each.rows:
+                if column in each.header and cells[0].startswith(row) and (not also or also in cells[1:]):
+                    return float(cells[each.header.index(column)].split()[0].replace(",", ""))
         raise Missing(f"no {column!r} of {row!r} in what {part!r} measured: run python -m benchmarks {part}")
 
     def _part(self, part: str) -> Part:
@@ -126,83 +126,83 @@ def figures(measured: Measured) -> dict[str, float]:
 
     cell = measured.cell
     production = _production()
-    found: dict[str, float] = {"look": OBJECT_STORE_LOOK_SECONDS, "heartbeat": HEARTBEAT_SECONDS}
+    values: dict[str, float] = {"look": OBJECT_STORE_LOOK_SECONDS, "heartbeat": HEARTBEAT_SECONDS}
     attempt = RUNG / (1 - GOES_ON)  # seconds on average: until a rung where the trial is paused
-    found["attempt_minutes"] = attempt / 60
-    found["attempts"] = starts = TRIALS / attempt  # begun a second
-    found["decisions"] = TRIALS / RUNG
-    found["calls"] = found["decisions"] + starts
-    found["heartbeats"] = TRIALS / HEARTBEAT_SECONDS
+    values["attempt_minutes"] = attempt / 60
+    values["attempts"] = starts = TRIALS / attempt  # begun a second
+    values["decisions"] = TRIALS / RUNG
+    values["calls"] = values["decisions"] + starts
+    values["heartbeats"] = TRIALS / HEARTBEAT_SECONDS
 
-    found["points"] = points = TRIALS * SERIES * LOGGED
-    found["log_us"] = 10 * cell("log", "tight", "p50, µs", also="busy")
-    found["log_share"] = 100 * found["log_us"] * LOGGED / 1e6
-    found["drained"] = 1e6 * cell("durable", "", "M points/s")
-    found["drain"] = 100 * SERIES * LOGGED / found["drained"]
-    found["segments"] = segments_of(attempt)
-    found["puts"] = starts * found["segments"]
-    found["puts_fixed"] = TRIALS / 5
-    found["puts_long"] = TRIALS / 60
+    values["points"] = points = TRIALS * SERIES * LOGGED
+    values["log_us"] = 10 * cell("log", "tight", "p50, µs", also="busy")
+    values["log_share"] = 100 * values["log_us"] * LOGGED / 1e6
+    values["drained"] = 1e6 * cell("durable", "", "M points/s")
+    values["drain"] = 100 * SERIES * LOGGED / values["drained"]
+    values["segments"] = segments_of(attempt)
+    values["puts"] = starts * values["segments"]
+    values["puts_fixed"] = TRIALS / 5
+    values["puts_long"] = TRIALS / 60
     mixed = {
         name: cell("objects", "mixed", name, "Segments") for name in ("15 s, B/point", "compacted, B/point")
     }
-    found["segment_bytes"] = mixed["15 s, B/point"]
-    found["compacted_bytes"] = mixed["compacted, B/point"]
-    found["worst_bytes"] = cell("objects", "losses", "compacted, B/point", "Segments")
-    found["mb"] = points * found["segment_bytes"] / 1e6
-    found["tb_month"] = points * found["compacted_bytes"] * MONTH / 1e12
-    found["points_kept_tb"] = points * found["compacted_bytes"] * KEPT_DAYS * 86_400 / 1e12
+    values["segment_bytes"] = mixed["15 s, B/point"]
+    values["compacted_bytes"] = mixed["compacted, B/point"]
+    values["worst_bytes"] = cell("objects", "losses", "compacted, B/point", "Segments")
+    values["mb"] = points * values["segment_bytes"] / 1e6
+    values["tb_month"] = points * values["compacted_bytes"] * MONTH / 1e12
+    values["points_kept_tb"] = points * values["compacted_bytes"] * KEPT_DAYS * 86_400 / 1e12
 
     def requests(what: str, column: str) -> float:
         return cell("objects", what, column, "Requests")
 
     first_look = requests(f"a first look at {SEGMENTS_COMPACTED} segments", "reads") / SEGMENTS_COMPACTED
-    found["upload_interval"] = production["compute_logs"]["config"]["upload_interval"]
+    values["upload_interval"] = production["compute_logs"]["config"]["upload_interval"]
     for kind in ("writes", "reads"):
         each = {
             "opening": requests("opening a run", kind),
-            "segments": found["segments"] * requests("a segment", kind),
+            "segments": values["segments"] * requests("a segment", kind),
             "checkpoints": 2 * requests("a checkpoint", kind),
             # A look lists; and each segment is read once, by the first look that finds it.
-            "looks": attempt / found["look"] * requests("the next look", kind)
-            + (found["segments"] * first_look if kind == "reads" else 0),
-            "logs": attempt / found["upload_interval"] * LOG_STREAMS if kind == "writes" else 0.0,
+            "looks": attempt / values["look"] * requests("the next look", kind)
+            + (values["segments"] * first_look if kind == "reads" else 0),
+            "logs": attempt / values["upload_interval"] * LOG_STREAMS if kind == "writes" else 0.0,
             "ending": requests("ending a run", kind),
             "compaction": _compaction_requests(cell, kind)
-            * (1 if kind == "writes" else found["segments"] / SEGMENTS),
+            * (1 if kind == "writes" else values["segments"] / SEGMENTS),
         }
-        found |= {f"{name}_{kind}": value for name, value in each.items()}
-        found[f"{kind}_attempt"] = sum(each.values())
-        found[f"{kind}_second"] = starts * found[f"{kind}_attempt"]
-    found["segment_second"] = found["segments_writes"] * starts
-    found["asked_back_look"] = pod._ASKED_BACK_LOOK_SECONDS
-    found["mail_second"] = TRIALS / mailbox._LONGEST_SECONDS + TRIALS / found["asked_back_look"]
-    found["compaction_rate"] = cell("compaction", "", "attempts/s", "Both")
-    found["compaction_hour"] = 3600 * found["compaction_rate"]
-    found["compaction_workers"] = math.ceil(WORKERS * starts / found["compaction_rate"])
-    found["compaction_cores"] = points / (
+        values |= {f"{name}_{kind}": value for name, value in each.items()}
+        values[f"{kind}_attempt"] = sum(each.values())
+        values[f"{kind}_second"] = starts * values[f"{kind}_attempt"]
+    values["segment_second"] = values["segments_writes"] * starts
+    values["asked_back_look"] = pod._ASKED_BACK_LOOK_SECONDS
+    values["mail_second"] = TRIALS / mailbox._LONGEST_SECONDS + TRIALS / values["asked_back_look"]
+    values["compaction_rate"] = cell("compaction", "", "attempts/s", "Both")
+    values["compaction_hour"] = 3600 * values["compaction_rate"]
+    values["compaction_workers"] = math.ceil(WORKERS * starts / values["compaction_rate"])
+    values["compaction_cores"] = points / (
         1e6 * cell("queries", "100 runs x 10 metrics x 100,000", "M points/s", "Compaction of these stores")
     )
-    found |= (
-        _catalog(cell, found)
+    values |= (
+        _catalog(cell, values)
         | _dagster(cell, starts)
         | _kubernetes(cell, starts, production)
-        | _dollars_of_s3(found)
+        | _dollars_of_s3(values)
     )
-    found["catalog_gb_month"] = starts * MONTH * found["catalog_bytes"] / 1e9
-    found["postgres_cores_rented"] = 2 ** math.ceil(math.log2(max(2.0, 2 * found["postgres_cores"])))
-    found["dollars_postgres"] = found["postgres_cores_rented"] * _price("postgres_core") * HOURS + found[
+    values["catalog_gb_month"] = starts * MONTH * values["catalog_bytes"] / 1e9
+    values["postgres_cores_rented"] = 2 ** math.ceil(math.log2(max(2.0, 2 * values["postgres_cores"])))
+    values["dollars_postgres"] = values["postgres_cores_rented"] * _price("postgres_core") * HOURS + values[
         "catalog_gb_month"
     ] * _price("disk_gb")
-    found["dollars_control"] = 16 * _price("core") * HOURS
-    found["dollars"] = sum(value for name, value in found.items() if name.startswith("dollars_"))
+    values["dollars_control"] = 16 * _price("core") * HOURS
+    values["dollars"] = sum(value for name, value in values.items() if name.startswith("dollars_"))
     # Beside the sum, for who chooses them.
-    found["more_events"] = found["event_gb_month"] * _price("disk_gb")
-    found["more_mail"] = found["mail_second"] * MONTH / 1e6 * _price("s3_reads")
-    found["gpus"] = TRIALS * _price("gpu") * HOURS
-    found["share_of_gpus"] = 100 * found["dollars"] / found["gpus"]
-    _hold(found)
-    return found
+    values["more_events"] = values["event_gb_month"] * _price("disk_gb")
+    values["more_mail"] = values["mail_second"] * MONTH / 1e6 * _price("s3_reads")
+    values["gpus"] = TRIALS * _price("gpu") * HOURS
+    values["share_of_gpus"] = 100 * values["dollars"] / values["gpus"]
+    _check_sentences(values)
+    return values
 
 
 def _compaction_requests(cell: Callable[..., float], kind: str) -> float:
@@ -213,71 +213,71 @@ def _compaction_requests(cell: Callable[..., float], kind: str) -> float:
     )
 
 
-def _catalog(cell: Callable[..., float], found: dict[str, float]) -> dict[str, float]:
+def _catalog(cell: Callable[..., float], figures: dict[str, float]) -> dict[str, float]:
     from benchmarks.catalog import LOADS, WRITES
 
     here = cell("catalog", "Halving: a heartbeat", "writes/s of all", "Saturated")
     heartbeat = cell("catalog", "Halving: a heartbeat", "p50, ms", "Saturated")
-    known = {
+    values = {
         "promised_writes": WRITES,
         "heartbeats_here": here,
         "heartbeats_core": here / 2,
         "bare_here": cell("catalog", "bare psycopg", "writes/s of all", "Saturated"),
         "heartbeat_p50": heartbeat,
-        "busy": found["heartbeats"] * heartbeat / 1000,
+        "busy": figures["heartbeats"] * heartbeat / 1000,
         "catalog_bytes": cell("catalog", "", "bytes a trial, with indexes", "What is kept"),
         "catalog_rows": cell("catalog", "", "rows a trial", "What is kept"),
-        "postgres_cores": 2 * found["heartbeats"] / here,
+        "postgres_cores": 2 * figures["heartbeats"] / here,
     }
-    known["million_gb"] = known["catalog_bytes"] / 1000
-    known |= _shares(cell)
-    for name, asked in zip(("promised", "full"), LOADS[1:], strict=True):
+    values["million_gb"] = values["catalog_bytes"] / 1000
+    values |= _shares(cell)
+    for name, load_of in zip(("promised", "full"), LOADS[1:], strict=True):
         for word, column in (
             ("done", "heartbeats/s done"),
             ("p50", "next trial p50, ms"),
             ("p99", "next trial p99, ms"),
         ):
-            known[f"{name}_{word}"] = cell(
-                "catalog", asked.what, column, "Next trial and decisions, with heartbeats beside them"
+            values[f"{name}_{word}"] = cell(
+                "catalog", load_of.what, column, "Next trial and decisions, with heartbeats beside them"
             )
-    return known
+    return values
 
 
 def _shares(cell: Callable[..., float]) -> dict[str, float]:
     """How trials are handed out where projects share the machines."""
     from benchmarks import catalog_shares as shares
 
-    known: dict[str, float] = {
+    values: dict[str, float] = {
         "shares_sweeps": shares.SWEEPS,
         "shares_projects": shares.PROJECTS,
         "shares_waiting": shares.WAITING,
     }
     for name, fleet in (("alone", shares.ALONE), ("shared", shares.ROOM), ("scarce", shares.FULL)):
-        known[f"{name}_next"] = cell("shares", fleet, "next trials/s", shares.SATURATED)
+        values[f"{name}_next"] = cell("shares", fleet, "next trials/s", shares.SATURATED)
         for word, column in (("p50", "next trial p50, ms"), ("p99", "next trial p99, ms")):
-            known[f"{name}_{word}"] = cell("shares", fleet, column, shares.PACED)
-    known["shared_part"] = 100 * known["shared_next"] / known["alone_next"]
-    return known
+            values[f"{name}_{word}"] = cell("shares", fleet, column, shares.PACED)
+    values["shared_part"] = 100 * values["shared_next"] / values["alone_next"]
+    return values
 
 
 def _dagster(cell: Callable[..., float], starts: float) -> dict[str, float]:
-    known = {"requested": cell("dagster", "requested", "runs/s", "Runs")}
+    values = {"requested": cell("dagster", "requested", "runs/s", "Runs")}
     for threads in (1, 4, 16):
-        known[f"launched_{threads}"] = cell("dagster", "launched", "runs/s", "Runs", also=str(threads))
-    known["launched_own"] = cell("dagster", "Dagster's own storage", "runs/s", "Runs")
-    known["launched_full"] = cell("dagster", "launched", "runs/s", "Runs", also="10,000")
-    known["rows_run"] = cell("dagster", "", "rows in the event log", "Real runs, medians")
-    known["kb_run"] = cell("dagster", "", "bytes of events", "Real runs, medians") / 1000
-    known["run_overhead"] = cell("dagster", "", "from start to end, s", "Real runs, medians")
-    known["event_gb_month"] = starts * known["kb_run"] * MONTH / 1e6
-    known["partition_hours"] = PARTITIONS / starts / 3600
-    known["jobs"] = math.ceil(TRIALS / SLOTS)
+        values[f"launched_{threads}"] = cell("dagster", "launched", "runs/s", "Runs", also=str(threads))
+    values["launched_own"] = cell("dagster", "Dagster's own storage", "runs/s", "Runs")
+    values["launched_full"] = cell("dagster", "launched", "runs/s", "Runs", also="10,000")
+    values["rows_run"] = cell("dagster", "", "rows in the event log", "Real runs, medians")
+    values["kb_run"] = cell("dagster", "", "bytes of events", "Real runs, medians") / 1000
+    values["run_overhead"] = cell("dagster", "", "from start to end, s", "Real runs, medians")
+    values["event_gb_month"] = starts * values["kb_run"] * MONTH / 1e6
+    values["partition_hours"] = PARTITIONS / starts / 3600
+    values["jobs"] = math.ceil(TRIALS / SLOTS)
     for sensor in ("start_trials", "retry_crashed_trials", "stop_diverged_trials"):
         for tick in ("first", "next"):
-            known[f"{sensor}_{tick}"] = cell(
+            values[f"{sensor}_{tick}"] = cell(
                 "dagster", f"`{sensor}`", f"{tick} tick, s", "Ticks", also="100,000"
             )
-    return known
+    return values
 
 
 def _kubernetes(cell: Callable[..., float], starts: float, production: dict[str, Any]) -> dict[str, float]:
@@ -297,14 +297,14 @@ def _kubernetes(cell: Callable[..., float], starts: float, production: dict[str,
     }
 
 
-def _dollars_of_s3(found: dict[str, float]) -> dict[str, float]:
+def _dollars_of_s3(figures: dict[str, float]) -> dict[str, float]:
     days, best_of_sweep = _checkpoints_kept()
     running = TRIALS * 2 * CHECKPOINT_GB / 1000
     # At most: when no trial is paused and promoted later. What is deleted is deleted some days after the end
     # of its sweep.
-    ended_gb = found["attempts"] * 86_400 * CHECKPOINT_GB  # a day
-    found["checkpoint_days"] = days
-    found["checkpoint_top"] = best_of_sweep
+    ended_gb = figures["attempts"] * 86_400 * CHECKPOINT_GB  # a day
+    figures["checkpoint_days"] = days
+    figures["checkpoint_top"] = best_of_sweep
     ended = ended_gb * days / 1000
     best = ended_gb * HOURS / 24 * best_of_sweep / SWEEP / 1000
     return {
@@ -312,9 +312,9 @@ def _dollars_of_s3(found: dict[str, float]) -> dict[str, float]:
         "ended_tb": ended,
         "best_tb_month": best,
         "undeleted_tb_month": ended_gb * HOURS / 24 / 1000,
-        "dollars_writes": found["writes_second"] * MONTH / 1e6 * _price("s3_writes"),
-        "dollars_reads": found["reads_second"] * MONTH / 1e6 * _price("s3_reads"),
-        "dollars_points": 1000 * found["points_kept_tb"] * _price("s3_gb"),
+        "dollars_writes": figures["writes_second"] * MONTH / 1e6 * _price("s3_writes"),
+        "dollars_reads": figures["reads_second"] * MONTH / 1e6 * _price("s3_reads"),
+        "dollars_points": 1000 * figures["points_kept_tb"] * _price("s3_gb"),
         "dollars_checkpoints": 1000 * running * _price("s3_gb"),
         "dollars_ended": 1000 * ended * _price("s3_gb"),
         "dollars_best": 1000 * best * _price("s3_gb"),
@@ -353,26 +353,29 @@ def _production() -> dict[str, Any]:
     return settings
 
 
-def _hold(found: dict[str, float]) -> None:
+def _check_sentences(figures: dict[str, float]) -> None:
     """Hold the page's sentences against the figures.
 
     Raises:
         Contradicted: one of them is not so any more.
     """
-    ticks = [value for name, value in found.items() if name.endswith("_trials_next")]
+    ticks = [value for name, value in figures.items() if name.endswith("_trials_next")]
     for sentence, holds in (
-        ("a process writes points faster than its trial logs them", found["drain"] < 100),
+        ("a process writes points faster than its trial logs them", figures["drain"] < 100),
         ("a warm sensor's tick stays below its 60 s", max(ticks) < 60),
-        ("decisions and next trials are small beside heartbeats", found["calls"] < 0.1 * found["heartbeats"]),
+        (
+            "decisions and next trials are small beside heartbeats",
+            figures["calls"] < 0.1 * figures["heartbeats"],
+        ),
         (
             "trials are handed out where projects share the machines as fast as they begin",
-            found["shared_next"] >= found["attempts"],
+            figures["shared_next"] >= figures["attempts"],
         ),
         (
             "the compaction's workers keep up with 10,000 ended attempts an hour",
-            found["compaction_hour"] >= PROMISED,
+            figures["compaction_hour"] >= PROMISED,
         ),
-        ("the objects of all trials stay below etcd's 2 GB", found["etcd_mb"] < 2_000),
+        ("the objects of all trials stay below etcd's 2 GB", figures["etcd_mb"] < 2_000),
     ):
         if not holds:
             raise Contradicted(
@@ -381,12 +384,12 @@ def _hold(found: dict[str, float]) -> None:
             )
 
 
-def walls(found: dict[str, float]) -> list[tuple[float, str, str]]:
+def walls(figures: dict[str, float]) -> list[tuple[float, str, str]]:
     """Trials at once at which something ends, what it is, and what moves it: the nearest first."""
-    attempt = TRIALS / found["attempts"]
+    attempt = TRIALS / figures["attempts"]
     ends = [
         (
-            found["compaction_rate"] * attempt,
+            figures["compaction_rate"] * attempt,
             f"compaction by {WORKERS} workers",
             "more workers of `compact_metrics`, or several runs of it",
         ),
@@ -395,29 +398,29 @@ def walls(found: dict[str, float]) -> list[tuple[float, str, str]]:
             "with sensors: 100,000 partitions within a day",
             "the one job; deleting old sweeps' partitions",
         ),
-        (found["launched_full"] * attempt, "with sensors: launching", "the one job; longer rungs"),
+        (figures["launched_full"] * attempt, "with sensors: launching", "the one job; longer rungs"),
         (
-            found["shared_next"] * attempt,
+            figures["shared_next"] * attempt,
             "where projects share the machines: trials handed out one after another",
             "longer rungs; a faster core and disk of Postgres",
         ),
         (
-            found["heartbeats_here"] * found["heartbeat"],
+            figures["heartbeats_here"] * figures["heartbeat"],
             "heartbeats, Postgres and its clients on 2 cores",
             "cores of Postgres",
         ),
         (
-            found["jobs_here"] * attempt,
+            figures["jobs_here"] * attempt,
             "with sensors: Jobs created a second",
             "the one job; longer rungs; a larger control plane",
         ),
         (
-            TRIALS * 60 / found["start_trials_next"],
+            TRIALS * 60 / figures["start_trials_next"],
             "with sensors: a tick of 60 s",
             "more sweeps ended; the one job",
         ),
         (
-            TRIALS * S3_PREFIX / found["writes_second"],
+            TRIALS * S3_PREFIX / figures["writes_second"],
             "writes to one prefix of S3",
             "S3 splits prefixes by itself; longer rungs",
         ),
@@ -439,7 +442,7 @@ def segments_of(seconds: float) -> float:
     return min(seconds, 100.0) / 5 + 20 * math.log(rising / 100) + max(0.0, seconds - 1_200) / 60
 
 
-def page(found: dict[str, float]) -> str:
+def page(figures: dict[str, float]) -> str:
     """The page's Markdown."""
     template = (Path(__file__).with_name("ten_thousand.md")).read_text()
     constants: dict[str, Any] = {
@@ -450,13 +453,13 @@ def page(found: dict[str, float]) -> str:
     constants["S3_ANSWER"] = number(S3_ANSWER)
     tables = {
         "prices": [(price.what, number(price.dollars), price.source) for price in PRICES.values()],
-        "walls": [(number(trials), what, moves) for trials, what, moves in walls(found)],
+        "walls": [(number(trials), what, moves) for trials, what, moves in walls(figures)],
     }
     rows = {name: "\n".join(f"| {' | '.join(row)} |" for row in table) for name, table in tables.items()}
-    return template.format(**constants, **rows, **{name: _shown(value) for name, value in found.items()})
+    return template.format(**constants, **rows, **{name: _as_text(value) for name, value in figures.items()})
 
 
-def _shown(value: float) -> str:
+def _as_text(value: float) -> str:
     """A count, or a policy's whole days, without decimals."""
     return f"{value:,}" if isinstance(value, int) else number(value)
 
@@ -472,13 +475,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="where the parts' results are kept",
     )
     parser.add_argument("--out", type=Path, default=PAGE, help="the page to write")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        given.out.write_text(page(figures(Measured(given.results))))
+        options.out.write_text(page(figures(Measured(options.results))))
     except (Missing, Contradicted) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"written: {given.out}", file=sys.stderr)
+    print(f"written: {options.out}", file=sys.stderr)
     return 0
 
 

@@ -4,7 +4,7 @@ import time
 
 from benchmarks.log import open_run
 from benchmarks.machine import Setting, in_child
-from benchmarks.results import Part, Table, Target, interval, signed, spread
+from benchmarks.results import Part, Table, Target, interval, spread, with_sign
 
 _TEXT = """
 A PyTorch network (64 → width → width → 10, Adam) is trained on one core on random data of the digits' size;
@@ -36,7 +36,12 @@ def measure(setting: Setting) -> Part:
     for name, (width, batch) in LOOPS.items():
         folder = str(setting.work / name.replace(" ", "-"))
         result = in_child(
-            "benchmarks.training:one", folder=folder, width=width, batch=batch, pairs=pairs, seconds=seconds
+            "benchmarks.training:run_pairs",
+            folder=folder,
+            width=width,
+            batch=batch,
+            pairs=pairs,
+            seconds=seconds,
         )
         overhead, cpu, inside = (
             [100 * share for share in result[what]] for what in ("overhead", "cpu", "inside")
@@ -46,16 +51,16 @@ def measure(setting: Setting) -> Part:
             name,
             str(pairs),
             spread(result["step_ms"]),
-            spread(overhead, signed),
-            interval(overhead, signed),
-            spread(cpu, signed),
+            spread(overhead, with_sign),
+            interval(overhead, with_sign),
+            spread(cpu, with_sign),
         ]
         table.rows.append([*row, spread(inside)])
     part.tables.append(table)
     return part
 
 
-def one(folder: str, width: int, batch: int, pairs: int, seconds: float) -> dict[str, list[float]]:
+def run_pairs(folder: str, width: int, batch: int, pairs: int, seconds: float) -> dict[str, list[float]]:
     """All pairs of one loop, in one process.
 
     Returns:
@@ -97,28 +102,28 @@ def one(folder: str, width: int, batch: int, pairs: int, seconds: float) -> dict
             if tracked:
                 place += 1
                 before = clock()
-                run.log(_ten(value, step), step=place)
+                run.log(ten_scalars(value, step), step=place)
                 inside += clock() - before
         return clock() - began, time.process_time() - busy, inside
 
     block(20, True)
     steps = max(5, int(seconds / (block(20, False)[0] / 20)))
-    found: dict[str, list[float]] = {"overhead": [], "cpu": [], "inside": [], "step_ms": []}
+    shares: dict[str, list[float]] = {"overhead": [], "cpu": [], "inside": [], "step_ms": []}
     for turn in range(pairs):
         times = {}
         for tracked in (False, True) if turn % 2 == 0 else (True, False):
             run.flush()  # nothing of the block before drains in this one
             times[tracked] = block(steps, tracked)
-        (plain, plain_cpu, _), (tracked_s, tracked_cpu, inside) = times[False], times[True]
-        found["overhead"].append(tracked_s / plain - 1)
-        found["cpu"].append(tracked_cpu / plain_cpu - 1)
-        found["inside"].append(inside / tracked_s)
-        found["step_ms"].append(1e3 * plain / steps)
+        (without, without_cpu, _), (tracked_s, tracked_cpu, inside) = times[False], times[True]
+        shares["overhead"].append(tracked_s / without - 1)
+        shares["cpu"].append(tracked_cpu / without_cpu - 1)
+        shares["inside"].append(inside / tracked_s)
+        shares["step_ms"].append(1e3 * without / steps)
     run.finish()
-    return found
+    return shares
 
 
-def _ten(value: float, step: int) -> dict[str, float]:
+def ten_scalars(value: float, step: int) -> dict[str, float]:
     """Ten scalars as a loop would log them."""
     return {
         "train/loss": value,

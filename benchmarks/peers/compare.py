@@ -35,7 +35,7 @@ class Peer:
         name: in the table.  module: its script in this package.
         folder: of its environment.  choices: lists of requirements, the first that installs counts; none for
             Halving itself.
-        imports: a module that an installation must have.  given: more for its script.
+        imports: a module that an installation must have.  options: more for its script.
         tight, paced: calls in each loop.  closed: what its closing promises.
     """
 
@@ -45,7 +45,7 @@ class Peer:
     folder: str = ""
     choices: tuple[tuple[str, ...], ...] = ()
     imports: str = ""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     tight: int = 20_000
     paced: int = 2_000
 
@@ -127,7 +127,7 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
         for peer in (*peers[start:], *peers[:start]):
             if not (outcome := outcomes[peer.name]).reason:
                 try:
-                    _round(setting, peer, pythons[peer.name], outcome)
+                    _run_round(setting, peer, pythons[peer.name], outcome)
                 except ChildFailed as error:
                     outcome.reason = str(error)
     part = Part(
@@ -141,7 +141,7 @@ def measure(setting: Setting, peers: Sequence[Peer] = PEERS) -> Part:
     return part
 
 
-def _round(setting: Setting, peer: Peer, python: Path, outcome: Outcome) -> None:
+def _run_round(setting: Setting, peer: Peer, python: Path, outcome: Outcome) -> None:
     if not outcome.smallest:  # it also brings the tracker's files into the page cache
         outcome.smallest = _work(setting, peer, python, 1, 0.0)
     outcome.tight.append(_work(setting, peer, python, setting.choose(20, peer.tight), 0.0))
@@ -155,8 +155,10 @@ def _work(setting: Setting, peer: Peer, python: Path, calls: int, work_ms: float
     while (place := folder / str(count)).exists():
         count += 1
     (place / "data").mkdir(parents=True)
-    given = json.dumps({"folder": str(place / "data"), "calls": calls, "work_ms": work_ms, **peer.given})
-    command = [str(python), "-c", _PROGRAM, given, str(CHECKOUT), f"benchmarks.peers.{peer.module}"]
+    arguments = json.dumps(
+        {"folder": str(place / "data"), "calls": calls, "work_ms": work_ms, **peer.options}
+    )
+    command = [str(python), "-c", _PROGRAM, arguments, str(CHECKOUT), f"benchmarks.peers.{peer.module}"]
     result: dict[str, Any] = run_json(command, cwd=place, environment=environment(place))
     return result
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def used() -> dict[str, float]:
+def usage_of_process() -> dict[str, float]:
     """CPU and wall seconds of this process since it was started, imports included, and MiB at most."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     # its start, after the machine's
@@ -22,11 +22,11 @@ def used() -> dict[str, float]:
 
 
 def look_up(
-    one: Callable[[dict[str, int]], Any],
+    get_one: Callable[[dict[str, int]], Any],
     many: Callable[[list[dict[str, int]]], Any],
     cities: Callable[[Any], list[str]],
     users: int,
-    asked: int,
+    lookups: int,
 ) -> dict[str, float]:
     """Ask for random users, one by one and a hundred at a time.
 
@@ -45,19 +45,19 @@ def look_up(
     singles = []
     hundreds = []
     missing = 0
-    one({"user": 0})
-    for user in source.integers(0, users, asked).tolist():
+    get_one({"user": 0})
+    for user in source.integers(0, users, lookups).tolist():
         began = time.perf_counter()
-        found = one({"user": user})
+        features = get_one({"user": user})
         singles.append(time.perf_counter() - began)
-        missing += cities(found) != [f"city {user % 1000}"]
-    for _ in range(max(20, asked // 10)):
+        missing += cities(features) != [f"city {user % 1000}"]
+    for _ in range(max(20, lookups // 10)):
         some = source.integers(0, users, 100).tolist()
         entities = [{"user": user} for user in some]
         began = time.perf_counter()
-        found = many(entities)
+        features = many(entities)
         hundreds.append(time.perf_counter() - began)
-        missing += cities(found) != [f"city {user % 1000}" for user in some]
+        missing += cities(features) != [f"city {user % 1000}" for user in some]
     return {
         "one_p50": statistics.median(singles) * 1e6,
         "one_p99": float(np.percentile(singles, 99)) * 1e6,

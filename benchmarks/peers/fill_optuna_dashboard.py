@@ -22,5 +22,5 @@ def fill(database: str, runs: int, points: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(json.dumps(fill(given["data"], given["runs"], given["points"])), flush=True)
+    arguments = json.loads(sys.argv[1])
+    print(json.dumps(fill(arguments["data"], arguments["runs"], arguments["points"])), flush=True)

@@ -24,5 +24,8 @@ def fill(folder: str, runs: int, metrics: int, points: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(json.dumps(fill(given["data"], given["runs"], given["metrics"], given["points"])), flush=True)
+    arguments = json.loads(sys.argv[1])
+    print(
+        json.dumps(fill(arguments["data"], arguments["runs"], arguments["metrics"], arguments["points"])),
+        flush=True,
+    )

@@ -40,13 +40,13 @@ class Opened:
 
 def main(package: str, start: Callable[[Path, Mapping[str, Any]], Opened]) -> None:
     """Do the work that ``sys.argv[1]`` describes as JSON and print what was measured as the last line."""
-    given = json.loads(sys.argv[1])
-    folder = Path(given["folder"])
+    arguments = json.loads(sys.argv[1])
+    folder = Path(arguments["folder"])
     with redirect_stdout(sys.stderr):  # some trackers talk
         began = time.perf_counter()
-        opened = start(folder, given)
+        opened = start(folder, arguments)
         result = {"version": importlib.metadata.version(package), "start_s": time.perf_counter() - began}
-        result |= work(opened, given["calls"], given["work_ms"])
+        result |= work(opened, arguments["calls"], arguments["work_ms"])
         result |= {"bytes": size(folder), "read_back": opened.count()}
     print(json.dumps(result), flush=True)
 
@@ -109,7 +109,7 @@ def worker(milliseconds: float) -> Callable[[], object] | None:
         return None
     # hashlib releases the GIL for anything longer than 2 KiB.
     block = bytes(1 << 20)
-    each = min(_timed(lambda: hashlib.sha256(block)) for _ in range(5)) / len(block)
+    each = min(_time_of(lambda: hashlib.sha256(block)) for _ in range(5)) / len(block)
     data = bytes(max(4096, int(milliseconds / 1e3 / each)))
     return lambda: hashlib.sha256(data)
 
@@ -135,7 +135,7 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _timed(function: Callable[[], object]) -> float:
+def _time_of(function: Callable[[], object]) -> float:
     before = time.perf_counter()
     function()
     return time.perf_counter() - before

@@ -24,9 +24,9 @@ def write(folder: Path, kind: str, rows: int) -> None:
 
 
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
-    given = {"collate_fn": _blobs} if kind == "blobs" else {}
+    options = {"collate_fn": _blobs} if kind == "blobs" else {}
     loader = StreamingDataLoader(
-        StreamingDataset(str(folder), shuffle=True), batch_size=batch, num_workers=0, **given
+        StreamingDataset(str(folder), shuffle=True), batch_size=batch, num_workers=0, **options
     )
     if state is not None:
         loader.load_state_dict(state)

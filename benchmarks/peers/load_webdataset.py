@@ -27,7 +27,7 @@ def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
         webdataset.WebDataset(tars, shardshuffle=len(tars))
         .shuffle(1000)
         .to_tuple("bin")
-        .batched(batch, collation_fn=_collated)
+        .batched(batch, collation_fn=_collate)
     )
     if kind == "blobs":
         return Reading(lambda: iter(samples))
@@ -36,7 +36,7 @@ def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:
     )
 
 
-def _collated(rows: list[tuple[bytes]]) -> list[bytes]:
+def _collate(rows: list[tuple[bytes]]) -> list[bytes]:
     return [blob for (blob,) in rows]
 
 

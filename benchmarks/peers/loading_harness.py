@@ -65,17 +65,19 @@ def main(
             shuffled epoch.
         resumes: whether a state is of any use.
     """
-    given = json.loads(sys.argv[1])
-    folder = Path(given["folder"])
-    kind = given["kind"]
-    size = given["batch"]
+    arguments = json.loads(sys.argv[1])
+    folder = Path(arguments["folder"])
+    kind = arguments["kind"]
+    size = arguments["batch"]
     result: dict[str, Any] = {"version": importlib.metadata.version(package)}
     with redirect_stdout(sys.stderr):  # some talk
-        if given["phase"] == "write":
-            write(folder, kind, given["rows"])
+        if arguments["phase"] == "write":
+            write(folder, kind, arguments["rows"])
         else:
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one core for the loader and its threads
-            result |= measure(lambda state: read(folder, kind, size, state), kind, given["seconds"], resumes)
+            result |= measure(
+                lambda state: read(folder, kind, size, state), kind, arguments["seconds"], resumes
+            )
     print(json.dumps(result), flush=True)
 
 
@@ -85,8 +87,8 @@ def measure(read: Callable[[Any], Opened], kind: str, seconds: float, resumes: b
     gc.collect()
     rows = spent = 0.0
     while spent < seconds:
-        found, took = _rows(read(None), kind, seconds - spent)
-        rows = rows + found
+        more, took = _rows(read(None), kind, seconds - spent)
+        rows = rows + more
         spent = spent + took
     resumed = []
     for _ in range(5 if resumes else 0):

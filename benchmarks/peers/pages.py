@@ -40,7 +40,7 @@ _PROGRAM = (
 _QUIET = 2.0
 _IDLE = 0.1  # of a core
 _OPTUNA_DASHBOARD = (("optuna-dashboard==0.21.0", "optuna==5.0.0"),)
-_LONGEST = 240.0
+_MAX_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Site:
         name, version: in the table.
         command: with ``{port}``; runs in ``folder`` with ``variables``.
         ready: a path that answers once the runs can be read.
-        asked: path, body and headers of the request for one metric of all runs.
+        request_of: path, body and headers of the request for one metric of all runs.
         points: how many points an answer has, of its body.
         path: of the page that shows that metric.
     """
@@ -62,7 +62,7 @@ class Site:
     folder: Path
     variables: Mapping[str, str]
     ready: Callable[[int], bool]
-    asked: Callable[[str], tuple[str, bytes | None, Mapping[str, str]]]
+    request_of: Callable[[str], tuple[str, bytes | None, Mapping[str, str]]]
     points: Callable[[bytes], int]
     path: str
 
@@ -88,7 +88,7 @@ def measure(setting: Setting) -> Part:
     )
     walls: list[list[float]] = []
     for site in sites:
-        figures = [_answered(setting, site) for _ in range(setting.choose(1, 3))]
+        figures = [_measure_answer(setting, site) for _ in range(setting.choose(1, 3))]
         walls.append([each["s"] for each in figures])
         cells = [
             f"{figures[0]['points']:,}",
@@ -102,10 +102,10 @@ def measure(setting: Setting) -> Part:
         return part
     walls = []
     for site in sites:
-        shown = [_shown(setting, site) for _ in range(setting.choose(1, 3))]
-        walls.append([seconds for seconds, _ in shown])
+        drawn = [_measure_page(setting, site) for _ in range(setting.choose(1, 3))]
+        walls.append([seconds for seconds, _ in drawn])
         pages.rows.append(
-            [site.name, site.version, spread(walls[-1]), spread([busy for _, busy in shown]), _ratio(walls)]
+            [site.name, site.version, spread(walls[-1]), spread([busy for _, busy in drawn]), _ratio(walls)]
         )
     part.tables.append(pages)
     return part
@@ -117,7 +117,7 @@ def _halving(setting: Setting, sizes: Mapping[str, int]) -> Site:
     in_child("benchmarks.stores:compact", root=root, runs=runs)
     headers = {"Accept": server.BINARY, "Content-Type": "application/json"}
 
-    def asked(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
+    def request_of(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
         return (
             "/api/v1/curves",
             json.dumps({"runs": [f"{PROJECT}/{run}" for run in runs], "keys": [metric]}).encode(),
@@ -136,14 +136,14 @@ def _halving(setting: Setting, sizes: Mapping[str, int]) -> Site:
 
     command = (sys.executable, "-c", server.SERVER, root, "{port}")
     path = f"/?top={sizes['runs']}&metrics=metric_0"
-    return Site("Halving", "this commit", command, CHECKOUT, os.environ, ready, asked, points, path)
+    return Site("Halving", "this commit", command, CHECKOUT, os.environ, ready, request_of, points, path)
 
 
 def _tensorboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
-    python, folder, filled = _filled(setting, "tensorboard", TENSORBOARD, "torch.utils.tensorboard", sizes)
+    python, folder, filled = _fill_peer(setting, "tensorboard", TENSORBOARD, "torch.utils.tensorboard", sizes)
     data = "/experiment/defaultExperimentId/data/plugin/timeseries"
 
-    def asked(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
+    def request_of(metric: str) -> tuple[str, bytes, Mapping[str, str]]:
         return (
             f"{data}/timeSeries",
             urlencode({"requests": json.dumps([{"plugin": "scalars", "tag": metric}])}).encode(),
@@ -174,17 +174,17 @@ def _tensorboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
         folder,
         environment(folder),
         ready,
-        asked,
+        request_of,
         points,
         "/#timeseries&tagFilter=metric_0",
     )
 
 
 def _mlflow(setting: Setting, sizes: Mapping[str, int]) -> Site:
-    python, folder, filled = _filled(setting, "mlflow", MLFLOW, "mlflow", sizes)
+    python, folder, filled = _fill_peer(setting, "mlflow", MLFLOW, "mlflow", sizes)
     runs = filled["runs"]
 
-    def asked(metric: str) -> tuple[str, None, Mapping[str, str]]:
+    def request_of(metric: str) -> tuple[str, None, Mapping[str, str]]:
         # Its page asks for the histories of one metric of up to 100 runs at once, of each at most 320 points.
         chosen = [*(("run_ids", run) for run in runs), ("metric_key", metric), ("max_results", "320")]
         return f"/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval?{urlencode(chosen)}", None, {}
@@ -208,22 +208,24 @@ def _mlflow(setting: Setting, sizes: Mapping[str, int]) -> Site:
         "--workers",
         "1",
     )
-    shown = {
+    options = {
         "runs": json.dumps(runs),
         "metric": json.dumps("metric_0"),
         "experiments": json.dumps([filled["experiment"]]),
     }
-    path = f"/#/metric?{urlencode({**shown, 'plot_metric_keys': json.dumps(['metric_0'])})}"
-    return Site("MLflow", filled["version"], command, folder, environment(folder), ready, asked, points, path)
+    path = f"/#/metric?{urlencode({**options, 'plot_metric_keys': json.dumps(['metric_0'])})}"
+    return Site(
+        "MLflow", filled["version"], command, folder, environment(folder), ready, request_of, points, path
+    )
 
 
 def _optuna_dashboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
-    python, folder, filled = _filled(
+    python, folder, filled = _fill_peer(
         setting, "optuna_dashboard", _OPTUNA_DASHBOARD, "optuna_dashboard", sizes
     )
     study = f"studies/{filled['study']}"
 
-    def asked(_: str) -> tuple[str, None, Mapping[str, str]]:
+    def request_of(_: str) -> tuple[str, None, Mapping[str, str]]:
         return f"/api/{study}?after=0", None, {}
 
     def ready(port: int) -> bool:
@@ -240,13 +242,13 @@ def _optuna_dashboard(setting: Setting, sizes: Mapping[str, int]) -> Site:
         folder,
         environment(folder),
         ready,
-        asked,
+        request_of,
         points,
         f"/dashboard/{study}",
     )
 
 
-def _filled(
+def _fill_peer(
     setting: Setting, name: str, choices: Sequence[Sequence[str]], imports: str, sizes: Mapping[str, int]
 ) -> tuple[Path, Path, dict[str, Any]]:
     """A tracker's interpreter, its folder whose ``data`` has the runs, and what filling it gave."""
@@ -255,24 +257,31 @@ def _filled(
         raise ChildFailed(f"{name}: {installed.reason}")
     folder = setting.work / name
     folder.mkdir()
-    given = json.dumps({"data": str(folder / "data"), **sizes})
-    command = [str(installed.python), "-c", _PROGRAM, given, str(CHECKOUT), f"benchmarks.peers.fill_{name}"]
+    arguments = json.dumps({"data": str(folder / "data"), **sizes})
+    command = [
+        str(installed.python),
+        "-c",
+        _PROGRAM,
+        arguments,
+        str(CHECKOUT),
+        f"benchmarks.peers.fill_{name}",
+    ]
     return installed.python, folder, run_json(command, cwd=folder, environment=environment(folder))
 
 
-def _answered(setting: Setting, site: Site) -> dict[str, float]:
+def _measure_answer(setting: Setting, site: Site) -> dict[str, float]:
     """Bytes, points, the seconds, and CPU of the server with its children."""
     with _running(setting, site) as (process, port):
-        _get(port, *site.asked("metric_1"))
+        _get(port, *site.request_of("metric_1"))
         before = _cpu(process)
         began = time.monotonic()
-        body = _get(port, *site.asked("metric_0"))
+        body = _get(port, *site.request_of("metric_0"))
         took = time.monotonic() - began
         spent = _cpu(process) - before
     return {"s": took, "cpu": spent, "bytes": len(body), "points": site.points(body)}
 
 
-def _shown(setting: Setting, site: Site) -> tuple[float, float]:
+def _measure_page(setting: Setting, site: Site) -> tuple[float, float]:
     """Seconds from navigation until the page rests, and seconds of its main thread."""
     with _running(setting, site) as (_, port), chromium() as browser:
         tab = browser.new_context(viewport=page.SIZE).new_page()
@@ -283,22 +292,22 @@ def _shown(setting: Setting, site: Site) -> tuple[float, float]:
         tab.on("requestfinished", lambda request: under_way.discard(request))
         tab.on("requestfailed", lambda request: under_way.discard(request))
         began = time.monotonic()
-        busy = _computed(session)
+        busy = _task_seconds(session)
         tab.goto(f"http://127.0.0.1:{port}{site.path}", wait_until="commit")
-        done = _rested(site, tab, session, under_way)
-        busy = _computed(session) - busy
+        done = _wait_for_rest(site, tab, session, under_way)
+        busy = _task_seconds(session) - busy
     return done - began, busy
 
 
-def _rested(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> float:
+def _wait_for_rest(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> float:
     """When the page began to rest."""
     began = time.monotonic()
     # looks at the clock and at the main thread's CPU, from the one after which the page may rest
-    since = [(began, _computed(session))]
+    since = [(began, _task_seconds(session))]
     while True:
         tab.wait_for_timeout(50)
         now = time.monotonic()
-        computed = _computed(session)
+        computed = _task_seconds(session)
         # A stream stays open, and of a worker's script no end is reported.
         if any(
             "/live" not in request.url and not request.url.endswith(".worker.js") for request in under_way
@@ -310,11 +319,11 @@ def _rested(site: Site, tab: Any, session: Any, under_way: Collection[Any]) -> f
             since.pop(0)
         if now - since[0][0] >= _QUIET:
             return since[0][0]
-        if now - began > _LONGEST:
-            raise ChildFailed(f"{site.name}: its page is not done after {_LONGEST:g} s")
+        if now - began > _MAX_SECONDS:
+            raise ChildFailed(f"{site.name}: its page is not done after {_MAX_SECONDS:g} s")
 
 
-def _computed(session: Any) -> float:
+def _task_seconds(session: Any) -> float:
     return float(
         next(
             each["value"]
@@ -355,7 +364,7 @@ def _running(setting: Setting, site: Site) -> Iterator[tuple[int, int]]:
 
 def _get(port: int, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, dict(headers or {}))
-    with urllib.request.urlopen(request, timeout=_LONGEST) as answer:
+    with urllib.request.urlopen(request, timeout=_MAX_SECONDS) as answer:
         return bytes(answer.read())
 
 

@@ -36,13 +36,13 @@ class Searcher(Protocol):
 
 def main(package: str, make: Callable[[str, Problem, int], Searcher]) -> None:
     """Search as ``sys.argv[1]`` describes as JSON and print what each seed brought as the last line."""
-    given = json.loads(sys.argv[1])
-    searched = problem(given["problem"], Path(given["table"]))
+    options = json.loads(sys.argv[1])
+    searched = problem(options["problem"], Path(options["table"]))
     with redirect_stdout(sys.stderr):  # some tools talk
         began = time.perf_counter()
         runs = [
-            search(make(given["strategy"], searched, seed), searched, seed, given)
-            for seed in range(given["seeds"])
+            search(make(options["strategy"], searched, seed), searched, seed, options)
+            for seed in range(options["seeds"])
         ]
         result = {
             "version": importlib.metadata.version(package),
@@ -52,29 +52,29 @@ def main(package: str, make: Callable[[str, Problem, int], Searcher]) -> None:
     print(json.dumps(result), flush=True)
 
 
-def search(searcher: Searcher, searched: Problem, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
+def search(searcher: Searcher, searched: Problem, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """One search.
 
     Args:
-        given: ``budget`` in epochs; ``rungs``, the epochs at which trials may be stopped; ``trials`` to start
-            at most (None: no limit).
+        options: ``budget`` in epochs; ``rungs``, the epochs at which trials may be stopped; ``trials`` to
+            start at most (None: no limit).
     """
     record = Record(searched)
-    rungs = set(given["rungs"])
+    rungs = set(options["rungs"])
     # (moment, number, epochs done by then, the tool's trial, its params)
     agenda: list[tuple[float, int, int, Any, Params]] = []
     started = 0
 
     def start(now: float) -> None:
         nonlocal started
-        if given["trials"] is None or started < given["trials"]:
+        if options["trials"] is None or started < options["trials"]:
             trial, params = searcher.start()
             heapq.heappush(agenda, (now + searched.seconds(params), started, 1, trial, params))
             started += 1
 
     for _ in range(WORKERS):
         start(0.0)
-    while agenda and record.spent < given["budget"]:
+    while agenda and record.spent < options["budget"]:
         now, number, epoch, trial, params = heapq.heappop(agenda)
         value = searched.value(params, epoch, seed)
         goes_on = epoch < EPOCHS and searcher.report(trial, epoch, value)

@@ -11,7 +11,7 @@ from aim import Repo, Run
 from benchmarks.peers.harness import NAMES, Opened, main
 
 
-def start(folder: Path, given: Mapping[str, Any]) -> Opened:
+def start(folder: Path, options: Mapping[str, Any]) -> Opened:
     Repo.from_path(str(folder), init=True)
     run = Run(
         repo=str(folder), experiment="bench", system_tracking_interval=None, capture_terminal_logs=False

@@ -17,7 +17,7 @@ import pyarrow as pa
 from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConfig, ValueType
 from feast.types import Bool, Float64, Int64, String
 
-from benchmarks.peers.features_harness import look_up, used
+from benchmarks.peers.features_harness import look_up, usage_of_process
 
 _JOINED = {"a": Float64, "b": Float64, "c": Bool}
 _ONLINE = {**{f"f{place}": Float64 for place in range(8)}, "night": Bool, "city": String}
@@ -29,24 +29,24 @@ def main() -> None:
     """Do the phase that ``sys.argv[1]`` names, as JSON, in the Feast repository that it describes; print what
     was measured.
     """
-    given = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     phases = {"join": _join, "load": _load, "ask": _ask}
     with redirect_stdout(sys.stderr):  # materialize talks
-        found = phases[given["phase"]](given)
-    print(json.dumps({**found, "version": importlib.metadata.version("feast")}), flush=True)
+        figures = phases[options["phase"]](options)
+    print(json.dumps({**figures, "version": importlib.metadata.version("feast")}), flush=True)
 
 
-def _store(given: dict[str, Any]) -> FeatureStore:
+def _store(options: dict[str, Any]) -> FeatureStore:
     """The repository in ``folder``, with the offline ``store`` and the address of ``redis`` where they are
     given.
     """
-    folder = given["folder"]
-    address = given.get("redis")
+    folder = options["folder"]
+    address = options.get("redis")
     config = RepoConfig(
         project="bench",
         registry=f"{folder}/registry.db",
         provider="local",
-        offline_store={"type": given.get("store", "dask")},
+        offline_store={"type": options.get("store", "dask")},
         online_store={"type": "redis", "connection_string": address}
         if address
         else {"type": "sqlite", "path": f"{folder}/online.db"},
@@ -67,17 +67,17 @@ def _view(
     return FeatureView(name=name, entities=[_USER], ttl=ttl, schema=fields, source=source)
 
 
-def _join(given: dict[str, Any]) -> dict[str, Any]:
+def _join(options: dict[str, Any]) -> dict[str, Any]:
     """Register the views and join all labels; the result is written in their order, with nulls for the labels
     that Feast has left out.
     """
-    root = given["root"]
-    name = given["name"]
-    views = given["views"]
+    root = options["root"]
+    name = options["name"]
+    views = options["views"]
     # By event time a row counts from when it is known on. By known time its event is what counts, and what
     # was created later is left out.
     times = ("_known",) if name == "event" else ("_event", "_known")
-    store = _store(given)
+    store = _store(options)
     week = timedelta(days=7)
     store.apply(
         [
@@ -109,28 +109,28 @@ def _join(given: dict[str, Any]) -> dict[str, Any]:
     table = pa.table(result)
     with pa.ipc.new_file(f"{root}/{name}-theirs.arrow", table.schema) as writer:
         writer.write_table(table)
-    return {**used(), "left_out": int((places < 0).sum())}
+    return {**usage_of_process(), "left_out": int((places < 0).sum())}
 
 
-def _load(given: dict[str, Any]) -> dict[str, Any]:
-    store = _store(given)
+def _load(options: dict[str, Any]) -> dict[str, Any]:
+    store = _store(options)
     store.apply(
-        [_USER, _view("users", f"{given['root']}/features/users", _ONLINE, timedelta(), "_event", "_known")]
+        [_USER, _view("users", f"{options['root']}/features/users", _ONLINE, timedelta(), "_event", "_known")]
     )
     began = time.perf_counter()
     store.materialize(_DAY, _DAY + timedelta(days=1))
-    return {"rows_s": given["users"] / (time.perf_counter() - began)}
+    return {"rows_s": options["users"] / (time.perf_counter() - began)}
 
 
-def _ask(given: dict[str, Any]) -> dict[str, Any]:
-    store = _store(given)
+def _ask(options: dict[str, Any]) -> dict[str, Any]:
+    store = _store(options)
     features = [f"users:{name}" for name in _ONLINE]
 
     def ask(entities: list[dict[str, int]]) -> dict[str, list[Any]]:
         return store.get_online_features(features=features, entity_rows=entities).to_dict()
 
     return look_up(
-        lambda entity: ask([entity]), ask, lambda found: found["city"], given["users"], given["asked"]
+        lambda entity: ask([entity]), ask, lambda answer: answer["city"], options["users"], options["lookups"]
     )
 
 

@@ -8,7 +8,7 @@ import halving
 from benchmarks.peers.harness import Opened, main
 
 
-def start(folder: Path, given: Mapping[str, Any]) -> Opened:
+def start(folder: Path, options: Mapping[str, Any]) -> Opened:
     run = halving.init("bench", {"lr": 0.1}, root=folder, system_metrics=None)
     return Opened(run.log, run.finish, lambda: _count(folder))
 

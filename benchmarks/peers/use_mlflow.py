@@ -13,8 +13,8 @@ import mlflow
 from benchmarks.peers.harness import Opened, main
 
 
-def start(folder: Path, given: Mapping[str, Any]) -> Opened:
-    asynchronous = bool(given.get("asynchronous"))
+def start(folder: Path, options: Mapping[str, Any]) -> Opened:
+    asynchronous = bool(options.get("asynchronous"))
     mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
     mlflow.create_experiment("bench", artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("bench")

@@ -8,19 +8,19 @@ import sys
 
 import polars as pl
 
-from benchmarks.peers.features_harness import used
+from benchmarks.peers.features_harness import usage_of_process
 
 _TTL = 7 * 86_400_000_000
 
 
 def main() -> None:
     """Join as ``sys.argv[1]`` says, as JSON; print what it took."""
-    given = json.loads(sys.argv[1])
-    root = given["root"]
-    name = given["name"]
+    options = json.loads(sys.argv[1])
+    root = options["root"]
+    name = options["name"]
     labels = pl.read_parquet(f"{root}/labels.parquet").with_row_index("row").sort("when")
     result = labels
-    for view in range(given["views"]):
+    for view in range(options["views"]):
         rows = pl.scan_parquet(f"{root}/features/{name}{view}/1/*/*.parquet", hive_partitioning=False).sort(
             "_known", "_event"
         )
@@ -39,7 +39,7 @@ def main() -> None:
         ]
         result = result.hstack(joined.select(features))
     result.sort("row").drop("row").write_ipc(f"{root}/{name}-theirs.arrow")
-    print(json.dumps({**used(), "version": pl.__version__}), flush=True)
+    print(json.dumps({**usage_of_process(), "version": pl.__version__}), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 from benchmarks.peers.harness import Opened, main
 
 
-def start(folder: Path, given: Mapping[str, Any]) -> Opened:
+def start(folder: Path, options: Mapping[str, Any]) -> Opened:
     writer = SummaryWriter(str(folder))
     add = writer.add_scalar
 

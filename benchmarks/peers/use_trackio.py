@@ -11,7 +11,7 @@ import trackio
 from benchmarks.peers.harness import NAMES, Opened, main
 
 
-def start(folder: Path, given: Mapping[str, Any]) -> Opened:
+def start(folder: Path, options: Mapping[str, Any]) -> Opened:
     run = trackio.init(
         "bench", name="run", config={"lr": 0.1}, embed=False, auto_log_gpu=False, auto_log_cpu=False
     )

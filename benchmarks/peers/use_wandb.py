@@ -14,7 +14,7 @@ _BLOCK = 32768
 _HEAD = 7
 
 
-def start(folder: Path, given: Mapping[str, Any]) -> Opened:
+def start(folder: Path, options: Mapping[str, Any]) -> Opened:
     settings = wandb.Settings(x_disable_stats=True, console="off", disable_git=True, disable_code=True)
     run = wandb.init(project="bench", config={"lr": 0.1}, dir=str(folder), mode="offline", settings=settings)
     return Opened(run.log, run.finish, lambda: _count(folder))

@@ -55,7 +55,7 @@ class Preloaded:
         # Multiprocessing has one such process for all, which other tests use and which imports other modules.
         patch.setattr(forkserver, "connect_to_new_process", self._server.connect_to_new_process)
         patch.setattr(forkserver, "ensure_running", self._server.ensure_running)
-        patch.setattr("benchmarks.machine.called", _called)
+        patch.setattr("benchmarks.machine.run_call", _call_in_fork)
         patch.setattr("benchmarks.server.server_process", _server_process)
         patch.setattr("benchmarks.gangs.torchrun", _torchrun)
 
@@ -63,8 +63,8 @@ class Preloaded:
         self._server._stop()  # type: ignore[attr-defined]
 
 
-def _called(function: str, arguments: str) -> Any:
-    """As :func:`benchmarks.machine.called`."""
+def _call_in_fork(function: str, arguments: str) -> Any:
+    """As :func:`benchmarks.machine.run_call`."""
     ours, theirs = _CONTEXT.Pipe(duplex=False)
     process = _start(_answer, theirs, function, arguments)
     theirs.close()
@@ -89,31 +89,31 @@ def _server_process(root: str) -> Iterator[tuple[int, int]]:
         yield server.pid, server.port
 
 
-def _torchrun(processes: int, module: str, given: dict[str, Any]) -> Any:
+def _torchrun(processes: int, module: str, arguments: dict[str, Any]) -> Any:
     """As :func:`benchmarks.gangs.torchrun`."""
-    return run_ranks(processes, _said, module, given)[0]
+    return run_ranks(processes, _read_output, module, arguments)[0]
 
 
-def _said(module: str, given: dict[str, Any]) -> Any:
+def _read_output(module: str, arguments: dict[str, Any]) -> Any:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        importlib.import_module(module).main(**given)
+        importlib.import_module(module).main(**arguments)
     return json.loads(printed.getvalue() or "null")
 
 
-def _start(target: Any, *given: Any) -> BaseProcess:
-    process = _CONTEXT.Process(target=_in_environment, args=(dict(os.environ), target, given))
+def _start(target: Any, *arguments: Any) -> BaseProcess:
+    process = _CONTEXT.Process(target=_in_environment, args=(dict(os.environ), target, arguments))
     process.start()
     return process
 
 
-def _in_environment(environment: dict[str, str], target: Any, given: tuple[Any, ...]) -> None:
+def _in_environment(environment: dict[str, str], target: Any, arguments: tuple[Any, ...]) -> None:
     os.setsid()  # what it starts ends with it
     os.chdir(CHECKOUT)
     os.environ.clear()
     os.environ.update(environment)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-    target(*given)
+    target(*arguments)
 
 
 def _answer(to: "Connection[Any, Any]", function: str, arguments: str) -> None:

@@ -104,23 +104,23 @@ def test_a_trackers_process_gets_no_settings_of_the_user(
 
 
 def test_percentiles_are_those_of_the_calls_in_microseconds() -> None:
-    found = percentiles(array("q", [1_000_000 * (place + 1) for place in range(1000)]))
+    figures = percentiles(array("q", [1_000_000 * (place + 1) for place in range(1000)]))
     # What reading the clock takes is subtracted: some ten nanoseconds.
-    assert [round(found[name] / 1000) for name in ("p50", "p99", "p99.9", "max")] == [501, 991, 1000, 1000]
-    assert found["max"] < 1_000_000
+    assert [round(figures[name] / 1000) for name in ("p50", "p99", "p99.9", "max")] == [501, 991, 1000, 1000]
+    assert figures["max"] < 1_000_000
 
 
 @pytest.mark.slow
 def test_the_seconds_of_a_process_are_counted_from_its_start() -> None:
     began = time.perf_counter()
-    found = in_child("benchmarks.peers.features_harness:used")
+    figures = in_child("benchmarks.peers.features_harness:usage_of_process")
     tick = 1 / os.sysconf("SC_CLK_TCK")
-    assert found["cpu"] / 2 < found["wall"] < time.perf_counter() - began + 2 * tick
+    assert figures["cpu"] / 2 < figures["wall"] < time.perf_counter() - began + 2 * tick
 
 
 def test_a_lookup_that_is_answered_wrongly_is_counted() -> None:
-    def cities(found: object) -> list[str]:
-        entities = found if isinstance(found, list) else [found]
+    def cities(answer: object) -> list[str]:
+        entities = answer if isinstance(answer, list) else [answer]
         return [f"city {entity['user'] % 1000 if entity['user'] else 'none'}" for entity in entities]
 
     assert look_up(dict, list, cities, 1_000_000, 10)["missing"] == 0
@@ -200,14 +200,14 @@ def test_a_process_that_fails_is_named_by_its_last_words() -> None:
     assert in_child("json:loads", s="[1]") == [1]
 
 
-def test_what_another_server_answers_otherwise_is_counted_and_its_time_is_a_multiple_of_ours() -> None:
-    def answered(seconds: float, value: str) -> dict[str, object]:
+def test_another_servers_different_answers_are_counted_and_its_time_is_a_ratio() -> None:
+    def answer_of(seconds: float, value: str) -> dict[str, object]:
         answers = {"run": [value], "artifact": ["a", "a"], "searched": value}
         return {"seconds": {"search, no filter": [seconds]}, "answers": answers}
 
     rounds = {
-        "Halving": [answered(0.1, "x"), answered(0.1, "x")],
-        "MLflow, 1 worker": [answered(0.2, "y"), answered(0.4, "x")],
+        "Halving": [answer_of(0.1, "x"), answer_of(0.1, "x")],
+        "MLflow, 1 worker": [answer_of(0.2, "y"), answer_of(0.4, "x")],
     }
     assert mlflow_server.equal(rounds).rows == [["run", "4", "1"], ["artifact", "4", "0"]]
     assert mlflow_server.times(rounds, "3").rows[0][-1] == "3.00x"

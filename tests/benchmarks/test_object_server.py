@@ -43,7 +43,7 @@ def test_what_is_stored_is_read_listed_and_deleted(server: ObjectServer) -> None
         store.read("folder/a")
 
 
-def test_compaction_of_an_attempt_costs_two_reads_a_segment_ten_writes_and_one_deletion(
+def test_compaction_costs_two_reads_a_segment_ten_writes_and_one_deletion(
     server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"

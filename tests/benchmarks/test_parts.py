@@ -16,7 +16,7 @@ IN_A_BROWSER = {"page", "pages"}
 ZERO = {"points lost", "lost points", "points twice", "twice", "missing", "different"}  # columns
 
 
-def marked(part: str) -> object:
+def mark_part(part: str) -> object:
     return pytest.param(part, marks=[pytest.mark.service] if part in SERVED else [])
 
 
@@ -32,7 +32,7 @@ def preloaded() -> Iterator[dict[bool, Preloaded]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [marked(part) for part in PARTS if part != "cluster"])
+@pytest.mark.parametrize("part", [mark_part(part) for part in PARTS if part != "cluster"])
 def test_a_quick_run_of_a_part_measures_all_of_it_and_loses_nothing(
     part: str, preloaded: dict[bool, Preloaded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,13 +32,15 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=NAMES)
-def searched(request: pytest.FixtureRequest, curves: Path) -> Problem:
+def searched_problem(request: pytest.FixtureRequest, curves: Path) -> Problem:
     return problem(request.param, curves)
 
 
-def samples(searched: Problem, count: int) -> list[dict[str, Any]]:
+def samples(searched_problem: Problem, count: int) -> list[dict[str, Any]]:
     source = random.Random(3)
-    return [{name: axis.sample(source) for name, axis in searched.space.items()} for _ in range(count)]
+    return [
+        {name: axis.sample(source) for name, axis in searched_problem.space.items()} for _ in range(count)
+    ]
 
 
 def test_the_functions_have_their_known_minima() -> None:
@@ -49,12 +51,12 @@ def test_the_functions_have_their_known_minima() -> None:
     assert Hartmann6().rank(point) == 1
 
 
-def test_ranks_are_true_places_among_all_that_are_ranked(searched: Problem) -> None:
-    places = sorted(searched.finals)
+def test_ranks_are_true_places_among_all_that_are_ranked(searched_problem: Problem) -> None:
+    places = sorted(searched_problem.finals)
     assert len(places) in (SAMPLES, len(Digits.axes["lr"]) * 4 * 3 * 3 * 2)
-    for params in samples(searched, 20):
-        mine = searched.final(params)
-        assert searched.rank(params) == 1 + sum(value < mine for value in places)
+    for params in samples(searched_problem, 20):
+        mine = searched_problem.final(params)
+        assert searched_problem.rank(params) == 1 + sum(value < mine for value in places)
 
 
 def test_a_winner_has_the_most_epochs_and_then_the_best_report() -> None:
@@ -101,9 +103,9 @@ def test_another_tool_hears_each_epoch_once_and_stops_at_its_budget() -> None:
 
 
 def test_significance_counts_all_comparisons_together() -> None:
-    assert search.rejected([0.5, 0.001, 0.02]) == 2  # 0.001 <= 0.05 / 3, 0.02 <= 0.05 / 2
-    assert search.rejected([0.02, 0.03, 0.04]) == 0
-    assert search.rejected([]) == 0
+    assert search.count_rejected([0.5, 0.001, 0.02]) == 2  # 0.001 <= 0.05 / 3, 0.02 <= 0.05 / 2
+    assert search.count_rejected([0.02, 0.03, 0.04]) == 0
+    assert search.count_rejected([]) == 0
 
 
 def test_the_rank_on_the_way_is_that_of_the_last_winner_by_then() -> None:
