@@ -80,7 +80,7 @@ def put_artifact(
     records = RunRecords(store, tracked.project, run)
     row = session.get(TrackedArtifactRow, (run, path))
     if row is None:
-        name = artifact_record(path, plain=not _AGAIN.fullmatch(path))  # a@2 would be the second record of a
+        name = artifact_record(path, as_is=not _AGAIN.fullmatch(path))  # a@2 would be the second record of a
         while store.exists(f"{records.folder}/artifacts/{name}.json"):
             # of a server that was killed, or what was deleted
             name = _next(name)

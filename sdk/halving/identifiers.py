@@ -41,8 +41,8 @@ def plain_name(name: str, *, otherwise: str) -> str:
     Args:
         otherwise: where nothing of ``name`` can be used.
     """
-    plain = re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).strip("-")
-    return re.sub(r"^[^A-Za-z0-9]+", "", plain)[:_LONGEST] or otherwise
+    cleaned = re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).strip("-")
+    return re.sub(r"^[^A-Za-z0-9]+", "", cleaned)[:_LONGEST] or otherwise
 
 
 def is_artifact_name(value: object) -> bool:
@@ -63,16 +63,16 @@ def check_artifact_name(field: str, value: str) -> str:
     return value
 
 
-def artifact_record(name: str, *, plain: bool = True) -> str:
+def artifact_record(name: str, *, as_is: bool = True) -> str:
     """What the record of an artifact is called in the store, without ``.json``: its name where that is a
     plain one, else one made of it.
 
     Two names never get one record: a name that looks as if it were made gets another one.
 
     Args:
-        plain: whether it may be the name itself.
+        as_is: whether it may be the name itself.
     """
-    if plain and _NAME.fullmatch(name) and not _MADE.fullmatch(name):
+    if as_is and _NAME.fullmatch(name) and not _MADE.fullmatch(name):
         return name
     return f"{plain_name(name, otherwise='file')[:111]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 

@@ -106,7 +106,7 @@ def read_file(store: Store, name: str, run: str) -> list[Row]:
     ):
         table = pq.read_table(handle)
     assert table.column_names == ["run", "attempt", "key", "step", "wall_time", "value"]
-    found = zip(
+    columns = zip(
         *(
             table.column(name)
             .cast("int64" if name == "wall_time" else table.schema.field(name).type)
@@ -117,7 +117,7 @@ def read_file(store: Store, name: str, run: str) -> list[Row]:
     )
     return [
         (attempt, key, step, time, struct.pack("<d", value))
-        for named, attempt, key, step, time, value in found
+        for named, attempt, key, step, time, value in columns
         if named == run
     ]
 

@@ -1,4 +1,4 @@
-"""A checkpoint as one file to be taken away, of whatever kind it is in the store."""
+"""Downloading a checkpoint as one file, whether the store holds it whole or in parts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Download:
 
 
 def download(store: Store, digest: str) -> Download:
-    """A checkpoint's file as one process writes it: a sharded one is put together while it is read.
+    """The file of a checkpoint as one process would write it; a sharded one is assembled while it is read.
 
     Raises:
         NotFound: no such blob.
@@ -42,7 +42,7 @@ def download(store: Store, digest: str) -> Download:
 
 
 def is_sharded(store: Store, digest: str) -> bool:
-    """Whether a checkpoint is a manifest of its parts.
+    """Whether a checkpoint is stored in parts, so that its blob is a manifest of them.
 
     Raises:
         NotFound: no such blob.

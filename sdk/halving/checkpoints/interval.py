@@ -1,8 +1,8 @@
 """How often a checkpoint is worth its cost.
 
 A checkpoint costs time, and so does training that is lost without one. The interval follows from the measured
-cost: checkpoints take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. Those
-that are written beside training take at most :data:`STALL_SHARE` of its time, and are being written for
+cost: checkpoints take at most :data:`SHARE` of the time, and are at most :data:`MAX_SECONDS` seconds apart.
+Those that are written beside training take at most :data:`STALL_SHARE` of its time, and are being written for
 :data:`BESIDE_SHARE` of it. (With one failure every M seconds the optimal interval is sqrt(2 * cost * M):
 Young, CACM 1974. M is unknown here, so the cost is bounded instead.)
 """
@@ -15,7 +15,7 @@ from typing import Any
 SHARE = 0.05
 STALL_SHARE = 0.01
 BESIDE_SHARE = 0.25
-LONGEST = 600.0
+MAX_SECONDS = 600.0
 
 
 class CheckpointInterval:
@@ -42,24 +42,24 @@ class CheckpointInterval:
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint should be written. The first always should: it shows the cost."""
+        """Whether a checkpoint should be written. The first always should, because it shows the cost."""
         return self._has_passed(self._written)
 
     @property
     def overdue(self) -> bool:
         """Whether the newest checkpoint that counts is older than the interval.
 
-        One that a later save of its epoch replaced does not.
+        A checkpoint that a later save of its epoch replaced does not count.
         """
         return self._has_passed(self._counted)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Put around the writing of a checkpoint. One that fails remains due."""
+        """Measure the writing of a checkpoint; one that fails remains due."""
         before = self._cost, self._written
         self._cost = 0.0
         try:
-            with self._timed():
+            with self._measure():
                 yield
         except BaseException:
             self._cost, self._written = before
@@ -68,31 +68,31 @@ class CheckpointInterval:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Put around what makes the newest checkpoint count."""
-        with self._timed():
+        """Measure what makes the newest checkpoint count."""
+        with self._measure():
             yield
-        self.counted()
+        self.note_counted()
 
-    def written_beside(self, seconds: float) -> None:
-        """The newest checkpoint took so long beside training."""
+    def note_time_beside(self, seconds: float) -> None:
+        """Note how long the newest checkpoint took to be written beside training."""
         self._worth = seconds / BESIDE_SHARE
 
-    def counted(self) -> None:
-        """The newest checkpoint counts now."""
+    def note_counted(self) -> None:
+        """Note that the newest checkpoint counts now."""
         self._counted = self._written
 
-    def lost(self) -> None:
-        """The newest checkpoint, which was being written beside training, could not be; it remains due."""
+    def note_lost(self) -> None:
+        """Note that the newest checkpoint failed while it was written beside training; it remains due."""
         self.saves -= 1
         self._written = None
         self._cost = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For the record of how the attempt ended."""
+        """The counts for the record of how the attempt ended."""
         return {"saves": self.saves, "skipped": self.skipped, "seconds": round(self.seconds, 3)}
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _measure(self) -> Iterator[None]:
         began = monotonic()
         try:
             yield
@@ -103,4 +103,4 @@ class CheckpointInterval:
 
     def _has_passed(self, since: float | None) -> bool:
         share = STALL_SHARE if self._beside else SHARE
-        return since is None or monotonic() - since >= min(max(self._cost / share, self._worth), LONGEST)
+        return since is None or monotonic() - since >= min(max(self._cost / share, self._worth), MAX_SECONDS)

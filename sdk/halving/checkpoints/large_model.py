@@ -1,10 +1,13 @@
-"""What of one process is large: its checkpoints are copied, and written while training goes on."""
+"""Whether a model in one process is large enough for its checkpoints to be written beside training.
+
+Such a checkpoint is copied in memory first, and the copy is written while training goes on.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from halving.checkpoints.serialization import LOADERS, unwrapped
+from halving.checkpoints.serialization import LOADERS, unwrap
 from halving.errors import InvalidInput
 from halving.records.hardware import available_memory
 
@@ -17,15 +20,15 @@ MIN_BYTES = 32 << 20
 s.
 """
 
-_MOST_STATES = 2  # of an optimizer for each parameter: Adam has two
+_MAX_STATES = 2  # of an optimizer for each parameter: Adam has two
 _COPY_SHARE = 0.5  # of the available memory, that the copy may take
 
 
 def is_large(model: "nn.Module") -> bool:
-    """Whether a model that is about to be trained is worth a copy, and there is memory for one with Adam's
-    states: it is made ahead then.
+    """Whether a model that is about to be trained is worth a copy, and there is memory for one.
 
-    Sparse tensors and quantised ones are not copied: ``torch.save`` writes them.
+    The copy is made ahead of the first save, with room for Adam's states. Sparse and quantised tensors are
+    not copied; ``torch.save`` writes them.
     """
     from halving.checkpoints.sharded.tree import is_dense
 
@@ -33,11 +36,11 @@ def is_large(model: "nn.Module") -> bool:
     if not all(is_dense(tensor) for tensor in tensors):
         return False
     size = sum(tensor.nbytes for tensor in tensors)
-    return size >= MIN_BYTES and has_room((1 + _MOST_STATES) * size)
+    return size >= MIN_BYTES and has_room((1 + _MAX_STATES) * size)
 
 
 def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimizer] | None":
-    """The model and its optimizer, where there is one of each among what is restored, and saved later."""
+    """The model and its optimizer, if the state that is restored and saved has exactly one of each."""
     if (torch := sys.modules.get("torch")) is None:
         return None
     models = [value for value in state.values() if isinstance(value, torch.nn.Module)]
@@ -46,8 +49,7 @@ def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimi
 
 
 def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
-    """Whether what is given to ``run.save`` is large and there is memory for a copy of all of it, arrays
-    among it.
+    """Whether the state given to ``run.save`` is large, and there is memory for a copy of all of it.
 
     What is not made of dense tensors that are whole here is not copied: ``torch.save`` writes it, or says
     what is wrong with it.
@@ -81,12 +83,10 @@ def has_room(size: int) -> bool:
 
 
 def _sizes(value: Any) -> "Iterator[int]":
-    """Bytes of the tensors and arrays in what is saved, as far as they are to be seen without asking an
-    object for its state.
-    """
+    """Bytes of the tensors and arrays in the state, as far as no ``state_dict`` is called."""
     torch = sys.modules["torch"]
     numpy = sys.modules.get("numpy")
-    value = unwrapped(value)
+    value = unwrap(value)
     if isinstance(value, torch.Tensor):
         yield _bytes_of(value)
     elif numpy is not None and isinstance(value, numpy.ndarray):
@@ -105,7 +105,7 @@ def _sizes(value: Any) -> "Iterator[int]":
 
 
 def _bytes_of(tensor: "torch.Tensor") -> int:
-    """None of one whose shape nobody knows yet."""
+    """Bytes of a tensor; 0 while its shape is not known yet."""
     from torch.nn.parameter import is_lazy
 
     return 0 if is_lazy(tensor) else tensor.numel() * tensor.element_size()

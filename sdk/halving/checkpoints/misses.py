@@ -1,5 +1,6 @@
-"""Epochs whose checkpoint was due and skipped because the store did not take it, counted until a record can
-say so.
+"""Checkpoints that were due and skipped because the store did not take them.
+
+They are counted until a record can tell of them.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Miss:
 
 
 class Misses:
-    """What was skipped since the last checkpoint that counts.
+    """Checkpoints that were skipped since the last one that counts.
 
     Threads that write beside training count here, too.
     """
@@ -30,39 +31,41 @@ class Misses:
         self._newest: Miss | None = None  # of the checkpoint that is asked for now
 
     def begin(self) -> None:
-        """The next checkpoint that is asked for is another one."""
+        """Begin a new checkpoint: the next skip is counted apart from the one before."""
         self._newest = None
 
     def add(self, why: str) -> None:
-        """The checkpoint was skipped. One that is tried again, and skipped again, counts once."""
+        """Count the checkpoint as skipped; one that is tried again and skipped again counts once."""
         if self._newest is None:
             self._newest = self.add_begun(why)
 
     def add_begun(self, why: str) -> Miss:
-        """One that was being written beside training could not be stored."""
+        """Count a checkpoint that was being written beside training and could not be stored."""
         miss = Miss(now(), why)
         with self._changing:
             self._missed = [*self._missed, miss]
         return miss
 
-    def made_up(self) -> None:
-        """The checkpoint is written, or begun, after all."""
+    def note_made_up(self) -> None:
+        """Forget the newest skip: its checkpoint is written, or begun, after all."""
         if self._newest is not None:
             self.forget([self._newest])
             self._newest = None
 
     def all(self) -> list[Miss]:
-        """What was skipped, the oldest first."""
+        """The skipped checkpoints, the oldest first."""
         return self._missed
 
     def forget(self, missed: list[Miss]) -> None:
-        """These are in a record, or were written after all."""
+        """Forget skips that are in a record, or whose checkpoints were written after all."""
         with self._changing:
             self._missed = [miss for miss in self._missed if miss not in missed]
 
 
 def as_record(missed: list[Miss]) -> dict[str, Any] | None:
-    """For a record: how many (``count``), ``since`` when, ISO 8601 in UTC, and ``why`` the newest; None where
-    none was skipped.
+    """The skips as a record's field, or None where there are none.
+
+    ``count`` says how many there are, ``since`` when the first was (ISO 8601 in UTC), ``why`` the reason of
+    the newest.
     """
     return {"count": len(missed), "since": missed[0].since, "why": missed[-1].why} if missed else None

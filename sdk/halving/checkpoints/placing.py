@@ -1,12 +1,13 @@
-"""Which part of a saved tensor this process's objects hold: FSDP's modules and their optimizers have
-``DTensor``s.
+"""Which part of a saved tensor the objects of this process hold.
+
+Modules under FSDP and their optimizers hold ``DTensor``s.
 """
 
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from halving.checkpoints.serialization import unwrapped
+from halving.checkpoints.serialization import unwrap
 
 if TYPE_CHECKING:
     import torch
@@ -15,18 +16,17 @@ Shards = Callable[[str], Any]
 
 
 def shards_of(name: str, value: Any) -> Shards | None:
-    """For an object that is to be filled: of the name of a saved tensor the DTensor that is sharded as it is
-    to be, or None.
+    """A function from a saved tensor's name to the DTensor to shard it like; None without shards.
 
-    A parameter's own name tells it; of an optimizer's states the number of the parameter (a fresh optimizer
-    has no states yet). None altogether where nothing is sharded.
+    A parameter is found by its own name. An optimizer's state is found by the number of its parameter,
+    because a fresh optimizer has no states yet.
     """
     if "torch.distributed.tensor" not in sys.modules:
         return None
     import torch
     from torch.distributed.tensor import DTensor
 
-    value = unwrapped(value)
+    value = unwrap(value)
     if isinstance(value, torch.optim.Optimizer):
         numbered = [parameter for group in value.param_groups for parameter in group["params"]]
         by_number = {
@@ -55,7 +55,7 @@ def shards_of(name: str, value: Any) -> Shards | None:
 
 
 def empty_like_shard(shape: tuple[int, ...], dtype: "torch.dtype", like: Any) -> Any:
-    """A DTensor to be filled, on the same ranks and devices as another; None where that has another shape."""
+    """An empty DTensor on the same ranks and devices as another; None where that has another shape."""
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -68,8 +68,8 @@ def empty_like_shard(shape: tuple[int, ...], dtype: "torch.dtype", like: Any) ->
     )
 
 
-def placed(value: Any, name: str, shards: Shards) -> Any:
-    """Data with whole tensors, in which each that is sharded here is this process's part of it."""
+def place_shards(value: Any, name: str, shards: Shards) -> Any:
+    """Replace whole tensors in data by this process's part, where they are sharded here."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -84,8 +84,8 @@ def placed(value: Any, name: str, shards: Shards) -> Any:
         return shard
     if isinstance(value, dict):
         for key, item in value.items():
-            value[key] = placed(item, f"{name}.{key}", shards)
+            value[key] = place_shards(item, f"{name}.{key}", shards)
         return value
     if isinstance(value, (list, tuple)):
-        return type(value)(placed(item, f"{name}[{index}]", shards) for index, item in enumerate(value))
+        return type(value)(place_shards(item, f"{name}[{index}]", shards) for index, item in enumerate(value))
     return value

@@ -13,9 +13,10 @@ from halving.store.store import Store
 _Result = TypeVar("_Result")
 
 
-def agreed(ranks: Ranks | None, call: str, action: Callable[[], _Result]) -> _Result:
-    """``action()`` of each rank (None: there is but this process); where it fails on one, every rank raises
-    that error, of the first rank that has one.
+def run_together(ranks: Ranks | None, call: str, action: Callable[[], _Result]) -> _Result:
+    """Run ``action()`` on each rank; where it fails, every rank raises the first failing rank's error.
+
+    Without ranks (None) this process runs it alone.
 
     Raises:
         HalvingError: as said. Whatever else an action raises is raised where it happened, and a StoreError by
@@ -43,19 +44,18 @@ def retry_together(
     action: Callable[[], _Result],
     longest: float = RETRY_SECONDS,
 ) -> _Result:
-    """As :func:`halving.store.retry.retry_while_unavailable`, by all ranks: they try again, or give up, at
-    the same time.
+    """Retry as :func:`halving.store.retry.retry_while_unavailable`, with all ranks in step.
 
     Args:
         call: the collective's name.
-        action: it raises the same error on all ranks, as :func:`agreed` does.
+        action: it raises the same error on all ranks, as :func:`run_together` does.
 
     Raises:
         StoreUnavailable: the store was unavailable for all that time.
     """
     end = time.monotonic() + longest
     pauses = backoff()
-    told = False
+    has_warned = False
     while True:
         try:
             return action()
@@ -63,8 +63,8 @@ def retry_together(
             left = ranks.together(call, lambda: end - time.monotonic())
             if left <= 0:
                 raise
-            if ranks.leads and not told:
-                told = True
+            if ranks.leads and not has_warned:
+                has_warned = True
                 warn(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
             time.sleep(min(left, error.retry_after + next(pauses)))
 
@@ -75,6 +75,6 @@ def as_failure(error: Exception) -> dict[str, str]:
 
 
 def error_of(failure: dict[str, str], where: str = "") -> HalvingError:
-    """The error that :func:`as_failure` was given; a StoreError for one that is not ours."""
-    known = error_named(failure["kind"], f"{where}{failure['message']}")
-    return known or StoreError(f"{where}{failure['kind']}: {failure['message']}")
+    """The error that :func:`as_failure` recorded; a StoreError for one that is not a HalvingError."""
+    error = error_named(failure["kind"], f"{where}{failure['message']}")
+    return error or StoreError(f"{where}{failure['kind']}: {failure['message']}")

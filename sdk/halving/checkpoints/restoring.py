@@ -1,14 +1,12 @@
-"""Reading a checkpoint of the store, of whatever kind it is: one file of one process, or the manifest of
-many.
-"""
+"""Reading a checkpoint from the store, whether one process wrote it as a file or many wrote parts of it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import IO, Any
 
-from halving.checkpoints.placing import placed, shards_of
-from halving.checkpoints.ranks import agreed
+from halving.checkpoints.placing import place_shards, shards_of
+from halving.checkpoints.ranks import run_together
 from halving.checkpoints.rng_state import set_rng_states
 from halving.checkpoints.serialization import LOADERS, RNG, Stateful, check_holds, fill, load
 from halving.checkpoints.sharded.manifest import MAGIC_BYTES, Manifest, is_manifest
@@ -26,11 +24,11 @@ def restore(
     optional: Mapping[str, Stateful] = MappingProxyType({}),
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:
-    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the
-    returned dict.
+    """Restore a checkpoint: fill the stateful objects of ``state`` in place, and return all values by name.
 
-    However many processes wrote it, and however they shared its tensors: each gets what its own objects hold
-    of them (``DTensor``). All that is read is checked before anything is changed, on all ranks.
+    It does not matter how many processes wrote it or how they shared its tensors: each gets the part that its
+    own objects hold (``DTensor``). Everything that is read is checked on all ranks before anything is
+    changed.
 
     Args:
         state: names that were saved. A stateful object is filled; any other value only names what to return.
@@ -45,7 +43,7 @@ def restore(
         StoreError: it cannot be read, or is damaged.
     """
     rank = ranks.rank if ranks is not None else 0
-    tree, rng = agreed(
+    tree, rng = run_together(
         ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank if with_rng else None)
     )
     restored = fill(tree, state)
@@ -57,14 +55,15 @@ def restore(
 
 
 def saved_state(store: Store, digest: str) -> dict[str, Any]:
-    """All that a checkpoint's trainable saved, by name, whole and on the CPU: without random generators'
-    states and loaders' positions.
+    """Everything that a checkpoint's trainable saved, by name, whole and on the CPU.
+
+    The states of the random generators and the positions of loaders are left out.
 
     Raises:
         NotFound: no such blob.
         StoreError: it cannot be read, or is damaged.
     """
-    with _opened(store, digest) as (file, manifest):
+    with _open_checkpoint(store, digest) as (file, manifest):
         if manifest is not None:
             from halving.checkpoints.sharded.reader import read_tree
 
@@ -73,10 +72,9 @@ def saved_state(store: Store, digest: str) -> dict[str, Any]:
 
 
 def saved_weights(store: Store, digest: str) -> str | None:
-    """The weights digest of a sharded checkpoint: that of the same state in one process
-    (:mod:`halving.checkpoints.weights_digest`).
+    """The weights digest of a sharded checkpoint, which equals that of the same state in one process.
 
-    All of it is read.
+    All of the checkpoint is read. See :mod:`halving.checkpoints.weights_digest`.
 
     Raises:
         NotFound: no such blob.
@@ -93,7 +91,7 @@ def saved_weights(store: Store, digest: str) -> str | None:
 
 
 def checkpoint_bytes(store: Store, digest: str) -> int:
-    """A checkpoint's size, with all its parts.
+    """The size of a checkpoint in bytes, with all its parts.
 
     Raises:
         NotFound: no such blob.
@@ -110,8 +108,8 @@ def checkpoint_bytes(store: Store, digest: str) -> int:
 def _read(
     store: Store, digest: str, state: Mapping[str, Any], optional: Mapping[str, Any], rank: int | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """What was saved, by name, and the rank's random states; nothing is changed."""
-    with _opened(store, digest) as (file, manifest):
+    """The saved values by name, and the rank's random states; nothing is changed."""
+    with _open_checkpoint(store, digest) as (file, manifest):
         if manifest is not None:
             from halving.checkpoints.sharded.reader import read_rng, read_tree
 
@@ -125,13 +123,13 @@ def _read(
         check_holds(tree, state)
         for name, value in state.items():
             if (shards := shards_of(name, value)) is not None:
-                tree[name] = placed(tree[name], name, shards)
+                tree[name] = place_shards(tree[name], name, shards)
         return tree, rng if rank == 0 else None  # it is one process's: the others would draw the same numbers
 
 
 @contextmanager
-def _opened(store: Store, digest: str) -> Iterator[tuple[IO[bytes], Manifest | None]]:
-    """A checkpoint's file, its bytes checked against the digest; and the manifest, if it is one."""
+def _open_checkpoint(store: Store, digest: str) -> Iterator[tuple[IO[bytes], Manifest | None]]:
+    """A checkpoint's file, checked against its digest, and its manifest if it is one."""
     with store.blob_file(digest) as path, path.open("rb") as file:
         beginning = file.read(MAGIC_BYTES)
         file.seek(0)

@@ -1,8 +1,7 @@
-"""The checkpoints of a run: written at once, or inside an epoch when one is due; counted when the epoch is
-complete.
+"""The checkpoints of a run in one process, written before ``run.save`` returns.
 
-An unavailable store is waited for where the run may stop after the checkpoint; elsewhere the checkpoint is
-skipped.
+A checkpoint is written at once, or inside an epoch when one is due, and counts when the epoch is complete.
+Where the run may stop after it, an unavailable store is waited for; elsewhere the checkpoint is skipped.
 """
 
 import contextlib
@@ -56,39 +55,39 @@ class Saver:
         self.misses = Misses()
         self._digest: str | None = None  # of what was written and does not count yet
         self._weights: str | None = None  # the digest of the state in it
-        self._told = False  # that the state has no such digest
+        self._has_warned = False  # that the state has no such digest
         # the state given to a save that was skipped, until its epoch ends
         self._skipped: dict[str, Any] | None = None
         self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable
 
     @property
-    def asked(self) -> bool:
+    def was_requested(self) -> bool:
         """Whether the trainable has asked for a checkpoint in this epoch."""
         return self._digest is not None or self._skipped is not None
 
     @property
     def has_uncounted(self) -> bool:
-        """Whether the state that was given last, or its record, is not written yet."""
+        """Whether the newest state, or its record, is not written yet."""
         return self._skipped is not None or (
             self._digest is not None and (self.newest is None or self.newest.digest != self._digest)
         )
 
-    def known(self, digest: str | None) -> str | None:
-        """The digest of a checkpoint that :meth:`settle` has named."""
+    def resolve_digest(self, digest: str | None) -> str | None:
+        """The digest of a checkpoint that :meth:`settle` named."""
         return digest
 
     def land(self, ends: float) -> None:
-        """Wait until what is being written beside training counts; nothing is."""
+        """Wait until everything that is being written counts; here nothing is."""
 
     def drain(self, seconds: float) -> bool:
-        """Wait until what is written beside training counts; nothing is."""
+        """Wait until what is written beside training counts; here nothing is."""
         return True
 
     def loss(self) -> None:
-        """Why the last checkpoint that was written beside training is not there; none was."""
+        """Why the last checkpoint that was written beside training is missing; here there is none."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Release what the saver holds: the run is over."""
         self._reach.close()
         self._drop_owed()
 
@@ -110,8 +109,7 @@ class Saver:
     def write_if_available(
         self, state: dict[str, Any], *, due: bool = True, best: bool = False
     ) -> str | None:
-        """Write a checkpoint if it is due or this epoch is the best, and the store is available; otherwise
-        keep what was given.
+        """Write a checkpoint if the store is available and it is due or the best; else keep its state.
 
         The best epoch's checkpoint gets its digest in any case: it is kept on this machine until the store is
         back.
@@ -125,9 +123,9 @@ class Saver:
         return None
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
-        """The digest of the epoch's checkpoint, at the end of the epoch.
+        """Return the digest of the epoch's checkpoint at the end of the epoch.
 
-        One that was skipped is written if it is needed, or due by now.
+        A checkpoint that was skipped is written if it is needed, or due by now.
         """
         if self._skipped is not None and needed:
             self.write(self._skipped)
@@ -145,7 +143,7 @@ class Saver:
         *,
         needed: bool,
     ) -> None:
-        """Make what was written the checkpoint of an epoch, together with what was reported up to it.
+        """Make the written checkpoint that of an epoch, together with what was reported up to it.
 
         Raises:
             StoreError: it is needed, and the store refuses or remains unavailable.
@@ -169,7 +167,7 @@ class Saver:
             self._skip(error)
 
     def _publish(self, saved: SavedCheckpoint, points_by: float) -> None:
-        """Write the points, then the record: a resume from this checkpoint finds every point up to it.
+        """Write the points, then the record: a resume from this checkpoint finds all points up to it.
 
         Args:
             points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The
@@ -193,7 +191,7 @@ class Saver:
         self.missed = None
 
     def _try_to_write(self, state: dict[str, Any], *, best: bool) -> str | None:
-        """Write a checkpoint, unless the store is unavailable or refuses: training continues without it."""
+        """Write a checkpoint, unless the store is unavailable or refuses: training goes on without it."""
         there = self._reach.is_there()
         if not there and not best:
             self._skip(None)
@@ -207,7 +205,7 @@ class Saver:
             self._drop_owed()
         if best and digest is None:
             try:
-                self._owed, values = packed(state)
+                self._owed, values = pack_to_file(state)
                 weights = DigestInBackground(state, values)
                 digest = digest_of(path_of(self._owed))
                 self._weights = self._digest_of(weights)
@@ -220,24 +218,24 @@ class Saver:
 
     def _put(self, state: dict[str, Any]) -> str:
         with self.interval.writing():
-            file, values = packed(state)
+            file, values = pack_to_file(state)
             with file:
                 weights = DigestInBackground(state, values)
                 try:
                     digest = self._store.put_blob(path_of(file))
                 finally:
                     self._weights = self._digest_of(weights)
-        self.misses.made_up()
+        self.misses.note_made_up()
         return digest
 
-    def _digest_of(self, found: DigestInBackground) -> str | None:
-        weights = found.result()
-        if found.error is not None and not self._told:
-            self._told = True
+    def _digest_of(self, digest: DigestInBackground) -> str | None:
+        weights = digest.result()
+        if digest.error is not None and not self._has_warned:
+            self._has_warned = True
             warn(
                 f"the weights of {self._records.run} have no digest, so that a rerun can compare their "
                 "metrics alone; they are saved: "
-                f"{found.error}"
+                f"{digest.error}"
             )
         return weights
 
@@ -270,9 +268,7 @@ class Saver:
 
 
 class _Sink:
-    """A file that remembers an error instead of raising it: ``torch.save`` would hide it in an error of its
-    own.
-    """
+    """A file that remembers an error, because ``torch.save`` would hide it in one of its own."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -284,18 +280,18 @@ class _Sink:
     def flush(self) -> None:
         self._attempt(self._file.flush)
 
-    def _attempt(self, action: Callable[..., Any], *given: Any) -> None:
+    def _attempt(self, action: Callable[..., Any], *arguments: Any) -> None:
         try:
             if self.error is None:
-                action(*given)
+                action(*arguments)
         except OSError as error:
             self.error = error
 
 
-def packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
-    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice.
+def pack_to_file(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
+    """Write state into a temporary file, and return it with the values by name.
 
-    And what was written, by name.
+    The file is deleted when it is closed. In memory the state would be there twice.
 
     Raises:
         InvalidInput: a value can't be saved.
@@ -304,13 +300,13 @@ def packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
     try:
         file = temporary_file()
     except OSError as error:
-        raise _refused(error) from error
+        raise _disk_error(error) from error
     sink = _Sink(file)
     try:
         values = serialization.pack(state, cast("IO[bytes]", sink))
         sink.flush()
         if sink.error is not None:
-            raise _refused(sink.error) from sink.error
+            raise _disk_error(sink.error) from sink.error
     except BaseException:
         with contextlib.suppress(OSError):
             file.close()
@@ -318,7 +314,7 @@ def packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
     return file, values
 
 
-def _refused(error: OSError) -> StoreError:
+def _disk_error(error: OSError) -> StoreError:
     return StoreError(
         f"cannot write a checkpoint to the folder for temporary files: {error}; name another by TMPDIR"
     )

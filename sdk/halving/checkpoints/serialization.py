@@ -45,7 +45,7 @@ class Stateful(Protocol):
 
 
 def pack(state: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
-    """Write named state, together with the random generators' states. Equal state gives equal bytes.
+    """Write named state with the states of the random generators; equal state gives equal bytes.
 
     Returns:
         What was written of each name, as its object gave it: tensors are where they were, on a GPU perhaps.
@@ -68,19 +68,19 @@ def pack(state: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
 
 
 def write_archive(tree: Mapping[str, Any], file: IO[bytes]) -> None:
-    """Write values by name, those of the random generators among them, as :func:`load` reads them.
+    """Write values by name, the random generators' states among them, as :func:`load` reads them.
 
     Raises:
         InvalidInput: a value is no plain data.
     """
     import torch
 
-    torch.save({name: _plain(value, name) for name, value in tree.items()}, file)
+    torch.save({name: _to_archive(value, name) for name, value in tree.items()}, file)
 
 
 @dataclass(frozen=True)
 class Archived:
-    """Stands for what is in an archive as it is, without a conversion of ours."""
+    """Content that is put into an archive unchanged."""
 
     content: Any
 
@@ -92,8 +92,7 @@ def unpack(
     with_rng: bool = True,
     optional: Mapping[str, Stateful] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the
-    returned dict.
+    """Read a checkpoint: fill the stateful objects of ``state`` in place, and return all values by name.
 
     Args:
         file: what :func:`pack` wrote, to be read from its beginning.
@@ -124,7 +123,7 @@ def fill(tree: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     restored = {}
     for name, value in state.items():
         if isinstance(value, Stateful):
-            unwrapped(value).load_state_dict(tree[name])
+            unwrap(value).load_state_dict(tree[name])
             restored[name] = value
         else:
             restored[name] = tree[name]
@@ -144,7 +143,7 @@ def check_holds(tree: Collection[str], state: Collection[str]) -> None:
 
 
 def check_names(state: Mapping[str, Any]) -> None:
-    """Refuse names that are taken.
+    """Refuse names that Halving itself uses in checkpoints.
 
     Raises:
         InvalidInput: one is.
@@ -154,16 +153,15 @@ def check_names(state: Mapping[str, Any]) -> None:
 
 
 def state_of(value: Any) -> Any:
-    """What is saved of a value: an object's own state, or the value."""
-    return unwrapped(value).state_dict() if isinstance(value, Stateful) else value
+    """The state that is saved for a value: an object's own state, or the value itself."""
+    return unwrap(value).state_dict() if isinstance(value, Stateful) else value
 
 
-def unwrapped(value: Any) -> Any:
-    """The module within the wrappers that change nothing but its names: DDP's and ``torch.compile``'s.
+def unwrap(value: Any) -> Any:
+    """The module inside the wrappers of DDP and ``torch.compile``; any other value is returned as it is.
 
-    Else the value.
-
-    So a checkpoint fits wherever the module does: on one process or many, compiled or not.
+    These wrappers change only the names of parameters. So a checkpoint fits wherever the module does: on one
+    process or many, compiled or not.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.nn.Module):
@@ -178,7 +176,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def load(file: IO[bytes]) -> dict[str, Any]:
-    """All that :func:`pack` wrote, by name; tensors on the CPU."""
+    """Everything that :func:`pack` wrote, by name, with tensors on the CPU."""
     is_json = file.read(1) == b"{"
     file.seek(0)
     if is_json:
@@ -187,12 +185,13 @@ def load(file: IO[bytes]) -> dict[str, Any]:
 
     # Loaded on the CPU: load_state_dict copies onto whatever device the module lives on.
     tree: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    return {name: _from_plain(value) for name, value in tree.items()}
+    return {name: _from_archive(value) for name, value in tree.items()}
 
 
-def _plain(value: Any, name: str) -> Any:
-    """Data that ``weights_only`` loading accepts: numpy arrays are stored as tagged tensors, bytes as tagged
-    strings.
+def _to_archive(value: Any, name: str) -> Any:
+    """Convert plain data to what ``weights_only`` loading accepts.
+
+    NumPy arrays become tagged tensors, and bytes become tagged strings.
     """
     if value is None or isinstance(value, bool) or _is_tensor(value):
         return value
@@ -216,18 +215,17 @@ def _plain(value: Any, name: str) -> Any:
                 "key is taken"
             )
         return _dict_like(
-            value, {_plain_key(key, name): _plain(item, f"{name}.{key}") for key, item in value.items()}
+            value,
+            {_key_to_archive(key, name): _to_archive(item, f"{name}.{key}") for key, item in value.items()},
         )
     if isinstance(value, (list, tuple)):
-        items = [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        items = [_to_archive(item, f"{name}[{index}]") for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
     raise _not_plain(value, name)
 
 
 def _dict_like(original: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
-    """The items, with the original's ``_metadata`` if it has some: torch keeps the layers' format versions
-    there.
-    """
+    """A dict of the items with the original's ``_metadata``, where torch keeps format versions."""
     if not hasattr(original, "_metadata"):
         return items
     copied = OrderedDict(items)
@@ -235,32 +233,32 @@ def _dict_like(original: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any
     return copied
 
 
-def _plain_key(key: Any, name: str) -> Any:
-    plain = _plain(key, name)
+def _key_to_archive(key: Any, name: str) -> Any:
+    converted = _to_archive(key, name)
     try:
-        hash(plain)
+        hash(converted)
     except TypeError:
         raise InvalidInput(
             f"checkpoint entry {name!r} has the key {key!r}, which is not accepted: give strings or numbers"
         ) from None
-    return plain
+    return converted
 
 
-def _from_plain(value: Any) -> Any:
+def _from_archive(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {"__numpy__"}:
             return value["__numpy__"].numpy()
         if set(value) == {"__bytes__"}:
             return value["__bytes__"].encode("latin-1")
-        return _dict_like(value, {key: _from_plain(item) for key, item in value.items()})
+        return _dict_like(value, {key: _from_archive(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
-        items = [_from_plain(item) for item in value]
+        items = [_from_archive(item) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
     return value
 
 
 def as_json(value: Any, name: str, keep: Keep | None = None) -> Any:
-    """Plain data as JSON.
+    """Convert plain data to JSON.
 
     Args:
         name: of the entry, for messages.
@@ -297,7 +295,7 @@ def as_json(value: Any, name: str, keep: Keep | None = None) -> Any:
 
 
 def from_json(value: Any, fetch: Callable[[str, str], Any] | None = None) -> Any:
-    """What :func:`as_json` was given.
+    """The data that :func:`as_json` converted.
 
     Args:
         fetch: what a kept tensor or array was, by the one key and value of what stands for it.

@@ -1,1 +1,1 @@
-"""One training in several processes: what its ranks must agree on. torch is imported where it is used."""
+"""Training in several processes: what their ranks must agree on. torch is imported where it is used."""

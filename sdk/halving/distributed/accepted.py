@@ -1,6 +1,4 @@
-"""Which models and optimizers can be trained on many ranks; what cannot is refused before anything is
-changed.
-"""
+"""Which models and optimizers can be trained on many ranks; others are refused before any change."""
 
 import inspect
 import sys
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def check_model(model: "nn.Module") -> None:
-    """Check that a model is one that nothing has wrapped yet, with parameters that can be trained.
+    """Check that a model is not wrapped yet and has parameters that can be trained.
 
     Raises:
         InvalidInput: it is not.
@@ -69,7 +67,7 @@ def check_trained(model: "nn.Module") -> None:
 
 
 def check_optimizer(optimizer: "Optimizer", model: "nn.Module") -> None:
-    """Check that an optimizer makes a step by itself, and of this model's parameters alone.
+    """Check that an optimizer needs no closure and has only parameters of this model.
 
     Raises:
         InvalidInput: it does not.
@@ -97,7 +95,7 @@ def check_optimizer(optimizer: "Optimizer", model: "nn.Module") -> None:
 
 
 def _needed_arguments(optimizer: "Optimizer") -> list[str]:
-    """The arguments without a default of an optimizer's ``step``."""
+    """The arguments of an optimizer's ``step`` that have no default."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     # Of the class: a learning-rate schedule has put a function of its own, whose signature has `self`, in the
     # optimizer's place of it.

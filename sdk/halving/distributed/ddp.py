@@ -1,11 +1,10 @@
-"""PyTorch's DDP around a model, which is kept beside it: how its gradients are summed over ranks, and what of
-them was not.
+"""PyTorch's DDP around a model: it sums the gradients over ranks, and finds out when it could not.
 
-DDP puts gradients into buckets and sends each as soon as all of it are there, in one order. A parameter that
-the loss does not depend on keeps its bucket, and all after it, from being sent, and DDP says so in the next
-forward pass only, after these gradients were applied un-summed; and where that is so on some ranks alone, the
-others wait for what never comes. So it is looked at after each backward pass whether the last bucket was
-sent; where it was not, the rest is sent as NaN. That reaches all ranks, and none of them applies the step.
+DDP puts gradients into buckets and sends each bucket, in one order, as soon as it is full. A parameter that
+the loss does not depend on keeps its bucket, and all after it, from being sent. DDP reports this in the next
+forward pass only, after these gradients were applied un-summed; and where it is so on some ranks alone, the
+others wait for ever. So after each backward pass it is checked whether the last bucket was sent; if it was
+not, the rest is sent as NaN. That reaches all ranks, and none of them applies the step.
 
 Source: Li et al., "PyTorch Distributed" (2020), section 3.2.
 """
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Ddp:
-    """A model in DDP; it begins with rank 0's parameters. Making it is a collective.
+    """A model in DDP, which begins with rank 0's parameters. Making it is a collective.
 
     Args:
         look_at_gradients: gets each bucket before it is summed over ranks.
@@ -45,19 +44,19 @@ class Ddp:
         self._look = look_at_gradients
         self._unused_parameters = unused_parameters
         self._sent = _Sent()
-        self.module: DistributedDataParallel = self._wrapped(begins=True)
+        self.module: DistributedDataParallel = self._wrap(begins=True)
 
     def wrap_again(self) -> None:
-        """Sum the gradients of those parameters that require them now; the model stays as it is.
+        """Sum the gradients of the parameters that require them now; the model stays as it is.
 
         This is no collective.
         """
         self.module.reducer._remove_autograd_hooks()
-        self.module = self._wrapped(begins=False)
+        self.module = self._wrap(begins=False)
 
     @contextmanager
     def summing(self, is_last: bool) -> Iterator[None]:
-        """Around a micro-batch: gradients are summed over ranks once, with the last."""
+        """Enclose a micro-batch; gradients are summed over ranks once, with the last one."""
         self._sent.buckets = 0
         self._sent.is_complete = False
         self._sent.is_awaited = is_last
@@ -69,13 +68,11 @@ class Ddp:
 
     @property
     def lacks_gradients(self) -> bool:
-        """Whether the last backward pass should have summed all gradients, and has not sent all of this
-        rank's.
-        """
+        """Whether the last backward pass should have sent all of this rank's gradients, and has not."""
         return self._sent.is_awaited and not self._sent.is_complete
 
     def send_nan(self) -> None:
-        """Send NaN in place of what the last backward pass has not sent, for which other ranks may wait."""
+        """Send NaN in place of this rank's gradients that were not sent: other ranks may wait for them."""
         import torch
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
@@ -85,7 +82,7 @@ class Ddp:
             bucket.buffer().fill_(float("nan"))
         torch.futures.wait_all([allreduce_hook(self.module.process_group, bucket) for bucket in buckets])
 
-    def _wrapped(self, *, begins: bool) -> "DistributedDataParallel":
+    def _wrap(self, *, begins: bool) -> "DistributedDataParallel":
         import torch
         from torch.distributed import GradBucket
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -115,7 +112,7 @@ class Ddp:
 
 
 class _Sent:
-    """What was sent of a backward pass.
+    """How much of a backward pass was sent to the other ranks.
 
     Attributes:
         buckets: that were sent.
@@ -130,18 +127,18 @@ class _Sent:
 
 
 def unused_in(loss: "torch.Tensor", parameters: "Mapping[str, nn.Parameter]") -> list[str]:
-    """The names of those parameters that a loss does not depend on.
+    """The names of the parameters that a loss does not depend on.
 
     Its graph is walked, so this takes a while.
     """
     waiting = [loss.grad_fn]
-    seen = set()
+    visited = set()
     used = set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         # of the nodes at which gradients are added to a parameter
         used.add(id(getattr(node, "variable", None)))
         waiting += [earlier for earlier, _ in node.next_functions]

@@ -22,8 +22,9 @@ _BUCKET = 8_000_000  # numbers that the ranks exchange at once
 
 
 class TreeSum:
-    """The sum of lists of tensors, added one list after another: those of equal height are added first, as in
-    a binary counter.
+    """The sum of lists of tensors, added in the order of a binary tree.
+
+    Lists come one after another, and sums of equal height are added first, as in a binary counter.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class TreeSum:
 
     @property
     def total(self) -> "list[torch.Tensor]":
-        """The sum of all; what is left of incomplete subtrees is added from the right."""
+        """The sum of all lists; incomplete subtrees are added from the right."""
         import torch
 
         *left_of_it, (_, total) = self._subtrees
@@ -54,7 +55,7 @@ class TreeSum:
 
 
 def check_leaves(micro_batches: int, world_size: int) -> None:
-    """Check that each rank has a whole subtree of the sum.
+    """Check that each rank adds a whole subtree of the sum.
 
     Raises:
         InvalidInput: with so many ranks it has not.
@@ -70,8 +71,7 @@ def check_leaves(micro_batches: int, world_size: int) -> None:
 
 
 def check_exact(model: "nn.Module", device: "torch.device") -> None:
-    """Check that a model computes nothing across the rows of different micro-batches, and the same whenever
-    it computes it again.
+    """Check that a model computes the same for each micro-batch, whatever other rows it computes.
 
     Raises:
         InvalidInput: it has running statistics, or is on a GPU that may choose other algorithms.
@@ -94,9 +94,9 @@ def check_exact(model: "nn.Module", device: "torch.device") -> None:
 
 
 def summed_over_ranks(tensors: "Sequence[torch.Tensor]", world_size: int) -> "list[torch.Tensor]":
-    """The sum of each tensor over all ranks, in the order of the tree; the same bits on every rank.
+    """The sum of each tensor over all ranks in the order of the tree, with the same bits on every rank.
 
-    A collective where there are more.
+    A collective where there is more than one rank.
     """
     import torch
     import torch.distributed as dist
@@ -109,15 +109,15 @@ def summed_over_ranks(tensors: "Sequence[torch.Tensor]", world_size: int) -> "li
         of_ranks = [torch.empty_like(flat) for _ in range(world_size)]
         dist.all_gather(of_ranks, flat)
         tree = TreeSum()
-        for one in of_ranks:
-            tree.add([one])
+        for own in of_ranks:
+            tree.add([own])
         parts = torch.split(tree.total[0], [tensor.numel() for tensor in bucket])
         summed.extend(part.view(tensor.shape) for part, tensor in zip(parts, bucket, strict=True))
     return summed
 
 
 def _buckets(tensors: "Sequence[torch.Tensor]") -> "Iterator[list[torch.Tensor]]":
-    """The tensors in order, so many together as are exchanged at once; all of a bucket have one dtype."""
+    """The tensors in order, in groups of one dtype and of the size that is exchanged at once."""
     bucket: list[torch.Tensor] = []
     size = 0
     for tensor in tensors:

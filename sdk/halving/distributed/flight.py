@@ -1,9 +1,8 @@
-"""What torch's flight recorder says of this process's collectives: those of DDP and of the trainable as well
-as our own.
+"""This process's collectives, as torch's flight recorder has them: our own, DDP's and the trainable's.
 
-It counts, for each process group, the collectives that were entered and that have completed, and keeps the
-last ones (PyTorch 2.13, ``torch/csrc/distributed/c10d/FlightRecorder.hpp``; gloo and NCCL both write to it).
-It is read as JSON: its other form is a pickle.
+For each process group it counts the collectives that were entered and those that have completed, and keeps
+the last ones (PyTorch 2.13, ``torch/csrc/distributed/c10d/FlightRecorder.hpp``; gloo and NCCL both write to
+it). It is read as JSON, because its other form is a pickle.
 """
 
 import json
@@ -14,7 +13,7 @@ _ENTRIES = 64  # collectives that are kept; reading 2000, torch's own number, ta
 
 
 class Counts(NamedTuple):
-    """Collectives of a process group that this rank has entered, and those that have completed here."""
+    """How many collectives of a process group this rank has entered, and how many have completed here."""
 
     entered: int
     completed: int
@@ -45,17 +44,17 @@ class Collective(NamedTuple):
 
 
 def switch_on() -> None:
-    """Have torch record; to be called before the first process group."""
+    """Let torch record collectives; call it before the first process group is made."""
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(_ENTRIES))
 
 
 def counts() -> dict[str, Counts]:
-    """By the number of the process group in this process. It takes microseconds."""
+    """The counts by the number of the process group in this process. It takes microseconds."""
     return counts_in(_dump(includeCollectives=False))
 
 
 def collectives() -> list[Collective]:
-    """The last ones that this rank has entered, in that order."""
+    """The last collectives that this rank has entered, in that order."""
     return collectives_in(_dump())
 
 
@@ -68,16 +67,18 @@ def _dump(**options: bool) -> bytes:
 
 
 def counts_in(dump: bytes) -> dict[str, Counts]:
-    """As :func:`counts`, of what the recorder has given."""
-    found = json.loads(dump).get("pg_status", {})
+    """The counts in a dump of the recorder; see :func:`counts`."""
+    statuses = json.loads(dump).get("pg_status", {})
     return {
-        number: Counts(_whole(one, "last_enqueued_collective"), _whole(one, "last_completed_collective"))
-        for number, one in found.items()
+        number: Counts(
+            _whole(status, "last_enqueued_collective"), _whole(status, "last_completed_collective")
+        )
+        for number, status in statuses.items()
     }
 
 
 def collectives_in(dump: bytes) -> list[Collective]:
-    """As :func:`collectives`, of what the recorder has given."""
+    """The collectives in a dump of the recorder; see :func:`collectives`."""
     return [_collective(entry) for entry in json.loads(dump).get("entries", []) if not entry["is_p2p"]]
 
 

@@ -1,6 +1,4 @@
-"""Which rank did not come to a collective, from what the ranks say of themselves; and the text that says
-so.
-"""
+"""Finding the rank that did not come to a collective, and describing it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,14 +9,14 @@ from typing import Any
 from halving.errors import InvalidInput
 
 _INDENT = "  "
-_LONGEST = 16_000  # characters of all stacks; the catalog keeps the last 20,000 of an error
-_SHORTEST = 200  # of one
-_MOST_SPANS = 8  # of ranks, in a line
+_MAX_CHARACTERS = 16_000  # characters of all stacks; the catalog keeps the last 20,000 of an error
+_MIN_CHARACTERS = 200  # of one
+_MAX_SPANS = 8  # of ranks, in a line
 
 
 @dataclass(frozen=True)
 class Hang:
-    """A collective in which ranks wait for others.
+    """A collective in which some ranks wait for others.
 
     Attributes:
         collective: its name, as the trainable's author knows it.
@@ -41,7 +39,7 @@ class Hang:
 
     @classmethod
     def from_text(cls, text: str) -> "Hang":
-        """Read it, also as an image writes it that nobody trusts.
+        """Parse a hang, also when an untrusted image wrote it.
 
         Raises:
             InvalidInput: it is not what :meth:`to_text` gives.
@@ -77,7 +75,7 @@ def find_hang(
     members: Sequence[int],
     testimonies: Mapping[int, Mapping[str, Any]],
 ) -> Hang:
-    """Tell the ranks that wait in a collective from those that did not come.
+    """Tell the ranks that wait in a collective from those that did not come to it.
 
     Args:
         collective: its name for people.
@@ -103,15 +101,15 @@ def find_hang(
 
 
 def describe(hang: Hang) -> str:
-    """What a tired engineer must know; its last line says it in short, as that of a traceback does.
+    """Everything that helps to find the cause; the last line is the summary, as in a traceback.
 
-    Ranks that were at the same place share one stack: of sixty-four that wait nobody would find the one that
-    did not come. Long stacks begin further in, so that a page has room for them all.
+    Ranks that were at the same place share one stack: among sixty-four equal stacks nobody would find the one
+    of the rank that did not come. Long stacks lose their outermost lines, so that a page has room for all.
     """
     places: dict[tuple[bool, str | None], list[int]] = {}
     for rank, stack in sorted(hang.stacks.items()):
         places.setdefault((rank in hang.waiting, stack), []).append(rank)
-    room = max(_LONGEST // max(len(places), 1), _SHORTEST)
+    room = max(_MAX_CHARACTERS // max(len(places), 1), _MIN_CHARACTERS)
     lines = ["Where each rank was when the collective was given up:"]
     for (waited, stack), ranks in sorted(places.items(), key=lambda place: (place[0][0], place[1])):
         lines.append(f"{_INDENT}{_ranks(ranks)} ({'waited' if waited else 'did not come'}):")
@@ -122,42 +120,43 @@ def describe(hang: Hang) -> str:
 
 
 def _innermost(stack: str, room: int) -> list[str]:
-    """The lines of a stack, without the outermost ones where it has more than ``room`` characters."""
+    """The lines of a stack, without the outermost ones where it is longer than ``room`` characters."""
     if len(stack) <= room:
         return stack.splitlines()
     return ["…", *stack[-room:].partition("\n")[2].splitlines()]
 
 
 def summary(hang: Hang) -> str:
-    """In one line: who did not come, where to, and who waited for how long."""
-    moment = datetime.fromtimestamp(hang.since, UTC).strftime("%H:%M:%S UTC")
+    """One line that says which ranks are absent, from which collective, and how long the others waited."""
+    since = datetime.fromtimestamp(hang.since, UTC).strftime("%H:%M:%S UTC")
     allowed = f"{hang.timeout:g} s (resources.collective_timeout_seconds)"
     if not hang.absent:
         return (
-            f"{hang.collective} hung for {allowed}, since {moment}, although every rank had entered it: "
+            f"{hang.collective} hung for {allowed}, since {since}, although every rank had entered it: "
             "look at the network between the "
             "nodes, and whether all ranks gave tensors of the same size"
         )
     return (
         f"{_ranks(hang.absent)} did not come to {hang.collective} within {allowed}; {_ranks(hang.waiting)} "
-        f"had waited there since {moment}"
+        f"had waited there since {since}"
     )
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """``rank 1``, ``ranks 0 and 2``, ``ranks 0 to 6 and 8 to 63``; of many that are scattered the first
-    ones.
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0 to 6 and 8 to 63``.
+
+    Of many scattered ranks only the first ones are named.
     """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     spans = [f"{first} to {last}" if last > first else str(first) for first, last in _spans(ranks)]
-    if len(spans) > _MOST_SPANS:
-        spans = [*spans[: _MOST_SPANS - 1], f"others, {len(ranks)} in all"]
+    if len(spans) > _MAX_SPANS:
+        spans = [*spans[: _MAX_SPANS - 1], f"others, {len(ranks)} in all"]
     return f"ranks {', '.join(spans[:-1])} and {spans[-1]}" if len(spans) > 1 else f"ranks {spans[0]}"
 
 
 def _spans(ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising numbers as spans of three and more without a gap; others alone."""
+    """Rising numbers as spans without a gap; a span of two becomes two single numbers."""
     spans: list[tuple[int, int]] = []
     for rank in sorted(ranks):
         if spans and rank == spans[-1][1] + 1:

@@ -1,6 +1,4 @@
-"""How a process joins the ranks that train with it: those of a gang's trial, and those of a user's own
-script.
-"""
+"""How a process joins the ranks that train with it, in a gang's trial or in a user's own script."""
 
 import atexit
 import os
@@ -28,11 +26,11 @@ _joined: tuple[Any, Gang] | None = None
 
 
 def join(timeout: float) -> Gang:
-    """Join the gang that the environment names, as torchrun's agent sets it: RANK, WORLD_SIZE, LOCAL_RANK,
-    MASTER_ADDR, MASTER_PORT.
+    """Join the gang that the environment names, as torchrun's agent sets it.
 
-    Afterwards ``torch.distributed`` has a default process group (NCCL for tensors on GPUs, gloo for those on
-    the CPU), which Accelerate and Lightning Fabric find and use.
+    The variables are RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Afterwards
+    ``torch.distributed`` has a default process group (NCCL for tensors on GPUs, gloo for those on the CPU),
+    which Accelerate and Lightning Fabric find and use.
 
     Raises:
         torch.distributed.DistError: the other ranks did not come within ``timeout`` seconds.
@@ -42,9 +40,9 @@ def join(timeout: float) -> Gang:
 
 
 def ranks_of_process() -> Ranks:
-    """The ranks of a user's own script; a collective of all of them. Alone, where the script has one process.
+    """The ranks of a user's own script; alone where the script has one process. A collective of all ranks.
 
-    They are those of ``torch.distributed``'s default process group. Where that is not there yet and the
+    They are the ranks of ``torch.distributed``'s default process group. Where there is none yet and the
     environment is torchrun's, it is made, as :func:`join` does it.
 
     Raises:
@@ -77,7 +75,7 @@ def ranks_of_process() -> Ranks:
 
 
 def leave() -> None:
-    """Leave the gang, where it was joined."""
+    """Leave the gang if it was joined."""
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -85,9 +83,7 @@ def leave() -> None:
 
 
 def device_of(local_rank: int) -> "torch.device":
-    """The device that a rank computes on: its GPU, the first of its own where it has several, else the
-    CPU.
-    """
+    """The device that a rank computes on: its first GPU, else the CPU."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -96,7 +92,7 @@ def device_of(local_rank: int) -> "torch.device":
 
 
 def _begin(timeout: float) -> tuple[int, int, int]:
-    """Make the default process group of what torchrun has set; rank, world size and local rank."""
+    """Make the default process group from torchrun's variables; return rank, world size and local rank."""
     import torch
     import torch.distributed as dist
 
@@ -114,18 +110,18 @@ def _begin(timeout: float) -> tuple[int, int, int]:
 def _wait_for_all(dist: Any, name: str) -> None:
     """Wait until every rank is here.
 
-    A script may have called this on rank 0 only, as it may with other trackers: then it says so.
+    A script may call this on rank 0 only, as it may with other trackers; the error explains that.
     """
     store = dist.distributed_c10d._get_default_store()
     rank = dist.get_rank()
-    keys = [f"{name}/{one}" for one in range(dist.get_world_size())]
+    keys = [f"{name}/{each}" for each in range(dist.get_world_size())]
     store.set(keys[rank], "")
     for seconds in (_WARN_SECONDS, max(0.0, TIMEOUT_SECONDS - _WARN_SECONDS)):
         try:
             store.wait(keys, timedelta(seconds=seconds))
             return
         except dist.DistStoreError:
-            away = ", ".join(str(one) for one, key in enumerate(keys) if not store.check([key]))
+            away = ", ".join(str(each) for each, key in enumerate(keys) if not store.check([key]))
         if seconds == _WARN_SECONDS:
             warn(
                 (

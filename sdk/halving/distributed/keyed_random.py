@@ -1,9 +1,9 @@
-"""Random numbers of a step that depend on nothing before it: torch's generators are keyed by seed, step and
-micro-batch.
+"""Random numbers of a step that depend on nothing before it: torch's generators are seeded for each step.
 
-So a resumed training draws the same dropout masks, whatever the checkpoint knows of generators; ranks draw
-different ones; and with the micro-batches numbered across all ranks the masks are the same on any number of
-ranks. Around a step the generators are left as they were.
+The key is the seed, the step and the micro-batch. So a resumed training draws the same dropout masks,
+whatever the checkpoint knows of generators, and ranks draw different ones. With the micro-batches numbered
+across all ranks the masks are the same on any number of ranks. Around a step the generators are left as they
+were.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def generators_kept(device: "torch.device") -> Iterator[None]:
-    """Leave torch's generators, of the CPU and of a device, as they are now; it does not wait for the
-    device.
-    """
+    """Restore torch's generators afterwards, of the CPU and of a device, without waiting for the device."""
     import torch
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

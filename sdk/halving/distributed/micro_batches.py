@@ -1,6 +1,4 @@
-"""Cutting a rank's share of a batch into micro-batches: which are computed one after another, and whose
-gradients are added.
-"""
+"""Cutting a rank's share of a batch into micro-batches, whose gradients are added."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -12,31 +10,32 @@ if TYPE_CHECKING:
     import torch
 
 
-def micro_batch_count(rows: Sequence[int], micro_batch: int | None, least: int = 1) -> int:
-    """How many micro-batches each rank cuts its share of a batch into: the same number on all ranks, because
-    a sharded model's forward pass is a collective.
+def micro_batch_count(rows: Sequence[int], micro_batch: int | None, minimum: int = 1) -> int:
+    """How many micro-batches each rank cuts its share of a batch into.
+
+    It is the same number on all ranks, because a sharded model's forward pass is a collective.
 
     Args:
         rows: of each rank's share.
         micro_batch: the most rows of one of them; None where a share may be as large as it is. A rank whose
             share has fewer rows than that makes parts, or whose neighbour's has, computes more rows at once:
             no part may be empty.
-        least: how many there are at least.
+        minimum: how many there are at least.
     """
-    wanted = max(least, -(-max(rows) // micro_batch) if micro_batch else 1)
+    wanted = max(minimum, -(-max(rows) // micro_batch) if micro_batch else 1)
     return min(wanted, min(rows))
 
 
 def bounds(rows: int, parts: int) -> list[tuple[int, int]]:
-    """The rows of each of so many parts: from, and up to.
+    """The first row and the end of each of so many parts.
 
-    They depend on nothing else, and differ by at most one row in size.
+    They depend on nothing else, and parts differ by at most one row in size.
     """
     return list(pairwise(rows * part // parts for part in range(parts + 1)))
 
 
 def rows_of(batch: Sequence[Any]) -> int:
-    """The rows of a batch: the common length of all tensors, arrays and lists in it.
+    """The number of rows of a batch: the common length of all tensors, arrays and lists in it.
 
     Raises:
         InvalidInput: they differ, or there are none.
@@ -49,22 +48,23 @@ def rows_of(batch: Sequence[Any]) -> int:
             "a batch without rows is not accepted: give training.step() tensors, arrays or lists whose "
             "first dimension is rows"
         )
-    found = ", ".join(f"{name} has {length}" for length, name in sorted(lengths.items()))
+    counts = ", ".join(f"{name} has {length}" for length, name in sorted(lengths.items()))
     raise InvalidInput(
-        f"a batch of different numbers of rows is not accepted: {found}; the first dimension of each must "
+        f"a batch of different numbers of rows is not accepted: {counts}; the first dimension of each must "
         "be the rows"
     )
 
 
 def part_of(batch: Sequence[Any], first: int, end: int, device: "torch.device") -> tuple[Any, ...]:
-    """Some rows of a batch, on a device: arrays of numbers become tensors, lists stay lists, and what has no
-    rows is given as it is.
+    """Some rows of a batch, on a device.
+
+    Arrays of numbers become tensors, lists stay lists, and what has no rows is passed on as it is.
     """
 
-    def taken(leaf: Any) -> Any:
+    def take_rows(leaf: Any) -> Any:
         return _on_device(leaf[first:end] if _has_rows(leaf) else leaf, device)
 
-    return tuple(_mapped(each, taken) for each in batch)
+    return tuple(_map_leaves(each, take_rows) for each in batch)
 
 
 def _on_device(leaf: Any, device: "torch.device") -> Any:
@@ -87,18 +87,19 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _mapped(item, change) for key, item in value.items()}
+        return {key: _map_leaves(item, change) for key, item in value.items()}
     if _is_structure(value):
-        items = [_mapped(item, change) for item in value]
+        items = [_map_leaves(item, change) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return change(value)
 
 
 def _is_structure(value: Any) -> bool:
-    """A tuple, or the list that PyTorch's DataLoader makes of one; a list of numbers or of strings is a
-    column.
+    """Whether a value is a tuple, or the list that PyTorch's DataLoader makes of one.
+
+    A list of numbers or of strings is a column.
     """
     return isinstance(value, tuple) or (
         isinstance(value, list) and all(_has_rows(item) or isinstance(item, Mapping) for item in value)

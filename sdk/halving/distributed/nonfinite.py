@@ -1,14 +1,13 @@
-"""Steps whose loss or gradients are not finite: none is applied, all ranks count the same ones, and the rank
-that began it is named.
+"""Steps whose loss or gradients are not finite: none is applied, and the rank that began it is named.
 
-A NaN of one rank reaches all others by itself: gradients are summed over ranks, and a loss that is not finite
-makes its rank's gradients NaN. So the norm of the summed gradients is finite on all ranks or on none, and
-nothing needs to be exchanged until a step is bad. What each rank saw of its own, before the sum, is kept on
-its device and read by the host a step later.
+All ranks count the same steps. A NaN of one rank reaches all others by itself: gradients are summed over
+ranks, and a loss that is not finite makes its rank's gradients NaN. So the norm of the summed gradients is
+finite on all ranks or on none, and nothing needs to be exchanged until a step is bad. Before the sum, each
+rank keeps on its device whether its own loss and gradients were finite, and its host reads that a step later.
 
-How many steps of the attempt were left out is logged at each of them as ``system/skipped_steps``; how many of
-them the loss, or only the gradients, of rank K began, as ``system/nonfinite_loss/rank.K`` and
-``system/nonfinite_gradients/rank.K``.
+``system/skipped_steps`` is logged at each step that was left out: how many of the attempt were. Beside it,
+``system/nonfinite_loss/rank.K`` and ``system/nonfinite_gradients/rank.K`` count those that began with the
+loss, or only with the gradients, of rank K.
 """
 
 import warnings
@@ -28,7 +27,7 @@ Log = Callable[..., None]
 """Takes a dict of names and numbers, and ``step=``."""
 
 
-class _Seen(NamedTuple):
+class _Flags(NamedTuple):
     step: int
     flags: "torch.Tensor"  # on the host: whether the step was bad, this rank's loss, this rank's gradients
     copied: Any  # a CUDA event, or None
@@ -40,7 +39,7 @@ class _Seen(NamedTuple):
 
 
 class NonFinite:
-    """What was seen of steps that are not finite.
+    """Counts the steps that are not finite, and ends the training after too many in a row.
 
     Args:
         skips: so many bad steps in a row are left out; the next one in a row ends the training.
@@ -60,7 +59,7 @@ class NonFinite:
         self._counts: Counter[str] = Counter()
         self.in_a_row = 0
         self._own = torch.zeros(2, device=device)  # this step's: loss, gradients
-        self._seen: list[_Seen] = []
+        self._pending: list[_Flags] = []
         self._refusal: str | None = None
 
     def look_at_loss(self, loss: "torch.Tensor") -> None:
@@ -68,16 +67,17 @@ class NonFinite:
         self._own[0] += ~loss.detach().isfinite()
 
     def look_at_gradients(self, *gradients: "torch.Tensor") -> None:
-        """Remember, without waiting for the device, whether this rank's gradients, before they are summed
-        over ranks, are finite.
+        """Remember whether this rank's gradients are finite, before they are summed over ranks.
+
+        It does not wait for the device.
         """
         import torch
 
         # The smallest and the largest are NaN where any is. A norm might overflow, and on a CPU the largest
         # norm takes 25 times as long.
-        found = [extreme for each in gradients if each.numel() for extreme in torch.aminmax(each)]
-        if found:
-            self._own[1] += ~torch.stack(found).isfinite().all()
+        extremes = [extreme for each in gradients if each.numel() for extreme in torch.aminmax(each)]
+        if extremes:
+            self._own[1] += ~torch.stack(extremes).isfinite().all()
 
     @property
     def refuses(self) -> bool:
@@ -85,13 +85,14 @@ class NonFinite:
         return self._refusal is not None
 
     def refuse(self, why: str) -> None:
-        """Remember why a step is not accepted on this rank, which has made its gradients NaN: so no rank
-        applies it, and it is the last.
+        """Remember why this rank does not accept a step; it has made its gradients NaN.
+
+        So no rank applies the step, and it is the last one.
         """
         self._refusal = why
 
     def end_where_refused(self) -> None:
-        """Raise the same error on all ranks where one has refused a step; a collective.
+        """Raise the same error on all ranks if one has refused a step; a collective.
 
         Raises:
             InvalidInput: a rank has.
@@ -101,7 +102,7 @@ class NonFinite:
             raise InvalidInput(f"{refusals[0]}. No rank has applied this step")
 
     def forget(self) -> None:
-        """Forget what was looked at in this step: it is computed again."""
+        """Forget what this step looked at, because it is computed again."""
         self._own.zero_()
 
     def end_step(self, step: int, bad: "torch.Tensor") -> None:
@@ -115,18 +116,18 @@ class NonFinite:
         flags = torch.stack([bad.to(torch.float32), *self._own])
         self._own.zero_()
         if self._device.type != "cuda":
-            self._seen.append(_Seen(step, flags, None))
+            self._pending.append(_Flags(step, flags, None))
             return
         host = torch.empty(3, pin_memory=True)
         host.copy_(flags, non_blocking=True)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(torch.cuda.current_stream(self._device))
-        self._seen.append(_Seen(step, host, copied))
+        self._pending.append(_Flags(step, host, copied))
 
     def count(self, up_to: int, scale: "Callable[[], float] | None" = None) -> None:
-        """Count the steps up to one of them; all ranks must call it for the same steps.
+        """Count the steps up to a step; all ranks must call it for the same steps.
 
-        Where one is bad, it is a collective.
+        Where one of them is bad, it is a collective.
 
         Args:
             scale: of fp16's losses. While it is above 1 a bad step with finite losses is one whose scale was
@@ -136,9 +137,9 @@ class NonFinite:
             Diverged: there were too many in a row.
             InvalidInput: a rank has refused one.
         """
-        while self._seen and self._seen[0].step <= up_to:
-            seen = self._seen.pop(0)
-            bad, *own = seen.read()
+        while self._pending and self._pending[0].step <= up_to:
+            pending = self._pending.pop(0)
+            bad, *own = pending.read()
             if not bad:
                 self.in_a_row = 0
                 continue
@@ -147,11 +148,11 @@ class NonFinite:
             if scale is not None and scale() > 1 and not any(loss for loss, _ in of_ranks):
                 continue
             self.in_a_row += 1
-            self._record(seen.step, of_ranks)
-            self._tell(seen.step, _cause(of_ranks))
+            self._record(pending.step, of_ranks)
+            self._tell(pending.step, _cause(of_ranks))
 
     def _record(self, step: int, of_ranks: list[list[bool]]) -> None:
-        """Log how many steps were left out, and how many of those each rank that began this one has begun."""
+        """Log how many steps were left out, and how many of those the ranks behind this one began."""
         what, ranks = _culprits(of_ranks)
         names = ["system/skipped_steps", *(f"system/nonfinite_{what}/rank.{rank}" for rank in ranks)]
         self._counts.update(names)
@@ -173,7 +174,7 @@ class NonFinite:
 
 
 def _cause(of_ranks: list[list[bool]]) -> str:
-    """What was not finite, and where: of each rank, whether its loss and its gradients were not."""
+    """What was not finite, and on which ranks, as a phrase."""
     what, ranks = _culprits(of_ranks)
     if not ranks:
         return "the norm of the gradients was infinite"
@@ -185,8 +186,9 @@ def _cause(of_ranks: list[list[bool]]) -> str:
 
 
 def _culprits(of_ranks: list[list[bool]]) -> tuple[str, list[int]]:
-    """Whether losses, or gradients alone, were not finite, and of which ranks; of none where only the sum of
-    the gradients was not.
+    """Whether losses or only gradients were not finite, and on which ranks.
+
+    There are no ranks where only the sum of the gradients was not finite.
     """
     for place, what in enumerate(("loss", "gradients")):
         if ranks := [rank for rank, own in enumerate(of_ranks) if own[place]]:

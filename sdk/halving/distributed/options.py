@@ -1,4 +1,4 @@
-"""What a user may choose about the training of a model on many ranks, and the checks of it."""
+"""The options of training a model on many ranks, and their checks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -35,12 +35,12 @@ class Options:
     out_of_memory: str = "fail"
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """The options with these values."""
-        known = [field.name for field in fields(cls)]
-        for name, value in given.items():
-            _check(name, value, name in known, f"run.distribute() takes {', '.join(known)}")
-        return cls(**given)
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The options with these values; unknown names are refused."""
+        names = [field.name for field in fields(cls)]
+        for name, value in values.items():
+            _check(name, value, name in names, f"run.distribute() takes {', '.join(names)}")
+        return cls(**values)
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -106,13 +106,13 @@ class Options:
 
     @property
     def leaves(self) -> int | None:
-        """The micro-batches of each global batch where a training is exact, else None."""
+        """The micro-batches of each global batch in an exact training, else None."""
         if self.exact is True:
             return exact.MICRO_BATCHES
         return self.exact or None
 
     def _check_exact(self) -> None:
-        """Its micro-batches are fixed, and every rank needs whole gradients."""
+        """Check the options that an exact training fixes, such as how a batch is cut."""
         for name, accepted in (
             ("shard", "ddp"),
             ("accumulate", "auto"),
@@ -136,8 +136,8 @@ def _check(name: str, value: object, accepted: bool, advice: str) -> None:
         raise InvalidInput(f"{name} = {value!r} is not accepted: {advice}")
 
 
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_whole(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
 def _is_positive(value: object) -> bool:

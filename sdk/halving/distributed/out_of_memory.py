@@ -1,7 +1,7 @@
-"""A rank whose memory is not enough: what it says of it, and one more try with half the micro-batch.
+"""A rank that runs out of memory: its message, and one retry with half the micro-batch.
 
-One process tries again at once. Of a gang the other ranks are by then waiting in collectives that this one
-will not enter, so the gang ends, as it does for any rank that ends, and its next attempt begins with the
+One process tries again at once. In a gang the other ranks are by then waiting in collectives that this one
+will not enter. So the gang ends, as it does for any rank that ends, and its next attempt begins with the
 half: the rank has left a note of it beside the run's record.
 """
 
@@ -34,7 +34,7 @@ _MESSAGES = re.compile(
 
 
 class MemoryNotes:
-    """Notes of attempts at a run that ended because a rank's memory was not enough.
+    """Notes of a run's attempts that ended because a rank's memory was not enough.
 
     Args:
         attempt: this one.
@@ -49,9 +49,7 @@ class MemoryNotes:
         self._recorded = _folder_of(_records_of(records.store, rerun_of)) if rerun_of else None
 
     def leave(self, rank: int, micro_batch: int, allocated: str) -> None:
-        """Note that a micro-batch of so many rows was too large; of several ranks the first one's note
-        counts.
-        """
+        """Note that a micro-batch of so many rows was too large; of several ranks the first note counts."""
         note = {"rank": rank, "micro_batch": micro_batch, "allocated": allocated}
         create = partial(self._store.create, f"{self._folder}/{self._name}", to_json(note))
         with contextlib.suppress(AlreadyExists, StoreError):
@@ -59,16 +57,14 @@ class MemoryNotes:
             retry_while_unavailable(self._store, "a note that memory ran out", create, longest=_STORE_SECONDS)
 
     def is_retry_due(self) -> bool:
-        """Whether this attempt has left a note and none before it has: then the trial is tried once more."""
+        """Whether this attempt left a note and none before it did, so that the trial is tried once more."""
         look = partial(self._store.names, self._folder)
         return retry_while_unavailable(
             self._store, "a note that memory ran out", look, longest=_STORE_SECONDS
         ) == [self._name]
 
     def too_large(self) -> int | None:
-        """The rows of the smallest micro-batch that was too large in an earlier attempt, or in the run that
-        is trained again.
-        """
+        """The rows of the smallest micro-batch that was too large, also in the run that is rerun."""
         folders = [self._folder, *([self._recorded] if self._recorded else [])]
         return min(
             (rows for folder in folders for rows in _micro_batches(self._store, folder).values()),
@@ -77,9 +73,7 @@ class MemoryNotes:
 
 
 def too_large_by_attempt(records: RunRecords) -> dict[int, int]:
-    """Attempts at a run that ended because a micro-batch was too large for a rank's memory: their numbers,
-    and how many rows it had.
-    """
+    """The rows of the micro-batch that was too large, for each attempt that ended by it."""
     return _micro_batches(records.store, _folder_of(records))
 
 
@@ -101,37 +95,37 @@ def _records_of(store: Store, name: str) -> RunRecords:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory was not enough: Python's, PyTorch's, or one of a library under it."""
+    """Whether an error says that memory was not enough: Python's, PyTorch's, or a library's."""
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and _MESSAGES.search(message_of(error)) is not None
 
 
-def allocated(device: "torch.device | None") -> str:
-    """How much memory is in use, for a message; without a device, or on the CPU, by this process."""
+def describe_memory(device: "torch.device | None") -> str:
+    """How much memory is in use, for a message: of the GPU, else of this process."""
     if device is None or device.type != "cuda":
         import resource
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return f"the process had taken {peak / _GIB:.2f} GiB of this machine's memory"
     try:
-        return _allocated_on_gpu(device)
+        return _describe_gpu_memory(device)
     except RuntimeError as error:  # a GPU whose memory was not enough to begin with it
         return f"{device} does not say what was allocated: {error}"
 
 
-def _allocated_on_gpu(device: "torch.device") -> str:
+def _describe_gpu_memory(device: "torch.device") -> str:
     import torch
 
     free, total = torch.cuda.mem_get_info(device)
     now = torch.cuda.memory_allocated(device)
-    most = torch.cuda.max_memory_allocated(device)
+    peak = torch.cuda.max_memory_allocated(device)
     reserved = torch.cuda.memory_reserved(device)
     return (
         f"of {total / _GIB:.2f} GiB of {torch.cuda.get_device_name(device)} ({device}) PyTorch had "
         f"allocated {now / _GIB:.2f} (at most "
-        f"{most / _GIB:.2f}) and reserved {reserved / _GIB:.2f}; {free / _GIB:.2f} GiB were free"
+        f"{peak / _GIB:.2f}) and reserved {reserved / _GIB:.2f}; {free / _GIB:.2f} GiB were free"
     )
 
 
@@ -143,7 +137,7 @@ def summary(device: "torch.device") -> str:
 
 
 def free(error: BaseException, device: "torch.device") -> None:
-    """Give back what a failed step holds: the frames of its traceback hold its activations."""
+    """Free what a failed step holds: the frames of its traceback keep its activations alive."""
     import gc
     import traceback
 

@@ -17,8 +17,9 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 class Precision:
-    """What a model computes in; its parameters, their gradients' sums and the optimizer's state are fp32
-    always.
+    """The dtype that a model computes in.
+
+    Its parameters, their gradients' sums and the optimizer's state are always fp32.
 
     Args:
         name: one of :data:`PRECISIONS`.
@@ -46,9 +47,7 @@ class Precision:
 
     @property
     def policy(self) -> "MixedPrecisionPolicy":
-        """For a sharded model: it computes in this type and reduces gradients in fp32, and its output is
-        fp32.
-        """
+        """The policy of a sharded model: it computes in this dtype; gradients and output are fp32."""
         import torch
         from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -58,7 +57,7 @@ class Precision:
 
     @contextmanager
     def casting(self) -> Iterator[None]:
-        """Around the forward pass."""
+        """Enclose the forward pass."""
         import torch
 
         if self.name == "fp32" or self._cast_by_model:
@@ -69,7 +68,7 @@ class Precision:
 
     @property
     def scale(self) -> float:
-        """What losses are multiplied by before the backward pass. On a GPU it waits for the device."""
+        """The factor of losses before the backward pass. On a GPU, reading it waits for the device."""
         return float(self.scaler.get_scale())
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""What all ranks of a gang must agree on: rank 0 speaks with the platform, and the others hear from it what
-it was told.
+"""What all ranks of a gang must agree on: rank 0 talks to the platform, and the others get its answers.
 
 Nothing that decides how far a training goes may be decided per rank: a clock, a store's answer or a signal
 reaches one rank a moment before another. So each such call is a *collective*: every rank enters it, rank 0
@@ -38,7 +37,7 @@ background thread's.
 _FIRST_BYTES = 2048  # of a message; a longer one takes a second collective
 _STOPPING = "run.stopping"
 _ASK_SECONDS = 0.1  # between two exchanges of flags, where calls come closer than that
-_MOST_CALLS = 16  # for one exchange: so many calls later, at most, every rank knows of a flag
+_MAX_CALLS = 16  # for one exchange: so many calls later, at most, every rank knows of a flag
 _ANSWER_SECONDS = 24 * 3600.0  # rank 0 may wait for the platform or a store, which have bounds of their own
 
 Orders = Mapping[str, Callable[[Any], Any]]
@@ -46,7 +45,7 @@ Orders = Mapping[str, Callable[[Any], Any]]
 
 
 class Ranks(Protocol):
-    """The ranks of a training, as one of them sees them.
+    """The ranks of a training, as one of them uses them.
 
     Attributes:
         rank: of this process, 0 … world_size - 1.
@@ -70,8 +69,9 @@ class Ranks(Protocol):
         *,
         on_flag: Callable[[], object] | None = None,
     ) -> Any:
-        """Enter a collective: rank 0 does ``action``; every rank gets its result, as JSON has it, or raises
-        the same error.
+        """Enter a collective: rank 0 runs ``action``, and every rank returns its result or raises its error.
+
+        The result passes through JSON.
 
         Args:
             call: what the user has called, for the error when ranks call different things.
@@ -84,40 +84,37 @@ class Ranks(Protocol):
             HalvingError, SystemExit: whatever the action raised on rank 0.
         """
 
-    def order(self, name: str, given: Any = None) -> None:
-        """On rank 0, within an action: have the others do something, which rank 0 then does as well."""
+    def order(self, name: str, argument: Any = None) -> None:
+        """On rank 0 within an action, let the other ranks do something that rank 0 then does as well."""
 
     def flag(self) -> None:
-        """Something has come to this rank alone (a signal) that rank 0 must hear at the next collective."""
+        """Tell rank 0 at the next collective that something has come to this rank alone, such as a signal."""
 
     def gather(self, call: str, own: Any) -> list[Any]:
-        """What every rank gives, as JSON has it, in the order of ranks; on all of them."""
+        """Gather a value of every rank, in the order of ranks; it passes through JSON."""
 
     def any_later(self, flag: bool) -> bool:
-        """Whether any rank gave True in an earlier call: it never waits for a rank that is a step behind.
+        """Whether any rank passed True in an earlier call; it never waits for a rank that is a step behind.
 
-        Where calls are less than 0.1 s apart not each of them asks the other ranks, but one of sixteen does:
-        so give True again until it is answered, which is in the same call on all ranks.
+        Where calls are less than 0.1 s apart, only every sixteenth asks the other ranks. So pass True again
+        until this returns True, which happens in the same call on all ranks.
         """
 
     def barrier(self, call: str) -> None:
         """Wait until every rank is here."""
 
     def connect(self) -> Any:
-        """A connection to the gang's ``torch.distributed.Store``, for one user: a call that waits there keeps
-        no other from it.
+        """A new connection to the gang's ``torch.distributed.Store``; None where there is one process.
 
-        It is None where there is one process.
+        A call that waits there blocks no other connection.
         """
 
     def share_waited(self) -> float | None:
-        """The share of the time since the last call, 0 to 1, in which this rank was in a collective; None
-        where nobody has looked.
-        """
+        """The share of the time since the last call that this rank spent in collectives; None if unknown."""
 
 
 class Alone:
-    """The ranks of a training in one process."""
+    """The only rank of a training in one process."""
 
     rank = local_rank = 0
     world_size = 1
@@ -133,7 +130,7 @@ class Alone:
     ) -> Any:
         return action()
 
-    def order(self, name: str, given: Any = None) -> None:
+    def order(self, name: str, argument: Any = None) -> None:
         pass
 
     def flag(self) -> None:
@@ -159,13 +156,13 @@ ALONE = Alone()
 
 
 class Gang:
-    """The ranks of a gang; made after ``torch.distributed.init_process_group``, on all of them.
+    """The ranks of a gang; made on all of them, after ``torch.distributed.init_process_group``.
 
     Args:
         timeout: seconds for which a rank waits until the others have entered the same collective.
 
     Attributes:
-        told_error: whether this rank has raised, in its last collective, what rank 0 had raised before.
+        raised_error_of_rank_0: whether this rank only repeated an error of rank 0 in its last collective.
         call: the collective that this rank has waited in last.
         waits: whether it waits there for the others to come.
         watch: watches this rank's collectives; None where nobody has begun to.
@@ -184,7 +181,7 @@ class Gang:
         self._answers: dist.ProcessGroup = _group(f"{OWN}answers", _ANSWER_SECONDS)
         self.call = "the gang's begin"
         self.waits = False
-        self.told_error = self._flagged = False
+        self.raised_error_of_rank_0 = self._flagged = False
         self._before: tuple[dist.Work, list[torch.Tensor]] | None = None  # what was asked a step before
         # since the last exchange of flags; for each of them
         self._calls = 0
@@ -215,8 +212,8 @@ class Gang:
         self._tell({"done": result})
         return result
 
-    def order(self, name: str, given: Any = None) -> None:
-        self._tell({"order": name, "given": given})
+    def order(self, name: str, argument: Any = None) -> None:
+        self._tell({"order": name, "given": argument})
 
     def flag(self) -> None:
         self._flagged = True
@@ -226,7 +223,7 @@ class Gang:
         return self._exchange(own)
 
     def any_later(self, flag: bool) -> bool:
-        found = self._flags_before()
+        flagged = self._flags_before()
         self._calls += 1
         if self._calls >= self._calls_each:
             now = time.monotonic()
@@ -234,8 +231,8 @@ class Gang:
             pace = int(_ASK_SECONDS * self._calls / max(now - self._asked_at, 1e-9))
             self._calls = 0
             self._asked_at = now
-            self._before = self._enter(_STOPPING, flag, min(max(pace, 1), _MOST_CALLS))
-        return found
+            self._before = self._enter(_STOPPING, flag, min(max(pace, 1), _MAX_CALLS))
+        return flagged
 
     def barrier(self, call: str) -> None:
         if self._arrive(call):
@@ -252,32 +249,31 @@ class Gang:
         return dist.PrefixStore("halving", _get_default_store().clone())  # type: ignore[attr-defined]
 
     def _arrive(self, call: str) -> bool:
-        """Wait until all ranks are in this collective; whether one of them was flagged.
+        """Wait until all ranks are in this collective; return whether one of them was flagged.
 
         Raises:
             InvalidInput: they are in different ones.
         """
-        self.told_error = False  # what was told before, the trainable has caught
+        self.raised_error_of_rank_0 = False  # what was told before, the trainable has caught
         self._flags_before()
         flagged = self._flagged
         self._flagged = False
-        return self._entered(call, *self._enter(call, flagged))
+        return self._await_others(call, *self._enter(call, flagged))
 
     def _flags_before(self) -> bool:
-        """Whether any rank had given True when this was last asked, where nobody has waited for the answer
-        yet.
-        """
+        """Wait for the answers to the flags that were sent last; return whether any rank passed True."""
         if self._before is None:
             return False
         before = self._before
         self._before = None
-        flagged = self._entered(_STOPPING, *before)
+        flagged = self._await_others(_STOPPING, *before)
         self._calls_each = int(before[1][0][2])
         return flagged
 
     def _enter(self, call: str, flag: bool, number: int = 0) -> "tuple[dist.Work, list[torch.Tensor]]":
-        """Tell the others which collective this rank is in, without waiting for them; and a number, of which
-        rank 0's counts.
+        """Send the others which collective this rank enters, a flag and a number, without waiting for them.
+
+        Of the numbers rank 0's counts.
         """
         import torch
         import torch.distributed as dist
@@ -288,35 +284,35 @@ class Gang:
         assert work is not None  # this process is in the group
         return work, of_all
 
-    def _entered(self, call: str, work: "dist.Work", of_all: "list[torch.Tensor]") -> bool:
-        """Wait for the others; whether one of them was flagged."""
+    def _await_others(self, call: str, work: "dist.Work", of_all: "list[torch.Tensor]") -> bool:
+        """Wait for the other ranks; return whether one of them was flagged."""
         self.call = call
         self.waits = True
         work.wait()
         self.waits = False
-        if len({int(one[0]) for one in of_all}) > 1:
+        if len({int(state[0]) for state in of_all}) > 1:
             calls = self._exchange(call)
-            other = next(rank for rank, one in enumerate(calls) if one != calls[0])
+            other = next(rank for rank, state in enumerate(calls) if state != calls[0])
             raise InvalidInput(
                 f"rank {other} has called {calls[other]} where rank 0 has called {calls[0]}: every rank "
                 "must call the same functions of "
                 "its run in the same order, so call them outside of `if run.rank == 0`"
             )
-        return any(int(one[1]) for one in of_all)
+        return any(int(state[1]) for state in of_all)
 
     def _follow(self, orders: Orders) -> Any:
         while True:
-            told = self._hear()
-            if "order" in told:
-                orders[told["order"]](told["given"])
-            elif "exit" in told:
-                raise SystemExit(told["exit"])
-            elif "raised" in told:
-                self.told_error = True
-                name, text = told["raised"]
+            message = self._hear()
+            if "order" in message:
+                orders[message["order"]](message["given"])
+            elif "exit" in message:
+                raise SystemExit(message["exit"])
+            elif "raised" in message:
+                self.raised_error_of_rank_0 = True
+                name, text = message["raised"]
                 raise error_named(name, text) or HalvingError(f"rank 0 raised {name}: {text}")
             else:
-                return told["done"]
+                return message["done"]
 
     def _tell(self, message: Any) -> None:
         self._broadcast(json.dumps(message).encode())
@@ -325,7 +321,7 @@ class Gang:
         return json.loads(self._broadcast(b""))
 
     def _broadcast(self, data: bytes) -> bytes:
-        """Rank 0's bytes, on every rank: their number in the first eight."""
+        """Rank 0's bytes, on every rank; the first eight bytes sent are their number."""
         import torch
         import torch.distributed as dist
 
@@ -336,14 +332,16 @@ class Gang:
         dist.broadcast(first, src=0, group=self._answers)
         got = first.numpy().tobytes()
         size = int.from_bytes(got[:8], "little")
-        found = got[8:]
-        if size <= len(found):
-            return found[:size]
+        beginning = got[8:]
+        if size <= len(beginning):
+            return beginning[:size]
         rest = (
-            _tensor(data[len(found) :]) if self.leads else torch.empty(size - len(found), dtype=torch.uint8)
+            _tensor(data[len(beginning) :])
+            if self.leads
+            else torch.empty(size - len(beginning), dtype=torch.uint8)
         )
         dist.broadcast(rest, src=0, group=self._answers)
-        return found + rest.numpy().tobytes()
+        return beginning + rest.numpy().tobytes()
 
     def _exchange(self, own: Any) -> list[Any]:
         import torch
@@ -353,9 +351,9 @@ class Gang:
         sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world_size)]
         dist.all_gather(sizes, torch.tensor([len(data)]), group=self._arrivals)
         longest = max(int(size) for size in sizes)
-        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
-        dist.all_gather(found, _tensor(data.ljust(longest, b" ")), group=self._arrivals)
-        return [json.loads(one.numpy().tobytes()) for one in found]
+        texts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
+        dist.all_gather(texts, _tensor(data.ljust(longest, b" ")), group=self._arrivals)
+        return [json.loads(text.numpy().tobytes()) for text in texts]
 
 
 def _group(description: str, timeout: float) -> Any:
@@ -371,9 +369,7 @@ def _tensor(data: bytes) -> Any:
 
 
 def error_named(name: str, text: str) -> HalvingError | None:
-    """An error that another rank has raised, by the name of its class; None where that is not one of
-    :mod:`halving.errors`.
-    """
+    """The error of :mod:`halving.errors` with this class name; None where there is no such class."""
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, HalvingError) and kind is not errors.BatchMissing:
         # which takes more than a text

@@ -1,6 +1,4 @@
-"""Optimizers of sharded parameters: which can make a step of them, and what becomes of state that they have
-before their first step.
-"""
+"""Optimizers of sharded parameters: which ones work, and how their initial state is sharded."""
 
 import warnings
 from collections import OrderedDict, defaultdict
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_shardable(optimizer: "Optimizer", mesh: "DeviceMesh") -> None:
-    """Check that an optimizer is new, and that it can make a step of sharded parameters: one is made of a few
-    numbers.
+    """Check that an optimizer is new and can step sharded parameters, by one step of a few numbers.
 
     A collective.
 
@@ -46,10 +43,10 @@ def check_shardable(optimizer: "Optimizer", mesh: "DeviceMesh") -> None:
             "then restore() it"
         )
 
-    def sharded(whole: torch.Tensor) -> torch.Tensor:
+    def shard(whole: torch.Tensor) -> torch.Tensor:
         return distribute_tensor(whole, mesh, [Shard(0)], src_data_rank=None)
 
-    error = _error_of_a_step(optimizer, mesh, sharded)
+    error = _error_of_a_step(optimizer, mesh, shard)
     # One that fails with whole parameters as well does so for a reason that has nothing to do with sharding.
     if error is not None and _error_of_a_step(optimizer, mesh, lambda whole: whole) is None:
         raise InvalidInput(
@@ -60,8 +57,7 @@ def check_shardable(optimizer: "Optimizer", mesh: "DeviceMesh") -> None:
 
 
 def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Tensor]") -> None:
-    """Give an optimizer the shards in place of its parameters, and shard what it keeps of them in their
-    shape.
+    """Replace an optimizer's parameters by their shards, and shard the state that has their shape.
 
     Args:
         shards: of each of its parameters.
@@ -69,7 +65,7 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
     import torch
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    def sharded(value: Any, whole: torch.Tensor) -> Any:
+    def shard_like(whole: torch.Tensor, value: Any) -> Any:
         shard = shards[whole]
         if (
             not isinstance(value, torch.Tensor)
@@ -86,7 +82,7 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
         group["params"] = [shards[parameter] for parameter in group["params"]]
     states = {
         shards[whole]: {
-            key: value if key == "step" else sharded(value, whole) for key, value in state.items()
+            key: value if key == "step" else shard_like(whole, value) for key, value in state.items()
         }
         for whole, state in optimizer.state.items()
     }
@@ -94,7 +90,7 @@ def shard_state(optimizer: "Optimizer", shards: "Mapping[torch.Tensor, torch.Ten
 
 
 def move_state(optimizer: "Optimizer") -> None:
-    """Move what an optimizer keeps of its parameters in their shape to where these are now."""
+    """Move the state that has a parameter's shape to where the parameter is now."""
     import torch
 
     for parameter, state in optimizer.state.items():
@@ -104,8 +100,9 @@ def move_state(optimizer: "Optimizer") -> None:
 
 
 def _error_of_a_step(optimizer: "Optimizer", mesh: "DeviceMesh", make: "Making") -> Exception | None:
-    """What a step of a few small parameters raises, which are as many-dimensional as the optimizer's own; it
-    and they stay as they are.
+    """The error of one step of a few small parameters, shaped like the optimizer's own; else None.
+
+    The optimizer and its parameters stay as they are.
     """
     import torch
 

@@ -1,6 +1,6 @@
-"""One training step on any number of ranks: what ``run.distribute`` gives.
+"""One training step on any number of ranks: what ``run.distribute`` returns.
 
-The step is the unit, because all that is done about a batch is done around its loss: it is cut into
+The step is the unit, because everything that concerns a batch happens around its loss: it is cut into
 micro-batches, computed in mixed precision, summed over ranks, clipped, left out where it is not finite, and
 computed again where memory was not enough.
 """
@@ -46,7 +46,7 @@ def distribute(
     log: Log | None = None,
     **options: Any,
 ) -> "Training":
-    """Train a model on all ranks; also where there is but one.
+    """Train a model on all ranks, or on the only one.
 
     The model is changed in place (moved to the device, its blocks wrapped, its parameters sharded) and
     remains what is evaluated and saved, under the names that its parameters have always had. All ranks begin
@@ -151,7 +151,7 @@ class Training:
         self._halved = False
         self._warm_ups = self._needed_warm_ups()
         self._parameters = dict(model.named_parameters())
-        self._are_trained = self._asked_for_gradients()
+        self._are_trained = self._gradient_flags()
         if too_large is not None:
             self._halve(too_large)
 
@@ -202,7 +202,7 @@ class Training:
             except Exception as error:
                 if not out_of_memory.is_out_of_memory(error):
                     raise
-                self._ran_out(error, rows)
+                self._handle_out_of_memory(error, rows)
             self._begin_again(buffers)
         # The optimizer makes its step meanwhile; an exact mean is that of all ranks already.
         summing = (
@@ -223,8 +223,9 @@ class Training:
         return mean
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data from which a training goes on as if it had not been interrupted, on any number of ranks;
-        the same on all of them.
+        """Plain data from which a training resumes as if it had not been interrupted, on any number of ranks.
+
+        It is the same on all ranks.
         """
         return {
             "steps": self.steps,
@@ -246,7 +247,7 @@ class Training:
         self._halved = self._halved or state["halved"]
 
     def _begin_together(self, own: int) -> list[int]:
-        """Tell all ranks the rows of this one's share and which parameters it trains; give the rows of each.
+        """Exchange the rows of each rank's share and the parameters that it trains; return the rows of each.
 
         It waits for the other ranks' processes, not for any device.
 
@@ -259,10 +260,10 @@ class Training:
 
         if self._ranks.world_size == 1:
             return [own]
-        trained = self._asked_for_gradients()
+        trained = self._gradient_flags()
         of_all = [torch.empty(3, dtype=torch.int64) for _ in range(self._ranks.world_size)]
         dist.all_gather(of_all, torch.tensor([own, zlib.crc32(trained), self._nonfinite.refuses]))
-        rows, sets, refusals = (list(each) for each in zip(*(one.tolist() for one in of_all), strict=True))
+        rows, sets, refusals = (list(each) for each in zip(*(sent.tolist() for sent in of_all), strict=True))
         if any(refusals):
             self._nonfinite.end_where_refused()
         if len(set(sets)) > 1:
@@ -271,13 +272,14 @@ class Training:
             self._train(trained)
         return rows
 
-    def _asked_for_gradients(self) -> bytes:
-        """Which of the model's parameters require gradients, one byte each. It takes 30 ns for each."""
+    def _gradient_flags(self) -> bytes:
+        """Which of the model's parameters require gradients, a byte each. It takes 30 ns for each."""
         return bytes([each.requires_grad for each in self._parameters.values()])
 
     def _train(self, trained: bytes) -> None:
-        """Train other parameters than before, from this step on: DDP sums the gradients of those that it has
-        seen when it was made.
+        """Train other parameters than before, from this step on.
+
+        DDP sums the gradients only of those that required them when it was made.
         """
         check_trained(self._model)
         self._are_trained = trained
@@ -288,8 +290,9 @@ class Training:
             wrapping.sum_shards(self._model, self._ranks, self._nonfinite.look_at_gradients)
 
     def _needed_warm_ups(self) -> int:
-        """DDP that finds unused parameters keeps its first buckets; and two numbers have one sum, in any
-        order.
+        """How many backward passes DDP needs until its buckets are final.
+
+        DDP that finds unused parameters keeps its first buckets, and two numbers have one sum in any order.
         """
         return (
             _WARM_UPS
@@ -298,8 +301,8 @@ class Training:
         )
 
     def _refuse_different_sets(self, trained: bytes) -> None:
-        """Say which parameter is trained on some ranks only; a collective."""
-        of_ranks = [bytes.fromhex(one) for one in self._ranks.gather("training.step", trained.hex())]
+        """Raise an error that names a parameter that only some ranks train; a collective."""
+        of_ranks = [bytes.fromhex(text) for text in self._ranks.gather("training.step", trained.hex())]
         name, flags = next(
             (name, flags)
             for name, *flags in zip(self._parameters, *of_ranks, strict=True)
@@ -314,7 +317,7 @@ class Training:
         )
 
     def _accumulate(self, loss: Loss, batch: Sequence[Any], rows: Sequence[int]) -> "torch.Tensor":
-        """Compute the gradients of the mean loss over all ranks' rows; give this rank's part of that mean."""
+        """Compute the gradients of the mean loss over all rows; return this rank's part of that mean."""
         import torch
 
         options = self._options
@@ -337,9 +340,7 @@ class Training:
         return mean
 
     def _sum_exactly(self, loss: Loss, batch: Sequence[Any], rows: Sequence[int]) -> "torch.Tensor":
-        """As :meth:`_accumulate`, with the same bits on any number of ranks; give the mean over all of
-        them.
-        """
+        """Do as :meth:`_accumulate`, with the same bits on any number of ranks; return the whole mean."""
         import torch
 
         leaves = self._options.leaves or 1
@@ -354,7 +355,7 @@ class Training:
                 f"{self._options.exact!r}: rank r of R must have "
                 "the rows from B*r//R to B*(r+1)//R of B, as loaders of run.dataset deal them"
             )
-        parameters = self._trained()
+        parameters = self._trained_parameters()
         tree = exact.TreeSum()
         for number, (first, end) in zip(numbers, own, strict=True):
             key_generators(self._device, self._seed, self.steps, number)
@@ -375,7 +376,7 @@ class Training:
         return mean
 
     def _backward(self, loss: Loss, part: Sequence[Any], weight: float) -> "torch.Tensor":
-        """Add the gradients of ``weight * loss``; give the loss."""
+        """Add the gradients of ``weight * loss``; return the loss."""
         import torch
 
         with self._precision.casting():
@@ -400,7 +401,7 @@ class Training:
         return value.detach().float().reshape(())
 
     def _leave_out(self, ddp: Ddp, loss: "torch.Tensor") -> None:
-        """Have no rank apply this step, whose gradients DDP could not sum, and all of them hear why."""
+        """Let no rank apply this step, whose gradients DDP could not sum, and tell all of them why."""
         import torch
 
         trained = {name: each for name, each in self._parameters.items() if each.requires_grad}
@@ -420,18 +421,16 @@ class Training:
                 "loss(model, *batch) is given, once"
             )
         ddp.send_nan()
-        for each in self._trained()[:1]:
+        for each in self._trained_parameters()[:1]:
             each.grad = torch.full_like(each, float("nan"))
 
     def _update(self, buffers: "Sequence[tuple[torch.Tensor, torch.Tensor]]") -> None:
-        """Clip, and let the optimizer make its step unless the gradients are not finite; then the model's
-        buffers are put back, too.
-        """
+        """Clip the gradients and step the optimizer; if they are not finite, restore the buffers."""
         import torch
         from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
         scaler = self._precision.scaler
-        parameters = self._trained()
+        parameters = self._trained_parameters()
         scaler.unscale_(self._optimizer)
         norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
@@ -451,8 +450,9 @@ class Training:
         )
 
     def _is_nan_elsewhere(self, parameters: "Sequence[nn.Parameter]") -> "bool | torch.Tensor":
-        """Whether DDP has summed NaN for parameters that require gradients and are not the optimizer's, as
-        where a rank has refused the step: whoever has them must leave it out, too.
+        """Whether DDP has summed NaN for trained parameters that are not the optimizer's.
+
+        That is so where a rank has refused the step: whoever has those parameters must leave it out, too.
         """
         from torch.nn.utils import get_total_norm
 
@@ -465,7 +465,7 @@ class Training:
         return ~get_total_norm(others).isfinite()
 
     def _step_unless(self, bad: "torch.Tensor") -> bool:
-        """Let the optimizer make its step unless ``bad``; give whether that had to wait for the device."""
+        """Step the optimizer unless ``bad``; return whether that waited for the device."""
         optimizer = self._optimizer
         scaler = self._precision.scaler
         # as GradScaler asks it: it leaves out a step on the device
@@ -484,9 +484,10 @@ class Training:
         return not is_fused
 
     def _warm_up(self, loss: Loss, part: Sequence[Any]) -> None:
-        """Let DDP settle how gradients are put into buckets, on which their sums' last bits depend: it does
-        so in the first backward pass of a process, so that without this a resumed training would differ from
-        one that was not interrupted.
+        """Let DDP settle its buckets, on which the last bits of the sums depend.
+
+        DDP does so in the first backward pass of a process. Without this, a resumed training would differ
+        from one that was not interrupted.
         """
         before = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         while self._warm_ups and self._ddp is not None:
@@ -503,8 +504,8 @@ class Training:
         for buffer, before in buffers:
             buffer.copy_(before)
 
-    def _ran_out(self, error: Exception, rows: Sequence[int]) -> None:
-        """Memory was not enough for a micro-batch: halve it, or raise."""
+    def _handle_out_of_memory(self, error: Exception, rows: Sequence[int]) -> None:
+        """Halve the micro-batch for which memory was not enough, or raise."""
         count = self._options.leaves // self._ranks.world_size if self._options.leaves else self._count(rows)
         rank = self._ranks.rank
         size = -(-max(rows) // count)
@@ -549,9 +550,9 @@ class Training:
         return micro_batch_count(rows, self.micro_batch, accumulate if isinstance(accumulate, int) else 1)
 
     def _memory(self) -> str:
-        return out_of_memory.allocated(self._device)
+        return out_of_memory.describe_memory(self._device)
 
-    def _trained(self) -> "list[nn.Parameter]":
+    def _trained_parameters(self) -> "list[nn.Parameter]":
         return [
             each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad
         ]

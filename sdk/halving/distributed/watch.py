@@ -1,10 +1,8 @@
-"""What watches a gang: a thread of each rank, which sees a collective that hangs and asks all ranks where
-they are.
+"""A thread of each rank that notices a collective that hangs, and asks all ranks where they are.
 
-It reads torch's flight recorder (:mod:`halving.distributed.flight`), so that it sees the collectives of DDP,
-too, and it speaks with the others through the gang's TCPStore, which no rank holds. Shortly before the
-backend gives a collective up, and perhaps ends the process, the ranks that wait in it have written who did
-not come.
+It reads torch's flight recorder (:mod:`halving.distributed.flight`), so it sees the collectives of DDP, too.
+It talks with the others through the gang's TCPStore, which no rank can block. Shortly before the backend
+gives a collective up, and perhaps ends the process, the ranks that wait in it write down who did not come.
 """
 
 import json
@@ -55,7 +53,7 @@ class Watch:
         self._groups: dict[str, Collective] = {}  # number of a process group to one of its collectives
         # process group and completed ones: when it was first seen in the next
         self._since: dict[tuple[str, int], float] = {}
-        self._told: Collective | None = None  # the collective that the file is about
+        self._reported: Collective | None = None  # the collective that the file is about
         self._answered = 0
         self._hear_at = 0.0
         self._looks = self._waits = 0
@@ -64,27 +62,26 @@ class Watch:
         threading.Thread(target=self._run, name="halving-gang-watch", daemon=True).start()
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._ended.set()
 
     def settle(self) -> None:
-        """This rank has raised: have it written at once whether it waited for others, before it ends."""
+        """Write down at once whether this rank waited for others: it has raised, and is about to end."""
         if not self._lock.acquire(timeout=_SETTLE_SECONDS):
             return
         try:
             self._ended.set()
-            if self._told is None:
+            if self._reported is None:
                 with suppress(Exception):  # the store may be gone
                     self._look_back()
         finally:
             self._lock.release()
 
     def share_waited(self) -> float | None:
-        """The share of the time since the last call, 0 to 1, in which this rank was in a collective; None if
-        it was not looked at.
+        """The share of the time since the last call, 0 to 1, that this rank spent in collectives; or None.
 
-        It is sampled, ten times a second. Collectives on GPUs do not count: the process goes on while the GPU
-        waits.
+        It is sampled, ten times a second, and None where nothing was sampled. Collectives on GPUs do not
+        count: the process goes on while the GPU waits.
         """
         looks = self._looks
         waits = self._waits
@@ -117,40 +114,40 @@ class Watch:
         for key, since in self._since.items():
             if now - since > _CLOSELY_SECONDS:
                 self._look_closely(key)
-        if self._told is not None and self._has_gone_on(self._told, counts[self._told.number]):
+        if self._reported is not None and self._has_gone_on(self._reported, counts[self._reported.number]):
             # the others have come after all
-            self._told = None
+            self._reported = None
             self._file.unlink(missing_ok=True)
         if now >= self._hear_at:
             self._hear_at = now + _HEAR_SECONDS
-            asked = self._store.add("asked", 0)
-            if asked > self._answered:
-                self._testify(asked)
+            question = self._store.add("asked", 0)
+            if question > self._answered:
+                self._testify(question)
 
-    def _has_gone_on(self, told: Collective, counts: Counts) -> bool:
-        """Whether a collective has come to its end.
+    def _has_gone_on(self, collective: Collective, counts: Counts) -> bool:
+        """Whether a collective has ended.
 
         One that was given up counts as completed, too, but not before its timeout.
         """
-        in_time = time.time() < told.entered_at + told.timeout
-        return counts.entered > told.position or (counts.completed >= told.position and in_time)
+        in_time = time.time() < collective.entered_at + collective.timeout
+        return counts.entered > collective.position or (counts.completed >= collective.position and in_time)
 
     def _is_waiting(self, number: str) -> bool:
-        known = self._groups.get(number)
-        if known is not None and known.description == ARRIVALS:
+        collective = self._groups.get(number)
+        if collective is not None and collective.description == ARRIVALS:
             return self._gang.waits
-        return known is None or (known.description != SAVES and known.group.startswith("gloo:"))
+        return collective is None or (
+            collective.description != SAVES and collective.group.startswith("gloo:")
+        )
 
     def _learn(self) -> list[Collective]:
-        found = flight.collectives()
-        self._groups |= {each.number: each for each in found}
-        return found
+        collectives = flight.collectives()
+        self._groups |= {each.number: each for each in collectives}
+        return collectives
 
     def _look_closely(self, key: tuple[str, int]) -> None:
-        """Have it written who did not come to the first collective of a process group that has not completed,
-        if it is time to.
-        """
-        found = next(
+        """Write down who did not come to a process group's first unfinished collective, if it is time."""
+        collective = next(
             (
                 each
                 for each in self._learn()
@@ -158,39 +155,42 @@ class Watch:
             ),
             None,
         )
-        if found is None or (
-            self._told is not None
-            and found.number == self._told.number
-            and found.position == self._told.position
+        if collective is None or (
+            self._reported is not None
+            and collective.number == self._reported.number
+            and collective.position == self._reported.position
         ):
             return
-        before = min(_BEFORE_SECONDS, _BEFORE_SHARE * found.timeout)
-        if time.time() - found.entered_at < found.timeout - before:
+        before = min(_BEFORE_SECONDS, _BEFORE_SHARE * collective.timeout)
+        if time.time() - collective.entered_at < collective.timeout - before:
             return
-        hang = self._ask(found)
-        counts = flight.counts()[found.number]
-        if counts.entered == found.position:
-            self._tell(found, hang)
+        hang = self._ask(collective)
+        counts = flight.counts()[collective.number]
+        if counts.entered == collective.position:
+            self._tell(collective, hang)
 
     def _look_back(self) -> None:
-        """After an error of a collective, when the recorder counts it as completed."""
-        for found in {each.number: each for each in self._learn()}.values():
-            if time.time() - found.entered_at >= found.timeout and (hang := self._ask(found)).absent:
-                self._tell(found, hang)
+        """Write down a hang after the collective's error, when the recorder counts it as completed."""
+        for collective in {each.number: each for each in self._learn()}.values():
+            if (
+                time.time() - collective.entered_at >= collective.timeout
+                and (hang := self._ask(collective)).absent
+            ):
+                self._tell(collective, hang)
                 return
 
-    def _tell(self, found: Collective, hang: Hang) -> None:
-        self._told = found
+    def _tell(self, collective: Collective, hang: Hang) -> None:
+        self._reported = collective
         partial = self._file.with_suffix(".part")
         partial.write_text(hang.to_text())
         partial.rename(self._file)
 
-    def _ask(self, found: Collective) -> Hang:
+    def _ask(self, collective: Collective) -> Hang:
         from torch.distributed.distributed_c10d import _resolve_process_group, get_process_group_ranks
 
-        asked = self._store.add("asked", 1)
-        self._testify(asked)
-        name: Any = found.group.partition(":")[2]
+        question = self._store.add("asked", 1)
+        self._testify(question)
+        name: Any = collective.group.partition(":")[2]
         members = sorted(get_process_group_ranks(_resolve_process_group(name)))
         testimonies: dict[int, dict[str, Any]] = {}
         until = time.monotonic() + _ANSWER_SECONDS
@@ -201,32 +201,39 @@ class Watch:
             for rank in members:
                 if rank not in testimonies and self._store.check([f"testimony/{rank}"]):
                     testimony = json.loads(self._store.get(f"testimony/{rank}"))
-                    if testimony["asked"] >= asked:
+                    if testimony["asked"] >= question:
                         testimonies[rank] = testimony
             if len(testimonies) == len(members) or time.monotonic() > until:
                 break
             time.sleep(_LOOK_SECONDS)
         return find_hang(
-            self._name_of(found), found.group, found.position, found.timeout, members, testimonies
+            self._name_of(collective),
+            collective.group,
+            collective.position,
+            collective.timeout,
+            members,
+            testimonies,
         )
 
-    def _testify(self, asked: int) -> None:
-        self._answered = max(self._answered, asked)
+    def _testify(self, question: int) -> None:
+        self._answered = max(self._answered, question)
         newest = {each.group: each for each in self._learn()}
-        entered = {known.group: flight.counts()[number].entered for number, known in self._groups.items()}
+        entered = {
+            collective.group: flight.counts()[number].entered for number, collective in self._groups.items()
+        }
         said = {
-            "asked": asked,
+            "asked": question,
             "entered": entered,
             "since": {group: each.entered_at for group, each in newest.items()},
         }
         self._store.set(f"testimony/{self._gang.rank}", json.dumps({**said, "stack": self._stack()}))
 
-    def _name_of(self, found: Collective) -> str:
-        if found.description.startswith(OWN):
-            return "run.save()" if found.description == SAVES else self._gang.call
+    def _name_of(self, collective: Collective) -> str:
+        if collective.description.startswith(OWN):
+            return "run.save()" if collective.description == SAVES else self._gang.call
         return (
-            f"{found.operation} (collective {found.position} of the process group "
-            f"{found.description or found.group})"
+            f"{collective.operation} (collective {collective.position} of the process group "
+            f"{collective.description or collective.group})"
         )
 
     def _stack(self) -> str:

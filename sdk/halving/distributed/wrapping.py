@@ -1,11 +1,10 @@
-"""Making a model one that many ranks train: activation checkpointing and compilation of its blocks, and
-PyTorch's FSDP2.
+"""Preparing a model for many ranks: activation checkpointing, compilation of its blocks, and FSDP2.
 
 All of it changes the model in place, and DDP (:mod:`halving.distributed.ddp`) is kept beside it: so the
 user's ``model`` stays what is evaluated and saved, under the names that its parameters have always had.
 
-Sources: Zhao et al., "PyTorch FSDP" (2023); Chen et al., "Training Deep Nets with
-Sublinear Memory Cost" (2016) for activation checkpointing. The order of the wrappers is torchtitan's.
+Sources: Zhao et al., "PyTorch FSDP" (2023); Chen et al., "Training Deep Nets with Sublinear Memory Cost"
+(2016) for activation checkpointing. The order of the wrappers is torchtitan's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,11 +76,10 @@ def prepare(
 
 
 def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -> "list[str]":
-    """The names of the modules that are checkpointed, compiled and sharded one by one: a transformer's
-    layers, say.
+    """The names of the modules that are checkpointed, compiled and sharded one by one.
 
-    They are the modules of the given classes; without these the members of the longest ``ModuleList``, else
-    of the longest ``Sequential`` within the model.
+    They are a transformer's layers, say: the modules of ``classes``; without these the members of the longest
+    ``ModuleList``, else of the longest ``Sequential`` within the model.
 
     Raises:
         InvalidInput: no module is of these classes.
@@ -89,10 +87,10 @@ def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -
     from torch import nn
 
     if classes is not None:
-        if found := [
+        if names := [
             name for name, module in model.named_modules() if name and isinstance(module, tuple(classes))
         ]:
-            return found
+            return names
         raise InvalidInput(
             f"blocks = {[each.__name__ for each in classes]} is not accepted: no module of "
             f"{type(model).__name__} is of these classes"
@@ -171,10 +169,9 @@ def shard(
     *,
     unused_parameters: bool,
 ) -> None:
-    """Shard the model's parameters over all ranks by FSDP2, each block and then what is left; the optimizer
-    gets the shards.
+    """Shard the model's parameters over all ranks by FSDP2: each block, then everything else.
 
-    The model's output is fp32, whatever it computes in.
+    The optimizer gets the shards. The model's output is fp32, whatever it computes in.
     """
     from dataclasses import replace
 
@@ -196,14 +193,14 @@ def shard(
 
 
 def _mesh(ranks: "Ranks", device: "torch.device") -> "DeviceMesh":
-    """All ranks, in one row."""
+    """A device mesh of all ranks, in one dimension."""
     from torch.distributed.device_mesh import init_device_mesh
 
     return init_device_mesh(device.type, (ranks.world_size,))
 
 
 def sum_shards(model: "nn.Module", ranks: "Ranks", look_at_gradients: "Look") -> None:
-    """Let FSDP2 sum gradients as it does, but look at them before."""
+    """Let FSDP2 sum gradients as usual, but look at them before."""
     from torch.distributed.fsdp import FSDPModule
 
     for name, module in model.named_modules():
@@ -212,11 +209,11 @@ def sum_shards(model: "nn.Module", ranks: "Ranks", look_at_gradients: "Look") ->
 
 
 class _ReduceScatter:
-    """FSDP2's own way of summing the gradients of a module over ranks, which lets them be looked at before.
+    """FSDP2's own way of summing a module's gradients over ranks, with a look at them before.
 
-    FSDP2 sums those that a backward pass has given. Where these are not the same on all ranks, gloo ends the
-    process and NCCL adds numbers that do not belong together. So the ranks compare how many there are in the
-    first pass, and a rank that has others later ends there.
+    FSDP2 sums those that a backward pass has computed. Where these are not the same on all ranks, gloo ends
+    the process and NCCL adds numbers that do not belong together. So the ranks compare how many there are in
+    the first pass, and a rank that has others later ends there.
     """
 
     def __init__(self, module: str, ranks: "Ranks", look_at_gradients: "Look") -> None:

@@ -26,7 +26,7 @@ _SHOWN = 5
 
 def check_journals(store: Store) -> Iterator[Finding]:
     """Journals of dead processes on this machine: points that are not in the store yet."""
-    for reason in sorted(directory.untrusted(store)):
+    for reason in sorted(directory.find_untrusted(store)):
         yield Finding(ERROR, reason, "what is in these journals does not reach the store")
     left = [folder for folder in directory.attempt_folders(store) if _is_left(folder)]
     if not left:

@@ -70,18 +70,21 @@ class Drain:
         reached = dict(self._reached)
         count = 0
         for appender, number, reading in sources:
-            for found in reading.blocks():
-                if isinstance(found, Block):
-                    taken.append(found)
-                    count += found.points
+            for record in reading.blocks():
+                if isinstance(record, Block):
+                    taken.append(record)
+                    count += record.points
                 else:
                     notes.append(
-                        (f"{self._attempt:04d}-{appender}-{number:06d}-{found.pop('offset'):08d}.json", found)
+                        (
+                            f"{self._attempt:04d}-{appender}-{number:06d}-{record.pop('offset'):08d}.json",
+                            record,
+                        )
                     )
-                if count >= self._sink.most_points:
+                if count >= self._sink.max_points:
                     break
             reached[appender] = [number, reading.offset]
-            if count >= self._sink.most_points:
+            if count >= self._sink.max_points:
                 break
         self._taken = taken
         self._notes = notes
@@ -147,13 +150,13 @@ class Drain:
             self.lost_media += not published
             return
         if not published:
-            moment = datetime.fromtimestamp(note["time"] / 1e9, UTC).isoformat(timespec="milliseconds")
+            wall_time = datetime.fromtimestamp(note["time"] / 1e9, UTC).isoformat(timespec="milliseconds")
             row = {key: value for key, value in note.items() if key not in ("file", "time")}
             digest = self._store.put_blob(content)
             reference = {
                 **row,
                 "attempt": self._attempt,
-                "wall_time": moment,
+                "wall_time": wall_time,
                 "digest": digest,
                 "bytes": len(content),
             }

@@ -19,7 +19,7 @@ from halving.store.retry import warn
 
 _QUEUE = "points"
 _EVERY_SECONDS = 1.0
-_MOST_WAITING = 10_000  # calls of log() that wait for the store; more are dropped
+_MAX_WAITING = 10_000  # calls of log() that wait for the store; more are dropped
 _CLOSE_SECONDS = 2.0
 
 
@@ -76,7 +76,7 @@ class ForwardingWriter:
 
     def append_device(self, tensors: Mapping[str, Any], step: int, at: int) -> None:
         for keys, fetch in capture(tensors):
-            self._put(step, partial(_fetched, keys, fetch))
+            self._put(step, partial(_fetch_numbers, keys, fetch))
 
     def append_artifact(self, key: str, *_: Any) -> None:
         raise InvalidInput(
@@ -111,7 +111,7 @@ class ForwardingWriter:
             )
 
     def _put(self, step: int, values: Callable[[], dict[str, float]]) -> None:
-        if len(self._points) >= _MOST_WAITING:
+        if len(self._points) >= _MAX_WAITING:
             self.dropped += 1
             return
         self._points.append((step, values))
@@ -121,7 +121,7 @@ class ForwardingWriter:
             self.flush()
 
 
-def _fetched(keys: tuple[str, ...], fetch: Callable[[], list[float]]) -> dict[str, float]:
+def _fetch_numbers(keys: tuple[str, ...], fetch: Callable[[], list[float]]) -> dict[str, float]:
     return dict(zip(keys, fetch(), strict=True))
 
 

@@ -34,7 +34,7 @@ def encode(data: Any) -> bytes:
     if isinstance(data, (str, Path, bytes, bytearray)):
         return _read_file(data)
     if pillow is not None and isinstance(data, pillow.Image):
-        return _saved_by_pillow(data)
+        return _encode_with_pillow(data)
     if torch is not None and isinstance(data, torch.Tensor):
         data = _channels_last(data)
     return _png(_pixels(data))
@@ -82,7 +82,7 @@ def _jpeg_size(encoded: bytes) -> tuple[int, int]:
     return 0, 0
 
 
-def _saved_by_pillow(image: Any) -> bytes:
+def _encode_with_pillow(image: Any) -> bytes:
     buffer = io.BytesIO()
     try:
         image.save(buffer, "PNG")

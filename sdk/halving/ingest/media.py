@@ -17,7 +17,7 @@ from halving.ingest import images
 if TYPE_CHECKING:
     import numpy as np
 
-_MOST_BINS = 10_000
+_MAX_BINS = 10_000
 
 
 class Media:
@@ -158,9 +158,9 @@ class Histogram(Media):
         edges: Any = None,
         caption: str | None = None,
     ) -> None:
-        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _MOST_BINS:
+        if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= _MAX_BINS:
             raise InvalidInput(
-                f"histogram bins {bins!r:.80} is not accepted: give an integer from 1 to {_MOST_BINS}"
+                f"histogram bins {bins!r:.80} is not accepted: give an integer from 1 to {_MAX_BINS}"
             )
         apart = {"nan": 0, "inf": 0, "-inf": 0}
         if values is not None and counts is None and edges is None:
@@ -241,7 +241,7 @@ def _table_of_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any
         values = (
             None
             if isinstance(row, (str, bytes)) or not isinstance(row, Iterable)
-            else [_plain(value) for value in row]
+            else [_as_number(value) for value in row]
         )
         if values is None or len(values) != len(columns):
             raise InvalidInput(
@@ -260,7 +260,7 @@ def _table_of_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
-def _plain(value: Any) -> Any:
+def _as_number(value: Any) -> Any:
     """A 0-d array or tensor as a number."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 

@@ -30,11 +30,11 @@ from halving.store.store import Store
 
 MAX_JOURNAL_BYTES = 1 << 30
 MAX_DEVICE_CALLS = 10_000  # calls of log() whose values a device computes and nobody has fetched yet
-_LONGEST_DELAY = 60.0
+_MAX_DELAY = 60.0
 _AGE_SHARE = 0.05
 # seconds between attempts while the store cannot be reached
 _FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 
 
 class MetricWriter:
@@ -91,7 +91,7 @@ class MetricWriter:
         self._tail = OwnTail(self.folder, self.appender)
         # values that a device still computes
         self._device: list[tuple[tuple[str, ...], Callable[[], list[float]], int, int]] = []
-        self._asked = self._answered = self._failed_ticket = self._spooled_bytes = 0
+        self._flushes = self._last_flushed = self._failed_ticket = self._spooled_bytes = 0
         self._pauses: Iterator[float] | None = None  # while writing fails
         self._left_alone_until = 0.0  # by time.monotonic, as a server has asked for
         self._spooled = itertools.count(1)
@@ -166,13 +166,14 @@ class MetricWriter:
             return self._complete
         # The drain thread writes, so that a store that hangs holds up the caller no longer than the deadline.
         with self._done:
-            self._asked += 1
-            ticket = self._asked
+            self._flushes += 1
+            ticket = self._flushes
             self._wake.ring()
             self._done.wait_for(
-                lambda: self._answered >= ticket or (not insist and self._failed_ticket >= ticket), deadline
+                lambda: self._last_flushed >= ticket or (not insist and self._failed_ticket >= ticket),
+                deadline,
             )
-        return self._answered >= ticket
+        return self._last_flushed >= ticket
 
     def close(self, deadline: float = 20.0) -> bool:
         """Flush and stop the thread, within ``deadline`` seconds; say whether the store has everything.
@@ -233,7 +234,7 @@ class MetricWriter:
             self._wake.wait(self._pause())
             while not self._closed and (left := self._left_alone_until - time.monotonic()) > 0:
                 self._wake.wait(left)
-            ticket = self._asked
+            ticket = self._flushes
             try:
                 self._pass()
                 self._pauses = None
@@ -242,7 +243,7 @@ class MetricWriter:
                 if isinstance(error, StoreUnavailable):
                     self._left_alone_until = time.monotonic() + error.retry_after
                 if self._pauses is None:
-                    self._pauses = backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+                    self._pauses = backoff(_FIRST_PAUSE, _MAX_PAUSE)
                     warn(
                         f"cannot write metrics to {self._store.root} ({type(error).__name__}: {error}). "
                         "The journal keeps them, and writing is retried until the run ends"
@@ -251,7 +252,7 @@ class MetricWriter:
                 if self._pauses:
                     self._failed_ticket = ticket
                 else:
-                    self._answered = ticket
+                    self._last_flushed = ticket
                 self._done.notify_all()
             # A flush or a full log segment wakes this thread at once, even while the store cannot be reached:
             # it still gets some rest.
@@ -265,7 +266,7 @@ class MetricWriter:
             return next(self._pauses)
         if not self._store.is_paid_by_request:
             return self._delay
-        return max(self._delay, min(_AGE_SHARE * (time.monotonic() - self._began), _LONGEST_DELAY))
+        return max(self._delay, min(_AGE_SHARE * (time.monotonic() - self._began), _MAX_DELAY))
 
     def _pass(self) -> None:
         """Write everything that is in the journal."""

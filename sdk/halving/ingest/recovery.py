@@ -48,7 +48,7 @@ def recover(store: Store, project: str | None = None, run: str | None = None) ->
     Args:
         project, run: only these.
     """
-    for reason in sorted(directory.untrusted(store, project, run)):
+    for reason in sorted(directory.find_untrusted(store, project, run)):
         warn(reason)
     return _recover_all(store, project, run)
 
@@ -58,11 +58,11 @@ def recover_run(store: Store, project: str, run: str) -> None:
 
     A store that refuses does not stop the training; the journals are kept.
     """
-    for found in _recover_all(store, project, run):
-        if found.state.startswith("kept"):
+    for recovered in _recover_all(store, project, run):
+        if recovered.state.startswith("kept"):
             warn(
-                f"attempt {found.attempt} of {run} left points that are not in the store yet: "
-                f"{found.state}. They stay on this machine; "
+                f"attempt {recovered.attempt} of {run} left points that are not in the store yet: "
+                f"{recovered.state}. They stay on this machine; "
                 "`halving recover` tries again"
             )
 

@@ -23,10 +23,10 @@ class SegmentSink(Protocol):
     """Takes one attempt's segments.
 
     Attributes:
-        most_points: in a segment, about.
+        max_points: in a segment, about.
     """
 
-    most_points: int
+    max_points: int
 
     def encode(self, table: "pa.Table", drained: Mapping[str, list[int]]) -> bytes:
         """The points as they are published, with how far the journal is drained with them."""
@@ -53,7 +53,7 @@ def sink_of(store: Store, project: str, run: str, attempt: int) -> SegmentSink:
 
 
 class _Files:
-    most_points = _IN_FILE
+    max_points = _IN_FILE
 
     def __init__(self, store: Store, project: str, run: str, attempt: int) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class _Files:
 
 
 class _Batches:
-    most_points = _IN_BATCH
+    max_points = _IN_BATCH
 
     def __init__(self, store: ServerStore, project: str, run: str, attempt: int) -> None:
         self._store = store

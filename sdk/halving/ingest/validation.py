@@ -10,11 +10,11 @@ from typing import Any
 
 from halving.errors import InvalidInput
 from halving.ingest.metric_writer import MetricWriter
-from halving.ingest.values import PLAIN, Sorted, sort_values
+from halving.ingest.values import NUMBER_TYPES, Sorted, sort_values
 from halving.store.retry import warn
 
 MAX_KEYS = 10_000  # different names in a run
-_MOST_WARNINGS = 100  # names that a run warns about
+_MAX_WARNINGS = 100  # names that a run warns about
 _PACKAGE = str(Path(__file__).parent.parent)
 
 
@@ -64,7 +64,7 @@ class Validator:
             return
         if (number := _int64(step)) is None:
             self.reject(
-                {"step": f"step {_shown(step)} is not accepted: give an integer of at most 63 bits"},
+                {"step": f"step {_describe_step(step)} is not accepted: give an integer of at most 63 bits"},
                 len(values),
             )
             return
@@ -72,7 +72,7 @@ class Validator:
             return
         if (
             type(values) is dict
-            and PLAIN.issuperset(map(type, values.values()))
+            and NUMBER_TYPES.issuperset(map(type, values.values()))
             and self._keys.issuperset(values)
         ):
             try:
@@ -80,13 +80,13 @@ class Validator:
                 return
             except (OverflowError, struct.error):  # an integer that no float64 holds
                 pass
-        found = sort_values(values)
-        self._admit(found)
-        if found.numbers:
-            self._writer.append(found.numbers, number, at)
-        if found.device:
-            self._writer.append_device(found.device, number, at)
-        for key, media in found.media.items():
+        accepted = sort_values(values)
+        self._admit(accepted)
+        if accepted.numbers:
+            self._writer.append(accepted.numbers, number, at)
+        if accepted.device:
+            self._writer.append_device(accepted.device, number, at)
+        for key, media in accepted.media.items():
             described = {
                 **media.describe(),
                 "kind": media.kind,
@@ -101,23 +101,23 @@ class Validator:
             raise InvalidInput(next(iter(wrong.values())))
         self.rejected += len(wrong) if count is None else count
         for name, message in wrong.items():
-            if name not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            if name not in self._warned and len(self._warned) < _MAX_WARNINGS:
                 self._warned.add(name)
                 warn(f"{message}. It is left out and counted, and not warned about again", _users_level())
 
-    def _admit(self, found: Sorted) -> None:
+    def _admit(self, values: Sorted) -> None:
         """Leave out names beyond the limit, and reject what is wrong."""
-        parts: tuple[dict[str, Any], ...] = (found.numbers, found.device, found.media)
+        parts: tuple[dict[str, Any], ...] = (values.numbers, values.device, values.media)
         new = [key for part in parts for key in part if key not in self._keys]
         for key in new[max(0, MAX_KEYS - len(self._keys)) :]:
             for part in parts:
                 part.pop(key, None)
             advice = "put what varies (an id, a batch) into the step, not the name"
-            found.wrong[key] = (
+            values.wrong[key] = (
                 f"metric {key!r} is one name too many: a run has at most {MAX_KEYS:,}; {advice}"
             )
-        if found.wrong:
-            self.reject(found.wrong)
+        if values.wrong:
+            self.reject(values.wrong)
         self._keys.update(key for part in parts for key in part)
 
 
@@ -131,7 +131,7 @@ def _users_level() -> int:
     return level
 
 
-def _shown(step: Any) -> str:
+def _describe_step(step: Any) -> str:
     return repr(step)[:80] if isinstance(step, (int, float, str)) else f"of type {type(step).__qualname__}"
 
 

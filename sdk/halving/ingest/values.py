@@ -18,7 +18,7 @@ VALUE_RULE = (
     "give a number, a numpy scalar, a 0-d tensor, a dict of them, or a halving.Image, Table, Histogram or "
     "Text"
 )
-PLAIN = frozenset({int, float, bool})
+NUMBER_TYPES = frozenset({int, float, bool})
 # nor half a surrogate pair, which has no UTF-8 form
 _KEY = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _FLOAT_MAX = 1.7976931348623157e308
@@ -45,12 +45,14 @@ def sort_values(values: Mapping[str, Any]) -> Sorted:
 
     Wrong keys and values are collected in ``wrong``; nothing raises.
     """
-    found = Sorted({}, {}, {}, {})
+    sorted_values = Sorted({}, {}, {}, {})
     if not isinstance(values, Mapping):
-        found.wrong["values"] = f"values {_kind(values)} is not accepted: give a dict of names to numbers"
-        return found
-    _sort("", values, found)
-    return found
+        sorted_values.wrong["values"] = (
+            f"values {_kind(values)} is not accepted: give a dict of names to numbers"
+        )
+        return sorted_values
+    _sort("", values, sorted_values)
+    return sorted_values
 
 
 def is_key(name: Any) -> bool:
@@ -58,52 +60,51 @@ def is_key(name: Any) -> bool:
     return isinstance(name, str) and _KEY.fullmatch(name) is not None
 
 
-def _sort(prefix: str, values: Mapping[Any, Any], found: Sorted) -> None:
+def _sort(prefix: str, values: Mapping[Any, Any], sorted_values: Sorted) -> None:
     for name, value in values.items():
         key = f"{prefix}{name}" if isinstance(name, str) else name
         if not is_key(key):
-            found.wrong[f"{key!r:.80}"] = f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
-        elif key in found.numbers or key in found.device or key in found.media:
-            found.wrong[key] = (
+            sorted_values.wrong[f"{key!r:.80}"] = f"metric name {key!r:.80} is not accepted: {KEY_RULE}"
+        elif key in sorted_values.numbers or key in sorted_values.device or key in sorted_values.media:
+            sorted_values.wrong[key] = (
                 f"metric {key!r} is given twice: once by its name with '/', once as a dict in a dict"
             )
         elif isinstance(value, (int, float)):
-            _add_number(key, value, value, found)
+            _add_number(key, value, value, sorted_values)
         elif isinstance(value, Mapping):
-            _sort(f"{key}/", value, found)
+            _sort(f"{key}/", value, sorted_values)
         elif callable(getattr(value, "encode", None)) and hasattr(value, "media_type"):
-            found.media[key] = value
+            sorted_values.media[key] = value
         elif is_on_device(value) and not value.is_complex():
-            found.device[key] = value
+            sorted_values.device[key] = value
         elif getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            _add_number(key, value.item(), value, found)
+            _add_number(key, value.item(), value, sorted_values)
         else:
-            found.wrong[key] = _refusal(key, value)
+            sorted_values.wrong[key] = _refusal(key, value)
 
 
-def _add_number(key: str, number: Any, given: Any, found: Sorted) -> None:
+def _add_number(key: str, number: Any, original: Any, sorted_values: Sorted) -> None:
     if not isinstance(number, (int, float)):
-        found.wrong[key] = _refusal(key, given)
+        sorted_values.wrong[key] = _refusal(key, original)
     elif isinstance(number, int) and not -_FLOAT_MAX <= number <= _FLOAT_MAX:
-        found.wrong[key] = (
+        sorted_values.wrong[key] = (
             f"metric {key!r} = an integer of {number.bit_length()} bits is not accepted: give one that a "
             "float64 can hold"
         )
     else:
-        found.numbers[key] = float(number)
+        sorted_values.numbers[key] = float(number)
 
 
 def _refusal(key: str, value: Any) -> str:
     # No repr of arbitrary objects: that of a long list takes a while, and that of a tensor on a GPU waits for
     # the GPU.
-    shown = (
-        repr(value[:60])
-        if isinstance(value, str)
-        else repr(value)
-        if isinstance(value, (complex, NoneType))
-        else _kind(value)
-    )
-    return f"metric {key!r} = {shown} is not accepted: {VALUE_RULE}"
+    if isinstance(value, str):
+        described = repr(value[:60])
+    elif isinstance(value, (complex, NoneType)):
+        described = repr(value)
+    else:
+        described = _kind(value)
+    return f"metric {key!r} = {described} is not accepted: {VALUE_RULE}"
 
 
 def _kind(value: Any) -> str:

@@ -25,7 +25,7 @@ from halving.journal.log_segment import LOG_SEGMENT_BYTES, MAIN, LogSegment, log
 
 MEMORY_BYTES = 64 << 20  # room for log segments in memory, while the disk refuses files
 MAX_SCHEMAS = 1_000  # sets of keys in a log segment; rarer ones are logged key by key
-_MOST_KEYS = 4_000  # in one record; more are logged key by key
+_MAX_KEYS = 4_000  # in one record; more are logged key by key
 _RETRY_SECONDS = 1.0  # before a file is tried again on a disk that has refused one
 
 
@@ -101,7 +101,7 @@ class Appender:
         while True:
             schema = self._schemas.get(keys)
             if schema is None:
-                if self._interrupted():
+                if self._is_interrupting():
                     self._deferred.append(partial(self.append, keys, tuple(values), step, at))
                     return
                 schema = self._define(keys)
@@ -113,7 +113,7 @@ class Appender:
             try:
                 schema.write(body + checksum(crc32(body)))
             except ValueError:
-                if self._interrupted():
+                if self._is_interrupting():
                     self._deferred.append(partial(self.append, keys, tuple(values), step, at))
                     return
                 self._change(schema.write)
@@ -132,11 +132,11 @@ class Appender:
         if len(record) > self._log_segment_bytes - len(MAGIC):
             raise JournalFull(f"a note of {len(record)} bytes does not fit into the journal")
         while True:
-            if self._interrupted():
+            if self._is_interrupting():
                 self._deferred.append(partial(self.note, payload))
                 return
-            with self._alone():
-                write = self._open().memory.write
+            with self._holding_lock():
+                write = self._open_segment().memory.write
             try:
                 write(record)
                 self._write_deferred()
@@ -174,22 +174,22 @@ class Appender:
     def close(self) -> None:
         """Take no more records."""
         self._closed = True
-        if self._interrupted():  # the interrupted call finds the appender closed
+        if self._is_interrupting():  # the interrupted call finds the appender closed
             return
-        with self._alone():
+        with self._holding_lock():
             self._seal()
             self._drop_spare()
 
     def _define(self, keys: tuple[str, ...]) -> Schema | None:
         packer = struct.Struct(f"<Qqq{len(keys)}d")
         length = packer.size + CHECKSUM.size
-        with self._alone():
+        with self._holding_lock():
             while True:
-                log_segment = self._open()
+                log_segment = self._open_segment()
                 schemas = self._schemas
-                if (known := schemas.get(keys)) is not None:
-                    return known
-                if len(keys) > 1 and (len(schemas) >= MAX_SCHEMAS or len(keys) > _MOST_KEYS):
+                if (schema := schemas.get(keys)) is not None:
+                    return schema
+                if len(keys) > 1 and (len(schemas) >= MAX_SCHEMAS or len(keys) > _MAX_KEYS):
                     return None
                 number = FIRST_SCHEMA + len(schemas)
                 definition = json_record(DEFINITION, {"schema": number, "keys": keys})
@@ -231,7 +231,7 @@ class Appender:
 
     def _change(self, full: Callable[[bytes], Any]) -> None:
         """Seal the log segment that ``full`` writes into, unless another thread has done so."""
-        with self._alone():
+        with self._holding_lock():
             if self._current is not None and self._current.memory.write == full:
                 self._seal()
             elif self._current is None:
@@ -241,7 +241,7 @@ class Appender:
     # What follows is called with the lock held.
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _holding_lock(self) -> Iterator[None]:
         with self._lock:
             self._owner = threading.get_ident()
             try:
@@ -249,23 +249,23 @@ class Appender:
             finally:
                 self._owner = 0
 
-    def _interrupted(self) -> bool:
+    def _is_interrupting(self) -> bool:
         """Whether this is a signal handler that has interrupted its own thread while that holds the lock."""
         return self._owner == threading.get_ident()
 
     def _write_deferred(self) -> None:
-        while self._deferred and not self._interrupted():
+        while self._deferred and not self._is_interrupting():
             with contextlib.suppress(IndexError):
                 self._deferred.popleft()()
 
-    def _open(self) -> LogSegment:
+    def _open_segment(self) -> LogSegment:
         if self._closed:
             raise JournalFull("the run is finished")
         if self._current is None:
             waiting = self._waiting()
             if waiting + self._log_segment_bytes > self._max_bytes:
                 raise JournalFull(f"the journal holds {waiting >> 20} MiB that the store has not taken")
-            log_segment = self._placed(self._take_spare() or self._create())
+            log_segment = self._give_final_name(self._take_spare() or self._create())
             self._schemas = {}
             self._current = log_segment
             self.log_segments[self._opened] = log_segment
@@ -315,7 +315,7 @@ class Appender:
             raise JournalFull(f"the disk takes no journal, and {in_memory >> 20} MiB wait in memory")
         return LogSegment(None, self._log_segment_bytes)
 
-    def _placed(self, log_segment: LogSegment) -> LogSegment:
+    def _give_final_name(self, log_segment: LogSegment) -> LogSegment:
         """Give a log segment its final name: readers find it locked, with all its blocks and its first
         bytes.
         """

@@ -90,7 +90,7 @@ def attempt_folders(
     return sorted(folder for folder in _folders(store, project, run, name) if _ATTEMPT.fullmatch(folder.name))
 
 
-def untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
+def find_untrusted(store: Store, project: str | None = None, run: str | None = None) -> set[str]:
     """Why journals that are here are left out: which directories others can change, and what to do about
     it.
     """
@@ -106,19 +106,19 @@ def clear_unfinished(store: Store, project: str | None = None, run: str | None =
     have logged into it.
     """
     for folder in list(_folders(store, project, run, ".*")):
-        found = _UNFINISHED.fullmatch(folder.name)
+        match = _UNFINISHED.fullmatch(folder.name)
         with contextlib.suppress(OSError):  # another process mends it, or the disk fails
             if (
-                found is None
+                match is None
                 or time.time() - folder.stat().st_ctime < _UNFINISHED_SECONDS
                 or not claim(folder)
             ):
                 continue
             try:
-                if found[1] is None:
+                if match[1] is None:
                     shutil.rmtree(folder, ignore_errors=True)
                 else:
-                    folder.rename(folder.with_name(found[1]))
+                    folder.rename(folder.with_name(match[1]))
             finally:
                 os.close(_held.pop(folder))
 

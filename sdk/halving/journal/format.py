@@ -108,11 +108,11 @@ class Reading:
         """
         stride = length >> 3
         first = self.offset >> 3
-        most = (size - self.offset) // length
+        limit = (size - self.offset) // length
         count = 1
         chunk = 8
-        while count < most:
-            heads = self._words[first + count * stride : first + min(most, count + chunk) * stride : stride]
+        while count < limit:
+            heads = self._words[first + count * stride : first + min(limit, count + chunk) * stride : stride]
             same = heads == head
             if not same.all():
                 return count + int(same.argmin())

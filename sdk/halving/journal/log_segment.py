@@ -71,8 +71,8 @@ def log_segment_files(folder: Path) -> dict[str, list[tuple[int, Path]]]:
     """
     appenders: dict[str, list[tuple[int, Path]]] = {}
     for name in sorted(os.listdir(folder)):
-        if found := _NAME.fullmatch(name):
-            appenders.setdefault(found[1], []).append((int(found[2]), folder / name))
+        if match := _NAME.fullmatch(name):
+            appenders.setdefault(match[1], []).append((int(match[2]), folder / name))
     return {appender: sorted(files) for appender, files in appenders.items()}
 
 

@@ -36,7 +36,7 @@ class OwnTail:
             readings[MAIN, number] = self._readings.get((MAIN, number)) or Reading(
                 log_segment.memory, verify=False
             )
-        for appender, files in self._children().items():
+        for appender, files in self._child_files().items():
             alive = is_written(files[-1][1])  # here, too
             for number, path in files:
                 if reading := self._readings.get((appender, number)) or reading_of(path):
@@ -65,7 +65,7 @@ class OwnTail:
 
     def has_children(self, position: Mapping[str, list[int]]) -> bool:
         """Whether a forked child still logs, or has logged more than what was drained up to a position."""
-        if any(is_written(path) for files in self._children().values() for _, path in files):
+        if any(is_written(path) for files in self._child_files().values() for _, path in files):
             return True
         with contextlib.suppress(OSError):  # the folder was removed
             sources = sources_after(self._folder, position)
@@ -90,5 +90,5 @@ class OwnTail:
                 count += sum(block.points for block in blocks if number > last or block.start >= offset)
         return count
 
-    def _children(self) -> dict[str, list[tuple[int, Path]]]:
+    def _child_files(self) -> dict[str, list[tuple[int, Path]]]:
         return {appender: files for appender, files in files_in(self._folder).items() if appender != MAIN}

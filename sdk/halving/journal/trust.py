@@ -91,13 +91,13 @@ def _parts(folder: Path, base: Path) -> list[Path]:
 
 
 def _check(path: Path) -> None:
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        problem = "is a symbolic link" if stat.S_ISLNK(found.st_mode) else "is not a directory"
-    elif found.st_uid != os.geteuid():
-        problem = f"belongs to user {found.st_uid}, not to {os.geteuid()}"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        problem = f"can be written to by other users (mode {stat.S_IMODE(found.st_mode):04o})"
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        problem = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is not a directory"
+    elif status.st_uid != os.geteuid():
+        problem = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        problem = f"can be written to by other users (mode {stat.S_IMODE(status.st_mode):04o})"
     else:
         return
     raise UntrustedDirectory(

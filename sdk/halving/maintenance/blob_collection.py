@@ -86,7 +86,7 @@ class Marks:
         for parts in _in_threads(store, lambda digest: parts_of(store, digest), sorted(self._manifests)):
             self.keep(parts)
 
-    def kept(self, first: int) -> set[bytes]:
+    def kept_digests(self, first: int) -> set[bytes]:
         """What stays of the digests whose first byte this is."""
         held = self._kept[first]
         return {bytes(held[start : start + _BYTES]) for start in range(0, len(held), _BYTES)}
@@ -129,14 +129,14 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
     Raises:
         StoreError: the store cannot be listed.
     """
-    found = [
+    unmarked = [
         blob
         for blobs in _in_threads(
-            store, lambda folder: _of_folder(store, folder, marks, before), _folders(store)
+            store, lambda folder: _find_in_folder(store, folder, marks, before), _folders(store)
         )
         for blob in blobs
     ]
-    manifests = [blob for blob in found if blob.owner.sharded]
+    manifests = [blob for blob in unmarked if blob.owner.sharded]
     parts: dict[str, Owner] = {}
     for blob, named in zip(
         manifests, _in_threads(store, lambda blob: parts_of(store, blob.digest), manifests), strict=True
@@ -144,7 +144,7 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
         parts.update((f"sha256:{part.hex()}", blob.owner) for part in named)
     return [
         blob._replace(owner=parts.get(blob.digest, blob.owner), is_part=blob.digest in parts)
-        for blob in found
+        for blob in unmarked
     ]
 
 
@@ -171,10 +171,10 @@ def _folders(store: Store) -> list[str]:
     return [name for name in store.names(_BLOBS) if len(name) == 2]
 
 
-def _of_folder(store: Store, folder: str, marks: Marks, before: float) -> list[Blob]:
-    kept = marks.kept(int(folder, 16))
+def _find_in_folder(store: Store, folder: str, marks: Marks, before: float) -> list[Blob]:
+    kept = marks.kept_digests(int(folder, 16))
     owners = marks.owners(int(folder, 16))
-    found = []
+    unmarked = []
     for name, size, written in store.files(f"{_BLOBS}/{folder}"):
         value = name.rpartition("/")[2]
         if not _DIGEST.fullmatch(value) or not 0 < written < before:
@@ -182,8 +182,8 @@ def _of_folder(store: Store, folder: str, marks: Marks, before: float) -> list[B
             continue
         digest = bytes.fromhex(value)
         if digest not in kept:
-            found.append(Blob(f"sha256:{value}", size, owners.get(digest, NOBODY)))
-    return found
+            unmarked.append(Blob(f"sha256:{value}", size, owners.get(digest, NOBODY)))
+    return unmarked
 
 
 def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:

@@ -32,11 +32,11 @@ from halving.metrics.manifest import (
     Absorbed,
     Manifest,
     RunFiles,
+    find_superseded,
     new_name,
     project_folder,
     publish_manifest,
     run_files,
-    superseded,
 )
 from halving.store.json_files import now
 from halving.store.store import Store
@@ -181,7 +181,7 @@ def _in_grace(store: Store, generation: int, written: str) -> bool:
 def _clean(store: Store, project: str, run: str, files: RunFiles, delete: Delete) -> tuple[str, ...]:
     if not files.manifest.generation:
         return ()
-    names = (*files.stale, *superseded(store, project, run, files.manifest))
+    names = (*files.stale, *find_superseded(store, project, run, files.manifest))
     delete(store, names)
     store.clear_abandoned(f"{project_folder(project)}/run={run}")
     return names
@@ -251,7 +251,7 @@ def _absorb(
         full = publish(store, project, run, "full", generation, rewritten.full)
         rollup = publishing.result()
     points = rewritten.points - sum(before.held.values())
-    moment = now()
+    written_at = now()
     manifest = replace(
         before,
         generation=generation,
@@ -259,8 +259,8 @@ def _absorb(
         rollup=rollup,
         absorbed=absorbed,
         points=before.points + points,
-        written=moment,
-        active=_put_last(before, fresh, written) or moment,
+        written=written_at,
+        active=_put_last(before, fresh, written) or written_at,
         held=rewritten.held,
     )
     if not commit(store, project, run, manifest):

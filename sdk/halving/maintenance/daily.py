@@ -109,7 +109,7 @@ def claim(folder: Path, day: date) -> bool:
     if mark is None:
         return False
     try:
-        (place / mark if names else _ended(folder, day)).open("x").close()
+        (place / mark if names else _end_mark(folder, day)).open("x").close()
     except FileExistsError:
         return False
     for name in names:
@@ -127,12 +127,12 @@ def _next_mark(place: Path, day: date) -> str | None:
     if not marks:
         return day.isoformat()
     newest = max(mark.stat().st_mtime for mark in marks)
-    if _ended(place.parent.parent, day) in marks or time.time() - newest < _AGAIN_SECONDS:
+    if _end_mark(place.parent.parent, day) in marks or time.time() - newest < _AGAIN_SECONDS:
         return None
     return f"{day.isoformat()}.{len(marks) + 1}"
 
 
-def _ended(folder: Path, day: date) -> Path:
+def _end_mark(folder: Path, day: date) -> Path:
     return folder / _BEGUN / f"{day.isoformat()}.ended"
 
 
@@ -151,7 +151,7 @@ def _start(folder: Path, day: date) -> "subprocess.Popen[bytes]":
         "-P",
         "-c",
         _MAIN,
-        str(_ended(folder, day)),
+        str(_end_mark(folder, day)),
         "retention",
         "--if-due",
         "--root",

@@ -86,22 +86,22 @@ class Sorter:
         waiting: list[tuple[int, list[Any]]] = []
         count = 0
         for code in sorted(range(len(self.keys)), key=self.keys.__getitem__):
-            slices = [found for part in self._sorted if len(found := part.of(code))]
+            slices = [points for points in (part.of(code) for part in self._sorted) if len(points)]
             length = sum(map(len, slices))
             if waiting and count + length > self._limit:
-                yield self._merged(waiting)
+                yield self._merge(waiting)
                 waiting = []
                 count = 0
             if length > self._limit:
                 for part in _split(slices, self._limit):
-                    yield self._merged([(code, part)])
+                    yield self._merge([(code, part)])
             elif length:
                 waiting.append((code, slices))
                 count += length
         if waiting:
-            yield self._merged(waiting)
+            yield self._merge(waiting)
 
-    def _merged(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
+    def _merge(self, waiting: Sequence[tuple[int, list[Any]]]) -> Any:
         points = np.concatenate([part for _, slices in waiting for part in slices])
         for mapped in self._maps:
             # the pages are copied, and need not count as this process's memory any longer

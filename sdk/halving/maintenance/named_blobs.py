@@ -82,25 +82,25 @@ def digests_in(content: bytes) -> tuple[bytes, ...]:
 def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
     memory = _Memory(store, project)
     with ThreadPoolExecutor(_READERS if store.folder is None else 1, "halving-records") as pool:
-        every = sorted(_listed(store, project))
+        every = sorted(_list_records(store, project))
         for start in range(0, len(every), _AT_ONCE):
             chunk = every[start : start + _AT_ONCE]
-            known = [memory.recall(*listed) for listed in chunk]
+            recalled = [memory.recall(*listed) for listed in chunk]
             new = (
                 (listed, before)
-                for listed, (record, before) in zip(chunk, known, strict=True)
+                for listed, (record, before) in zip(chunk, recalled, strict=True)
                 if record is None
             )
             read = pool.map(lambda item: _read(store, project, *item[0], before=item[1]), new)
-            found = [record if record is not None else next(read) for record, _ in known]
-            records = [record for record in found if record is not None]
+            every_record = [record if record is not None else next(read) for record, _ in recalled]
+            records = [record for record in every_record if record is not None]
             memory.note(records)
             yield from records
     if remember:
         memory.write()
 
 
-def _listed(store: Store, project: str) -> Iterator[tuple[str, str, int, float]]:
+def _list_records(store: Store, project: str) -> Iterator[tuple[str, str, int, float]]:
     """Run, name, size and time of each record."""
     folder = f"runs/project={project}"
     for path, size, written in store.files(folder):
@@ -165,7 +165,7 @@ class _Memory:
     def __init__(self, store: Store, project: str) -> None:
         self._store = store
         self._name = f"retention/named-blobs/project={project}.parquet"
-        self._before = self._remembered()
+        self._before = self._read_file()
         self._next = next(self._before, None)
         self._changed = False
         self._notes: list[list[Record]] = []
@@ -180,12 +180,12 @@ class _Memory:
         while self._next is not None and self._next[:2] < (run, name):
             self._next = next(self._before, None)
             self._changed = True
-        found = self._next
-        if found is not None and found[:4] == (run, name, size, written) and not found.problem:
+        remembered = self._next
+        if remembered is not None and remembered[:4] == (run, name, size, written) and not remembered.problem:
             self._next = next(self._before, None)
-            return found, found.digests
+            return remembered, remembered.digests
         self._changed = True
-        return None, found.digests if found is not None and found[:2] == (run, name) else ()
+        return None, remembered.digests if remembered is not None and remembered[:2] == (run, name) else ()
 
     def note(self, records: list[Record]) -> None:
         self._notes.append(records)
@@ -194,9 +194,9 @@ class _Memory:
         if self._changed or self._next is not None:
             with contextlib.suppress(StoreError):
                 # as of a full disk, from which retention is to delete: all is read again
-                self._store.replace(self._name, _encoded(self._notes))
+                self._store.replace(self._name, _encode(self._notes))
 
-    def _remembered(self) -> Iterator[Record]:
+    def _read_file(self) -> Iterator[Record]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -211,7 +211,7 @@ class _Memory:
             return
 
 
-def _encoded(chunks: list[list[Record]]) -> bytes:
+def _encode(chunks: list[list[Record]]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -71,8 +71,8 @@ def find_orphan_files(
         for name, size, written in store.files(folder):
             # a store that does not say when
             age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)
-            if (found := owner_of_orphan_file(name, age, protected)) is not None:
-                yield OrphanFile(*found, name, size)
+            if (owner := owner_of_orphan_file(name, age, protected)) is not None:
+                yield OrphanFile(*owner, name, size)
             elif age > UNLISTED_AGE and _SHARD.fullmatch(name):
                 shards.append(OrphanFile("", "shards", name, size))
             elif match := _GENERATION.fullmatch(name):
@@ -82,7 +82,7 @@ def find_orphan_files(
                 if age > UNLISTED_AGE:
                     days[match[1]].old.append(OrphanFile("", "features", name, size))
     for day in days.values():
-        yield from _unnamed(store, day)
+        yield from _find_unnamed(store, day)
     listed = _listed_shards(store) if shards else None
     if listed is not None:
         yield from (
@@ -136,7 +136,7 @@ def _listed_shards(store: Store) -> set[str] | None:
     return {shard.decode() for name in names for shard in _DIGEST.findall(store.read(name))}
 
 
-def _unnamed(store: Store, day: _DayFiles) -> Iterator[OrphanFile]:
+def _find_unnamed(store: Store, day: _DayFiles) -> Iterator[OrphanFile]:
     """The old files of a day of a feature view that none of its generations names: their writers died before
     they wrote one.
     """

@@ -66,7 +66,7 @@ class RunState:
         if self.live and not self.written:
             return None
         absorbed = self.manifest.active or self.manifest.written
-        times = [datetime.fromtimestamp(moment, UTC) for moment in self.written.values()]
+        times = [datetime.fromtimestamp(put, UTC) for put in self.written.values()]
         return max([*times, *([datetime.fromisoformat(absorbed)] if absorbed else [])], default=None)
 
 
@@ -117,11 +117,11 @@ def drop_points(
     if days.full is None and days.system is None:
         return []
     shortest = min(limit for limit in (days.full, days.system) if limit is not None)
-    given: Any = {
+    selection: Any = {
         "with_rollups": days.rollup is not None,
         "before": (now - timedelta(days=shortest)).timestamp(),
     }
-    states = read_states(store, project, **given, problems=problems)
+    states = read_states(store, project, **selection, problems=problems)
     planned = plan_retention(states, days, protected, now)
     if dry_run:
         # whether it has any is not known
@@ -131,7 +131,7 @@ def drop_points(
             if state.run in waiting:
                 _compact(store, state, problems)
         # what is wrong is said already
-        states = read_states(store, project, **given, problems=None if problems is None else [])
+        states = read_states(store, project, **selection, problems=None if problems is None else [])
         planned = [drop for drop in plan_retention(states, days, protected, now) if not drop.waits]
     _carry_out(store, project, states, planned)
     return planned
@@ -187,8 +187,8 @@ def read_states(
         fresh, gaps = contiguous(files)
         put = {name: listed.get(name.removeprefix(f"{folder}/"), (0, 0.0)) for name in (*fresh, *gaps)}
         written = (
-            {name: moment for name, (_, moment) in put.items()}
-            if all(moment for _, moment in put.values())
+            {name: time_put for name, (_, time_put) in put.items()}
+            if all(time_put for _, time_put in put.values())
             else {}
         )
         waiting = sum(put[name][0] for name in fresh)

@@ -83,19 +83,19 @@ def add_files(sorter: Sorter, store: Store, names: Sequence[str]) -> Iterator[Ad
     import pyarrow as pa
 
     with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
-        coming = deque(pool.submit(_fetched, store, name) for name in names[:AT_ONCE])
+        coming = deque(pool.submit(_fetch, store, name) for name in names[:AT_ONCE])
         try:
             for place in range(len(names)):
                 content = coming.popleft().result()
                 if place + AT_ONCE < len(names):
-                    coming.append(pool.submit(_fetched, store, names[place + AT_ONCE]))
+                    coming.append(pool.submit(_fetch, store, names[place + AT_ONCE]))
                 yield _add(sorter, pa.BufferReader(content), content.size)
         finally:
             for left in coming:
                 left.cancel()
 
 
-def _fetched(store: Store, name: str) -> "pa.Buffer":
+def _fetch(store: Store, name: str) -> "pa.Buffer":
     """A whole file: a segment is small, so one request for all of it is better than one for each part."""
     path = store.path(name)
     with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
@@ -121,7 +121,7 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
     """
     import pyarrow.parquet as pq
 
-    found: dict[int, tuple[int, Any]] = {}
+    history: dict[int, tuple[int, Any]] = {}
     for family, name in manifest.history.items():
         path = store.path(f"{project_folder(project)}/{name}")
         with missing_when_gone(store, path), store.filesystem.open_input_file(path) as handle:
@@ -137,8 +137,8 @@ def add_history(sorter: Sorter, store: Store, project: str, manifest: Manifest) 
             own = buckets[here & (levels == finest)]
             code = sorter.code(key)
             own["curve"] = code
-            found[code] = (finest, own[np.argsort(own["step"], kind="stable")])
-    return found
+            history[code] = (finest, own[np.argsort(own["step"], kind="stable")])
+    return history
 
 
 def write_sorted(sorter: Sorter, run: str, folder: Path, history: Mapping[int, tuple[int, Any]]) -> Rewritten:

@@ -15,7 +15,7 @@ import numpy as np
 
 from halving.maintenance.external_sort import POINT
 from halving.metrics import downsampling
-from halving.metrics.numpy_arrow import coded, column_of, moments
+from halving.metrics.numpy_arrow import column_of, dictionary_of, moments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COARSE = 2_000
 FAN = 8
 ROW_GROUP = 1 << 12
-_MANY = 1 << 16  # points of a curve that wait to be grouped
+_MANY = 1 << 16  # points of a curve that wait to be group_by_eight
 _MEMORY = 1 << 22  # bytes of a level's buckets, above which they go to a file
 BUCKET = [("curve", "<i4"), *downsampling.BUCKET]
 
@@ -33,15 +33,13 @@ def schema() -> "pa.Schema":
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
-    times = ("wall_time", "wall_time_last")
-    rest = [
-        (name, moments() if name in times else pa.int64() if kind == "<i8" else pa.float64())
-        for name, kind in BUCKET[1:]
-    ]
+    types = {"<i8": pa.int64(), "<f8": pa.float64()}
+    times = {"wall_time": moments(), "wall_time_last": moments()}
+    rest = [(name, times.get(name, types[kind])) for name, kind in BUCKET[1:]]
     return pa.schema([("run", text), ("key", text), ("level", pa.int32()), *rest])
 
 
-def stitched(points: Any) -> Any:
+def stitch(points: Any) -> Any:
     """The last of each (curve, step) of sorted points."""
     keep = np.ones(len(points), bool)
     keep[:-1] = (points["step"][1:] != points["step"][:-1]) | (points["curve"][1:] != points["curve"][:-1])
@@ -50,16 +48,16 @@ def stitched(points: Any) -> Any:
 
 def as_buckets(points: Any) -> np.ndarray[Any, Any]:
     """Points as buckets of level 0."""
-    found: np.ndarray[Any, Any] = downsampling.of_points(
+    buckets: np.ndarray[Any, Any] = downsampling.of_points(
         points["step"], points["wall_time"], points["value"], BUCKET
     )
-    found["curve"] = points["curve"]
-    return found
+    buckets["curve"] = points["curve"]
+    return buckets
 
 
-def grouped(finer: Any) -> Any:
+def group_by_eight(finer: Any) -> Any:
     """One curve's buckets, eight by eight; the last of them may hold fewer."""
-    return downsampling.joined(finer, np.arange(0, len(finer), FAN))
+    return downsampling.join_buckets(finer, np.arange(0, len(finer), FAN))
 
 
 class Rollup:
@@ -131,8 +129,8 @@ class Rollup:
 
         curves, codes = np.unique(buckets["curve"], return_inverse=True)
         columns = [
-            coded(np.zeros(len(buckets), np.int32), [self._run]),
-            coded(codes, [self._keys[curve] for curve in curves.tolist()]),
+            dictionary_of(np.zeros(len(buckets), np.int32), [self._run]),
+            dictionary_of(codes, [self._keys[curve] for curve in curves.tolist()]),
             column_of(np.full(len(buckets), level, np.int32), pa.int32()),
         ]
         columns += [column_of(buckets[field.name], field.type) for field in list(schema())[3:]]
@@ -161,37 +159,37 @@ class _Pyramid:
         self._points.append(points)
         self._waiting += len(points)
         if self._waiting >= _MANY:
-            points = stitched(np.concatenate(self._points))
+            points = stitch(np.concatenate(self._points))
             whole = (len(points) - 1) // FAN**2 * FAN**2  # the last point may be superseded yet
             if whole:
-                self._finished.append(grouped(grouped(as_buckets(points[:whole]))))
+                self._finished.append(group_by_eight(group_by_eight(as_buckets(points[:whole]))))
             self._points = [points[whole:]]
             self._waiting = len(points) - whole
 
     def levels(self) -> Iterator[tuple[int, Any]]:
         """The levels to keep, each as (level, buckets), once all points are added."""
-        points = stitched(np.concatenate([np.empty(0, POINT), *self._points]))
+        points = stitch(np.concatenate([np.empty(0, POINT), *self._points]))
         level = 0
         buckets = as_buckets(points)
         if self._finished:
             level = 2
-            buckets = np.concatenate([*self._finished, grouped(grouped(buckets))])
+            buckets = np.concatenate([*self._finished, group_by_eight(group_by_eight(buckets))])
         if self._history is not None:
             level, buckets = self._with_history(level, buckets)
         while len(buckets) > COARSE:
             if level >= 2:
                 yield level, buckets
             level = level + 1
-            buckets = grouped(buckets)
+            buckets = group_by_eight(buckets)
         yield level, buckets
 
     def _with_history(self, level: int, buckets: Any) -> tuple[int, Any]:
         common = max(level, self._level)
         for _ in range(common - level):
-            buckets = grouped(buckets)
+            buckets = group_by_eight(buckets)
         history = self._history
         for _ in range(common - self._level):
-            history = grouped(history)
+            history = group_by_eight(history)
         buckets = np.concatenate([history, buckets])
         buckets = buckets[np.argsort(buckets["step"], kind="stable")]
-        return common, stitched(buckets) if common == 0 else buckets
+        return common, stitch(buckets) if common == 0 else buckets

@@ -66,9 +66,10 @@ def of_points(steps: Any, times: Any, values: Any, dtype: Any = BUCKET) -> Any:
     return buckets
 
 
-def joined(buckets: Any, starts: Any) -> Any:
-    """Neighbouring buckets joined: one from each of ``starts`` up to the next. min and max are kept, counts
-    add up.
+def join_buckets(buckets: Any, starts: Any) -> Any:
+    """Join neighbouring buckets: those from each of ``starts`` up to the next become one.
+
+    min and max are kept, counts add up.
     """
     if not len(starts):
         return buckets[:0]
@@ -89,12 +90,10 @@ def joined(buckets: Any, starts: Any) -> Any:
 
 
 def at_most(buckets: Any, limit: int) -> Any:
-    """The same curve in ``limit`` buckets or fewer, with equally many neighbours joined in each but the
-    last.
-    """
+    """The same curve in ``limit`` buckets or fewer; each but the last joins equally many neighbours."""
     if len(buckets) <= limit:
         return np.asarray(buckets)
-    return joined(buckets, np.arange(0, len(buckets), -(-len(buckets) // limit)))
+    return join_buckets(buckets, np.arange(0, len(buckets), -(-len(buckets) // limit)))
 
 
 def values_of(buckets: Any) -> Any:
@@ -133,7 +132,7 @@ def summary(table: "pa.Table") -> bytes | None:
     points = of_points(
         *(np.concatenate([column[part] for part in parts]) for column in (steps, times, values))
     )
-    every = joined(points, np.concatenate(starts))
+    every = join_buckets(points, np.concatenate(starts))
     cells = np.stack([every[name].view(np.int64) for name in _NAMES])
     firsts = np.cumsum([0, *(-(-count // SIZE) for count in rows.values())])[:-1]
     whole = cells[_WHOLE]
@@ -170,7 +169,7 @@ class SegmentBuckets:
             raise StoreError(f"the buckets of a segment are damaged: {error}") from error
 
     def block(self, key: str) -> Any:
-        """The bytes of one key of :attr:`rows`, for :func:`unpacked`."""
+        """The bytes of one key of :attr:`rows`, for :func:`unpack_blocks`."""
         first = 0
         for name, rows in self.rows.items():
             count = -(-rows // SIZE)
@@ -180,7 +179,7 @@ class SegmentBuckets:
         return self._planes[:, :, first : first + count].copy()
 
 
-def unpacked(blocks: list[Any]) -> Any:
+def unpack_blocks(blocks: list[Any]) -> Any:
     """The buckets of several blocks, one after the other."""
     if not blocks:
         return empty()
@@ -188,14 +187,14 @@ def unpacked(blocks: list[Any]) -> Any:
     every = np.concatenate(blocks, axis=2)
     cells = np.ascontiguousarray(every.transpose(1, 2, 0)).view(np.int64)[:, :, 0]
     firsts = np.cumsum(counts) - counts
-    found = np.empty(cells.shape[1], BUCKET)
+    buckets = np.empty(cells.shape[1], BUCKET)
     for index, (name, kind) in enumerate(BUCKET):
         if kind == "<i8":
             summed = cells[index].cumsum()  # wraps around, and back by the subtraction
-            found[name] = summed - np.repeat(summed[firsts] - cells[index][firsts], counts)
+            buckets[name] = summed - np.repeat(summed[firsts] - cells[index][firsts], counts)
         else:
-            found[name] = cells[index].view(np.float64)
-    return found
+            buckets[name] = cells[index].view(np.float64)
+    return buckets
 
 
 @cache

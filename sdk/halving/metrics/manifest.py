@@ -178,7 +178,7 @@ def run_files(store: Store, project: str, run: str) -> RunFiles:
     return RunFiles(manifest, segments, stale)
 
 
-def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list[str]:
+def find_superseded(store: Store, project: str, run: str, manifest: Manifest) -> list[str]:
     """The full names of files in the run's folder that are not needed any more.
 
     Data files of a generation that is not published yet stay: they may belong to a compaction that is
@@ -193,8 +193,8 @@ def superseded(store: Store, project: str, run: str, manifest: Manifest) -> list
         if generation < manifest.generation
     ]
     for name in names:
-        found = _DATA.fullmatch(name)
-        if found and int(found[1]) <= manifest.generation and f"run={run}/{name}" not in manifest.files:
+        match = _DATA.fullmatch(name)
+        if match and int(match[1]) <= manifest.generation and f"run={run}/{name}" not in manifest.files:
             old.append(name)
     return [f"{folder}/{name}" for name in old]
 
@@ -232,7 +232,7 @@ def _newest(store: Store, project: str, run: str) -> Manifest:
 
 
 def _generations(names: list[str]) -> list[int]:
-    return [int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))]
+    return [int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name))]
 
 
 def _manifest_name(project: str, run: str, generation: int) -> str:

@@ -17,7 +17,7 @@ def column_of(values: Any, kind: "pa.DataType") -> "pa.Array":
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def coded(codes: Any, names: Sequence[str]) -> "pa.DictionaryArray":
+def dictionary_of(codes: Any, names: Sequence[str]) -> "pa.DictionaryArray":
     """A dictionary array: ``codes`` (int32, (n,)) are places in ``names``."""
     import numpy as np
     import pyarrow as pa
@@ -31,7 +31,7 @@ def coded(codes: Any, names: Sequence[str]) -> "pa.DictionaryArray":
 
 
 def codes_of(column: "pa.Array | pa.ChunkedArray") -> tuple[Any, list[str]]:
-    """A column of texts as :func:`coded` takes it: each one's place in the distinct texts, and these."""
+    """The distinct texts of a column, and each row's place in them, as :func:`dictionary_of` takes them."""
     import pyarrow as pa
 
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

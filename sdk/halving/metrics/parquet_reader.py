@@ -55,12 +55,12 @@ class Files:
 
     def summary(self, path: str) -> downsampling.SegmentBuckets | None:
         """The buckets in a segment's footer, if it has any."""
-        found = _metadata_value(self._footer(path), downsampling.BUCKETS)
-        return downsampling.SegmentBuckets(found) if found is not None else None
+        packed = _metadata_value(self._footer(path), downsampling.BUCKETS)
+        return downsampling.SegmentBuckets(packed) if packed is not None else None
 
     def segment(self, path: str, attempt: int, keys: Sequence[str]) -> dict[str, Points]:
         """The points of some keys in a segment, in the order of logging."""
-        found = {key: no_points() for key in keys}
+        points = {key: no_points() for key in keys}
         if keys:
             file = _File(self._store, path)
             for group in self._each(range(file.groups)):
@@ -75,10 +75,10 @@ class Files:
                             table, ("step", "wall_time", "value"), _rows(codes == names.index(key))
                         )
                         more = Points(np.full(len(step), attempt, np.int32), step, time, value)
-                        found[key] = Points(
-                            *(np.concatenate(both) for both in zip(found[key], more, strict=True))
+                        points[key] = Points(
+                            *(np.concatenate(both) for both in zip(points[key], more, strict=True))
                         )
-        return found
+        return points
 
     def points(self, path: str, key: str, ranges: Sequence[tuple[int, int]]) -> Points:
         """A curve's points in some ranges of steps, in the order of the file."""
@@ -157,17 +157,17 @@ def read_mixed(
         rows = _rows(wanted[codes])
         if _count(rows):
             table = file.table(group, [name for name in _POINT if attempt is None or name != "attempt"])
-            yield _mixed(table, rows, codes, names, wanted, attempt)
+            yield _mixed_points(table, rows, codes, names, wanted, attempt)
 
 
 def mixed_of(table: "pa.Table", wants: Callable[[str], bool]) -> MixedPoints:
     """The points of many curves in a table that has the columns of a file."""
     codes, names = codes_of(table["key"])
     wanted = np.array([wants(name) for name in names], bool)
-    return _mixed(table, _rows(wanted[codes]), codes, names, wanted, None)
+    return _mixed_points(table, _rows(wanted[codes]), codes, names, wanted, None)
 
 
-def _mixed(
+def _mixed_points(
     table: "pa.Table", rows: Any, codes: Any, names: list[str], wanted: Any, attempt: int | None
 ) -> MixedPoints:
     """Some rows of a table.
@@ -199,7 +199,7 @@ class _File:
         self._open_file: pq.ParquetFile | None = None
         self._open: Callable[[], pa.NativeFile] = partial(pa.memory_map, path)
         if store.folder is None:
-            self._open = partial(_fetched, store, path)
+            self._open = partial(_open_remote, store, path)
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
         self._tables: OrderedDict[int, pa.Table] = OrderedDict()
         self._size = 0
@@ -240,8 +240,8 @@ class _File:
 
     def may_hold(self, group: int, column: str, low: Any, high: Any) -> bool:
         """Whether a row group may have a value from ``low`` to ``high`` in a column."""
-        found = self.bounds(group, column)
-        return found is None or bool(found[0] <= high and low <= found[1])
+        bounds = self.bounds(group, column)
+        return bounds is None or bool(bounds[0] <= high and low <= bounds[1])
 
     def groups_with(self, key: str) -> list[int]:
         """The row groups that may hold a curve."""
@@ -271,8 +271,8 @@ class _File:
         """The only value that a row group has in a column, or None if it has several or its statistics are
         missing.
         """
-        found = self.bounds(group, column)
-        return found[0] if found is not None and found[0] == found[1] else None
+        bounds = self.bounds(group, column)
+        return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
 
     def buckets(self, group: int, key: str, level: int) -> Any:
         """A curve's buckets of one level in a row group of a rollup.
@@ -282,24 +282,24 @@ class _File:
         single = self.constant(group, "level") == 0  # one point each: its value says everything
         fields = ["step", "wall_time", "last"] if single else [name for name, _ in downsampling.BUCKET]
         # The number of values that are not finite is mostly the same in a whole row group.
-        known = {
+        constants = {
             name: value
             for name in ("level", "nonfinite")
             if (value := self.constant(group, name)) is not None
         }
-        if known.get("level", level) != level:
+        if constants.get("level", level) != level:
             return downsampling.empty()
-        table = self.read(group, ["key", *(name for name in ("level", *fields) if name not in known)])
-        rows = _curve(table, key, None if "level" in known else level)
+        table = self.read(group, ["key", *(name for name in ("level", *fields) if name not in constants)])
+        rows = _curve(table, key, None if "level" in constants else level)
         if single:
             return downsampling.of_points(*_arrays(table, ("step", "wall_time", "last"), rows))
         units = np.empty(_count(rows), downsampling.BUCKET)
         for name in fields:
-            units[name] = known[name] if name in known else numbers_of(table[name])[rows]
+            units[name] = constants[name] if name in constants else numbers_of(table[name])[rows]
         return units
 
 
-def _fetched(store: Store, path: str) -> "pa.NativeFile":
+def _open_remote(store: Store, path: str) -> "pa.NativeFile":
     """A file on an object store, in memory if it is small: else its footer and each few columns are requests
     of their own.
     """

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from halving.metrics.numpy_arrow import coded, column_of, moments
+from halving.metrics.numpy_arrow import column_of, dictionary_of, moments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +49,8 @@ def segment_name(attempt: int, sequence: int) -> str:
 
 def parse_segment_name(name: str) -> tuple[int, int] | None:
     """``(attempt, sequence)`` of a segment's name, or None for any other file."""
-    found = _NAME.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def points_table(
@@ -69,9 +69,9 @@ def points_table(
 
     count = len(codes)
     columns = [
-        coded(np.zeros(count, np.int32), [run]),
+        dictionary_of(np.zeros(count, np.int32), [run]),
         column_of(np.full(count, attempt, np.int32), pa.int32()),
-        coded(codes, keys),
+        dictionary_of(codes, keys),
         column_of(steps, pa.int64()),
         column_of(times, moments()),
         column_of(values, pa.float64()),
@@ -92,11 +92,11 @@ def encode(table: "pa.Table", metadata: Mapping[bytes, bytes] | None = None) -> 
     from halving.metrics.downsampling import BUCKETS, summary
 
     sink = pa.BufferOutputStream()
-    found = summary(table)
+    buckets = summary(table)
     with pq.ParquetWriter(sink, table.schema, **WRITE_OPTIONS) as writer:
         writer.write_table(table)
         # Not in the schema's metadata, of which Arrow writes two copies.
-        writer.add_key_value_metadata({**(metadata or {}), **({BUCKETS: found} if found else {})})
+        writer.add_key_value_metadata({**(metadata or {}), **({BUCKETS: buckets} if buckets else {})})
     return bytes(sink.getvalue())
 
 
@@ -104,8 +104,8 @@ def drained_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[int]]:
     """How far the journal was drained with a segment: name of an appender to ``[number of its log segment,
     offset in it]``.
     """
-    found: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
-    return found
+    drained: dict[str, list[int]] = json.loads((metadata or {}).get(DRAINED, b"{}"))
+    return drained
 
 
 def batch_of(metadata: Mapping[bytes, bytes] | None) -> str:

@@ -279,7 +279,9 @@ class RunCurves:
             grew(more)
 
     def _read_live(self, key: str) -> Any:
-        parts = [downsampling.unpacked([found[key] for found in self._summaries.values() if key in found])]
+        parts = [
+            downsampling.unpack_blocks([found[key] for found in self._summaries.values() if key in found])
+        ]
         parts += [
             _units(self._segment(name, key)) for name, found in self._summaries.items() if key not in found
         ]
@@ -294,7 +296,7 @@ class RunCurves:
             parts.append(self._files.points(self._path(manifest.full), key, ranges))
         for name, found in self._summaries.items():
             if key in found:
-                own = downsampling.unpacked([found[key]])
+                own = downsampling.unpack_blocks([found[key]])
                 if ranges is not EVERYWHERE and not any(
                     ((own["step"] <= high) & (own["step_last"] >= low)).any() for low, high in ranges
                 ):

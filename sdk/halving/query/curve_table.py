@@ -10,7 +10,7 @@ import numpy as np
 
 from halving.errors import InvalidInput
 from halving.metrics import downsampling
-from halving.metrics.numpy_arrow import coded, column_of, moments
+from halving.metrics.numpy_arrow import column_of, dictionary_of, moments
 from halving.query.runs import RunInfo
 
 if TYPE_CHECKING:
@@ -213,4 +213,6 @@ def _is_exact(value: float) -> bool:
 
 def _texts(names: list[str], lengths: list[int]) -> "pa.DictionaryArray":
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    return coded(np.repeat(np.array([places[name] for name in names], np.int32), lengths), list(places))
+    return dictionary_of(
+        np.repeat(np.array([places[name] for name in names], np.int32), lengths), list(places)
+    )

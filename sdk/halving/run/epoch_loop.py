@@ -277,7 +277,7 @@ class Progress:
             raise Diverged(self._diverged)
         epoch = self.current
         self._note_ending()
-        if self._saver.asked:
+        if self._saver.was_requested:
             self._reports_last = not self._reported_before_save
         needed = needed or self._stopping or self._asked_back or epoch == self._until
         digest = self._saver.settle(needed=needed, best=self._tallies.improved_by(self.reported))
@@ -300,7 +300,7 @@ class Progress:
         """
         if self.closed:
             return
-        if self.reported and self._saver.asked and self._diverged is None:
+        if self.reported and self._saver.was_requested and self._diverged is None:
             try:
                 self._complete(needed=True)
             except StoreError as error:  # the interpreter swallows what a generator raises while it is closed
@@ -342,7 +342,7 @@ class Progress:
                 "optimizer=…) in every epoch"
             )
         controller.granted = controller.reached(
-            self.epoch, values, saved.digest, self._saver.known(self._tallies.best_checkpoint)
+            self.epoch, values, saved.digest, self._saver.resolve_digest(self._tallies.best_checkpoint)
         )
 
     def _tallied(self, record: dict[str, Any] | None) -> Tallies:

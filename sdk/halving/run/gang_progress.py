@@ -98,7 +98,7 @@ class GangProgress:
 
     def save(self, state: dict[str, Any]) -> str | None:
         if self._part is not None:
-            self._part.given = state
+            self._part.state = state
         written: str | None = self._together("run.save()", lambda leading: leading.save(state))
         return written
 

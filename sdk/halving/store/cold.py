@@ -29,7 +29,7 @@ class ColdRoots:
     """The colder places of a store; each is opened once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Store] = {}
+        self._places: dict[str, Store] = {}
 
     def holding(self, store: "Store", name: str) -> "Store | None":
         """The colder place that has a file, or None.
@@ -39,11 +39,11 @@ class ColdRoots:
         """
         if not name.startswith(BLOBS):
             return None
-        before = list(self._known.values())
+        before = list(self._places.values())
         for place in before:
             if place.exists(name):
                 return place
-        every = self._named(store)
+        every = self._read_places(store)
         for place in every:
             if place not in before and place.exists(name):
                 return place
@@ -58,18 +58,18 @@ class ColdRoots:
             StoreError: the store cannot be listed or read, or one of the places is not there: nobody knows
                 what lies in it.
         """
-        every = self._named(store)
+        every = self._read_places(store)
         for place in every:
             check_is_there(place)
         return every
 
-    def _named(self, store: "Store") -> "list[Store]":
+    def _read_places(self, store: "Store") -> "list[Store]":
         for file in store.names(FOLDER):
-            if file not in self._known:
+            if file not in self._places:
                 from halving.store.store import Store  # which knows this module
 
-                self._known[file] = Store(json.loads(store.read(f"{FOLDER}/{file}"))["root"])
-        return list(self._known.values())
+                self._places[file] = Store(json.loads(store.read(f"{FOLDER}/{file}"))["root"])
+        return list(self._places.values())
 
 
 def named_places(store: "Store") -> "list[Store]":
@@ -152,7 +152,7 @@ def check_cold_root(store: "Store", root: str) -> "Store":
     cold = Store(root)
     # A link, or another spelling, must not hide that a folder lies in the other.
     own, other = (
-        f"{_root_of(one) if one.folder is None else one.folder.resolve()}/" for one in (store, cold)
+        f"{_root_of(place) if place.folder is None else place.folder.resolve()}/" for place in (store, cold)
     )
     if own.startswith(other) or other.startswith(own):
         raise InvalidInput(

@@ -166,10 +166,10 @@ class Files:
         from pyarrow import fs
 
         wanted = list(names)
-        found = self.filesystem.get_file_info([self.path(name) for name in wanted])
+        infos = self.filesystem.get_file_info([self.path(name) for name in wanted])
         return {
             name: int(info.size)
-            for name, info in zip(wanted, found, strict=True)
+            for name, info in zip(wanted, infos, strict=True)
             if info.type == fs.FileType.File
         }
 
@@ -218,7 +218,7 @@ class Files:
                         yield part
                 return
             with self.filesystem.open_input_file(self.path(name)) as file:
-                yield from _fetched_ahead(file)
+                yield from _fetch_ahead(file)
 
     @contextlib.contextmanager
     def open_stream(self, name: str) -> "Iterator[pa.NativeFile]":
@@ -296,8 +296,8 @@ class Files:
 
         top = self.path(prefix).rstrip("/")
         with store_faults(f"cannot list {self.address(prefix)}"):
-            found = self.filesystem.get_file_info(fs.FileSelector(top, recursive=True, allow_not_found=True))
-        for info in found:
+            infos = self.filesystem.get_file_info(fs.FileSelector(top, recursive=True, allow_not_found=True))
+        for info in infos:
             if info.type == fs.FileType.File:
                 yield prefix + info.path[len(top) :], int(info.size), (info.mtime_ns or 0) / 1e9
 
@@ -314,7 +314,7 @@ class Files:
         os.replace(write_temporary(self.folder / name, chunks), self.folder / name)
         sync_folder((self.folder / name).parent)
 
-    def _written(self, name: str) -> tuple[int, float] | None:
+    def _size_and_time(self, name: str) -> tuple[int, float] | None:
         """Bytes and time of the last write by the store's clock (0 if it does not say), or None: no such
         file.
 
@@ -322,8 +322,8 @@ class Files:
         """
         with contextlib.suppress(FileNotFoundError):
             if self.folder is not None:
-                found = (self.folder / name).stat()
-                return found.st_size, found.st_mtime
+                status = (self.folder / name).stat()
+                return status.st_size, status.st_mtime
             with self.filesystem.open_input_file(self.path(name)) as file:
                 modified = (file.metadata() or {}).get("Last-Modified", b"").decode()
                 return int(file.size()), datetime.fromisoformat(modified).timestamp() if modified else 0.0
@@ -339,7 +339,7 @@ class Files:
                 raise NotFound(f"no {name} in the store {self.root}") from None
 
 
-def _fetched_ahead(file: "pa.NativeFile") -> Iterator[bytes]:
+def _fetch_ahead(file: "pa.NativeFile") -> Iterator[bytes]:
     """A file's parts in order, each by one request."""
     size = file.size()
     if size <= CHUNK:
@@ -349,10 +349,10 @@ def _fetched_ahead(file: "pa.NativeFile") -> Iterator[bytes]:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     with ThreadPoolExecutor(_FETCHED_AT_ONCE, "halving-fetch") as pool:
-        asked: deque[Future[bytes]] = deque()
+        requests: deque[Future[bytes]] = deque()
         for start in range(0, size, CHUNK):
-            asked.append(pool.submit(file.read_at, min(CHUNK, size - start), start))
-            if len(asked) == _FETCHED_AT_ONCE:
-                yield asked.popleft().result()
-        while asked:
-            yield asked.popleft().result()
+            requests.append(pool.submit(file.read_at, min(CHUNK, size - start), start))
+            if len(requests) == _FETCHED_AT_ONCE:
+                yield requests.popleft().result()
+        while requests:
+            yield requests.popleft().result()

@@ -29,10 +29,10 @@ def check_address(address: str) -> None:
         InvalidInput: it holds some, or has one slash after its scheme: a folder of that name would be lost
             with the machine.
     """
-    if found := _ONE_SLASH.match(address):
-        shown = found[0] + address[found.end() :].rpartition("@")[2]
+    if match := _ONE_SLASH.match(address):
+        redacted = match[0] + address[match.end() :].rpartition("@")[2]
         raise InvalidInput(
-            f"the store's address = {shown!r} is not accepted: give {found[1]}//… for an object store, or "
+            f"the store's address = {redacted!r} is not accepted: give {match[1]}//… for an object store, or "
             "./… for a folder of that name"
         )
     if "://" not in address:

@@ -20,8 +20,8 @@ from halving.store.local_files import Content
 from halving.store.s3 import CONNECT_SECONDS
 
 ANSWER_SECONDS = 30.0  # without a byte from the server; it answers a write when its store has it
-_LONGEST_TEXT = 500
-_LONGEST_RETRY_AFTER = 60.0
+_MAX_TEXT = 500
+_MAX_RETRY_AFTER = 60.0
 _READ_BYTES = 1 << 20
 
 Connection = http.client.HTTPConnection  # or one over TLS, which is one
@@ -104,7 +104,10 @@ class HttpCalls:
         """
         with contextlib.ExitStack() as opened:
             body = opened.enter_context(content.open("rb")) if isinstance(content, Path) else content
-            with self._asked(method, path, query, body, headers) as (answer, what), self._naming_faults(what):
+            with (
+                self._request(method, path, query, body, headers) as (answer, what),
+                self._naming_faults(what),
+            ):
                 return Answer(answer.status, answer.read())
 
     def close(self) -> None:
@@ -118,11 +121,11 @@ class HttpCalls:
         """The answer to a GET, to be read in parts in the ``with`` block; the same errors, also from
         reading.
         """
-        with self._asked("GET", path, query, b"", None) as (answer, what):
+        with self._request("GET", path, query, b"", None) as (answer, what):
             yield io.BufferedReader(_Body(answer, lambda: self._naming_faults(what)), _READ_BYTES)
 
     @contextlib.contextmanager
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
@@ -138,7 +141,7 @@ class HttpCalls:
         what = f"{method} {path}"
         try:
             with self._naming_faults(what):
-                answer = self._exchanged(method, target, content, {**self._headers, **(headers or {})})
+                answer = self._exchange(method, target, content, {**self._headers, **(headers or {})})
                 if answer.status >= 300:
                     raise self._refusal(answer, what)
             yield answer, what
@@ -168,7 +171,7 @@ class HttpCalls:
                 f"{self.url} does not answer ({what}): {error or type(error).__name__}"
             ) from error
 
-    def _exchanged(
+    def _exchange(
         self, method: str, target: str, content: Body, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
         """Send a request.
@@ -278,10 +281,10 @@ def _proxy_of(scheme: str, host: str) -> _Proxy | None:
     """
     from urllib.request import getproxies, proxy_bypass
 
-    given = getproxies().get(scheme)
-    if not given or _is_this_machine(host) or proxy_bypass(host):
+    address = getproxies().get(scheme)
+    if not address or _is_this_machine(host) or proxy_bypass(host):
         return None
-    parts = urlsplit(given if "://" in given else f"http://{given}")
+    parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
         port = parts.port or 80
     except ValueError:
@@ -333,15 +336,15 @@ def _send(
 
 def _retry_after(answer: http.client.HTTPResponse) -> float:
     """For how many seconds to leave the server alone, as it says; a date is not looked at."""
-    given = answer.getheader("Retry-After", "")
-    return min(float(given), _LONGEST_RETRY_AFTER) if given.isdecimal() else 0.0
+    seconds = answer.getheader("Retry-After", "")
+    return min(float(seconds), _MAX_RETRY_AFTER) if seconds.isdecimal() else 0.0
 
 
 def _detail(body: bytes) -> str:
     """What an answer says in its own words."""
-    found = _member(body, "detail")
-    return str(found if found is not None else body.decode(errors="replace").strip() or "without a word")[
-        :_LONGEST_TEXT
+    detail = _member(body, "detail")
+    return str(detail if detail is not None else body.decode(errors="replace").strip() or "without a word")[
+        :_MAX_TEXT
     ]
 
 

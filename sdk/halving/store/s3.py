@@ -58,13 +58,13 @@ def _options(bucket: str, query: dict[str, list[str]]) -> dict[str, Any]:
         )
     options: dict[str, Any] = {name: values[-1] for name, values in query.items()}
     if "force_virtual_addressing" in options:
-        given = options["force_virtual_addressing"]
-        if given not in ("true", "false"):
+        flag = options["force_virtual_addressing"]
+        if flag not in ("true", "false"):
             raise InvalidInput(
-                f"force_virtual_addressing = {given!r} in the address of s3://{bucket} is not accepted: "
+                f"force_virtual_addressing = {flag!r} in the address of s3://{bucket} is not accepted: "
                 "give true or false"
             )
-        options["force_virtual_addressing"] = given == "true"
+        options["force_virtual_addressing"] = flag == "true"
     endpoint = (
         options.get("endpoint_override")
         or os.environ.get("AWS_ENDPOINT_URL_S3")

@@ -66,8 +66,8 @@ class ServerStore(Store):
         answer = self._calls.call(
             "POST", path, None, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        found: dict[str, Any] = json.loads(answer.body)
-        return found
+        content: dict[str, Any] = json.loads(answer.body)
+        return content
 
     def put_blob(self, content: Content) -> str:
         digest = digest_of(content)
@@ -81,8 +81,8 @@ class ServerStore(Store):
         return False
 
     def names(self, prefix: str) -> list[str]:
-        found: list[str] = json.loads(self._calls.call("GET", "/files", {"folder": prefix}).body)["names"]
-        return found
+        names: list[str] = json.loads(self._calls.call("GET", "/files", {"folder": prefix}).body)["names"]
+        return names
 
     def read(self, name: str) -> bytes:
         return self._calls.call("GET", _place(name), self._naming(name)).body

@@ -93,12 +93,12 @@ class Store(Files):
 
     @contextlib.contextmanager
     def open_stream(self, name: str) -> "Iterator[pa.NativeFile]":
-        with self._opened_anywhere(name, super().open_stream, lambda place: place.open_stream(name)) as file:
+        with self._open_anywhere(name, super().open_stream, lambda place: place.open_stream(name)) as file:
             yield file
 
     @contextlib.contextmanager
     def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
-        with self._opened_anywhere(name, super().open_file, lambda place: place.open_file(name)) as file:
+        with self._open_anywhere(name, super().open_file, lambda place: place.open_file(name)) as file:
             yield file
 
     def exists(self, name: str) -> bool:
@@ -106,17 +106,17 @@ class Store(Files):
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
         wanted = list(names)
-        found = super().sizes(wanted)
-        blobs = [name for name in wanted if name not in found and name.startswith(BLOBS)]
+        sizes = super().sizes(wanted)
+        blobs = [name for name in wanted if name not in sizes and name.startswith(BLOBS)]
         for place in self.colder_places if blobs else ():
-            found |= place.sizes(blobs)
-        return found
+            sizes |= place.sizes(blobs)
+        return sizes
 
     def _in_colder_place(self, name: str) -> "Store | None":
         return self._cold.holding(self, name)
 
     @contextlib.contextmanager
-    def _opened_anywhere(
+    def _open_anywhere(
         self,
         name: str,
         here: "Callable[[str], AbstractContextManager[pa.NativeFile]]",
@@ -156,7 +156,8 @@ class Store(Files):
 
         def write() -> None:
             self._overwrite(
-                name, _checked(content, digest) if isinstance(content, Path) else chunks_of(content)
+                name,
+                _check_while_reading(content, digest) if isinstance(content, Path) else chunks_of(content),
             )
 
         with store_faults(f"cannot write the blob {name} to {self.root}"):
@@ -173,20 +174,23 @@ class Store(Files):
         """
         folder = self.folder
         with store_faults(f"cannot write {self.address(name)}"):
-            if folder is None or self._written(name) is not None or not move_new(folder / name, file):
+            if folder is None or self._size_and_time(name) is not None or not move_new(folder / name, file):
                 self._write_unless_fresh(
                     name, file.stat().st_size, lambda: self._overwrite(name, chunks_of(file))
                 )
             file.unlink(missing_ok=True)
 
     def _write_unless_fresh(self, name: str, size: int, write: Callable[[], None]) -> None:
-        written = self._written(name)
+        written = self._size_and_time(name)
         if written is None:
             write()
         elif not _is_fresh(written, size):  # damaged, or old: retention may be about to delete it
             with contextlib.suppress(FileExistsError):  # another process has just written it again
                 create_once(
-                    self.filesystem, self.path(name), lambda: _is_fresh(self._written(name), size), write
+                    self.filesystem,
+                    self.path(name),
+                    lambda: _is_fresh(self._size_and_time(name), size),
+                    write,
                 )
 
     def get_blob(self, digest: str) -> bytes:
@@ -258,7 +262,7 @@ class Store(Files):
         """
 
         def stays() -> bool:
-            written = self._written(name)
+            written = self._size_and_time(name)
             # 0: the store does not say when
             return written is None or written[1] == 0 or written[1] >= before
 
@@ -288,7 +292,7 @@ def digest_of(content: Content) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _checked(content: Path, digest: str) -> Iterator[bytes | memoryview]:
+def _check_while_reading(content: Path, digest: str) -> Iterator[bytes | memoryview]:
     """A file's content to go through once; the end is only reached if it is what it was."""
     actual = hashlib.sha256()
     for chunk in chunks_of(content):

@@ -198,7 +198,8 @@ def run_rank(
         if isinstance(message, Raised):
             watch.settle()
         watch.close()
-    RankEnd(rank, time.monotonic(), message, told=bool(gangs and gangs[0].told_error)).write(Path(folder))
+    told = bool(gangs and gangs[0].raised_error_of_rank_0)
+    RankEnd(rank, time.monotonic(), message, told=told).write(Path(folder))
     if isinstance(message, Raised | Interrupted):
         sys.exit(1)
     leave()

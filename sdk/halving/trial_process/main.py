@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from multiprocessing import parent_process, set_start_method
 from typing import NoReturn, Protocol, runtime_checkable
 
-from halving.distributed.out_of_memory import allocated, is_out_of_memory
+from halving.distributed.out_of_memory import describe_memory, is_out_of_memory
 from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import (
     CheckpointMismatch,
@@ -180,9 +180,9 @@ def _what_was_allocated(run: Run | None) -> str:
         with contextlib.suppress(Exception):  # a GPU whose memory was not enough to begin with it
             device = run.device
     return (
-        f"rank {rank} ran out of memory: {allocated(device)}. It would again, so the trial is not tried "
-        "again: load or compute less at "
-        "once. (out_of_memory='halve' of run.distribute is for what training.step computes)"
+        f"rank {rank} ran out of memory: {describe_memory(device)}. It would again, so the trial is not "
+        "tried again: load or compute less at once. (out_of_memory='halve' of run.distribute is for what "
+        "training.step computes)"
     )
 
 

@@ -20,10 +20,10 @@ def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     event = threading.Event()
     join = Save.join
 
-    def joined(save: Save, seconds: float | None = None) -> bool:
+    def join_and_tell(save: Save, seconds: float | None = None) -> bool:
         if threading.current_thread().name != "halving-checkpoint-record":
             event.set()
         return join(save, seconds)
 
-    monkeypatch.setattr(Save, "join", joined)
+    monkeypatch.setattr(Save, "join", join_and_tell)
     return event

@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterval, list[float], float]:
+def simulate(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterval, list[float], float]:
     """A training that saves in every epoch: its pace, when each checkpoint was written, and how long it
     took.
     """
@@ -31,16 +31,16 @@ def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterva
     written = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interval, "monotonic", clock)
-        found = CheckpointInterval()
+        simulated = CheckpointInterval()
         for _ in range(epochs):
             clock.now += seconds
-            if found.due:
-                with found.writing():
+            if simulated.due:
+                with simulated.writing():
                     clock.now += cost / 2
-                with found.counting():
+                with simulated.counting():
                     clock.now += cost / 2
                 written.append(clock.now)
-    return found, written, clock.now - 1_000.0
+    return simulated, written, clock.now - 1_000.0
 
 
 @given(st.integers(1, 300), st.floats(0.001, 2_000), st.floats(0.0, 30.0))
@@ -48,35 +48,35 @@ def trained(epochs: int, seconds: float, cost: float) -> tuple[CheckpointInterva
 def test_checkpoints_cost_at_most_a_twentieth_of_the_time_after_the_first(
     epochs: int, seconds: float, cost: float
 ) -> None:
-    found, written, elapsed = trained(epochs, seconds, cost)
-    assert len(written) == found.saves
-    assert found.seconds == pytest.approx(found.saves * cost, abs=1e-6)
-    assert found.seconds <= cost + 0.05 * elapsed + 1e-6
+    interval, written, elapsed = simulate(epochs, seconds, cost)
+    assert len(written) == interval.saves
+    assert interval.seconds == pytest.approx(interval.saves * cost, abs=1e-6)
+    assert interval.seconds <= cost + 0.05 * elapsed + 1e-6
 
 
 @given(st.integers(2, 300), st.floats(0.001, 2_000), st.floats(0.0, 3_600.0))
 @settings(max_examples=examples(100))
-def test_checkpoints_are_at_most_ten_minutes_and_an_epoch_apart_and_the_first_epoch_has_one(
+def test_checkpoints_are_at_most_ten_minutes_and_an_epoch_apart_from_the_first_on(
     epochs: int, seconds: float, cost: float
 ) -> None:
-    _, written, elapsed = trained(epochs, seconds, cost)
+    _, written, elapsed = simulate(epochs, seconds, cost)
     assert written[0] == pytest.approx(1_000.0 + seconds + cost)
     ends = [*written, 1_000.0 + elapsed + seconds]
     assert all(later - earlier <= 600 + seconds + cost + 1e-6 for earlier, later in pairwise(ends))
 
 
-def test_a_checkpoint_that_a_later_save_replaced_does_not_put_off_the_one_that_counts(
+def test_a_checkpoint_that_was_replaced_does_not_delay_the_one_that_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(interval, "monotonic", clock)
-    found = CheckpointInterval()
-    with found.writing():
+    replaced = CheckpointInterval()
+    with replaced.writing():
         clock.now += 1
-    with found.counting():
+    with replaced.counting():
         pass
     clock.now += 19
-    with found.writing():
+    with replaced.writing():
         clock.now += 1
-    assert not found.due
-    assert found.overdue
+    assert not replaced.due
+    assert replaced.overdue

@@ -102,7 +102,7 @@ def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(
     run.finish()
 
 
-def test_a_trial_that_returns_early_without_its_checkpoint_says_that_the_store_was_away(
+def test_a_trial_that_returns_without_a_checkpoint_names_the_unavailable_store(
     store: Store, gate: Gate
 ) -> None:
     gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
@@ -299,7 +299,7 @@ def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_refused(
         save_and_raise(start(store))
 
 
-def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_not_written_in_time(
+def test_a_script_that_fails_says_that_its_checkpoint_was_not_written_in_time(
     store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("halving.run.run._END_SECONDS", 0.1)
@@ -407,7 +407,7 @@ def test_the_first_save_of_what_was_restored_finds_its_memory_there(store: Store
     assert [saved.sharded for saved in run.records.checkpoints()] == [True]
 
 
-def test_a_large_array_is_written_beside_training_too_and_counts_as_memory_of_the_copy(
+def test_a_large_array_is_written_beside_training_and_counts_as_copied_memory(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.ones(MIN_BYTES // 8 + 1)
@@ -421,7 +421,7 @@ def test_a_large_array_is_written_beside_training_too_and_counts_as_memory_of_th
         )
 
 
-def test_a_state_too_large_for_a_copy_is_saved_at_once_although_its_model_is_distributed(
+def test_a_state_too_large_to_copy_is_saved_at_once_though_it_is_distributed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with start(store) as run:

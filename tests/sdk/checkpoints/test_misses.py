@@ -13,7 +13,7 @@ def test_one_that_is_made_up_after_a_record_had_it_is_subtracted_once() -> None:
     recorded = misses.all()
     misses.forget(recorded)
     misses.add_begun("nor now")
-    misses.made_up()
+    misses.note_made_up()
     assert [miss.why for miss in misses.all()] == ["nor now"]
 
 

@@ -32,7 +32,7 @@ DTYPES = st.one_of(
 )
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary())
 ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))
-PLAIN = st.recursive(
+PLAIN_DATA = st.recursive(
     st.one_of(SCALARS, ARRAYS),
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
@@ -60,12 +60,12 @@ def same(left: Any, right: Any) -> bool:
         )
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(
-            same(one, other) for one, other in zip(left, right, strict=True)
+            same(own, other) for own, other in zip(left, right, strict=True)
         )
     return repr(left) == repr(right)
 
 
-@given(PLAIN)
+@given(PLAIN_DATA)
 @settings(max_examples=examples(60))
 def test_plain_data_survives_a_torch_archive(value: Any) -> None:
     data = packed({"value": value})
@@ -73,7 +73,7 @@ def test_plain_data_survives_a_torch_archive(value: Any) -> None:
     assert same(value, unpacked(data, {"value": None})["value"])
 
 
-@given(PLAIN)
+@given(PLAIN_DATA)
 @settings(max_examples=examples(60))
 def test_plain_data_survives_json(value: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -133,9 +133,9 @@ def test_tensors_come_back_as_they_were() -> None:
     restored = unpacked(
         packed({"tensors": tensors, "named": {"weight": tensors[0]}}), {"tensors": None, "named": None}
     )
-    for one, other in zip(tensors, restored["tensors"], strict=True):
-        assert one.dtype == other.dtype
-        assert torch.equal(one, other)
+    for own, other in zip(tensors, restored["tensors"], strict=True):
+        assert own.dtype == other.dtype
+        assert torch.equal(own, other)
     assert torch.equal(restored["named"]["weight"], tensors[0])
 
 
@@ -203,21 +203,21 @@ class Training:
             self.drawn = [*self.drawn, random.random(), float(np.random.rand()), torch.rand(()).item()]
 
 
-def assert_same_tensors(one: Any, other: Any) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            assert_same_tensors(one[key], other[key])
-    elif isinstance(one, list):
-        assert len(one) == len(other)
-        for left, right in zip(one, other, strict=True):
+def assert_same_tensors(own: Any, other: Any) -> None:
+    assert type(own) is type(other)
+    if isinstance(own, dict):
+        assert list(own) == list(other)
+        for key in own:
+            assert_same_tensors(own[key], other[key])
+    elif isinstance(own, list):
+        assert len(own) == len(other)
+        for left, right in zip(own, other, strict=True):
             assert_same_tensors(left, right)
-    elif isinstance(one, torch.Tensor):
-        assert one.dtype == other.dtype
-        assert torch.equal(one, other)
+    elif isinstance(own, torch.Tensor):
+        assert own.dtype == other.dtype
+        assert torch.equal(own, other)
     else:
-        assert one == other
+        assert own == other
 
 
 def test_training_that_was_interrupted_is_bit_for_bit_the_training_that_was_not() -> None:

@@ -27,17 +27,17 @@ class Held:
 
     def __init__(self, state: Any) -> None:
         self.state = state
-        self.asked = 0
+        self.calls = 0
 
     def state_dict(self) -> Any:
-        self.asked += 1
+        self.calls += 1
         return self.state
 
     def load_state_dict(self, state: Any, /) -> None:
         self.state = state
 
 
-def trained(seed: int = 0) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+def train_model(seed: int = 0) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(seed)
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters())
@@ -47,11 +47,13 @@ def trained(seed: int = 0) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def test_the_order_of_names_random_generators_and_loaders_do_not_count() -> None:
-    one = dict(zip(("model", "optimizer"), trained(), strict=True))
-    other = dict(reversed(dict(zip(("model", "optimizer"), trained(), strict=True)).items()))
+    first = dict(zip(("model", "optimizer"), train_model(), strict=True))
+    other = dict(reversed(dict(zip(("model", "optimizer"), train_model(), strict=True)).items()))
     random.random()
-    assert weights_digest(one) == weights_digest({**other, "__loaders__": {"train": 3}})
-    assert weights_digest(one) != weights_digest(dict(zip(("model", "optimizer"), trained(1), strict=True)))
+    assert weights_digest(first) == weights_digest({**other, "__loaders__": {"train": 3}})
+    assert weights_digest(first) != weights_digest(
+        dict(zip(("model", "optimizer"), train_model(1), strict=True))
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_names_shapes_dtypes_and_bytes_count(other: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "other"),
     [
         (torch.arange(6.0).reshape(2, 3).T.contiguous(), torch.arange(6.0).reshape(2, 3).T),
         (torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.bfloat16)),
@@ -80,8 +82,8 @@ def test_names_shapes_dtypes_and_bytes_count(other: dict[str, Any]) -> None:
         (torch.empty(0, 3), np.empty((0, 3), "f4")),
     ],
 )
-def test_how_equal_values_lie_in_memory_does_not_count(one: Any, other: Any) -> None:
-    assert weights_digest({"w": one}) == weights_digest({"w": other})
+def test_how_equal_values_lie_in_memory_does_not_count(first: Any, other: Any) -> None:
+    assert weights_digest({"w": first}) == weights_digest({"w": other})
 
 
 def test_a_list_is_not_its_items_run_together() -> None:
@@ -113,7 +115,7 @@ def test_checkpoints_and_the_end_of_a_run_have_the_digest_of_what_was_saved(
 ) -> None:
     for name in ("one", "other"):
         with halving.init("p", id=name, root=store.root, system_metrics=None) as run:
-            model, optimizer = trained()
+            model, optimizer = train_model()
             run.save(model=model, optimizer=optimizer)
     saved = [RunRecords(store, "p", name).latest_checkpoint() for name in ("one", "other")]
     assert saved[0] is not None
@@ -122,7 +124,7 @@ def test_checkpoints_and_the_end_of_a_run_have_the_digest_of_what_was_saved(
     assert saved[0].weights in store.read("runs/project=p/one/end-0001.json").decode()
 
 
-def jagged() -> torch.Tensor:
+def jagged_tensor() -> torch.Tensor:
     return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 
 
@@ -137,14 +139,14 @@ def jagged() -> torch.Tensor:
         (lambda: torch.ones(3, device="meta"), False),
         (lambda: torch.zeros(1).expand(2**33), False),
         (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), False),
-        (jagged, None),
+        (jagged_tensor, None),
     ],
 )
 def test_a_state_whose_bytes_cannot_be_told_is_saved_all_the_same(
     store: Store, make: Any, has_digest: bool | None
 ) -> None:
     with (
-        warnings.catch_warnings(record=True) as told,
+        warnings.catch_warnings(record=True) as warned,
         halving.init("p", id="odd", root=store.root, system_metrics=None) as run,
     ):
         warnings.simplefilter("always")
@@ -155,7 +157,7 @@ def test_a_state_whose_bytes_cannot_be_told_is_saved_all_the_same(
     assert store.has_blob(saved.digest)
     if has_digest is not None:
         assert (saved.weights is not None) == has_digest
-    assert sum("the weights of odd have no digest" in str(one.message) for one in told) == (
+    assert sum("the weights of odd have no digest" in str(warning.message) for warning in warned) == (
         saved.weights is None
     )
 
@@ -164,7 +166,7 @@ def test_an_object_is_asked_for_its_state_once_for_a_checkpoint_and_its_digest(s
     held = Held({"w": torch.ones(2)})
     with halving.init("p", id="one", root=store.root, system_metrics=None) as run:
         run.save(held=held)
-    assert held.asked == 1
+    assert held.calls == 1
 
 
 def test_a_tensor_that_does_not_lie_in_order_is_digested_in_slices() -> None:
@@ -181,5 +183,5 @@ def test_a_checkpoint_whose_digest_gets_no_thread_has_it_all_the_same(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("halving.checkpoints.weights_digest.Thread.start", refuse)
-    found = DigestInBackground(state, state)
-    assert (found.result(), found.error) == (weights_digest(state), None)
+    digest = DigestInBackground(state, state)
+    assert (digest.result(), digest.error) == (weights_digest(state), None)

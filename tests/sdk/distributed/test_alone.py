@@ -13,24 +13,24 @@ from halving.distributed.ranks import ALONE
 from halving.distributed.sharded_optimizer import move_state
 from halving.distributed.training import distribute
 from halving.errors import InvalidInput, OutOfMemory
-from tests.sdk.distributed.trainings import CPU, ROWS, Net, batch, loss, prepared
+from tests.sdk.distributed.trainings import CPU, ROWS, Net, batch, loss, prepare_net
 
 
 def too_large(rows: int) -> Any:
     """A loss for which memory is not enough from so many rows on."""
 
-    def limited(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def fail_beyond_rows(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         scores = model(x)
         if len(x) >= rows:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return nn.functional.cross_entropy(scores, y)
 
-    return limited
+    return fail_beyond_rows
 
 
-def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_and_gives_the_same() -> None:
-    _, _, whole = prepared(ALONE)
-    _, _, halved = prepared(ALONE, out_of_memory="halve")
+def test_a_step_that_does_not_fit_is_repeated_with_half_the_micro_batch() -> None:
+    _, _, whole = prepare_net(ALONE)
+    _, _, halved = prepare_net(ALONE, out_of_memory="halve")
     expected = [whole.step(loss, *batch(step, ALONE)).item() for step in range(3)]
     with pytest.warns(
         UserWarning,
@@ -39,8 +39,8 @@ def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_an
             "with half"
         ),
     ):
-        found = [halved.step(too_large(ROWS // 2 + 1), *batch(step, ALONE)).item() for step in range(3)]
-    assert found == pytest.approx(expected, abs=1e-6)
+        losses_ = [halved.step(too_large(ROWS // 2 + 1), *batch(step, ALONE)).item() for step in range(3)]
+    assert losses_ == pytest.approx(expected, abs=1e-6)
     assert halved.micro_batch == ROWS // 2
     with pytest.raises(
         OutOfMemory,
@@ -50,14 +50,14 @@ def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_an
         ),
     ):
         halved.step(too_large(2), *batch(3, ALONE))
-    _, _, resumed = prepared(ALONE, out_of_memory="halve")
+    _, _, resumed = prepare_net(ALONE, out_of_memory="halve")
     resumed.load_state_dict(halved.state_dict())
     with pytest.raises(OutOfMemory, match="in step 4, with 2 micro-batches of 8 rows"):
         resumed.step(too_large(2), *batch(3, ALONE))
 
 
 def test_memory_that_is_not_enough_is_final_where_no_other_try_is_allowed() -> None:
-    _, _, training = prepared(ALONE)
+    _, _, training = prepare_net(ALONE)
     with pytest.raises(
         OutOfMemory,
         match=r"rank 0 ran out of memory in step 1.*GiB of this machine's memory.*Give a smaller micro_batch",
@@ -71,14 +71,14 @@ def test_a_step_that_lacks_memory_of_the_cpu_is_made_again_too() -> None:
             torch.empty(2**58)
         return loss(model, x, y)
 
-    _, _, training = prepared(ALONE, out_of_memory="halve")
+    _, _, training = prepare_net(ALONE, out_of_memory="halve")
     with pytest.warns(UserWarning, match="rank 0 ran out of memory in step 1"):
         training.step(hungry, *batch(0, ALONE))
     assert training.micro_batch == ROWS // 2
 
 
 def test_a_micro_batch_of_one_row_is_not_halved() -> None:
-    _, _, training = prepared(ALONE, micro_batch=1, out_of_memory="halve")
+    _, _, training = prepare_net(ALONE, micro_batch=1, out_of_memory="halve")
     with pytest.raises(
         OutOfMemory, match=r"with 16 micro-batches of 1 rows: .* A micro-batch of one row cannot be halved"
     ):
@@ -86,7 +86,7 @@ def test_a_micro_batch_of_one_row_is_not_halved() -> None:
 
 
 def test_checkpointed_blocks_are_computed_again_in_the_backward_pass() -> None:
-    model, _, training = prepared(ALONE, activation_checkpointing=True)
+    model, _, training = prepare_net(ALONE, activation_checkpointing=True)
     computed: list[nn.Module] = []
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     for norm in norms:
@@ -96,13 +96,13 @@ def test_checkpointed_blocks_are_computed_again_in_the_backward_pass() -> None:
 
 
 def test_random_numbers_of_a_step_depend_on_the_step_alone_and_others_on_none() -> None:
-    _, _, training = prepared(ALONE, dropout=0.5)
+    _, _, training = prepare_net(ALONE, dropout=0.5)
     torch.manual_seed(5)
     first = training.step(loss, *batch(0, ALONE)).item()
     drawn = torch.rand(3)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(3))
-    _, _, again = prepared(ALONE, dropout=0.5)
+    _, _, again = prepare_net(ALONE, dropout=0.5)
     torch.manual_seed(6)
     assert again.step(loss, *batch(0, ALONE)).item() == first
 
@@ -117,7 +117,7 @@ def test_a_step_that_is_left_out_leaves_the_running_statistics_as_they_were() ->
 
 
 def test_fp16_finds_its_scale_without_being_taken_for_diverged() -> None:
-    _, _, training = prepared(ALONE, precision="fp16")
+    _, _, training = prepare_net(ALONE, precision="fp16")
     state = training.state_dict()
     state["scaler"]["scale"] = 2.0**40
     training.load_state_dict(state)
@@ -128,7 +128,7 @@ def test_fp16_finds_its_scale_without_being_taken_for_diverged() -> None:
     assert 1 < training.state_dict()["scaler"]["scale"] < 2.0**40
 
 
-def test_state_that_an_optimizer_has_from_the_beginning_goes_where_its_parameters_are() -> None:
+def test_initial_optimizer_state_moves_to_the_devices_of_its_parameters() -> None:
     parameter = nn.Parameter(torch.ones(3, device="meta"))
     optimizer = torch.optim.Adagrad([parameter])
     optimizer.state[parameter]["sum"] = torch.zeros(3)

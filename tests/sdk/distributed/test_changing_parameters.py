@@ -15,7 +15,7 @@ from halving.distributed.ranks import Ranks
 from halving.distributed.training import Training, distribute
 from halving.errors import InvalidInput
 from tests.gangs import run_gang
-from tests.sdk.distributed.trainings import CPU, batch, copied, every, later, local, loss, prepared
+from tests.sdk.distributed.trainings import CPU, batch, copy_of, every, later, local, loss, prepare_net
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 
@@ -28,22 +28,22 @@ FROZEN_FIRST = (True, False)
 FROZEN_LATER = (False, True)
 
 
-def switched(
+def train_switching(
     ranks: Ranks, frozen: Sequence[bool], resumed_at: int | None = None, **options: Any
 ) -> list[float]:
     """Losses and norms of two steps with the blocks frozen or not, then of two with them otherwise, and two
     as before; perhaps gone on with from a state, with the blocks still as they were made.
     """
-    objects = model, _, training = prepared(ranks, **options)
+    objects = model, _, training = prepare_net(ranks, **options)
     numbers: list[float] = []
     for step in range(6):
         if step == resumed_at:
-            states = [copied(each.state_dict()) for each in objects]
-            objects = model, _, training = prepared(ranks, **options)
+            states = [copy_of(each.state_dict()) for each in objects]
+            objects = model, _, training = prepare_net(ranks, **options)
             for each, state in zip(objects, states, strict=True):
                 each.load_state_dict(state)
         model.blocks.requires_grad_(not frozen[step // 2 % 2])
-        before = copied(dict(model.blocks.named_parameters()))
+        before = copy_of(dict(model.blocks.named_parameters()))
         numbers += [training.step(loss, *batch(step, ranks)).item(), float(training.gradient_norm)]
         is_changed = any(
             not torch.equal(local(each), local(before[name]))
@@ -55,7 +55,7 @@ def switched(
 
 
 def disagreeing(ranks: Ranks) -> str:
-    model, _, training = prepared(ranks)
+    model, _, training = prepare_net(ranks)
     training.step(loss, *batch(0, ranks))
     model.blocks[1].up.requires_grad_(ranks.rank == 0)
     with pytest.raises(InvalidInput) as raised:
@@ -64,7 +64,7 @@ def disagreeing(ranks: Ranks) -> str:
 
 
 def frozen_whole(ranks: Ranks) -> str:
-    model, _, training = prepared(ranks)
+    model, _, training = prepare_net(ranks)
     training.step(loss, *batch(0, ranks))
     model.requires_grad_(False)
     with pytest.raises(InvalidInput) as raised:
@@ -98,7 +98,7 @@ def branching(
     return model, distribute(ranks, CPU, model, optimizer, seed=3, **options)
 
 
-def branched(ranks: Ranks, use: str, **options: Any) -> list[float]:
+def train_branches(ranks: Ranks, use: str, **options: Any) -> list[float]:
     """The losses, norms and weights of a training that may leave parameters unused."""
     model, training = branching(ranks, use, **options)
     numbers: list[float] = []
@@ -111,14 +111,14 @@ def branched(ranks: Ranks, use: str, **options: Any) -> list[float]:
     return numbers + [float(each.sum()) for each in state]
 
 
-def refused(ranks: Ranks, use: str, trouble: str = "", **options: Any) -> tuple[str, int]:
+def train_refused(ranks: Ranks, use: str, trouble: str = "", **options: Any) -> tuple[str, int]:
     """Why a training ended, and after how many of its steps; what it has refused has changed nothing."""
     model, training = branching(ranks, use, **options)
     own_loss = (lambda _, x, y: loss(model, x, y)) if trouble == "bypass" else loss
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for step in range(8):
-            before = copied(model.state_dict())
+            before = copy_of(model.state_dict())
             made = training.steps
             x, y = batch(step, ranks)
             try:
@@ -141,15 +141,15 @@ def refused_sharded(ranks: Ranks) -> str:
 
 
 REFUSED: dict[str, Any] = {
-    "unused": later(refused, "never"),
-    "unused, NaN on a rank": later(refused, "never", "nan"),
-    "unused, fused": later(refused, "never", fused=True),
-    "unused, in fp16": later(refused, "never", precision="fp16"),
-    "unused on a rank": later(refused, "sometimes"),
-    "unused on a rank, fused": later(refused, "sometimes", fused=True),
-    "unused on a rank, in micro-batches": later(refused, "sometimes", micro_batch=2),
-    "unused on a rank, not the optimizer's": later(refused, "sometimes", only_first=True),
-    "another model": later(refused, "always", "bypass"),
+    "unused": later(train_refused, "never"),
+    "unused, NaN on a rank": later(train_refused, "never", "nan"),
+    "unused, fused": later(train_refused, "never", fused=True),
+    "unused, in fp16": later(train_refused, "never", precision="fp16"),
+    "unused on a rank": later(train_refused, "sometimes"),
+    "unused on a rank, fused": later(train_refused, "sometimes", fused=True),
+    "unused on a rank, in micro-batches": later(train_refused, "sometimes", micro_batch=2),
+    "unused on a rank, not the optimizer's": later(train_refused, "sometimes", only_first=True),
+    "another model": later(train_refused, "always", "bypass"),
 }
 ACCEPTED: dict[str, dict[str, Any]] = {
     "unused": {"use": "never"},
@@ -165,23 +165,25 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
 }
 SWITCHED = {
-    f"{name}, {'frozen' if frozen[0] else 'trained'} first": later(switched, frozen, **options)
+    f"{name}, {'frozen' if frozen[0] else 'trained'} first": later(train_switching, frozen, **options)
     for name, options in SHARDS.items()
     for frozen in (FROZEN_FIRST, FROZEN_LATER)
-} | {"checkpointed": later(switched, FROZEN_FIRST, activation_checkpointing=True)}
+} | {"checkpointed": later(train_switching, FROZEN_FIRST, activation_checkpointing=True)}
 BRANCHED = {
-    f"branches {name}": later(branched, unused_parameters=True, **options)
+    f"branches {name}": later(train_branches, unused_parameters=True, **options)
     for name, options in ACCEPTED.items()
 }
 BRANCHED |= {
-    "branches sharded, unused": later(branched, "never", shard="fsdp"),
-    "branches sharded, unused on a rank": later(branched, "sometimes", shard="fsdp", unused_parameters=True),
+    "branches sharded, unused": later(train_branches, "never", shard="fsdp"),
+    "branches sharded, unused on a rank": later(
+        train_branches, "sometimes", shard="fsdp", unused_parameters=True
+    ),
 }
 WIDE = {"width": 96, "dropout": 0.3}  # wide enough for buckets whose parts are summed in different orders
 
 
 @pytest.fixture(scope="module")
-def one() -> dict[str, Any]:
+def single() -> dict[str, Any]:
     """What one process gave."""
     return run_gang(1, every_of, SWITCHED | BRANCHED)[0]
 
@@ -196,7 +198,7 @@ def two() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def three() -> list[dict[str, Any]]:
     """What three ranks gave."""
-    bodies = {f"resumed at {at}": later(switched, FROZEN_FIRST, at, **WIDE) for at in (None, 3, 4)}
+    bodies = {f"resumed at {at}": later(train_switching, FROZEN_FIRST, at, **WIDE) for at in (None, 3, 4)}
     return run_gang(3, every_of, bodies | BRANCHED | REFUSED)
 
 
@@ -205,10 +207,8 @@ def every_of(ranks: Ranks, bodies: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SWITCHED)
-def test_parameters_may_be_frozen_and_unfrozen_during_a_training_which_is_that_of_one_process(
-    one: Any, two: Any, name: str
-) -> None:
-    *alone, _ = one[name]
+def test_freezing_and_unfreezing_trains_as_in_one_process(single: Any, two: Any, name: str) -> None:
+    *alone, _ = single[name]
     *together, _ = two[0][name]
     assert together[::2] == pytest.approx(alone[::2], abs=1e-6)
     assert together[1::2] == pytest.approx(alone[1::2], rel=2e-6)
@@ -235,7 +235,7 @@ def test_ranks_that_train_different_parameters_or_none_are_refused_on_all(two: A
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_parameter_that_a_loss_does_not_use_ends_all_ranks_before_anything_is_applied(
+def test_a_parameter_unused_by_the_loss_ends_all_ranks_before_any_step(
     size: int, name: str, request: Any
 ) -> None:
     of_ranks = request.getfixturevalue({2: "two", 3: "three"}[size])
@@ -257,7 +257,7 @@ def test_a_parameter_that_a_loss_does_not_use_ends_all_ranks_before_anything_is_
         )
 
 
-def test_sharded_parameters_that_some_ranks_use_are_refused_before_their_gradients_are_summed(
+def test_shards_used_on_some_ranks_are_refused_before_gradients_are_summed(
     two: Any,
 ) -> None:
     for rank, of_rank in enumerate(two):
@@ -270,8 +270,8 @@ def test_sharded_parameters_that_some_ranks_use_are_refused_before_their_gradien
 @pytest.mark.parametrize("name", BRANCHED)
 @pytest.mark.parametrize("size", [2, 3])
 def test_with_unused_parameters_a_training_is_that_of_one_process(
-    one: Any, size: int, name: str, request: Any
+    single: Any, size: int, name: str, request: Any
 ) -> None:
     of_ranks = request.getfixturevalue({2: "two", 3: "three"}[size])
-    assert of_ranks[0][name] == pytest.approx(one[name], abs=2e-6)
+    assert of_ranks[0][name] == pytest.approx(single[name], abs=2e-6)
     assert all(of_rank[name] == of_ranks[0][name] for of_rank in of_ranks)

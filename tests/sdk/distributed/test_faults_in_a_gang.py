@@ -81,12 +81,12 @@ def distribute_on_rank_0(run: Run) -> None:
 
 
 def _too_large(rows: int) -> Any:
-    def limited(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def fail_beyond_rows(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         if len(x) > rows:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return loss(model, x, y)
 
-    return limited
+    return fail_beyond_rows
 
 
 def _nan(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -117,11 +117,11 @@ def gang(
     optimizer: str = "AdamW",
     **options: Any,
 ) -> Any:
-    given = {"trouble": trouble, "shards": list(shards), "optimizer": optimizer, "options": options}
-    return Gang(store, f"{__name__}:train", attempt=attempt, **given).messages()[-1]
+    params = {"trouble": trouble, "shards": list(shards), "optimizer": optimizer, "options": options}
+    return Gang(store, f"{__name__}:train", attempt=attempt, **params).messages()[-1]
 
 
-def test_a_rank_that_runs_out_of_memory_has_all_go_on_with_half_the_micro_batch_and_the_same_losses(
+def test_out_of_memory_on_a_rank_halves_the_micro_batch_and_keeps_the_losses(
     store: Store, tmp_path: Path
 ) -> None:
     raised = gang(store, 1, "more than 4 rows", out_of_memory="halve")
@@ -151,7 +151,7 @@ def test_a_rank_that_runs_out_of_memory_again_ends_the_trial_and_is_named(store:
     ) in raised.error
 
 
-def test_a_rank_that_runs_out_of_memory_outside_of_a_step_ends_the_trial_and_is_named(store: Store) -> None:
+def test_a_rank_out_of_memory_outside_of_a_step_ends_the_trial_and_is_named(store: Store) -> None:
     raised = gang(store, 1, "evaluate", out_of_memory="halve")
     assert isinstance(raised, Raised)
     assert raised.final
@@ -188,7 +188,7 @@ def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_bef
     )
 
 
-def test_the_checkpoint_of_a_diverged_training_is_whole_and_another_attempt_goes_on_from_it(
+def test_another_attempt_resumes_from_the_checkpoint_of_a_diverged_training(
     store: Store, tmp_path: Path
 ) -> None:
     raised = gang(store, 1, "nan at first", skips=1)

@@ -45,11 +45,11 @@ def train(run: Run) -> None:
     loader: Any = run.dataset.loader("train", batch_size=BATCH, seed=3)
     batches = loader.torch(workers, multiprocessing_context="fork") if workers else loader
     run.restore()
-    with (folder / f"{run.attempt}-{run.rank}.jsonl").open("w") as seen:
+    with (folder / f"{run.attempt}-{run.rank}.jsonl").open("w") as rows_file:
         for epoch in run.epochs():
             for batch in batches:
-                seen.write(json.dumps([epoch, batch["n"].tolist()]) + "\n")
-                seen.flush()
+                rows_file.write(json.dumps([epoch, batch["n"].tolist()]) + "\n")
+                rows_file.flush()
                 if [run.rank, epoch, loader.position] == stop:
                     os.kill(os.getpid(), signal.SIGTERM)
                 if run.stopping:
@@ -58,7 +58,7 @@ def train(run: Run) -> None:
             run.save(epoch=epoch)
 
 
-def test_stopped_gangs_train_each_row_once_in_the_order_of_one_rank_at_any_number_of_ranks(
+def test_stopped_gangs_of_any_size_train_each_row_once_in_the_order_of_one_rank(
     store: Store, dataset: Dataset, tmp_path: Path
 ) -> None:
     """One rank alone hears of each stop: first in the middle of an epoch, then in its last step but one,
@@ -69,10 +69,10 @@ def test_stopped_gangs_train_each_row_once_in_the_order_of_one_rank_at_any_numbe
     statuses = []
     for attempt, (processes, stop, workers) in enumerate(stops, start=1):
         (tmp_path / "attempt.json").write_text(json.dumps([stop, workers]))
-        given = dataclasses.replace(
+        trial = dataclasses.replace(
             context(store, attempt, folder=str(tmp_path)), dataset_digest=dataset.digest
         )
-        _, status = run_in_gang(given, f"{__name__}:train", processes, EPOCHS, Granted(EPOCHS, True))
+        _, status = run_in_gang(trial, f"{__name__}:train", processes, EPOCHS, Granted(EPOCHS, True))
         statuses.append(status)
         ranks = [
             [json.loads(line) for line in (tmp_path / f"{attempt}-{rank}.jsonl").read_text().splitlines()]

@@ -60,20 +60,20 @@ def test_the_flight_recorder_says_which_collectives_were_entered() -> None:
     assert collectives_in(b"{}") == []
 
 
-def said(entered: int, since: float = 60.0) -> dict[str, object]:
+def statement_of(entered: int, since: float = 60.0) -> dict[str, object]:
     return {"entered": {"gloo:0": entered}, "since": {"gloo:0": since}, "stack": f"at {entered}"}
 
 
 @pytest.mark.parametrize(
     ("testimonies", "waiting", "absent"),
     [
-        ({0: said(7), 1: said(6)}, (0,), (1,)),
-        ({0: said(6), 1: said(7), 2: said(7)}, (1, 2), (0,)),
-        ({0: said(7)}, (0,), (1,)),  # rank 1 does not answer
+        ({0: statement_of(7), 1: statement_of(6)}, (0,), (1,)),
+        ({0: statement_of(6), 1: statement_of(7), 2: statement_of(7)}, (1, 2), (0,)),
+        ({0: statement_of(7)}, (0,), (1,)),  # rank 1 does not answer
         # or has never been in that group
-        ({0: said(7), 1: {"entered": {}, "since": {}, "stack": "at the begin"}}, (0,), (1,)),
-        ({0: said(7), 1: said(7)}, (0, 1), ()),
-        ({0: said(7), 1: said(8)}, (0, 1), ()),  # rank 1 is ahead: it has been there
+        ({0: statement_of(7), 1: {"entered": {}, "since": {}, "stack": "at the begin"}}, (0,), (1,)),
+        ({0: statement_of(7), 1: statement_of(7)}, (0, 1), ()),
+        ({0: statement_of(7), 1: statement_of(8)}, (0, 1), ()),  # rank 1 is ahead: it has been there
     ],
 )
 def test_a_rank_that_has_not_entered_the_collective_did_not_come(
@@ -85,7 +85,7 @@ def test_a_rank_that_has_not_entered_the_collective_did_not_come(
     assert Hang.from_text(hang.to_text()) == hang
 
 
-def test_the_last_line_says_who_did_not_come_where_to_and_since_when_the_others_waited() -> None:
+def test_the_last_line_says_who_is_absent_from_what_and_since_when_others_wait() -> None:
     hang = Hang("run.report()", 600.0, 60.0, (0, 2), (1,), {0: "at a", 1: None, 2: "at c"})
     assert describe(hang) == (
         "Where each rank was when the collective was given up:\n"
@@ -104,10 +104,8 @@ def test_the_last_line_says_who_did_not_come_where_to_and_since_when_the_others_
 
 
 def test_ranks_at_the_same_place_share_a_stack_and_who_did_not_come_is_first() -> None:
-    stacks = {
-        rank: "at work" if rank in (30, 33) else None if rank in (40, 41) else "in all_reduce"
-        for rank in range(512)
-    }
+    stacks: dict[int, str | None] = dict.fromkeys(range(512), "in all_reduce")
+    stacks |= {30: "at work", 33: "at work", 40: None, 41: None}
     absent = (30, 33, 40, 41)
     waiting = tuple(rank for rank in range(512) if rank not in absent)
     text = describe(Hang("all_reduce", 4.0, 0.0, waiting, absent, stacks))

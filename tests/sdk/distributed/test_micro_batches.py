@@ -18,12 +18,12 @@ Pair = namedtuple("Pair", "x y")
 
 @given(st.integers(1, 200), st.integers(1, 16), st.integers(1, 40), st.integers(1, 4))
 def test_each_row_is_in_one_micro_batch_and_all_ranks_have_equally_many(
-    rows: int, ranks: int, micro_batch: int, least: int
+    rows: int, ranks: int, micro_batch: int, minimum: int
 ) -> None:
     shares = [rows * (rank + 1) // ranks - rows * rank // ranks for rank in range(ranks)]
     if min(shares) < 1:
         return
-    count = micro_batch_count(shares, micro_batch, least)
+    count = micro_batch_count(shares, micro_batch, minimum)
     for share in shares:
         parts = bounds(share, count)
         assert [row for first, end in parts for row in range(first, end)] == list(range(share))
@@ -55,14 +55,16 @@ def test_a_tree_sum_is_the_same_whoever_adds_its_subtrees(
     numbers: list[float], cut: tuple[int, list[int]]
 ) -> None:
     leaves, sizes = cut
-    found = {
-        summed([summed(numbers[leaf : leaf + leaves // size]) for leaf in range(0, leaves, leaves // size)])
+    sums = {
+        sum_in_tree(
+            [sum_in_tree(numbers[leaf : leaf + leaves // size]) for leaf in range(0, leaves, leaves // size)]
+        )
         for size in sizes
     }
-    assert len(found) == 1
+    assert len(sums) == 1
 
 
-def summed(numbers: list[float]) -> float:
+def sum_in_tree(numbers: list[float]) -> float:
     tree = TreeSum()
     for number in numbers:
         tree.add([torch.tensor(number)])

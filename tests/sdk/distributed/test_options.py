@@ -125,17 +125,17 @@ class OfALoss(torch.optim.SGD):
 def test_what_is_no_model_or_no_optimizer_is_refused() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    given: Any = "Net"
+    value: Any = "Net"
     with pytest.raises(
         InvalidInput,
         match=r"model = 'Net' is not accepted: give run.distribute\(model, optimizer\) a torch.nn.Module",
     ):
-        distribute(ALONE, CPU, given, optimizer)
-    for given in ([optimizer], torch.optim.lr_scheduler.ConstantLR(optimizer), model):
+        distribute(ALONE, CPU, value, optimizer)
+    for value in ([optimizer], torch.optim.lr_scheduler.ConstantLR(optimizer), model):
         with pytest.raises(
             InvalidInput, match=r"optimizer = [\s\S]* is not accepted: .* a torch.optim.Optimizer"
         ):
-            distribute(ALONE, CPU, model, given)
+            distribute(ALONE, CPU, model, value)
     with pytest.raises(
         InvalidInput, match=r"the optimizer OfALoss is not accepted: its step\(\) needs loss, and"
     ):
@@ -183,12 +183,12 @@ def test_a_model_that_is_wrapped_or_cannot_be_trained_is_refused() -> None:
 
 
 def test_a_step_without_its_loss_is_refused() -> None:
-    given: Any = torch.ones(3, 6)
+    value: Any = torch.ones(3, 6)
     with pytest.raises(
         InvalidInput,
         match=r"a loss of type Tensor is not accepted: give training.step\(loss, \*batch\) the function",
     ):
-        make().step(given, torch.ones(3))
+        make().step(value, torch.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_step_without_its_loss_is_refused() -> None:
 )
 def test_a_batch_must_have_rows(batch: tuple[Any, ...], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        make().step(lambda model, *given: model(given[0]).sum(), *batch)
+        make().step(lambda model, *columns: model(columns[0]).sum(), *batch)
 
 
 @pytest.mark.parametrize(

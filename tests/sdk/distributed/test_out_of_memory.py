@@ -62,7 +62,7 @@ def test_the_first_attempt_that_leaves_a_note_asks_for_another_and_no_later_one_
     assert not second.is_retry_due()
 
 
-def test_a_rerun_begins_with_the_half_of_what_was_too_large_in_the_run_that_it_trains_again(
+def test_a_rerun_begins_with_half_the_micro_batch_that_was_too_large_before(
     tmp_path: Path,
 ) -> None:
     store = Store(str(tmp_path))

@@ -23,7 +23,7 @@ def flagged_before(ranks: Ranks, call: str) -> list[str]:
 
 
 @pytest.mark.parametrize("call", ["gather", "barrier"])
-def test_a_flag_that_comes_with_a_collective_without_an_action_is_heard_once_in_the_next_one(
+def test_a_flag_in_a_collective_without_action_is_heard_once_in_the_next(
     call: str,
 ) -> None:
     assert run_gang(2, flagged_before, call) == [["the flag"], []]

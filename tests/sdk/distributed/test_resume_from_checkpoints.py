@@ -1,6 +1,6 @@
 """Trainings that go on from a real checkpoint in new processes, on as many ranks as before and on others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,9 +61,9 @@ def trained(tmp_path: Path) -> Callable[..., Training]:
     ) -> Training:
         store = Store(str(tmp_path / name))
         for number, (processes, epochs) in enumerate(attempts, start=1):
-            given = context(store, number, width=width, dropout=dropout, frozen=frozen, options=options)
+            trial = context(store, number, width=width, dropout=dropout, frozen=frozen, options=options)
             heard, _ = run_in_gang(
-                given, f"{__name__}:train", processes, epochs, Granted(epochs, complete=epochs == EPOCHS)
+                trial, f"{__name__}:train", processes, epochs, Granted(epochs, complete=epochs == EPOCHS)
             )
             assert heard[-1] == Stopped(), heard
         saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
@@ -79,13 +79,11 @@ def tensors(value: Any, name: str = "") -> dict[str, Tensor]:
     """All tensors within the state of a checkpoint, by where they are."""
     if isinstance(value, Tensor):
         return {name: value}
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list | tuple)
-        else ()
-    )
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
     return {path: tensor for key, item in items for path, tensor in tensors(item, f"{name}/{key}").items()}
 
 
@@ -104,17 +102,17 @@ def assert_equal(first: Training, second: Training) -> None:
 def test_a_training_on_three_ranks_goes_on_from_its_checkpoint_bit_for_bit(
     trained: Callable[..., Training], shard: str, precision: str
 ) -> None:
-    given = {"width": WIDE, "dropout": 0.3, "shard": shard, "precision": precision}
-    assert_equal(trained("whole", (3, EPOCHS), **given), trained("resumed", (3, 2), (3, EPOCHS), **given))
+    options = {"width": WIDE, "dropout": 0.3, "shard": shard, "precision": precision}
+    assert_equal(trained("whole", (3, EPOCHS), **options), trained("resumed", (3, 2), (3, EPOCHS), **options))
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])
-def test_a_training_that_unfreezes_its_blocks_goes_on_bit_for_bit_from_before_and_after(
+def test_a_training_that_unfreezes_blocks_resumes_bit_for_bit(
     trained: Callable[..., Training], shard: str
 ) -> None:
-    given = {"width": WIDE, "dropout": 0.3, "shard": shard, "frozen": 3}
+    options = {"width": WIDE, "dropout": 0.3, "shard": shard, "frozen": 3}
     assert_equal(
-        trained("whole", (3, EPOCHS), **given), trained("resumed", (3, 2), (3, 4), (3, EPOCHS), **given)
+        trained("whole", (3, EPOCHS), **options), trained("resumed", (3, 2), (3, 4), (3, EPOCHS), **options)
     )
 
 
@@ -123,17 +121,17 @@ def test_a_training_that_unfreezes_its_blocks_goes_on_bit_for_bit_from_before_an
 def test_a_training_that_goes_on_on_two_and_on_four_ranks_has_the_losses_of_one(
     trained: Callable[..., Training], shard: str, precision: str, within: float
 ) -> None:
-    given = {"shard": shard, "precision": precision}
-    whole = trained("whole", (1, EPOCHS), **given)
-    climbed = trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **given)
+    options = {"shard": shard, "precision": precision}
+    whole = trained("whole", (1, EPOCHS), **options)
+    climbed = trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **options)
     assert climbed.losses == pytest.approx(whole.losses, abs=within)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_an_exact_training_that_goes_on_on_two_and_on_four_ranks_is_that_of_one_bit_for_bit(
+def test_an_exact_training_resumed_on_two_and_four_ranks_equals_that_of_one(
     trained: Callable[..., Training], precision: str
 ) -> None:
-    given = {"dropout": 0.3, "exact": True, "precision": precision}
+    options = {"dropout": 0.3, "exact": True, "precision": precision}
     assert_equal(
-        trained("whole", (1, EPOCHS), **given), trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **given)
+        trained("whole", (1, EPOCHS), **options), trained("climbed", (1, 2), (2, 4), (4, EPOCHS), **options)
     )

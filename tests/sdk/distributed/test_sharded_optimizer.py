@@ -25,7 +25,7 @@ class Counted(torch.optim.SGD):
             self.state.update({each: {"seen": torch.zeros_like(each)} for each in group["params"]})
 
 
-def made(
+def make_step(
     kind: Callable[..., Any], ranks: Ranks, shard: str, *, steps: int = 0
 ) -> tuple[nn.Module, Any, list[float] | str]:
     """A model, its optimizer, and the losses of a training or why there is none."""
@@ -60,18 +60,18 @@ OPTIMIZERS = {
 
 
 def losses(ranks: Ranks) -> dict[str, Any]:
-    found = {name: made(kind, ranks, "fsdp")[2] for name, kind in OPTIMIZERS.items()}
+    losses_ = {name: make_step(kind, ranks, "fsdp")[2] for name, kind in OPTIMIZERS.items()}
     if ranks.world_size > 1:
         refused = {"Adafactor": torch.optim.Adafactor, "Rprop": torch.optim.Rprop, "Counted": Counted}
-        found |= {name: made(kind, ranks, "fsdp")[2] for name, kind in refused.items()}
-        found |= {
-            f"stepped {name}": made(OPTIMIZERS[name], ranks, "fsdp", steps=1)[2]
+        losses_ |= {name: make_step(kind, ranks, "fsdp")[2] for name, kind in refused.items()}
+        losses_ |= {
+            f"stepped {name}": make_step(OPTIMIZERS[name], ranks, "fsdp", steps=1)[2]
             for name in ("Adagrad", "AdamW")
         }
-        found["whole Adafactor"] = made(torch.optim.Adafactor, ranks, "ddp")[2]
-        model, optimizer, _ = made(torch.optim.Adagrad, ranks, "fsdp")
-        found["sizes"] = [(_size(optimizer.state[each]["sum"]), _size(each)) for each in model.parameters()]
-    return found
+        losses_["whole Adafactor"] = make_step(torch.optim.Adafactor, ranks, "ddp")[2]
+        model, optimizer, _ = make_step(torch.optim.Adagrad, ranks, "fsdp")
+        losses_["sizes"] = [(_size(optimizer.state[each]["sum"]), _size(each)) for each in model.parameters()]
+    return losses_
 
 
 def _size(tensor: Any) -> tuple[int, int]:
@@ -81,7 +81,7 @@ def _size(tensor: Any) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def one() -> dict[str, Any]:
+def single() -> dict[str, Any]:
     return run_gang(1, losses)[0]
 
 
@@ -91,15 +91,15 @@ def two() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_of_shards_trains_as_in_one_process(one: Any, two: Any, name: str) -> None:
-    assert two[0][name] == pytest.approx(one[name], abs=2e-6)
+def test_an_optimizer_of_shards_trains_as_in_one_process(single: Any, two: Any, name: str) -> None:
+    assert two[0][name] == pytest.approx(single[name], abs=2e-6)
 
 
 def test_state_that_an_optimizer_has_from_the_beginning_is_sharded(two: Any) -> None:
     assert all(of_state[0] == of_state[1] == of_parameter[1] for of_state, of_parameter in two[0]["sizes"])
 
 
-def test_an_optimizer_that_cannot_make_a_step_of_shards_is_refused_before_anything_is_changed(
+def test_an_optimizer_that_cannot_step_shards_is_refused_before_any_change(
     two: Any,
 ) -> None:
     for of_rank in two:

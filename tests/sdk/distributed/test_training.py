@@ -6,7 +6,7 @@ import pytest
 
 from halving.distributed.ranks import Ranks
 from tests.gangs import run_gang
-from tests.sdk.distributed.trainings import continued, every, later, poisoned, resumed, trained
+from tests.sdk.distributed.trainings import every, later, resume_net, train_net, train_on, train_poisoned
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 
@@ -45,26 +45,26 @@ def gangs() -> dict[int, list[dict[str, Any]]]:
     """By world size, for each rank: what each configuration's training gave; and of one whose steps the gangs
     make in turn.
     """
-    found = {}
+    results = {}
     saved = None
     for turn, size in enumerate((1, 2, 4)):
-        found[size] = run_gang(
+        results[size] = run_gang(
             size, _all, ALL | (COMPILED if size == 2 else {}), saved, range(2 * turn, 2 * turn + 2)
         )
-        saved = found[size][0]["in turn"][0]
-    return found
+        saved = results[size][0]["in turn"][0]
+    return results
 
 
 def _all(
     ranks: Ranks, configurations: dict[str, dict[str, Any]], saved: bytes | None, steps: range
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "each": trained(ranks, configurations),
-        "in turn": continued(ranks, saved, steps, **RELAY),
+    results: dict[str, Any] = {
+        "each": train_net(ranks, configurations),
+        "in turn": train_on(ranks, saved, steps, **RELAY),
     }
     if saved is None:
-        found["whole"] = continued(ranks, None, range(6), **RELAY)
-    return found
+        results["whole"] = train_on(ranks, None, range(6), **RELAY)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +99,10 @@ def test_an_exact_training_that_goes_on_on_more_ranks_is_the_same_bit_for_bit(ga
     assert gangs[4][3]["in turn"][2] == weights
 
 
-def test_wrapped_models_keep_the_names_of_their_state_and_all_ranks_hear_the_same_loss(losses: Any) -> None:
+def test_wrapped_models_keep_their_state_names_and_all_ranks_get_the_same_loss(losses: Any) -> None:
     names = losses[1][0]["ddp"][1]
     for of_ranks in losses.values():
-        assert all(found[1] == names for of_rank in of_ranks for found in of_rank.values())
+        assert all(results[1] == names for of_rank in of_ranks for results in of_rank.values())
         assert all(
             of_rank[name][0][::2] == of_ranks[0][name][0][::2] for of_rank in of_ranks for name in of_rank
         )
@@ -128,19 +128,19 @@ WAYS: dict[str, dict[str, Any]] = {
 def three() -> list[dict[str, Any]]:
     """What three ranks gave."""
     bad = {
-        f"{kind} {way}": later(poisoned, kind, (2, 5, 6, 7, 8), **options)
+        f"{kind} {way}": later(train_poisoned, kind, (2, 5, 6, 7, 8), **options)
         for kind, way, options in [
             *(("loss", *each) for each in WAYS.items()),
             ("gradients", "ddp", {}),
             ("gradients", "fsdp", WAYS["fsdp"]),
         ]
     }
-    bad |= {"exact": later(poisoned, "gradients", (2, 5, 6, 7, 8), exact=24)}
+    bad |= {"exact": later(train_poisoned, "gradients", (2, 5, 6, 7, 8), exact=24)}
     return run_gang(3, _three, bad)
 
 
 def _three(ranks: Any, bad: dict[str, Any]) -> dict[str, Any]:
-    return {"resumed": resumed(ranks, RESUMED)} | every(ranks, **bad)
+    return {"resumed": resume_net(ranks, RESUMED)} | every(ranks, **bad)
 
 
 @pytest.mark.parametrize("name", RESUMED)

@@ -56,7 +56,7 @@ def batch(step: int, ranks: Ranks, rows: int = ROWS) -> tuple[Tensor, Tensor]:
     return x[share], x[share, :4].argmax(1)
 
 
-def prepared(
+def prepare_net(
     ranks: Ranks, *, dropout: float = 0.0, width: int = 8, fused: bool = False, **options: Any
 ) -> tuple[nn.Module, Any, Training]:
     """A model that only rank 0 has initialised as every number of ranks does, its optimizer and its
@@ -69,15 +69,15 @@ def prepared(
     return model, optimizer, distribute(ranks, CPU, model, optimizer, seed=3, **options)
 
 
-def trained(
+def train_net(
     ranks: Ranks, configurations: dict[str, dict[str, Any]], steps: int = 5
 ) -> dict[str, tuple[list[float], list[str], Any]]:
     """For each configuration: the losses and the norms of the gradients, the names of the model's state, and
     the digest of its weights where they are not sharded.
     """
-    found = {}
+    outcomes = {}
     for name, options in configurations.items():
-        model, _, training = prepared(ranks, **options)
+        model, _, training = prepare_net(ranks, **options)
         rows = [ROWS, ROWS, 11, 11, *[ROWS] * steps]  # as at an epoch's end: no number of ranks divides it
         losses = []
         for step in range(steps):
@@ -86,17 +86,18 @@ def trained(
                 float(training.gradient_norm),
             ]
         state = model.state_dict()
-        found[name] = losses, list(state), None if "shard" in options else weights_digest({"model": model})
-    return found
+        digest = None if "shard" in options else weights_digest({"model": model})
+        outcomes[name] = losses, list(state), digest
+    return outcomes
 
 
-def continued(
+def train_on(
     ranks: Ranks, saved: bytes | None, steps: range, **options: Any
 ) -> tuple[bytes, list[float], Any]:
     """Go on with what another number of ranks has saved: what is to be saved then, the losses, and the digest
     of the weights.
     """
-    objects = prepared(ranks, **options)
+    objects = prepare_net(ranks, **options)
     if saved is not None:
         for each, state in zip(objects, torch.load(io.BytesIO(saved)), strict=True):
             each.load_state_dict(state)
@@ -106,37 +107,37 @@ def continued(
     return file.getvalue(), losses, weights_digest({"model": objects[0]})
 
 
-def resumed(
+def resume_net(
     ranks: Ranks, configurations: dict[str, dict[str, Any]]
 ) -> dict[str, tuple[list[float], list[float]]]:
     """Losses of a training that was not interrupted, and of one that was resumed from its state after half of
     the steps.
     """
-    found = {}
+    losses = {}
     for name, options in configurations.items():
-        model, optimizer, training = prepared(ranks, **options)
+        model, optimizer, training = prepare_net(ranks, **options)
         whole = [training.step(loss, *batch(step, ranks)).item() for step in range(3)]
         states = [
-            {key: copied(value) for key, value in each.state_dict().items()}
+            {key: copy_of(value) for key, value in each.state_dict().items()}
             for each in (model, optimizer, training)
         ]
         whole += [training.step(loss, *batch(step, ranks)).item() for step in range(3, 8)]
-        again = prepared(ranks, **options)
+        again = prepare_net(ranks, **options)
         for each, state in zip(again, states, strict=True):
             each.load_state_dict(state)
         torch.rand(7)  # generators are elsewhere than they were
-        found[name] = (
+        losses[name] = (
             whole,
             whole[:3] + [again[2].step(loss, *batch(step, ranks)).item() for step in range(3, 8)],
         )
-    return found
+    return losses
 
 
-def poisoned(ranks: Ranks, kind: str, at: tuple[int, ...], **options: Any) -> dict[str, Any]:
+def train_poisoned(ranks: Ranks, kind: str, at: tuple[int, ...], **options: Any) -> dict[str, Any]:
     """A training in which rank 1 has a NaN at some steps: which steps changed anything, what was said of the
     others, and how it ended.
     """
-    model, optimizer, training = prepared(ranks, width=8, **options)
+    model, optimizer, training = prepare_net(ranks, width=8, **options)
     spoil = {"loss": _nan_loss, "gradients": _nan_gradients}[kind]
     changed = []
     ended = None
@@ -169,13 +170,15 @@ def every(ranks: Ranks, **bodies: Callable[..., Any]) -> dict[str, Any]:
     return {name: body(ranks) for name, body in bodies.items()}
 
 
-def later(body: Callable[..., Any], *given: Any, **options: Any) -> Callable[..., Any]:
+def later(body: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
     """A body that only wants its ranks; it can be sent to them."""
-    return partial(_called, body, given, options)
+    return partial(_call_body, body, arguments, options)
 
 
-def _called(body: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any], ranks: Ranks) -> Any:
-    return body(ranks, *given, **options)
+def _call_body(
+    body: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], ranks: Ranks
+) -> Any:
+    return body(ranks, *arguments, **options)
 
 
 def _nan_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -197,9 +200,9 @@ def local(tensor: Any) -> Tensor:
     return local.detach()
 
 
-def copied(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
+        return {key: copy_of(item) for key, item in value.items()}
+    return [copy_of(item) for item in value] if isinstance(value, list) else value

@@ -33,14 +33,16 @@ def points(store: Store, run: str = "r") -> list[tuple[str, int, float]]:
 
 
 def in_journal(appender: Appender) -> list[tuple[str, float]]:
-    found = []
+    points = []
     for log_segment in appender.log_segments.values():
         reading = Reading(log_segment.memory, verify=True)
         for block in reading.blocks():
             if isinstance(block, Block):
                 rows = block.rows.view(np.float64)
-                found += [point for row in rows for point in zip(block.keys, row[3:-1].tolist(), strict=True)]
-    return found
+                points += [
+                    point for row in rows for point in zip(block.keys, row[3:-1].tolist(), strict=True)
+                ]
+    return points
 
 
 class Interrupted:
@@ -52,18 +54,20 @@ class Interrupted:
         self.armed = True
         real = getattr(Appender, name)
 
-        def interrupted(appender: Appender, *arguments: Any) -> Any:
-            if self.armed and appender._interrupted():
+        def interrupt(appender: Appender, *arguments: Any) -> Any:
+            if self.armed and appender._is_interrupting():
                 self.armed = False
                 handler()
             return real(appender, *arguments)
 
-        monkeypatch.setattr(Appender, name, interrupted)
+        monkeypatch.setattr(Appender, name, interrupt)
 
 
-@pytest.mark.parametrize("moment", ["_open", "_create", "_waiting", "_take_spare", "_placed"])
-def test_a_handler_that_logs_while_its_thread_changes_log_segments_keeps_every_name_and_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+@pytest.mark.parametrize(
+    "method", ["_open_segment", "_create", "_waiting", "_take_spare", "_give_final_name"]
+)
+def test_a_handler_that_logs_during_a_change_of_log_segments_keeps_every_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     refused: list[OSError] = []
     appender = Appender(
@@ -75,7 +79,7 @@ def test_a_handler_that_logs_while_its_thread_changes_log_segments_keeps_every_n
         on_refused=refused.append,
     )
     interruption = Interrupted(
-        monkeypatch, moment, lambda: appender.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1)
+        monkeypatch, method, lambda: appender.append(("sig_x", "sig_y"), (100.0, 200.0), 1, 1)
     )
     appender.append(("loss", "acc"), (1.0, 2.0), 0, 0)
     appender.append(("sig_x", "sig_y"), (101.0, 201.0), 2, 2)
@@ -92,13 +96,13 @@ def test_a_handler_that_logs_while_its_thread_changes_log_segments_keeps_every_n
     assert refused == []
 
 
-def test_a_handler_that_finishes_the_run_while_its_thread_defines_names_hangs_nothing(
+def test_a_handler_that_finishes_the_run_during_a_definition_hangs_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start(store)
     run.log({"a": 1.0}, step=0)
     run.flush()
-    interruption = Interrupted(monkeypatch, "_open", run.finish)
+    interruption = Interrupted(monkeypatch, "_open_segment", run.finish)
     with pytest.warns(UserWarning, match="halving: "):
         run.log({"b": 1.0}, step=1)
         run.log({"c": 1.0}, step=2)
@@ -127,7 +131,7 @@ def test_sigterm_in_the_middle_of_finish_lets_it_be_finished(script: Script, sto
 
 
 @pytest.mark.slow
-def test_a_forked_child_ends_by_the_sigterm_that_came_in_its_finish_although_its_parent_has_runs_open(
+def test_a_forked_child_ends_by_a_sigterm_in_its_finish_despite_its_parents_runs(
     script: Script,
 ) -> None:
     done = script(
@@ -167,10 +171,10 @@ def test_a_storm_of_sigterms_while_logging_and_flushing_still_finishes(script: S
 
 def test_a_bell_rung_within_its_own_ringing_wakes_and_does_not_hang(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
-    seen = []
+    rings = []
 
     def ring(*_: object) -> None:
-        seen.append(writer.flush(5))
+        rings.append(writer.flush(5))
         signal.setitimer(signal.ITIMER_REAL, 0.001)
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -183,7 +187,7 @@ def test_a_bell_rung_within_its_own_ringing_wakes_and_does_not_hang(store: Store
         signal.signal(signal.SIGALRM, signal.SIG_IGN)  # one that is on its way sets the timer no more
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert seen
+    assert rings
     assert writer.close()
     writer.release()
 

@@ -33,7 +33,7 @@ class Stream:
         raise TypeError("no stream")
 
 
-def decoded(image: Image) -> "np.ndarray[Any, Any]":
+def decode(image: Image) -> "np.ndarray[Any, Any]":
     """The pixels as Pillow reads them."""
     return np.asarray(PIL.Image.open(io.BytesIO(image.encode())))
 
@@ -42,7 +42,7 @@ def read(table: Table) -> pa.Table:
     return pq.read_table(io.BytesIO(table.encode()))
 
 
-def stored(histogram: Histogram) -> dict[str, Any]:
+def parse_stored(histogram: Histogram) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(histogram.encode())
     return content
 
@@ -129,7 +129,7 @@ def test_what_is_logged_is_what_was_given_even_if_it_changes_afterwards() -> Non
     values[:] = 0
     rows[0][0] = 0
     assert (image.encode(), histogram.encode(), table.encode()) == before
-    assert np.array_equal(decoded(image), PICTURE)
+    assert np.array_equal(decode(image), PICTURE)
 
 
 @pytest.mark.slow
@@ -156,18 +156,18 @@ def test_importing_the_module_imports_no_heavy_package(script: Script) -> None:
 def test_any_uint8_picture_is_read_back_pixel_by_pixel(picture: Any) -> None:
     expected = picture[:, :, 0] if picture.ndim == 3 and picture.shape[2] == 1 else picture
     image = Image(picture)
-    assert np.array_equal(decoded(image), expected)
+    assert np.array_equal(decode(image), expected)
     assert image.describe() == {"width": picture.shape[1], "height": picture.shape[0]}
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_floats_from_0_to_1_become_the_nearest_of_256_levels(dtype: Any) -> None:
     image = Image(np.array([[0.0, 0.5, 1.0], [-0.0005, 1.0005, 0.25]], dtype))
-    assert decoded(image).tolist() == [[0, 128, 255], [0, 255, 64]]
+    assert decode(image).tolist() == [[0, 128, 255], [0, 255, 64]]
 
 
 def test_a_mask_is_black_and_white() -> None:
-    assert decoded(Image(np.array([[True, False]]))).tolist() == [[255, 0]]
+    assert decode(Image(np.array([[True, False]]))).tolist() == [[255, 0]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
@@ -175,16 +175,16 @@ def test_a_torch_image_has_its_channels_first(dtype: torch.dtype) -> None:
     tensor = torch.zeros(3, 2, 4)
     tensor[1, 0, 3] = 1
     tensor = (tensor * 255).to(dtype) if dtype == torch.uint8 else tensor.to(dtype).requires_grad_()
-    pixels = decoded(Image(tensor))
+    pixels = decode(Image(tensor))
     assert pixels.shape == (2, 4, 3)
     assert pixels[0, 3].tolist() == [0, 255, 0]
     assert pixels.sum() == 255
-    assert decoded(Image(tensor[1])).tolist() == [[0, 0, 0, 255], [0, 0, 0, 0]]
+    assert decode(Image(tensor[1])).tolist() == [[0, 0, 0, 255], [0, 0, 0, 0]]
 
 
 def test_slices_and_transposed_views_are_read_as_they_look() -> None:
-    assert np.array_equal(decoded(Image(PICTURE[::2, ::-1])), PICTURE[::2, ::-1])
-    assert np.array_equal(decoded(Image(PICTURE.transpose(1, 0, 2))), PICTURE.transpose(1, 0, 2))
+    assert np.array_equal(decode(Image(PICTURE[::2, ::-1])), PICTURE[::2, ::-1])
+    assert np.array_equal(decode(Image(PICTURE.transpose(1, 0, 2))), PICTURE.transpose(1, 0, 2))
 
 
 def test_a_file_is_stored_as_it_is(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_what_is_no_table_is_refused_with_what_is(arguments: dict[str, Any], sai
 
 
 def test_values_are_counted_in_bins_of_equal_width() -> None:
-    content = stored(Histogram([0, 1, 1, 2, 4], bins=4))
+    content = parse_stored(Histogram([0, 1, 1, 2, 4], bins=4))
     assert content == {
         "counts": [1, 2, 1, 1],
         "edges": [0.0, 1.0, 2.0, 3.0, 4.0],
@@ -310,18 +310,18 @@ def test_values_are_counted_in_bins_of_equal_width() -> None:
 
 def test_values_that_are_not_finite_are_counted_apart() -> None:
     histogram = Histogram([math.nan, math.inf, math.inf, -math.inf, 1.0, 2.0], bins=1)
-    assert stored(histogram) == {"counts": [2], "edges": [1.0, 2.0], "nan": 1, "inf": 2, "-inf": 1}
+    assert parse_stored(histogram) == {"counts": [2], "edges": [1.0, 2.0], "nan": 1, "inf": 2, "-inf": 1}
     assert histogram.describe()["count"] == 2
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], np.full((2, 2), -np.inf), torch.tensor([])])
 def test_values_without_a_finite_number_are_still_a_histogram(values: Any) -> None:
-    assert stored(Histogram(values, bins=3))["counts"] == [0, 0, 0]
+    assert parse_stored(Histogram(values, bins=3))["counts"] == [0, 0, 0]
 
 
 @given(st.lists(st.floats(), max_size=20), st.integers(1, 70))
 def test_any_floats_are_all_counted_once_between_growing_edges(values: list[float], bins: int) -> None:
-    content = stored(Histogram(values, bins=bins))
+    content = parse_stored(Histogram(values, bins=bins))
     assert sum(content["counts"]) + content["nan"] + content["inf"] + content["-inf"] == len(values)
     assert len(content["edges"]) == bins + 1
     assert all(math.isfinite(edge) for edge in content["edges"])
@@ -335,7 +335,7 @@ def test_any_floats_are_all_counted_once_between_growing_edges(values: list[floa
 @pytest.mark.parametrize("value", [0.0, 5e-324, -1e-310, 1.0, 1e20, sys.float_info.max, -sys.float_info.max])
 @pytest.mark.parametrize("other", [0.0, 1e-320, 1e-17])
 def test_values_too_close_for_the_bins_are_counted_all_the_same(value: float, other: float) -> None:
-    content = stored(Histogram([value, value + other]))
+    content = parse_stored(Histogram([value, value + other]))
     assert sum(content["counts"]) == 2
     assert all(math.isfinite(edge) for edge in content["edges"])
 
@@ -343,13 +343,13 @@ def test_values_too_close_for_the_bins_are_counted_all_the_same(value: float, ot
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int64, torch.bool])
 def test_tensors_of_any_shape_and_type_are_counted(dtype: torch.dtype) -> None:
     tensor = torch.tensor([[0, 1], [1, 1]]).to(dtype)
-    assert stored(Histogram(tensor.requires_grad_() if tensor.is_floating_point() else tensor, bins=2))[
+    assert parse_stored(Histogram(tensor.requires_grad_() if tensor.is_floating_point() else tensor, bins=2))[
         "counts"
     ] == [1, 3]
 
 
 def test_finished_counts_are_kept_as_they_are() -> None:
-    content = stored(Histogram(counts=np.array([2, 0, 0.5]), edges=[0, 1, 2, 4]))
+    content = parse_stored(Histogram(counts=np.array([2, 0, 0.5]), edges=[0, 1, 2, 4]))
     assert (content["counts"], content["edges"]) == ([2, 0, 0.5], [0.0, 1.0, 2.0, 4.0])
 
 

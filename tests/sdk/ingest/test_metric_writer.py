@@ -38,14 +38,14 @@ def points(store: Store, run: str = "r") -> list[dict[str, Any]]:
     ]
 
 
-def closed(writer: MetricWriter, deadline: float = 10.0) -> tuple[bool, int]:
+def close_and_count(writer: MetricWriter, deadline: float = 10.0) -> tuple[bool, int]:
     """Close a writer and give whether the store has everything, and how many points were dropped."""
     complete = writer.close(deadline)
     writer.release(None if complete else {"status": "finished", "points": 0, "summary": {}})
     return complete, writer.dropped
 
 
-def counted(store: Store) -> Counter[tuple[str, int]]:
+def count_points(store: Store) -> Counter[tuple[str, int]]:
     return Counter((point["key"], point["step"]) for point in points(store))
 
 
@@ -60,7 +60,7 @@ def test_every_point_arrives_with_its_run_attempt_key_step_time_and_value(store:
         writer.append(
             {"loss": 1 / (step + 1), "accuracy": float(step)}, step, (1_700_000_000_000 + step) * 1_000_000
         )
-    assert closed(writer) == (True, 0)
+    assert close_and_count(writer) == (True, 0)
     rows = points(store)
     assert len(rows) == 200
     assert {(row["run"], row["attempt"]) for row in rows} == {("r", 3)}
@@ -79,7 +79,7 @@ def test_every_point_arrives_with_its_run_attempt_key_step_time_and_value(store:
 def test_segments_have_the_columns_and_types_that_readers_expect(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 1)
     writer.append({"a": 1.0}, -5, 0)
-    assert closed(writer) == (True, 0)
+    assert close_and_count(writer) == (True, 0)
     assert store.names("metrics/project=p/run=r/live") == ["0001-000000.parquet"]
     schema = pq.ParquetFile(store.path("metrics/project=p/run=r/live/0001-000000.parquet")).schema_arrow
     assert tuple(schema.names) == COLUMNS
@@ -97,7 +97,7 @@ def test_nan_infinity_and_the_largest_steps_are_kept(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 1)
     for step in steps:
         writer.append({str(index): value for index, value in enumerate(values)}, step, 0)
-    assert closed(writer) == (True, 0)
+    assert close_and_count(writer) == (True, 0)
     rows = sorted(points(store), key=lambda row: (row["step"], row["key"]))
     assert [repr(row["value"]) for row in rows] == [repr(float(value)) for value in values] * 2
     assert {row["step"] for row in rows} == set(steps)
@@ -109,8 +109,8 @@ def test_points_arrive_without_a_flush(store: Store) -> None:
     until = time.monotonic() + 30
     while not points(store) and time.monotonic() < until:
         time.sleep(0.01)
-    assert counted(store) == {("a", 1): 1}
-    assert closed(writer) == (True, 0)
+    assert count_points(store) == {("a", 1): 1}
+    assert close_and_count(writer) == (True, 0)
 
 
 def test_flush_says_that_everything_is_in_the_store(store: Store) -> None:
@@ -120,10 +120,10 @@ def test_flush_says_that_everything_is_in_the_store(store: Store) -> None:
         writer.append({"a": 1.0}, step, 0)
         assert writer.flush()
         assert len(points(store)) == step + 1
-    assert closed(writer) == (True, 0)
+    assert close_and_count(writer) == (True, 0)
 
 
-def test_a_store_that_is_unreachable_for_a_while_loses_nothing_and_never_raises_into_training(
+def test_an_unreachable_store_loses_nothing_and_never_raises_into_training(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
@@ -142,8 +142,8 @@ def test_a_store_that_is_unreachable_for_a_while_loses_nothing_and_never_raises_
     root.unlink()
     (tmp_path / "unmounted").rename(root)
     assert writer.flush(60)
-    assert closed(writer) == (True, 0)
-    assert counted(store) == {("a", step): 1 for step in range(100)}
+    assert close_and_count(writer) == (True, 0)
+    assert count_points(store) == {("a", step): 1 for step in range(100)}
 
 
 def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
@@ -167,7 +167,7 @@ def test_the_user_is_warned_once_when_the_store_becomes_unreachable(
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         writer.append({"a": 0.0}, 0, 0)
         assert not writer.flush(0.5)
-        assert closed(writer, 0.1) == (False, 0)
+        assert close_and_count(writer, 0.1) == (False, 0)
     assert [str(warning.message).split(" (")[0] for warning in caught] == [
         f"halving: cannot write metrics to {tmp_path}/store"
     ]
@@ -185,10 +185,10 @@ def test_a_flush_that_does_not_insist_waits_for_one_refusal_and_no_longer(
             assert not writer.flush(3600, insist=False)
     back(store)
     assert writer.flush(60)
-    assert closed(writer) == (True, 0)
+    assert close_and_count(writer) == (True, 0)
 
 
-def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_its_end(
+def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = unreachable(tmp_path, monkeypatch)
@@ -202,7 +202,7 @@ def test_what_the_store_never_took_stays_in_the_journal_and_is_recovered_with_it
     assert recover(store)[0].state.startswith("kept: StoreError: cannot list")
     back(store)
     assert recover(store) == [Recovered("p", "r", 1, 14, "recovered")]
-    assert counted(store) == {(key, step): 1 for key in "ab" for step in range(7)}
+    assert count_points(store) == {(key, step): 1 for key in "ab" for step in range(7)}
     assert end_record(store) == {
         "status": "finished",
         "points": 14,
@@ -235,11 +235,14 @@ def test_what_exceeds_the_journals_bound_is_dropped_and_counted_and_the_rest_is_
     back(store)
     assert writer.flush(60)
     writer.append({"a": 1.0}, 5_000, 0)
-    assert closed(writer) == (True, 2 * (5_000 - kept))
-    assert counted(store) == {**{(key, step): 1 for key in "ab" for step in range(kept)}, ("a", 5_000): 1}
+    assert close_and_count(writer) == (True, 2 * (5_000 - kept))
+    assert count_points(store) == {
+        **{(key, step): 1 for key in "ab" for step in range(kept)},
+        ("a", 5_000): 1,
+    }
 
 
-def test_a_disk_that_takes_no_journal_is_warned_about_and_costs_no_point_while_the_process_lives(
+def test_a_disk_that_takes_no_journal_warns_and_costs_no_point_of_a_live_process(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", "/proc/no/such/folder")
@@ -250,14 +253,12 @@ def test_a_disk_that_takes_no_journal_is_warned_about_and_costs_no_point_while_t
         writer = MetricWriter(store, "p", "r", 1, delay=SOON)
         for step in range(100):
             writer.append({"a": 1.0}, step, 0)
-    assert closed(writer) == (True, 0)
-    assert counted(store) == {("a", step): 1 for step in range(100)}
+    assert close_and_count(writer) == (True, 0)
+    assert count_points(store) == {("a", step): 1 for step in range(100)}
 
 
 @pytest.mark.slow
-def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_children(
-    script: Script, store: Store
-) -> None:
+def test_a_run_and_its_children_leave_a_foreign_journal_folder_as_it_is(script: Script, store: Store) -> None:
     done = script(
         "import os\n"
         "from halving import Store\n"
@@ -278,7 +279,7 @@ def test_a_journal_folder_that_is_not_ours_is_left_as_it_is_by_the_run_and_its_c
     )
     assert done.stdout.splitlines() == ["1", "['main-000000.journal'] b'theirs' ['0001']"], done.stderr
     assert "belongs to another process" in done.stderr
-    assert counted(store) == {("a", 1): 1}
+    assert count_points(store) == {("a", 1): 1}
 
 
 def test_points_without_journal_and_store_are_counted_as_dropped(
@@ -290,8 +291,8 @@ def test_points_without_journal_and_store_are_counted_as_dropped(
         writer = MetricWriter(Store(tmp_path / "store"), "p", "r", 1, delay=SOON)
         for step in range(7):
             writer.append({"a": 1.0, "b": 2.0}, step, 0)
-        assert closed(writer, 0.2) == (False, 14)
-        assert closed(writer, 0.2) == (False, 14)
+        assert close_and_count(writer, 0.2) == (False, 14)
+        assert close_and_count(writer, 0.2) == (False, 14)
 
 
 @pytest.mark.slow
@@ -325,9 +326,9 @@ def test_a_full_disk_neither_kills_nor_loses_anything(tmp_path: Path, script: Sc
         assert done.returncode == 0, done.stderr
         assert "cannot write the journal of run r ([Errno 28] No space left on device" in done.stderr
         assert "cannot write metrics to" in done.stderr
-        found = Store(disk / "store")
-        assert sorted(point["step"] for point in points(found)) == list(range(-1, 400_000))
-        assert end_record(found).items() >= {"status": "finished", "dropped_points": 0}.items()
+        store = Store(disk / "store")
+        assert sorted(point["step"] for point in points(store)) == list(range(-1, 400_000))
+        assert end_record(store).items() >= {"status": "finished", "dropped_points": 0}.items()
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
@@ -351,8 +352,8 @@ def test_a_write_whose_answer_was_lost_neither_doubles_points_nor_blocks_the_nex
         writer.append({"a": 1.0}, step, 0)
         writer.flush(0.05)
     assert writer.flush(60)
-    assert closed(writer) == (True, 0)
-    assert counted(store) == {("a", step): 1 for step in range(20)}
+    assert close_and_count(writer) == (True, 0)
+    assert count_points(store) == {("a", step): 1 for step in range(20)}
 
 
 class Hanging(Store):
@@ -373,8 +374,8 @@ def test_a_store_that_hangs_holds_up_a_flush_no_longer_than_its_deadline(tmp_pat
         assert not writer.flush(0.05)  # one that waited for the store would come back with True
     store.released.set()
     assert writer.flush(60)
-    assert closed(writer) == (True, 0)
-    assert counted(store) == {("a", step): 1 for step in range(5)}
+    assert close_and_count(writer) == (True, 0)
+    assert count_points(store) == {("a", step): 1 for step in range(5)}
 
 
 def test_many_threads_log_at_once_and_every_point_arrives_exactly_once(store: Store) -> None:
@@ -391,8 +392,8 @@ def test_many_threads_log_at_once_and_every_point_arrives_exactly_once(store: St
         thread.start()
     for thread in threads:
         thread.join()
-    assert closed(writer) == (True, 0)
-    assert counted(store) == {(f"t{thread}", step): 1 for thread in range(8) for step in range(500)}
+    assert close_and_count(writer) == (True, 0)
+    assert count_points(store) == {(f"t{thread}", step): 1 for thread in range(8) for step in range(500)}
 
 
 @pytest.mark.slow
@@ -404,7 +405,7 @@ def test_a_short_script_without_finish_leaves_all_its_points_and_its_end(
         "run.log({'a': i}, step=i)\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert count_points(store) == {("a", step): 1 for step in range(50)}
     assert (
         end_record(store).items()
         >= {"status": "finished", "dropped_points": 0, "summary": {"a": 49.0}}.items()
@@ -422,7 +423,7 @@ def test_a_script_that_raises_leaves_all_its_points_and_the_status_failed(
     assert done.returncode == 1
     assert "out of luck" in done.stderr
     assert "halving" not in done.stderr.replace("import halving", "")
-    assert counted(store) == {("a", 1): 1}
+    assert count_points(store) == {("a", 1): 1}
     assert end_record(store)["status"] == "failed"
 
 
@@ -439,7 +440,7 @@ def test_a_script_that_turns_sigterm_into_an_exit_leaves_all_its_points_and_its_
         "run.log({'a': 0}, step=99)\n"
     )
     assert (done.returncode, done.stderr) == (143, "")
-    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert count_points(store) == {("a", step): 1 for step in range(50)}
     assert store.exists("runs/project=p/r/end-0001.json")
 
 
@@ -453,7 +454,7 @@ def test_what_was_flushed_survives_sigkill_and_the_attempt_has_no_end(script: Sc
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert count_points(store) == {("a", step): 1 for step in range(50)}
     assert not store.exists("runs/project=p/r/end-0001.json")
 
 
@@ -467,7 +468,7 @@ def test_sigterm_finishes_the_run_and_then_ends_the_process_as_usual(script: Scr
         "time.sleep(30)\n"
     )
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
-    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert count_points(store) == {("a", step): 1 for step in range(50)}
     assert end_record(store)["status"] == "terminated"
 
 
@@ -519,7 +520,7 @@ def test_what_a_forked_child_logs_arrives_and_it_does_not_end_the_run_of_its_par
         | {(who, step): 1 for who in ("parent", "child") for step in range(12)}
         | {("background", step): 1 for step in range(background)}
     )
-    assert counted(store) == expected
+    assert count_points(store) == expected
     assert end_record(store).items() >= {"status": "finished", "dropped_points": 0}.items()
 
 
@@ -540,7 +541,11 @@ def test_what_workers_of_a_data_loader_log_arrives_too(script: Script, store: St
         "    run.save(epoch=epoch)\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert counted(store) == {("total", 1): 1, ("total", 2): 1, **{("worker", step): 2 for step in range(8)}}
+    assert count_points(store) == {
+        ("total", 1): 1,
+        ("total", 2): 1,
+        **{("worker", step): 2 for step in range(8)},
+    }
     assert end_record(store)["status"] == "finished"
 
 
@@ -615,5 +620,5 @@ def test_training_goes_on_to_its_end_while_the_store_is_unreachable(tmp_path: Pa
         errors = process.stderr.read()
     assert process.returncode == 0
     assert "cannot write metrics" in errors
-    assert counted(store) == {("a", step): 1 for step in range(40)}
+    assert count_points(store) == {("a", step): 1 for step in range(40)}
     assert end_record(store)["dropped_points"] == 0

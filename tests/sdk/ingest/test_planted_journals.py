@@ -58,7 +58,7 @@ def plant(folder: Path, note: dict[str, Any] | None = None) -> None:
     appender.close()
 
 
-def published(store: Store) -> list[float]:
+def read_published(store: Store) -> list[float]:
     folder = "metrics/project=p/run=r/live"
     return [
         value
@@ -77,7 +77,7 @@ def contents(root: Path) -> list[bytes]:
 @pytest.mark.parametrize(
     "name", ["{victim}", "../../../../../secret.txt", "media-main-000001/../../../../../../secret.txt"]
 )
-def test_a_note_that_names_a_file_outside_of_its_folder_neither_publishes_nor_deletes_it(
+def test_a_note_that_names_a_file_outside_its_folder_publishes_and_deletes_none(
     store: Store, victim: Path, name: str
 ) -> None:
     folder = attempt_folder(store)
@@ -94,7 +94,7 @@ def test_a_note_that_names_another_file_of_the_journal_publishes_nothing(store: 
     plant(attempt_folder(store), {"file": name})
     assert recover(store) == [Recovered("p", "r", 1, 1, "recovered")]
     assert store.names("runs/project=p/r/media") == []
-    assert published(store) == [1.0]
+    assert read_published(store) == [1.0]
 
 
 def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(
@@ -104,7 +104,7 @@ def test_a_note_that_names_a_link_or_a_pipe_neither_follows_it_nor_waits_for_it(
         plant(attempt_folder(store, attempt), {"file": "media-main-000001.txt"})
     (attempt_folder(store) / "media-main-000001.txt").symlink_to(victim)
     os.mkfifo(attempt_folder(store, 2) / "media-main-000001.txt")
-    assert [found.state for found in recover(store)] == ["recovered", "recovered"]
+    assert [recovered.state for recovered in recover(store)] == ["recovered", "recovered"]
     assert store.names("runs/project=p/r/media") == []
     assert victim.read_bytes() == SECRET
     assert SECRET not in contents(Path(store.root))
@@ -199,7 +199,7 @@ def test_journals_in_a_directory_that_others_can_change_are_left_alone(
 
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES)
-def test_a_run_whose_journal_would_lie_where_others_can_change_it_keeps_its_points_in_memory(
+def test_a_run_whose_journal_others_could_change_keeps_its_points_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], reason: str
 ) -> None:
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "given"))
@@ -214,11 +214,11 @@ def test_a_run_whose_journal_would_lie_where_others_can_change_it_keeps_its_poin
     run.log({"a": 1.0}, step=1)
     run.finish()
     assert list(journal_home(store).iterdir()) == []
-    assert published(store) == [1.0]
+    assert read_published(store) == [1.0]
 
 
 @pytest.mark.parametrize(("change", "reason"), CHANGES)
-def test_a_store_whose_journals_belong_to_another_user_has_its_journals_in_the_folder_for_temporary_files(
+def test_journals_go_to_the_temporary_folder_if_another_user_owns_their_place(
     tmp_path: Path, temporary: Path, change: Callable[[Path], None], reason: str
 ) -> None:
     store = Store(tmp_path / "store")
@@ -236,7 +236,7 @@ def test_a_store_whose_journals_belong_to_another_user_has_its_journals_in_the_f
     writer.release()
 
 
-def test_a_user_without_a_home_has_the_journals_of_an_object_store_in_the_folder_for_temporary_files(
+def test_without_a_home_journals_of_an_object_store_go_to_the_temporary_folder(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("HOME", "XDG_STATE_HOME", "HALVING_JOURNAL"):
@@ -259,8 +259,8 @@ def test_every_directory_of_a_journal_is_for_its_user_alone_whatever_the_umask(
         writer.append({"a": 1.0}, 1, 0)
     finally:
         os.umask(before)
-    found = list((tmp_path / "given").rglob("*"))
-    assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o700, 0o600}
-    assert {writer.folder, *writer.folder.parents[:3]} <= {path for path in found if path.is_dir()}
+    paths = list((tmp_path / "given").rglob("*"))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o700, 0o600}
+    assert {writer.folder, *writer.folder.parents[:3]} <= {path for path in paths if path.is_dir()}
     assert writer.close()
     writer.release()

@@ -42,7 +42,7 @@ def points(store: Store, run: str = "r") -> list[dict[str, Any]]:
     ]
 
 
-def counted(store: Store) -> Counter[tuple[str, int]]:
+def count_points(store: Store) -> Counter[tuple[str, int]]:
     return Counter((point["key"], point["step"]) for point in points(store))
 
 
@@ -68,7 +68,7 @@ def test_a_killed_process_loses_nothing_that_it_logged(script: Script, store: St
     assert script(KILLED).returncode == -signal.SIGKILL
     assert len(points(store)) < 300
     assert recover(store) == [Recovered("p", "r", 1, 300 - 200, "recovered")]
-    assert counted(store) == LOGGED
+    assert count_points(store) == LOGGED
     assert end_record(store).items() >= {"status": "crashed"}.items()
     (name,) = store.names("runs/project=p/r/media")
     reference = json.loads(store.read(f"runs/project=p/r/media/{name}"))
@@ -91,8 +91,8 @@ def test_folders_of_a_process_killed_while_it_made_or_removed_its_journal_are_me
     (folder.parent / ".new-abcdef").mkdir()
     assert recover(store) == []  # so young that a living process may be at work on them
     monkeypatch.setattr("halving.journal.directory._UNFINISHED_SECONDS", 0)
-    assert [found.state for found in recover(store)] == ["recovered"]
-    assert counted(store) == LOGGED
+    assert [recovered.state for recovered in recover(store)] == ["recovered"]
+    assert count_points(store) == LOGGED
     assert not list(journal_home(store).iterdir())
 
 
@@ -101,7 +101,7 @@ def test_the_next_attempt_drains_what_the_killed_one_left(script: Script, store:
     script(KILLED)
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         assert run.attempt == 2
-        assert counted(store) == LOGGED
+        assert count_points(store) == LOGGED
         run.log({"a": 1.0}, step=149)
     assert [
         (row["attempt"], row["value"]) for row in points(store) if (row["key"], row["step"]) == ("a", 149)
@@ -114,7 +114,7 @@ def test_a_run_that_lives_is_left_alone(store: Store) -> None:
     writer = MetricWriter(store, "p", "r", 1, delay=3600)
     writer.append({"a": 1.0}, 1, 0)
     assert recover(store) == [Recovered("p", "r", 1, 0, "live")]
-    seen = subprocess.run(
+    done = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -127,10 +127,10 @@ def test_a_run_that_lives_is_left_alone(store: Store) -> None:
         text=True,
         check=True,
     )
-    assert "state='live'" in seen.stdout
+    assert "state='live'" in done.stdout
     assert writer.close()
     writer.release()
-    assert counted(store) == {("a", 1): 1}
+    assert count_points(store) == {("a", 1): 1}
 
 
 class Stops(Store):
@@ -159,8 +159,8 @@ def test_a_recovery_that_is_killed_anywhere_is_finished_by_the_next(
     script(KILLED)
     with pytest.raises(KeyboardInterrupt):
         recover(Stops(store.root, at, after=after))
-    assert [found.state for found in recover(store)] in ([], ["recovered"])
-    assert counted(store) == LOGGED
+    assert [recovered.state for recovered in recover(store)] in ([], ["recovered"])
+    assert count_points(store) == LOGGED
     assert len(store.names("runs/project=p/r/media")) == 1
     assert end_record(store)["status"] == "crashed"
 
@@ -181,7 +181,7 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
     for name in files.segments:
         Path(store.path(name)).unlink()
     assert recover(store)[0].points == 100
-    assert counted(store) == {(key, step): 1 for key in "ab" for step in range(100, 150)}
+    assert count_points(store) == {(key, step): 1 for key in "ab" for step in range(100, 150)}
     assert store.names("metrics/project=p/run=r/live") == [f"0001-{len(files.segments):06d}.parquet"]
 
 
@@ -238,9 +238,9 @@ def test_a_journal_cut_at_any_byte_gives_a_prefix_of_what_was_logged(
             content[:cut] + os.urandom(min(40, len(content) - cut)) + bytes(max(0, len(content) - cut - 40))
         )
         recover(store)
-        steps = sorted(step for key, step in counted(store) if key == "a")
+        steps = sorted(step for key, step in count_points(store) if key == "a")
         assert steps == list(range(len(steps)))
-        assert all(count == 1 for count in counted(store).values())
+        assert all(count == 1 for count in count_points(store).values())
         assert len(steps) >= min(150, (cut - 100) // 48)
 
 
@@ -301,7 +301,7 @@ def test_permission_lost_while_training_is_survived_and_recovered(
     assert "did not take everything of r" in done.stderr
     assert "halving recover" in done.stderr
     assert recover(store) == [Recovered("p", "r", 1, 49, "recovered")]
-    assert counted(store) == {("a", step): 1 for step in range(50)}
+    assert count_points(store) == {("a", step): 1 for step in range(50)}
     assert end_record(store).items() >= {"status": "finished", "points": 50, "summary": {"a": 49.0}}.items()
 
 
@@ -328,4 +328,4 @@ def test_a_store_that_refuses_keeps_the_journal_and_lets_the_next_attempt_train(
             run = halving.init("p", id="r", root=store.root, system_metrics=None)
     run.finish()
     assert recover(store) == [Recovered("p", "r", 1, 100, "recovered")]
-    assert counted(store) == LOGGED
+    assert count_points(store) == LOGGED

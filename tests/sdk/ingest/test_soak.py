@@ -83,7 +83,7 @@ else:
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)
-def test_whatever_is_killed_forked_or_starved_every_logged_point_is_read_back_exactly_once(
+def test_every_logged_point_is_read_back_once_whatever_is_killed_forked_or_starved(
     tmp_path: Path,
 ) -> None:
     seed = int(os.environ.get("HALVING_SOAK_SEED", random.SystemRandom().randrange(2**32)))
@@ -97,7 +97,7 @@ def test_whatever_is_killed_forked_or_starved_every_logged_point_is_read_back_ex
     while time.monotonic() < until or len(logged) < 3:
         attempt = len(logged) + 1
         logged[attempt] = one_life(script, store, tmp_path / f"truth-{attempt}", rng)
-    assert [found.state for found in recover(store) if found.state != "recovered"] == []
+    assert [recovered.state for recovered in recover(store) if recovered.state != "recovered"] == []
     check(store, logged)
 
 
@@ -146,22 +146,22 @@ def check(store: Store, logged: dict[int, list[int]]) -> None:
     )
     steps: dict[str, set[int]] = defaultdict(set)
     for group in points.group_by("key").aggregate([("step", "list"), ("value", "list")]).to_pylist():
-        found = group["step_list"]
-        assert len(found) == len(set(found)), f"{group['key']}: points are doubled"
+        recovered = group["step_list"]
+        assert len(recovered) == len(set(recovered)), f"{group['key']}: points are doubled"
         if not group["key"].endswith(".odd"):
-            assert found == [int(value) for value in group["value_list"]]
-        steps[group["key"].rpartition(".")[0]].update(found)
+            assert recovered == [int(value) for value in group["value_list"]]
+        steps[group["key"].rpartition(".")[0]].update(recovered)
     assert set(steps) <= {f"{attempt}.{number}" for attempt in logged for number in range(LOGGERS)}
     total = 0
     for attempt, counts in logged.items():
         for number, count in enumerate(counts):
-            found = steps.get(f"{attempt}.{number}", set())
+            recovered = steps.get(f"{attempt}.{number}", set())
             # A process killed between the return of log() and its own counting has logged one more.
-            assert len(found) in (count, count + 1), (
-                f"{attempt}.{number}: {count} calls, {len(found)} steps read"
+            assert len(recovered) in (count, count + 1), (
+                f"{attempt}.{number}: {count} calls, {len(recovered)} steps read"
             )
-            assert found == set(range(len(found)))
+            assert recovered == set(range(len(recovered)))
             first = points.filter(pc.equal(points["key"], f"{attempt}.{number}.0"))
-            assert len(first) == len(found)
+            assert len(first) == len(recovered)
             total += count
     assert total > 1_000

@@ -21,14 +21,14 @@ def test_the_fast_path_writes_the_keys_of_the_last_record_with_plain_numbers(tmp
     assert writing.fast({"b": 4, "a": True}, 1)
     writing.append(("c",), (5.0,), 2, 0)
     assert writing.fast({"c": float("inf")}, 3)
-    found = records(Reading(writing.log_segments[0].memory, verify=True))
-    assert [record[:3] for record in found] == [
+    read = records(Reading(writing.log_segments[0].memory, verify=True))
+    assert [record[:3] for record in read] == [
         (("a", "b"), (1.0, 2.0), 0),
         (("a", "b"), (1.0, 4.0), 1),
         (("c",), (5.0,), 2),
         (("c",), (float("inf"),), 3),
     ]
-    assert before <= found[1][3] <= found[3][3] <= writing.now()
+    assert before <= read[1][3] <= read[3][3] <= writing.now()
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_the_fast_path_writes_no_more_into_a_log_segment_that_is_full_or_closed(
     writing.append(("a",), (0.0,), step + 1, 0)
     writing.close()
     assert not writing.fast({"a": 0.0}, -1)
-    found = [
+    read = [
         record
         for number in (0, 1)
         for record in records(Reading(writing.log_segments[number].memory, verify=True))
     ]
-    assert [record[2] for record in found] == list(range(step + 2))
+    assert [record[2] for record in read] == list(range(step + 2))
 
 
 def test_more_sets_of_keys_than_a_log_segment_defines_are_logged_key_by_key(tmp_path: Path) -> None:
@@ -83,27 +83,27 @@ def test_more_sets_of_keys_than_a_log_segment_defines_are_logged_key_by_key(tmp_
     for number in range(1_200):
         writing.append((f"k{number}", "shared"), (1.0, float(number)), number, 0)
     reading = Reading(writing.log_segments[0].memory, verify=True)
-    found = [
+    read = [
         point
         for names, values, step, _ in records(reading)
         for point in zip(names, values, [step] * len(names), strict=True)
     ]
-    assert sorted(found) == sorted(
+    assert sorted(read) == sorted(
         [(f"k{number}", 1.0, number) for number in range(1_200)]
         + [("shared", float(n), n) for n in range(1_200)]
     )
 
 
-def test_a_record_with_more_keys_than_a_log_segment_could_define_is_logged_key_by_key(tmp_path: Path) -> None:
+def test_a_record_with_too_many_keys_for_a_log_segment_is_logged_key_by_key(tmp_path: Path) -> None:
     writing = appender(tmp_path)
     names = tuple(f"a rather long name of a metric, number {number}" for number in range(2_000))
     writing.append(names, tuple(float(number) for number in range(2_000)), 7, 7)
-    found = [
+    read = [
         record
         for number in sorted(writing.log_segments)
         for record in records(Reading(writing.log_segments[number].memory, verify=True))
     ]
-    assert found == [((name,), (float(number),), 7, 7) for number, name in enumerate(names)]
+    assert read == [((name,), (float(number),), 7, 7) for number, name in enumerate(names)]
 
 
 def test_a_full_journal_says_so_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_a_log_segment_made_ahead_takes_the_next_number(tmp_path: Path) -> None:
     writing.close()
     assert [number for number, _ in log_segment_files(tmp_path)["main"]] == [0, 1, 2, 3]
     assert not list(tmp_path.glob("*.new"))
-    found = [
+    read = [
         record
         for number in sorted(writing.log_segments)
         for record in records(Reading(writing.log_segments[number].memory, verify=True))
     ]
-    assert [step for _, _, step, _ in found] == list(range(written_steps))
+    assert [step for _, _, step, _ in read] == list(range(written_steps))
 
 
 def test_the_clock_does_not_go_back_with_the_machines(tmp_path: Path, monkeypatch: Any) -> None:

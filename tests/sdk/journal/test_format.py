@@ -27,11 +27,11 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 def logs(draw: st.DrawFn) -> list[Record]:
     """Some calls of log(), of a few sets of keys in any order."""
     sets = draw(st.lists(keys, min_size=1, max_size=4))
-    found = []
+    read = []
     for names in draw(st.lists(st.sampled_from(sets), max_size=60)):
         values = tuple(draw(st.floats(width=64)) for _ in names)
-        found.append((names, values, draw(int64), draw(st.integers(0, 2**62))))
-    return found
+        read.append((names, values, draw(int64), draw(st.integers(0, 2**62))))
+    return read
 
 
 def appender(folder: Path, name: str = "main", **limits: Any) -> Appender:
@@ -54,21 +54,21 @@ def fail(error: OSError) -> None:
 
 def records(reading: Reading) -> list[Record]:
     """All records of a log segment, read in bulk."""
-    found = []
+    read = []
     for block in reading.blocks():
         if isinstance(block, Block):
             for whole, values in zip(
                 block.rows.view("int64").tolist(), block.rows.view("float64").tolist(), strict=True
             ):
-                found.append((block.keys, tuple(values[3:-1]), whole[1], whole[2]))
-    return found
+                read.append((block.keys, tuple(values[3:-1]), whole[1], whole[2]))
+    return read
 
 
-def same(found: list[Record], expected: list[Record]) -> bool:
-    return repr(found) == repr(expected)  # NaN differs from itself
+def same(read: list[Record], expected: list[Record]) -> bool:
+    return repr(read) == repr(expected)  # NaN differs from itself
 
 
-def written(folder: Path, log: list[Record]) -> list[Record]:
+def write_log(folder: Path, log: list[Record]) -> list[Record]:
     writing = appender(folder)
     for record in log:
         writing.append(*record)
@@ -95,12 +95,12 @@ def test_what_was_logged_is_read_back_in_order_with_or_without_checking(
     for record in log:
         writing.append(*record)
     for verify in (False, True):
-        found = [
+        read = [
             record
             for number in sorted(writing.log_segments)
             for record in records(Reading(writing.log_segments[number].memory, verify=verify))
         ]
-        assert same(found, log)
+        assert same(read, log)
 
 
 @anywhere
@@ -109,7 +109,7 @@ def test_a_log_segment_cut_at_any_byte_gives_the_records_that_were_whole(
     log: list[Record], data: st.DataObject, tmp_path_factory: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
-    assert same(written(folder, log), log)
+    assert same(write_log(folder, log), log)
     if not log:
         return
     path = folder / "main-000000.journal"
@@ -118,10 +118,10 @@ def test_a_log_segment_cut_at_any_byte_gives_the_records_that_were_whole(
     cut = data.draw(st.integers(0, end))
     path.write_bytes(content[:cut] + bytes(len(content) - cut))
     reading = reading_of(path)
-    found = records(reading) if reading else []
-    assert same(found, log[: len(found)])
+    read = records(reading) if reading else []
+    assert same(read, log[: len(read)])
     whole = [start for start in ends_of(content) if start <= cut]
-    assert len(found) >= len(whole)  # a record whose last bytes are zeros is whole a little earlier
+    assert len(read) >= len(whole)  # a record whose last bytes are zeros is whole a little earlier
 
 
 def ends_of(content: bytes) -> list[int]:
@@ -137,19 +137,19 @@ def ends_of(content: bytes) -> list[int]:
 
 @anywhere
 @given(log=logs().filter(bool), data=st.data())
-def test_a_flipped_bit_ends_the_log_segment_at_its_record_and_never_gives_a_wrong_value(
+def test_a_flipped_bit_ends_reading_at_its_record_and_gives_no_wrong_value(
     log: list[Record], data: st.DataObject, tmp_path_factory: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
-    written(folder, log)
+    write_log(folder, log)
     path = folder / "main-000000.journal"
     content = bytearray(path.read_bytes())
     place = data.draw(st.integers(16, len(bytes(content).rstrip(b"\0")) - 1))
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
-    found = records(Reading(map_log_segment(path), verify=True))
-    assert same(found, log[: len(found)])
-    assert len(found) < len(log)
+    read = records(Reading(map_log_segment(path), verify=True))
+    assert same(read, log[: len(read)])
+    assert len(read) < len(log)
 
 
 def test_a_file_of_zeros_as_a_dead_machine_leaves_it_is_no_log_segment(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_many_records_span_log_segments_and_the_definitions_go_along(tmp_path: P
         ((("a", "b"), (float(step), -float(step)), step, step) if step % 3 else (("c",), (0.5,), step, step))
         for step in range(3_000)
     ]
-    assert written(tmp_path, log) == log
+    assert write_log(tmp_path, log) == log
     assert len(log_segment_files(tmp_path)["main"]) > 3
 
 
@@ -171,6 +171,6 @@ def test_notes_stand_between_records_with_their_place(tmp_path: Path) -> None:
     writing.append(("a",), (1.0,), 1, 1)
     writing.note({"key": "sample", "text": "ü"})
     writing.append(("a",), (2.0,), 2, 2)
-    found = list(Reading(writing.log_segments[0].memory, verify=True).blocks())
-    assert [type(part) for part in found] == [Block, dict, Block]
-    assert found[1].items() >= {"key": "sample", "text": "ü"}.items()  # type: ignore[union-attr]
+    read = list(Reading(writing.log_segments[0].memory, verify=True).blocks())
+    assert [type(part) for part in read] == [Block, dict, Block]
+    assert read[1].items() >= {"key": "sample", "text": "ü"}.items()  # type: ignore[union-attr]

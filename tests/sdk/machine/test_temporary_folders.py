@@ -117,7 +117,7 @@ with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("calls", [1, 3, 6])
-def test_a_process_that_is_killed_while_it_deletes_its_folder_leaves_the_rest_to_the_next(
+def test_a_process_killed_while_deleting_its_folder_leaves_the_rest_to_the_next(
     tmp_path: Path, calls: int
 ) -> None:
     done = subprocess.run(

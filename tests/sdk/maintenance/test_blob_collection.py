@@ -75,16 +75,16 @@ def test_a_blob_that_nothing_names_goes_and_every_other_stays(any_store: Store) 
     marks.keep(raw(both))
     assert find_unmarked(any_store, marks, time.time() - 60) == []  # all were put since
     before = time.time() + 60
-    found = find_unmarked(any_store, marks, before)
-    assert set(found) == {Blob(unnamed, 8, NOBODY), Blob(expired, 7, OLD)}
+    unmarked = find_unmarked(any_store, marks, before)
+    assert set(unmarked) == {Blob(unnamed, 8, NOBODY), Blob(expired, 7, OLD)}
     assert any_store.has_blob(unnamed)
-    assert set(delete_unmarked(any_store, found, before)) == set(found)
+    assert set(delete_unmarked(any_store, unmarked, before)) == set(unmarked)
     assert {digest for digest in (unnamed, expired, both, *kept) if any_store.has_blob(digest)} == {
         both,
         *kept,
     }
     assert find_unmarked(any_store, marks, before) == []
-    assert delete_unmarked(any_store, found, before) == []
+    assert delete_unmarked(any_store, unmarked, before) == []
 
 
 def test_what_was_put_again_since_it_was_found_stays(store: Store, tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_what_was_put_again_since_it_was_found_stays(store: Store, tmp_path: Pat
     old = time.time() - 8 * 86_400
     os.utime(tmp_path / "store" / blob_name(digest), (old, old))
     before = time.time() - 7 * 86_400
-    found = find_unmarked(store, Marks(), before)
-    assert found == [Blob(digest, 7, NOBODY)]
+    unmarked = find_unmarked(store, Marks(), before)
+    assert unmarked == [Blob(digest, 7, NOBODY)]
     store.put_blob(b"weights")
-    assert delete_unmarked(store, found, before) == []
+    assert delete_unmarked(store, unmarked, before) == []
     assert store.has_blob(digest)
 
 
@@ -117,8 +117,8 @@ def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_th
     marks.keep(raw(kept), sharded=True)
     marks.expire(raw(expired), OLD._replace(sharded=True))
     marks.keep_parts(any_store)
-    found = find_unmarked(any_store, marks, time.time() + 60)
-    assert {(blob.digest, blob.owner.kind) for blob in found} == {
+    unmarked = find_unmarked(any_store, marks, time.time() + 60)
+    assert {(blob.digest, blob.owner.kind) for blob in unmarked} == {
         (expired, "checkpoints"),
         (parts[3], "checkpoints"),
         (parts[4], "checkpoints"),
@@ -132,7 +132,7 @@ def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_th
         return collect(store, name, before)
 
     monkeypatch.setattr(Store, "collect", look)
-    assert set(delete_unmarked(any_store, found, time.time() + 60)) == set(found)
+    assert set(delete_unmarked(any_store, unmarked, time.time() + 60)) == set(unmarked)
     assert early == []
 
 
@@ -153,8 +153,8 @@ def test_records_are_read_once_and_only_new_ones_again(
     for _ in range(2):
         (a, (record,)), (r, records) = named_by_runs(any_store, "p")
         assert (a, r, record.digests, record.sharded) == ("a", "r", tuple(raw(new)), True)
-        assert [one.name for one in records] == [
-            one.name for one in first[0][1] if one.name != "artifacts/weights.json"
+        assert [each.name for each in records] == [
+            each.name for each in first[0][1] if each.name != "artifacts/weights.json"
         ]
     assert sum(reads.values()) == 3  # what is remembered, twice, and the new record
     any_store.replace("retention/named-blobs/project=p.parquet", b"damaged")
@@ -228,7 +228,7 @@ def test_nothing_goes_where_the_store_does_not_say_when_it_was_written(
         store, "files", lambda prefix: [(name, size, 0.0) for name, size, _ in Store.files(store, prefix)]
     )
     assert find_unmarked(store, Marks(), time.time() + 60) == []
-    monkeypatch.setattr(store, "_written", lambda name: (7, 0.0))
+    monkeypatch.setattr(store, "_size_and_time", lambda name: (7, 0.0))
     assert not store.collect(blob_name(digest), time.time() + 60)
     assert store.has_blob(digest)
 
@@ -239,22 +239,22 @@ def test_no_request_of_a_collection_is_for_each_blob_that_stays(
     names = [any_store.put_blob(b"%d" % number) for number in range(20)]
     marks = Marks()
     marks.keep(raw(*names[1:]))
-    asked = Counter[str]()
+    calls = Counter[str]()
 
     def counted(name: str) -> Any:
         method = getattr(Store, name)
-        return lambda store, *given: (asked.update([name]), method(store, *given))[1]
+        return lambda store, *arguments: (calls.update([name]), method(store, *arguments))[1]
 
-    for name in ("files", "names", "read", "exists", "delete", "_written"):
+    for name in ("files", "names", "read", "exists", "delete", "_size_and_time"):
         monkeypatch.setattr(Store, name, counted(name))
     before = time.time() + 60
-    found = find_unmarked(any_store, marks, before)
+    unmarked = find_unmarked(any_store, marks, before)
     folders = len({blob_name(name)[:19] for name in names})
-    assert asked == {"names": 1, "files": folders}
-    asked.clear()
-    assert len(delete_unmarked(any_store, found, before)) == 1
+    assert calls == {"names": 1, "files": folders}
+    calls.clear()
+    assert len(delete_unmarked(any_store, unmarked, before)) == 1
     # and on S3 three for the marker, by which one process at a time may do it
-    assert asked == {"_written": 2, "delete": 1}
+    assert calls == {"_size_and_time": 2, "delete": 1}
 
 
 class Saves:
@@ -275,7 +275,7 @@ class Saves:
         return min([now, *self._begun.copy().values()])
 
 
-def test_a_collection_beside_runs_that_save_the_same_bytes_takes_nothing_that_they_record(
+def test_a_collection_beside_runs_that_save_the_same_bytes_takes_none_of_theirs(
     any_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old leftovers are collected while two runs save the same bytes, with a grace time that is as short as
@@ -323,7 +323,7 @@ def test_a_collection_beside_runs_that_save_the_same_bytes_takes_nothing_that_th
 
 
 @pytest.mark.parametrize("goes", ["deleted", "moved to a colder place"])
-def test_a_save_of_the_same_bytes_at_any_step_of_their_deletion_or_at_any_step_of_the_save_keeps_them(
+def test_saving_bytes_at_any_step_of_their_deletion_or_of_the_save_keeps_them(
     any_store: Store, tmp_path: Path, goes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of both stops before its n-th change until the other has ended, or waits for it; for each n."""
@@ -420,8 +420,8 @@ def test_what_a_killed_upload_leaves_is_no_blob_and_goes_after_a_day(
 
 
 def test_whatever_looks_like_a_digest_is_one() -> None:
-    one = digest_of(b"1")
+    record = digest_of(b"1")
     other = digest_of(b"2")
-    assert digests_in(f'{{"a": "{one}", "b": ["{other}", "{one}"], "c": "sha256:12"}}'.encode()) == tuple(
-        raw(one, other)
-    )
+    assert digests_in(
+        f'{{"a": "{record}", "b": ["{other}", "{record}"], "c": "sha256:12"}}'.encode()
+    ) == tuple(raw(record, other))

@@ -68,7 +68,7 @@ def log_rounds(
 @given(rounds=ROUNDS)
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("limit", [7, external_sort.LIMIT])
-def test_every_point_is_read_back_bit_by_bit_in_the_order_of_key_step_attempt_and_logging(
+def test_points_are_read_back_bit_by_bit_by_key_step_attempt_and_logging_order(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     rounds: list[dict[int, list[list[Logged]]]],
@@ -167,7 +167,7 @@ def test_noisy_losses_take_at_most_3_8_bytes_a_point(store: Store) -> None:
 
 @pytest.mark.slow
 @pytest.mark.folder
-def test_a_compaction_killed_at_any_step_leaves_every_point_once_and_is_finished_by_the_next(
+def test_a_compaction_killed_anywhere_keeps_each_point_once_and_the_next_ends_it(
     store: Store,
 ) -> None:
     logged = []
@@ -282,7 +282,7 @@ def test_readers_and_compactions_at_the_same_time_see_every_point_once(store: St
 @pytest.mark.parametrize(
     "folder", ["x", "x" * 200], ids=["an answer of NO_SUCH_KEY", "an answer longer than what is read"]
 )
-def test_a_file_that_goes_while_it_is_open_in_an_object_store_is_missing_as_one_that_was_never_there(
+def test_an_open_file_deleted_in_an_object_store_reads_as_missing(
     s3: S3, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_reader, "_SMALL", 0)  # a small file is read whole when it is opened

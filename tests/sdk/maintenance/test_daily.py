@@ -52,7 +52,7 @@ def make_old(store: Store) -> None:
         os.utime(mark, (time.time() - 3601, time.time() - 3601))
 
 
-def test_an_hour_after_a_process_was_lost_one_of_many_begins_another_and_none_on_the_first_day(
+def test_an_hour_after_a_process_was_lost_one_begins_another_but_not_on_day_one(
     store: Store, begun: Begun
 ) -> None:
     begin_daily(store, FIRST)
@@ -153,7 +153,7 @@ def test_a_run_ends_without_a_standard_error_and_the_log_says_what_was_begun(
 
 
 @pytest.mark.slow
-def test_a_process_that_has_ended_is_waited_for_at_the_next_look_though_nothing_is_begun(
+def test_an_ended_process_is_waited_for_at_the_next_look_though_none_begins(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daily, "_MAIN", "")
@@ -187,7 +187,7 @@ def test_an_object_store_and_one_that_cannot_be_written_hold_nothing_up(begun: B
 
 
 @pytest.mark.slow
-def test_the_process_has_the_lowest_priority_a_session_of_its_own_and_no_module_of_the_scripts(
+def test_the_process_has_lowest_priority_its_own_session_and_no_script_module(
     store: Store, script: Callable[..., Any]
 ) -> None:
     claim(Path(store.root), FIRST)

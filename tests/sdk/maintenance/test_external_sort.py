@@ -55,6 +55,6 @@ def test_curves_come_by_key() -> None:
             np.zeros(3),
         )
         sorter.add(table.to_batches()[0])
-    found = [sorter.keys[curve] for chunk in sorter.chunks() for curve in chunk["curve"]]
-    assert found == ["x", "x", "y", "y", "y", "y"]
+    keys = [sorter.keys[curve] for chunk in sorter.chunks() for curve in chunk["curve"]]
+    assert keys == ["x", "x", "y", "y", "y", "y"]
     assert sorted(sorter.totals().tolist()) == [2, 4]

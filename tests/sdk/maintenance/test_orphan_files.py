@@ -18,12 +18,12 @@ def in_days(days: float) -> datetime:
     return datetime.now(UTC) + timedelta(days=days)
 
 
-def cleared(store: Store, days: float, project: str | None = None) -> list[OrphanFile]:
+def clear_orphans(store: Store, days: float, project: str | None = None) -> list[OrphanFile]:
     """What went so many days from now."""
-    found = list(find_orphan_files(store, (), in_days(days), project))
-    for orphan in found:
+    orphans = list(find_orphan_files(store, (), in_days(days), project))
+    for orphan in orphans:
         delete_orphan_file(store, orphan, in_days(days))
-    return found
+    return orphans
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_leftovers_go_and_only_those_of_the_project(any_store: Store) -> None:
         any_store.path("runs/project=p/r/.claim-record.json-0a.1.2")
     ) as claim:
         claim.write(b"claim")
-    assert cleared(any_store, 0) == []
+    assert clear_orphans(any_store, 0) == []
     assert all(any_store.exists(name) for name in left)
-    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in cleared(any_store, 400, "p")] == [
+    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in clear_orphans(any_store, 400, "p")] == [
         ("p", "r", 5)
     ] * 2
-    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in cleared(any_store, 400)] == [
+    assert [(orphan.project, orphan.run, orphan.bytes) for orphan in clear_orphans(any_store, 400)] == [
         ("", "0f3e", 5)
     ]
     assert sorted(name for folder in ("runs", "steps") for name, _, _ in any_store.files(folder)) == kept
@@ -83,7 +83,7 @@ def test_nothing_is_an_orphan_where_the_store_does_not_say_when_it_was_written(
 def test_temporary_files_of_killed_writers_go_wherever_they_are(store: Store, folder: str) -> None:
     store.create(f"{folder}/.data.arrow.17.0123abcd", b"half")
     store.create(f"{folder}/.gitignore", b"stays")
-    cleared(store, 1.1)
+    clear_orphans(store, 1.1)
     assert [name.rpartition("/")[2] for name, _, _ in store.files(folder)] == [".gitignore"]
 
 
@@ -150,7 +150,7 @@ def test_of_a_view_s_days_only_files_that_no_generation_names_go(
     for name, content in files.items():
         store.create(name, content, sole=True)
     assert list(find_orphan_files(store, (), in_days(days), "p")) == []
-    assert [orphan.name for orphan in cleared(store, days)] == orphans
+    assert [orphan.name for orphan in clear_orphans(store, days)] == orphans
     assert {name for name, _, _ in store.files("features")} == set(files) - set(orphans)
 
 
@@ -163,6 +163,6 @@ def test_generations_are_read_only_where_a_day_has_a_file_too_many(
     any_store.create(f"features/clicks/1/day=2026-11-15/{B}.parquet", b"rows", sole=True)
     names = []
     monkeypatch.setattr(any_store, "read", lambda name: names.append(name) or Store.read(any_store, name))
-    orphans = cleared(any_store, 8)
+    orphans = clear_orphans(any_store, 8)
     assert [orphan.name for orphan in orphans] == [f"features/clicks/1/day=2026-11-15/{B}.parquet"]
     assert names == ["features/clicks/1/day=2026-11-15/generation-000001.json"]

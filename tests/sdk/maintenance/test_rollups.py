@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from halving import Store
 from halving.maintenance import external_sort
 from halving.maintenance.compaction import compact
-from halving.maintenance.rollups import COARSE, as_buckets, grouped
+from halving.maintenance.rollups import COARSE, as_buckets, group_by_eight
 from tests.properties import examples
 from tests.sdk.metric_files import Logged, read_points, read_rollup, write_segment
 
@@ -32,7 +32,7 @@ def levels_for(count: int) -> list[int]:
     return [*range(2, coarsest), coarsest]
 
 
-def expected(curve: list[tuple[int, int, float]], level: int) -> list[dict[str, Any]]:
+def expected_buckets(curve: list[tuple[int, int, float]], level: int) -> list[dict[str, Any]]:
     """Buckets of a stitched curve of (step, time, value), one by one."""
     buckets = []
     for start in range(0, len(curve), 8**level):
@@ -54,9 +54,9 @@ def expected(curve: list[tuple[int, int, float]], level: int) -> list[dict[str, 
     return buckets
 
 
-def assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
-    assert len(found) == len(wanted)
-    for got, want in zip(found, wanted, strict=True):
+def assert_equal(buckets: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    assert len(buckets) == len(wanted)
+    for got, want in zip(buckets, wanted, strict=True):
         times = tuple(int(got[name].timestamp() * 1000 + 0.5) for name in ("wall_time", "wall_time_last"))
         assert times == want["times"]
         for name in ("step", "step_last", "count", "nonfinite"):
@@ -68,13 +68,13 @@ def assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> N
             assert got["min"] <= got["mean"] <= got["max"]
 
 
-def stitch(store: Store, run: str, key: str) -> list[tuple[int, int, float]]:
-    stitched = {
+def read_stitched(store: Store, run: str, key: str) -> list[tuple[int, int, float]]:
+    read_stitched = {
         step: (step, time, np.frombuffer(value)[0])
         for _, named, step, time, value in read_points(store, run)
         if named == key
     }
-    return [stitched[step] for step in sorted(stitched)]
+    return [read_stitched[step] for step in sorted(read_stitched)]
 
 
 def noise(count: int, first: int = 0, key: str = "loss") -> list[Logged]:
@@ -97,10 +97,12 @@ def test_every_level_that_is_needed_is_there_and_every_bucket_is_true(
     write_segment(store, "r", 1, 0, noise(count))
     compact(store, "p", "r")
     buckets = read_rollup(store, "r")
-    curve = stitch(store, "r", "loss")
+    curve = read_stitched(store, "r", "loss")
     assert sorted({bucket["level"] for bucket in buckets}) == levels_for(count)
     for level in levels_for(count):
-        assert_equal([bucket for bucket in buckets if bucket["level"] == level], expected(curve, level))
+        assert_equal(
+            [bucket for bucket in buckets if bucket["level"] == level], expected_buckets(curve, level)
+        )
     coarsest = max(bucket["level"] for bucket in buckets)
     assert sum(bucket["level"] == coarsest for bucket in buckets) <= COARSE
 
@@ -125,7 +127,8 @@ def test_steps_logged_again_by_a_resumed_run_count_once_with_their_latest_value(
     compact(store, "p", "r")
     buckets = read_rollup(store, "r")
     assert_equal(
-        [bucket for bucket in buckets if bucket["level"] == 2], expected(stitch(store, "r", "loss"), 2)
+        [bucket for bucket in buckets if bucket["level"] == 2],
+        expected_buckets(read_stitched(store, "r", "loss"), 2),
     )
     assert sum(bucket["count"] for bucket in buckets if bucket["level"] == 2) == 31_000
     assert buckets[-1]["max"] == 7.0
@@ -151,7 +154,7 @@ def test_a_mean_never_leaves_the_range_of_its_bucket(values: list[float]) -> Non
     points["step"] = np.arange(len(values))
     buckets = as_buckets(points)
     while len(buckets) > 1:
-        buckets = grouped(buckets)
+        buckets = group_by_eight(buckets)
     finite = [value for value in values if math.isfinite(value)]
     assert buckets["nonfinite"][0] == len(values) - len(finite)
     if finite:

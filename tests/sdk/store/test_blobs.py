@@ -205,9 +205,9 @@ def test_a_blob_that_is_put_while_it_is_collected_is_there_afterwards(
     )
     collecting = threading.Thread(target=collector.collect, args=(blob_name(digest), time.time() + 60))
     putter = Store(any_store.root)
-    written = any_store._written
+    written = any_store._size_and_time
     looks = threading.Semaphore(0)
-    monkeypatch.setattr(putter, "_written", lambda name: (looks.release(), written(name))[1])
+    monkeypatch.setattr(putter, "_size_and_time", lambda name: (looks.release(), written(name))[1])
     putting = threading.Thread(target=putter.put_blob, args=(b"weights",))
     for thread in (collecting, putting):
         thread.start()

@@ -71,7 +71,7 @@ def test_what_no_place_has_is_not_found(any_store: Store, cold: Store) -> None:
         any_store.read("runs/project=p/a/record.json")
 
 
-def test_bytes_that_are_put_again_are_here_again_and_a_move_beside_the_put_leaves_them(
+def test_bytes_put_again_are_here_again_and_a_move_beside_the_put_leaves_them(
     any_store: Store, cold: Store
 ) -> None:
     digest = any_store.put_blob(CONTENT)
@@ -91,11 +91,11 @@ def test_whoever_is_killed_while_a_blob_moves_loses_nothing(
 ) -> None:
     digest = any_store.put_blob(CONTENT)
 
-    def killed(*_: object) -> None:
+    def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(any_store if step == "collect" else cold, step, killed)
+        patch.setattr(any_store if step == "collect" else cold, step, die)
         with pytest.raises(KeyboardInterrupt):
             move_blob(any_store, cold, digest, LATER)
     assert any_store.get_blob(digest) == CONTENT

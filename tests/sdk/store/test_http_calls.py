@@ -93,7 +93,7 @@ def test_what_the_callers_own_block_raises_is_not_blamed_on_the_server() -> None
 
 
 def test_a_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = iter(
+    requests = iter(
         [
             (429, {"Retry_After": "7"}),
             (503, {"Retry_After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
@@ -104,7 +104,7 @@ def test_a_server_is_left_alone_for_as_long_as_it_asks(monkeypatch: pytest.Monke
     now = [0.0]
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        status, headers = next(asked, (200, {}))
+        status, headers = next(requests, (200, {}))
         _send(request, status, b"{}", **headers)
 
     def sleep(seconds: float) -> None:
@@ -143,10 +143,10 @@ def test_a_conflict_says_which_batch_is_missing() -> None:
 def test_a_server_is_reached_through_the_proxy_that_the_environment_names(
     monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
-    asked: list[tuple[str, str | None, str | None]] = []
+    requests: list[tuple[str, str | None, str | None]] = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        asked.append((request.path, request.headers["Host"], request.headers["Proxy-Authorization"]))
+        requests.append((request.path, request.headers["Host"], request.headers["Proxy-Authorization"]))
         _send(request, 200, b"by the proxy")
 
     with _serving(answer) as proxy:
@@ -156,7 +156,9 @@ def test_a_server_is_reached_through_the_proxy_that_the_environment_names(
         with contextlib.closing(HttpCalls("http://halving.test:3001/below")) as calls:
             assert calls.call("GET", "/files/f", {"a": 1}).body == b"by the proxy"
         allowed = f"Basic {b64encode(b'ada:p@ss').decode()}" if secret else None
-        assert asked == [("http://halving.test:3001/below/api/v1/files/f?a=1", "halving.test:3001", allowed)]
+        assert requests == [
+            ("http://halving.test:3001/below/api/v1/files/f?a=1", "halving.test:3001", allowed)
+        ]
         monkeypatch.setenv("no_proxy", "halving.test")
         with (
             contextlib.closing(HttpCalls("http://halving.test:3001")) as direct,
@@ -171,10 +173,10 @@ def test_a_server_is_reached_through_the_proxy_that_the_environment_names(
 
 
 def test_through_a_proxy_tls_is_spoken_with_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+    requests: list[tuple[str, str]] = []
 
     def refuse(request: BaseHTTPRequestHandler) -> None:
-        asked.append((request.command, request.path))
+        requests.append((request.command, request.path))
         _send(request, 502, b"")
 
     with _serving(refuse) as proxy:
@@ -186,7 +188,7 @@ def test_through_a_proxy_tls_is_spoken_with_the_server_itself(monkeypatch: pytes
             pytest.raises(StoreUnavailable, match="Tunnel connection failed"),
         ):
             calls.call("GET", "/files/f")
-    assert asked == [("CONNECT", "halving.test:443")]
+    assert requests == [("CONNECT", "halving.test:443")]
 
 
 @pytest.mark.parametrize("proxy", ["socks5://ada:secret@host:1", "http://host:port", "http://"])

@@ -20,7 +20,7 @@ def test_pauses_double_up_to_the_longest_each_within_half_of_it() -> None:
             assert 0.5 * middle <= pause <= 1.5 * middle
 
 
-def test_two_callers_that_begin_together_do_not_come_back_together_even_with_one_seed() -> None:
+def test_two_callers_with_one_seed_that_begin_together_retry_at_different_times() -> None:
     random.seed(1)
     first = list(itertools.islice(backoff(), 10))
     random.seed(1)

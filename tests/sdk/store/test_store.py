@@ -204,7 +204,7 @@ def _create_all(root: str, content: bytes, barrier: Barrier, answer: Connection)
 
 
 @pytest.mark.slow
-def test_one_of_two_processes_that_create_the_same_name_wins_and_nobody_sees_a_torn_file(
+def test_of_two_processes_that_create_a_name_one_wins_and_no_file_is_torn(
     any_store: Store,
 ) -> None:
     spawn = multiprocessing.get_context("spawn")

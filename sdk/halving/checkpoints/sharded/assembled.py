@@ -1,9 +1,8 @@
-"""A sharded checkpoint as the one file that one process would have written: an archive of ``torch.save``,
-made while it is read.
+"""A sharded checkpoint as a single ``torch.save`` archive, assembled while it is read.
 
-Torch writes the archive's frame around tensors without content, and what belongs into the gaps comes from the
-store, piece by piece. The archive has no checksums of its own, which ``torch.load`` does not ask for: each
-blob is checked against its digest before a byte of it is given.
+Torch writes the archive's frame around tensors without content, and the store gives what belongs into the
+gaps, piece by piece. The archive has no checksums of its own, which ``torch.load`` does not ask for: each
+blob is checked against its digest before a byte of it is returned.
 """
 
 from collections.abc import Iterator
@@ -23,11 +22,10 @@ from halving.store.store import Store
 
 
 class AssembledCheckpoint:
-    """What ``torch.load(file, weights_only=True)`` and this package's own ``restore`` read; with the random
-    states of rank 0.
+    """The file that ``torch.load`` and ``restore`` read, with the random states of rank 0.
 
-    In memory are the frame and one piece; of an object store, the blobs of one tensor and those that tensors
-    share are copied to disk.
+    It is loadable with ``weights_only=True``. Only the frame and one piece are in memory. From an object
+    store, the blobs of one tensor and those that tensors share are copied to disk.
 
     Attributes:
         size: bytes.
@@ -79,7 +77,7 @@ class AssembledCheckpoint:
 
 
 class _Frame:
-    """A file that is written to: what is in it, and how many bytes each gap has."""
+    """A writable file that keeps its bytes, and the sizes of the gaps between them."""
 
     def __init__(self) -> None:
         self.parts: list[bytes | int] = []
@@ -92,15 +90,15 @@ class _Frame:
         return len(content)
 
     def seek(self, size: int, whence: int) -> None:
-        """Torch leaves out a tensor's content so."""
+        """Note a gap: torch leaves out a tensor's content in this way."""
         self.parts.append(size)
 
     def flush(self) -> None:
-        """All is here."""
+        """Do nothing: all bytes are here."""
 
 
 class _Blobs:
-    """Local files with blobs that were checked, each opened when it is first needed."""
+    """Local files of checked blobs, each opened when it is first needed."""
 
     def __init__(self, store: Store, tensors: list[SavedTensor]) -> None:
         self._store = store
@@ -115,7 +113,7 @@ class _Blobs:
             self._close(blob)
 
     def read(self, place: Place, start: int, size: int) -> bytes:
-        """Bytes of a place, from ``start`` in it on."""
+        """Bytes of a place, beginning at ``start`` within it."""
         if place.blob not in self._open:
             with ExitStack() as stack:
                 try:
@@ -139,4 +137,5 @@ class _Blobs:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, torch.Tensor)]
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""A tensor that is stored as boxes, in C order, piece by piece. Pure; no torch."""
+"""Reading a tensor that is stored as boxes piece by piece, in C order. Pure; without torch."""
 
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -8,28 +8,30 @@ import numpy as np
 
 from halving.checkpoints.sharded.manifest import Chunk, Place, SavedTensor
 
-MOST_BYTES = 16 << 20
+MAX_PIECE_BYTES = 16 << 20
 """Of a piece."""
 
 Read = Callable[[Place, int, int], bytes]
 """Bytes of a place, from a position in it on, so many."""
 
 
-def pieces_of(tensor: SavedTensor, itemsize: int, read: Read, most: int = MOST_BYTES) -> Iterator[bytes]:
-    """The bytes of its elements in C order.
+def pieces_of(
+    tensor: SavedTensor, itemsize: int, read: Read, max_bytes: int = MAX_PIECE_BYTES
+) -> Iterator[bytes]:
+    """The bytes of a tensor's elements in C order, piece by piece.
 
     A piece is some rows of the outermost dimension whose rows are no larger than a piece, at one index of the
     dimensions before it.
 
     Args:
         itemsize: bytes of an element.
-        most: bytes of a piece; at least ``itemsize``.
+        max_bytes: of a piece; at least ``itemsize``.
     """
     shape = tensor.shape or (1,)
     # of a row of each dimension
     sizes = [itemsize * prod(shape[dimension + 1 :]) for dimension in range(len(shape))]
-    cut = next(dimension for dimension, size in enumerate(sizes) if size <= most)
-    rows = most // sizes[cut] if sizes[cut] else shape[cut]
+    cut = next(dimension for dimension, size in enumerate(sizes) if size <= max_bytes)
+    rows = max_bytes // sizes[cut] if sizes[cut] else shape[cut]
     for outer in product(*map(range, shape[:cut])):
         for first in range(0, shape[cut], rows):
             piece = np.empty((min(rows, shape[cut] - first), *shape[cut + 1 :], itemsize), np.uint8)
@@ -39,8 +41,9 @@ def pieces_of(tensor: SavedTensor, itemsize: int, read: Read, most: int = MOST_B
 
 
 def _fill(piece: np.ndarray, outer: tuple[int, ...], first: int, chunk: Chunk, read: Read) -> None:
-    """Copy what a chunk has of a piece, whose rows are those from ``first`` on at the indices ``outer`` of
-    the dimensions before.
+    """Copy the part of a piece that a chunk holds.
+
+    The piece's rows are those from ``first`` on, at the indices ``outer`` of the dimensions before.
     """
     offsets = chunk.offsets or (0,)
     sizes = chunk.sizes or (1,)

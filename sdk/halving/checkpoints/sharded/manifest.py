@@ -1,10 +1,7 @@
-"""What a sharded checkpoint consists of: names, tensors, and which bytes of which blob are which part of a
-tensor.
+"""The manifest of a sharded checkpoint: names, tensors, and where the bytes of each part lie.
 
-Pure; no torch.
-
-The digest of the manifest's blob is the checkpoint's. Equal state of as many processes gives an equal
-manifest.
+It is pure and needs no torch. The digest of the manifest's blob is the checkpoint's digest. Equal state of
+equally many processes gives an equal manifest.
 """
 
 import json
@@ -20,7 +17,7 @@ _MAGIC = b'{"halving_checkpoint":'  # no other checkpoint begins so: JSON ones h
 
 
 class Place(NamedTuple):
-    """Bytes in the store: those of ``blob`` from ``start`` on."""
+    """Bytes in the store: ``size`` bytes of ``blob`` from ``start`` on."""
 
     blob: str
     start: int
@@ -28,8 +25,9 @@ class Place(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A box of a tensor: ``offsets`` and ``sizes`` in each dimension, its elements in C order,
-    little-endian.
+    """A box of a tensor: its ``offsets`` and ``sizes`` in each dimension, and where its bytes lie.
+
+    Its elements are in C order, little-endian.
     """
 
     offsets: tuple[int, ...]
@@ -39,11 +37,11 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor: torch's name of its dtype, its whole shape, and chunks that cover it without overlap (none
-    where it has no elements).
+    """A tensor: torch's name of its dtype, its whole shape, and the chunks that cover it.
 
-    ``stride`` is there where it was not laid out in C order (channels last, transposed): a fused optimizer
-    goes through a parameter and its states as they lie in memory.
+    Chunks do not overlap, and a tensor without elements has none. ``stride`` is set where the tensor was not
+    laid out in C order (channels last, transposed), because a fused optimizer goes through a parameter and
+    its states as they lie in memory.
     """
 
     dtype: str
@@ -84,7 +82,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes) -> "Manifest":
-        """What :meth:`to_bytes` wrote.
+        """Parse what :meth:`to_bytes` wrote.
 
         Raises:
             StoreError: it was written by a later version, or is no manifest.
@@ -109,20 +107,20 @@ class Manifest:
 
     @property
     def blobs(self) -> set[str]:
-        """The digests of all blobs that it consists of."""
+        """The digests of all blobs that the checkpoint consists of."""
         return {chunk.place.blob for tensor in self.tensors.values() for chunk in tensor.chunks} | {
             place.blob for place in self.rng
         }
 
     @property
     def bytes(self) -> int:
-        """Of all its parts, without the manifest's own."""
+        """The size of all its parts, without the manifest itself."""
         places = {chunk.place for tensor in self.tensors.values() for chunk in tensor.chunks} | set(self.rng)
         return sum(place.size for place in places)
 
 
 def is_manifest(beginning: bytes) -> bool:
-    """Whether a checkpoint that begins so is a manifest."""
+    """Whether a checkpoint that begins with these bytes is a manifest."""
     return beginning.startswith(_MAGIC)
 
 

@@ -1,5 +1,6 @@
-"""Who writes which part of which tensor, by DCP's planner, and the copy of it that is written while training
-goes on.
+"""Planning who writes which part of which tensor, and copying it so that it is written beside training.
+
+DCP's planner deals the parts.
 """
 
 import io
@@ -32,16 +33,16 @@ _DEALT = {FROZEN, TRAINED, OPTIMIZER}  # equal on all ranks that have them; of a
 _ALIGNED = 64  # bytes; any dtype's elements then begin where they may
 _EXPECTED = 1.03  # tensors cannot be dealt in equal shares exactly
 # a buffer may be so much larger than what is staged, and bytes
-_MOST_OF_NEEDED = 1.1
-_MOST_MORE = 1 << 20
+_MAX_OVERSIZE = 1.1
+_MAX_SURPLUS = 1 << 20
 
 
 class StagingPlanner(DefaultSavePlanner):
-    """DCP's planner over a flat dict of tensors, which writes from a copy of them.
+    """DCP's planner for a flat dict of tensors, which writes from a copy of them.
 
     Replicated parameters and optimizer states are dealt to the ranks, so that each writes a part. Other
-    replicated tensors are rank 0's: DDP keeps the buffers of rank 0, and only there are they what training
-    goes on with. So are small ones, so that what is packed does not depend on how many ranks there are.
+    replicated tensors are written by rank 0: DDP keeps the buffers of rank 0, and training goes on only with
+    those. So are small ones, so that what is packed does not depend on how many ranks there are.
     """
 
     def __init__(self, taken: StateTree) -> None:
@@ -63,10 +64,10 @@ class StagingPlanner(DefaultSavePlanner):
         return dedup_save_plans(kept)
 
     def stage(self, plan: SavePlan, memory: Callable[[int, bool], torch.Tensor]) -> None:
-        """Copy what this rank writes into what ``memory`` gives for a number of bytes, page-locked or not.
+        """Copy what this rank writes into memory that ``memory`` allocates, page-locked or not.
 
         From a GPU the copy is queued behind what the GPU has to do, into page-locked memory, and this does
-        not wait for it: what training does to the tensors comes after it on the same stream.
+        not wait for it. Whatever training does to the tensors later comes after the copy on the same stream.
         """
         starts = list[int]()
         total = 0
@@ -88,12 +89,12 @@ class StagingPlanner(DefaultSavePlanner):
         self.taken.tensors = {}
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
-        """The copy; waits until it is complete."""
+        """Return the copy, and wait until it is complete."""
         self._await_copy()
         return self._copies[write_item.index]
 
     def weights(self, metadata: "Metadata") -> str | None:
-        """The digest of what is in the copy, which is all that there is: this is the only process."""
+        """The digest of what is in the copy; call it only where this is the only process."""
         self._await_copy()
         copies = {index.fqn: copy for index, copy in self._copies.items()}
 
@@ -113,20 +114,17 @@ class StagingPlanner(DefaultSavePlanner):
 
 
 def fits(prepared: int, size: int) -> bool:
-    """Whether memory for copies is used again for one of ``size`` bytes: it is large enough, and not much too
-    large.
-    """
-    return size <= prepared <= _MOST_OF_NEEDED * size + _MOST_MORE
+    """Whether memory of an earlier copy can be used again: large enough, and not much too large."""
+    return size <= prepared <= _MAX_OVERSIZE * size + _MAX_SURPLUS
 
 
 def expected_bytes(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, world_size: int, rank: int
 ) -> int:
-    """About what this rank will write of a model and an optimizer that has made a step: a little more rather
-    than less.
+    """An estimate, rather too large, of what this rank will write after the optimizer's first step.
 
-    It is what :class:`StagingPlanner` deals: of sharded tensors this rank's part, of large replicated ones an
-    equal share, and the rest is rank 0's.
+    It follows what :class:`StagingPlanner` deals: this rank's part of sharded tensors, an equal share of
+    large replicated ones, and everything else on rank 0.
     """
     states = [
         value
@@ -146,13 +144,13 @@ def expected_bytes(
 
 
 def bytes_of(item: WriteItem) -> int:
-    """Of the chunk that an item writes."""
+    """Bytes of the chunk that an item writes."""
     assert item.tensor_data is not None
     return item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize
 
 
 def plan_as_json(plan: SavePlan) -> list[Any]:
-    """What a rank has, for the others."""
+    """The plan of what a rank has, as JSON for the other ranks."""
     entries = []
     for item in plan.items:
         data = item.tensor_data
@@ -173,18 +171,17 @@ def plan_as_json(plan: SavePlan) -> list[Any]:
 
 
 def plan_of_json(items: list[Any]) -> SavePlan:
-    """The plan that :func:`plan_as_json` was given."""
+    """The plan that :func:`plan_as_json` converted."""
     return SavePlan([_item(*item) for item in items])
 
 
 def shared_plan(
     planner: StagingPlanner, all_items: list[list[Any]], rank: int
 ) -> "tuple[SavePlan, Metadata]":
-    """What this rank writes, and what all of them write.
+    """What this rank writes, and the metadata of what all of them write.
 
-    Each rank finds the same: the plan is made of what all have gathered.
-
-    Chunks without elements are nobody's.
+    Every rank computes the same, because the plan is made of what all have gathered. Chunks without elements
+    are written by nobody.
     """
     plans, metadata = planner.create_global_plan([plan_of_json(items) for items in all_items])
     own = planner.finish_plan(plans[rank])

@@ -1,6 +1,4 @@
-"""DCP's storage interface, beginning in the store: the parts of tensors that this process needs, wherever
-they lie.
-"""
+"""DCP's storage interface for reading: it fetches the parts of tensors that this process needs."""
 
 import json
 import mmap
@@ -54,7 +52,7 @@ class StoreReader(StorageReader):
         }
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """There is nothing to begin: the manifest is read."""
+        """Do nothing: the manifest is read already."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         return Metadata(
@@ -74,7 +72,7 @@ class StoreReader(StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Nor to set up."""
+        """Do nothing: there is nothing to set up."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
@@ -124,10 +122,10 @@ class StoreReader(StorageReader):
 
 
 def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What was saved under some names, on the CPU; but of tensors that the values to be filled hold sharded,
-    this process's part there.
+    """Read what was saved under some names, on the CPU or as this process's shards.
 
-    No process group is needed where nothing is sharded.
+    A tensor that the objects to be filled hold sharded is read only as far as this process's part goes. No
+    process group is needed where nothing is sharded.
 
     Raises:
         StoreError: a part is gone, damaged or cannot be read.
@@ -153,8 +151,9 @@ def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> di
 
 
 def read_rng(store: Store, manifest: Manifest, rank: int) -> dict[str, Any] | None:
-    """The random generators' states of a rank, as :func:`halving.checkpoints.rng_state.rng_states` gave them;
-    None: it had none.
+    """The random generators' states of a rank, or None where it had none.
+
+    They are as :func:`halving.checkpoints.rng_state.rng_states` returned them.
 
     Raises:
         StoreError: they are gone, damaged or cannot be read.
@@ -170,33 +169,33 @@ def read_rng(store: Store, manifest: Manifest, rank: int) -> dict[str, Any] | No
     if "torch" in states:
         states["torch"] = torch.from_numpy(states["torch"])
     if "cuda" in states:
-        states["cuda"] = [torch.from_numpy(one) for one in states["cuda"]]
+        states["cuda"] = [torch.from_numpy(state) for state in states["cuda"]]
     return states
 
 
 def empty_as(saved: SavedTensor) -> torch.Tensor:
-    """Memory for a tensor on the CPU, laid out as it was."""
+    """An empty tensor on the CPU with the memory layout of the saved one."""
     if saved.stride is None:
         return torch.empty(saved.shape, dtype=dtype_of(saved), device="cpu")
     return torch.empty_strided(saved.shape, saved.stride, dtype=dtype_of(saved), device="cpu")
 
 
 def dtype_of(saved: SavedTensor) -> torch.dtype:
-    """Torch's dtype of its name.
+    """Torch's dtype of the saved name.
 
     Raises:
         StoreError: this version of torch has none of it.
     """
-    found = getattr(torch, saved.dtype, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, saved.dtype, None)
+    if not isinstance(dtype, torch.dtype):
         raise StoreError(
             f"the checkpoint has a tensor of dtype {saved.dtype!r}, which this version of torch does not have"
         )
-    return found
+    return dtype
 
 
 def complete(name: str, manifest: Manifest) -> SavedTensor:
-    """A saved tensor.
+    """A saved tensor, checked to have all its parts.
 
     Raises:
         StoreError: the manifest lacks a part of it.

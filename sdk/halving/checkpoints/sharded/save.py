@@ -1,5 +1,6 @@
-"""One save of many processes: staged by all at once, written beside training, and there when rank 0 has
-written the manifest.
+"""One save, by one process or many: staged by all at once, written beside training, committed by rank 0.
+
+The checkpoint is there when rank 0 has written the manifest.
 """
 
 import contextlib
@@ -15,9 +16,9 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from halving.checkpoints.large_model import has_room
-from halving.checkpoints.ranks import agreed, as_failure, error_of
+from halving.checkpoints.ranks import as_failure, error_of, run_together
 from halving.checkpoints.rng_state import rng_states
-from halving.checkpoints.saver import packed
+from halving.checkpoints.saver import pack_to_file
 from halving.checkpoints.serialization import as_json, check_names
 from halving.checkpoints.sharded.manifest import Place
 from halving.checkpoints.weights_digest import DigestInBackground
@@ -49,10 +50,10 @@ class NoRoom(StoreError):
 
 
 class Staging:
-    """What is kept from save to save: the memory of the copy, and the plan, which is agreed once for as long
-    as the tensors stay the same.
+    """What is kept from save to save: the memory of the copy, and the plan.
 
-    Memory: what this rank writes, once. Beside it nothing is copied but small tensors.
+    The ranks agree on the plan once, for as long as the tensors stay the same. The memory is as large as what
+    this rank writes; only small tensors are copied beside it.
     """
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
@@ -71,14 +72,14 @@ class Staging:
         self._preparing: Thread | None = None
 
     def expect(self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> None:
-        """Prepare for saves of a model and its optimizer: after the first step, which makes the optimizer's
-        states, a thread allocates the memory of the copy and has the system give it.
+        """Prepare for saves of a model and its optimizer: allocate the copy's memory in a thread.
 
-        That would take the first save longer than the copy itself.
+        It happens after the first step, which makes the optimizer's states. In the first save, the allocation
+        would take longer than the copy itself.
         """
         self._expected[:] = [model]
 
-        def stepped(*_: Any) -> None:
+        def prepare_after_step(*_: Any) -> None:
             from halving.checkpoints.sharded.planning import expected_bytes
 
             if not self._expected:
@@ -92,16 +93,16 @@ class Staging:
             self._preparing.start()
 
         # it stays: torch takes none away while it calls others after it
-        optimizer.register_step_post_hook(stepped)
+        optimizer.register_step_post_hook(prepare_after_step)
 
     @property
     def prepared_bytes(self) -> int:
-        """Of the memory for copies that is there already."""
+        """Bytes of memory that are allocated for copies already."""
         self._await_memory()
         return 0 if self._buffer is None else self._buffer.nbytes
 
     def close(self) -> None:
-        """No save begins any more; the hook of an optimizer holds this for as long as that lives."""
+        """Begin no more saves. An optimizer's hook holds this object for as long as the optimizer lives."""
         self._is_closed = True
         self._expected.clear()
         self._buffer = None
@@ -125,7 +126,7 @@ class Staging:
                 self._buffer = buffer
 
     def _memory(self, size: int, is_pinned: bool) -> "torch.Tensor":
-        """The memory of the copy: what there is already, if it is as large as needed.
+        """The memory for a copy: that of the last one if it fits, else new memory.
 
         Raises:
             NoRoom: there is not enough.
@@ -146,11 +147,10 @@ class Staging:
         return self._buffer
 
     def begin(self, state: dict[str, Any], give_up_at: Callable[[], float]) -> "Save":
-        """Copy the state, on all ranks; a thread writes it.
+        """Copy the state on all ranks, and begin to write it in a thread.
 
-        Collective. The save before must have ended on this rank.
-
-        What one process cannot copy in memory is copied into a file.
+        It is a collective, and the save before must have ended on this rank. What one process cannot copy in
+        memory is copied into a file.
 
         Args:
             give_up_at: until when, by ``time.monotonic``, the thread tries again where the store is
@@ -166,7 +166,7 @@ class Staging:
             self._newest = None
         self._number += 1
         try:
-            save: Save = self._copied(state)
+            save: Save = self._copy_on_all_ranks(state)
         except (InvalidInput, NoRoom):
             if self._ranks.world_size > 1:
                 raise
@@ -176,23 +176,23 @@ class Staging:
         self._newest = save
         return save
 
-    def _copied(self, state: Mapping[str, Any]) -> "Save":
+    def _copy_on_all_ranks(self, state: Mapping[str, Any]) -> "Save":
         from halving.checkpoints.sharded.writer import StoreWriter
 
-        planner, local = agreed(self._ranks, _CALL, lambda: self._planner(state))
-        plan, metadata = agreed(self._ranks, _CALL, lambda: self._plan(planner, local))
+        planner, local = run_together(self._ranks, _CALL, lambda: self._planner(state))
+        plan, metadata = run_together(self._ranks, _CALL, lambda: self._plan(planner, local))
 
         def stage() -> bytes:
             planner.stage(plan, self._memory)
             return _rng_as_json()
 
         # nothing behind it fails on one rank alone, which the others would wait for
-        rng = agreed(self._ranks, _CALL, stage)
+        rng = run_together(self._ranks, _CALL, stage)
         planned = planner, plan, metadata, StoreWriter(self._store, planner.taken, self._ranks.world_size)
         return ShardedSave(self._store, self._number, self._ranks, self._group, planned, rng)
 
     def _planner(self, state: Mapping[str, Any]) -> "tuple[StagingPlanner, list[Any]]":
-        """The planner of this rank, and what the rank has, as JSON."""
+        """This rank's planner, and what the rank has, as JSON."""
         import torch.distributed as dist
 
         from halving.checkpoints.sharded.planning import StagingPlanner, plan_as_json
@@ -205,15 +205,15 @@ class Staging:
         return planner, plan_as_json(planner.create_local_plan())
 
     def _plan(self, planner: "StagingPlanner", local: list[Any]) -> "tuple[SavePlan, Metadata]":
-        """What this rank writes, and what all do.
+        """What this rank writes, and the metadata of what all write.
 
         The ranks send each other what they have only where that has changed.
         """
         from halving.checkpoints.sharded.planning import shared_plan
 
         own = sha256(json.dumps([local, sorted(planner.taken.roles.items())]).encode()).hexdigest()
-        known = self._planned is not None and self._planned[0] == own
-        if not all(self._ranks.gather(_CALL, known)):
+        is_planned = self._planned is not None and self._planned[0] == own
+        if not all(self._ranks.gather(_CALL, is_planned)):
             plan, metadata = shared_plan(planner, self._ranks.gather(_CALL, local), self._ranks.rank)
             self._planned = own, plan, metadata
         assert self._planned is not None
@@ -254,30 +254,30 @@ class Save(ABC):
         return self._thread is None or not self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait until it has ended, for so long at most; whether it has."""
+        """Wait until the save has ended, for ``seconds`` at most; return whether it has."""
         if self._thread is not None:
             self._thread.join(seconds)
         return self.ended
 
     def recall(self) -> None:
-        """Have it end soon, without a checkpoint: what is being sent is sent, but nothing after it, and the
-        store is not waited for.
+        """Let the save end soon, without a checkpoint.
+
+        What is being sent is still sent, but nothing after it, and the store is not waited for.
         """
         self.is_recalled = True
 
     def keep(self, give_up_at: Callable[[], float]) -> bool:
-        """Wait for an unavailable store for longer than was said; False: this rank has given up already."""
+        """Wait for an unavailable store until a later time; False where this rank has given up already."""
         with self._deciding:
             self.give_up_at = give_up_at
             return not self._has_given_up
 
     @abstractmethod
     def release(self) -> None:
-        """Its copy is needed no more, or about to be written over. It must have ended."""
+        """Give up the copy, which is needed no more or about to be overwritten. The save must have ended."""
 
     def begin(self, give_up_at: Callable[[], float]) -> None:
-        """Begin to write the copy, on all ranks; or once more, where that has failed, if it is the newest
-        save.
+        """Begin to write the copy on all ranks; or once more, where writing the newest save failed.
 
         Args:
             give_up_at: as for :meth:`Staging.begin`.
@@ -300,12 +300,12 @@ class Save(ABC):
     def _write(self) -> None:
         """Write the copy, in the thread."""
 
-    def _retried(self, action: Callable[[], Any]) -> Any:
-        """``action()``, tried again while the store is unavailable, until it is time to give up.
+    def _retry(self, action: Callable[[], Any]) -> Any:
+        """Run ``action()``, again while the store is unavailable, until it is time to give up.
 
-        As :func:`halving.store.retry.retry_while_unavailable`; but another thread asks whether the store is
-        back, so that a recall is heard at once, and not when a call to a store that does not answer has come
-        to its end.
+        It works as :func:`halving.store.retry.retry_while_unavailable`, but another thread asks whether the
+        store is back. So a recall takes effect at once, and not when a call to a store that does not answer
+        has ended.
         """
         pauses = backoff()
         reach = Reach(self._store)
@@ -328,7 +328,7 @@ class Save(ABC):
             self.waits = False
 
     def _is_back(self, reach: Reach, pause: float) -> bool:
-        """Wait until the store answers, and for a pause; False: it is time to give up."""
+        """Wait until the store answers, at least for ``pause`` seconds; False where it is time to give up."""
         again = time.monotonic() + pause
         reach.begin_to_ask()
         while time.monotonic() < again or not reach.has_answered:
@@ -339,11 +339,11 @@ class Save(ABC):
         return True
 
     def _seconds_left(self) -> float:
-        """For which an unavailable store is waited for."""
+        """Seconds for which an unavailable store is still waited for."""
         return 0.0 if self.is_recalled else self.give_up_at() - time.monotonic()
 
     def _gives_up(self) -> bool:
-        """Whether the time is over, at last: then :meth:`keep` comes too late."""
+        """Whether the time is over; after that, :meth:`keep` comes too late."""
         with self._deciding:
             self._has_given_up = self._seconds_left() <= 0
             return self._has_given_up
@@ -379,12 +379,12 @@ class ShardedSave(Save):
         super().begin(give_up_at)
 
     def _write(self) -> None:
-        parts = _gathered(self._group, self._ranks.world_size, self._own_part())
+        parts = _gather(self._group, self._ranks.world_size, self._own_part())
         if self._ranks.leads:
             self._commit(parts)
 
     def _own_part(self) -> dict[str, Any]:
-        """Write it, and say what lies where, or why it does not."""
+        """Write this rank's part, and return what lies where, or why it failed."""
         from halving.checkpoints.sharded.writer import results_as_json
 
         def write() -> dict[str, Any]:
@@ -395,13 +395,13 @@ class ShardedSave(Save):
             }
 
         try:
-            part: dict[str, Any] = self._retried(write)
+            part: dict[str, Any] = self._retry(write)
         except Exception as error:  # noqa: BLE001  # rank 0 is told
             part = {"failure": as_failure(error)}
         return part
 
     def _commit(self, parts: list[dict[str, Any]]) -> None:
-        """Where the parts of all ranks are there, write the manifest."""
+        """Write the manifest if the parts of all ranks are there."""
         from halving.checkpoints.sharded.writer import results_of_json
 
         for rank, part in enumerate(parts):
@@ -413,35 +413,33 @@ class ShardedSave(Save):
             with contextlib.suppress(Exception):
                 # nobody can say what the bytes are: the checkpoint is saved all the same
                 self.weights = self._planner.weights(self._metadata)
-        self._retried(lambda: self._writer.finish(self._metadata, results))
+        self._retry(lambda: self._writer.finish(self._metadata, results))
         self.digest = self._writer.digest
 
 
 class FileSave(Save):
-    """A save of one process that is no copy in memory but a file on this machine, as
-    :mod:`halving.checkpoints.saver` writes it: for what has no room there, or is not dense.
+    """A save of one process that is copied into a file on this machine instead of into memory.
 
-    Training waits for the file, and not for the store.
+    :mod:`halving.checkpoints.saver` writes the file in the same way. It is for state that does not fit into
+    memory twice, or is not dense. Training waits for the file, and not for the store.
     """
 
     sharded = False
 
     def __init__(self, store: Store, number: int, state: dict[str, Any]) -> None:
         super().__init__(store, number)
-        self._file, values = packed(state)
+        self._file, values = pack_to_file(state)
         self.weights = DigestInBackground(state, values).result()
 
     def release(self) -> None:
         self._file.close()
 
     def _write(self) -> None:
-        self.digest = self._retried(lambda: self._store.put_blob(path_of(self._file)))
+        self.digest = self._retry(lambda: self._store.put_blob(path_of(self._file)))
 
 
 def start_thread(name: str, target: Callable[[], None]) -> Thread | None:
-    """Start a daemon thread; where the interpreter is ending and starts none any more, do what it would do
-    and return None.
-    """
+    """Start a daemon thread; if the interpreter is ending, run the target here and return None."""
     thread = Thread(target=target, name=name, daemon=True)
     try:
         thread.start()
@@ -451,8 +449,8 @@ def start_thread(name: str, target: Callable[[], None]) -> Thread | None:
     return thread
 
 
-def _gathered(group: "ProcessGroup | None", world_size: int, own: Any) -> list[Any]:
-    """What each rank gives, as JSON; without a group there is but this one.
+def _gather(group: "ProcessGroup | None", world_size: int, own: Any) -> list[Any]:
+    """Gather a value of each rank, sent as JSON; without a group there is only this one.
 
     Raises:
         RuntimeError: a rank is gone.
@@ -477,5 +475,5 @@ def _rng_as_json() -> bytes:
     if "torch" in states:
         states["torch"] = states["torch"].numpy()
     if "cuda" in states:
-        states["cuda"] = [one.numpy() for one in states["cuda"]]
+        states["cuda"] = [state.numpy() for state in states["cuda"]]
     return json.dumps(as_json(states, "random states"), separators=(",", ":")).encode()

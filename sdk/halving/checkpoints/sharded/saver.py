@@ -1,8 +1,7 @@
-"""Checkpoints that are written beside training: those of a run of many processes, and of one whose model is
-large.
+"""The savers of checkpoints that are written beside training: for many processes, or one large model.
 
 Rank 0 has the saver, which decides; the others have a :class:`Part`, which it orders to do the same. Where a
-checkpoint is needed (at a rung, at the end, under SIGTERM) it is waited for; any other is copied, and written
+checkpoint is needed (at a rung, at the end, under SIGTERM) it is waited for. Any other is copied, and written
 while training goes on, one at a time. It counts when it is written, its epoch is complete, and the points up
 to it are in the store: a thread sees to that.
 
@@ -43,10 +42,10 @@ _LOOK_SECONDS = 0.2  # between two looks at a save that is waited for
 
 
 class Part:
-    """What a rank that is not the first does for a checkpoint.
+    """What a rank other than rank 0 does for a checkpoint.
 
     Attributes:
-        given: what was given to the newest save.
+        state: what was given to the newest save.
         is_stopping: whether a SIGTERM has come to this rank.
         orders: by name, what rank 0 may order.
     """
@@ -54,7 +53,7 @@ class Part:
     def __init__(self, store: Store, ranks: Ranks) -> None:
         self._staging = Staging(store, ranks)
         self._flight: Save | None = None
-        self.given: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
         self.is_stopping = False
         self._ranks = ranks
         self.orders: Mapping[str, Callable[[Any], None]] = {
@@ -66,11 +65,11 @@ class Part:
         }
 
     def expect(self, model: "nn.Module", optimizer: "Optimizer") -> None:
-        """These will be saved: see :meth:`halving.checkpoints.sharded.save.Staging.expect`."""
+        """Prepare for saves of these: see :meth:`halving.checkpoints.sharded.save.Staging.expect`."""
         self._staging.expect(model, optimizer)
 
     def drain(self, seconds: float) -> None:
-        """Wait until this rank's part is written, for so long at most; then it is given up."""
+        """Wait until this rank's part is written; give it up after ``seconds``."""
         if self._flight is not None and not self._flight.join(seconds):
             self._flight.recall()
 
@@ -83,7 +82,7 @@ class Part:
         if self._flight is not None:
             self._flight.join()
         with contextlib.suppress(Exception):  # rank 0 raises it, and this rank with it
-            self._flight = self._staging.begin(self.given, _end_of(patience))
+            self._flight = self._staging.begin(self.state, _end_of(patience))
 
     def _begin_again(self, patience: float) -> None:
         assert self._flight is not None
@@ -103,12 +102,11 @@ class Part:
 
 
 class AsyncSaver:
-    """Writes checkpoints and publishes their records; rank 0's.
+    """Rank 0's saver, which writes checkpoints beside training and publishes their records.
 
-    As :class:`halving.checkpoints.saver.Saver`, which says what is what.
-
-    In a run of many processes, where it begins to write the other ranks must be in a collective of
-    :meth:`halving.distributed.ranks.Ranks.together` with the orders of their :class:`Part`.
+    Its methods are those of :class:`halving.checkpoints.saver.Saver`. In a run of many processes the other
+    ranks must be in a collective of :meth:`halving.distributed.ranks.Ranks.together`, with the orders of
+    their :class:`Part`, whenever it begins to write.
     """
 
     def __init__(
@@ -144,36 +142,34 @@ class AsyncSaver:
         self._digests: dict[str, str] = {}  # of what counts, by the names of saves
 
     def expect(self, model: "nn.Module", optimizer: "Optimizer") -> None:
-        """As :meth:`Part.expect`."""
+        """Prepare for saves of these, as :meth:`Part.expect`."""
         self._staging.expect(model, optimizer)
 
     @property
     def prepared_bytes(self) -> int:
-        """Of the memory for copies that is there already."""
+        """Bytes of memory that are allocated for copies already."""
         return self._staging.prepared_bytes
 
     @property
-    def asked(self) -> bool:
+    def was_requested(self) -> bool:
         """Whether the trainable has asked for a checkpoint in this epoch."""
         return self._uncounted is not None or self._skipped is not None
 
     @property
     def has_uncounted(self) -> bool:
-        """Whether the state that was given last, or its record, is not written yet."""
+        """Whether the newest state, or its record, is not written yet."""
         if self._skipped is not None or self._uncounted is None:
             return self._skipped is not None
         return self._newest_save < self._uncounted.number
 
-    def known(self, digest: str | None) -> str | None:
-        """The digest of a checkpoint that :meth:`settle` has named; None: it was not written."""
-        return (
-            self._digests.get(digest, digest if digest.startswith("sha256:") else None)
-            if digest is not None
-            else None
-        )
+    def resolve_digest(self, digest: str | None) -> str | None:
+        """The digest of a checkpoint that :meth:`settle` named; None where it was not written."""
+        if digest is None or digest.startswith("sha256:"):
+            return digest
+        return self._digests.get(digest)
 
     def drain(self, seconds: float) -> bool:
-        """Wait until what is written beside training counts, for so long at most; whether it does."""
+        """Wait until what is written beside training counts, for some seconds; return whether it does."""
         ends = monotonic() + seconds
         for thread in (self._flight, self._publishing):
             if thread is not None:
@@ -181,7 +177,7 @@ class AsyncSaver:
         return self._counted is None or self._counted.number <= self._newest_save
 
     def loss(self) -> str | None:
-        """Why the last checkpoint that was to count does not, once the run is over; None: it does."""
+        """Why the last checkpoint that was to count does not, once the run is over; else None."""
         save = self._counted
         if save is None or save.number <= self._newest_save:
             return None
@@ -197,7 +193,7 @@ class AsyncSaver:
         return str(save.error)
 
     def close(self) -> None:
-        """The run is over."""
+        """Release what the saver holds: the run is over."""
         self._is_closed = True
         self._reach.close()
         self._staging.close()
@@ -221,13 +217,13 @@ class AsyncSaver:
         self._clear_the_way(ends)
         self._begin(state, self._patience(ends))
         self._skipped = None
-        return self._landed(ends)
+        return self._await_digest(ends)
 
     def write_if_available(self, state: dict[str, Any], *, due: bool = True, best: bool = False) -> None:
-        """Begin to write a checkpoint, if it is due, the store is available, and none is being written, or if
-        this epoch is the best; otherwise keep what was given.
+        """Begin to write a checkpoint if it is due and nothing is in the way, or the epoch is the best.
 
-        The best epoch's waits for the one that is being written, and for the store beside training.
+        Otherwise its state is kept. The best epoch's checkpoint waits for the one that is being written, and
+        for the store beside training.
         """
         self._drop_uncounted()  # what an earlier save of this epoch wrote is outdated
         if self._may_begin(due=due, best=best):
@@ -237,9 +233,10 @@ class AsyncSaver:
         self.interval.skipped += 1
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
-        """Names the epoch's checkpoint, at the end of the epoch: by its digest, or for :meth:`known`.
+        """Name the epoch's checkpoint at its end: by its digest or, until that is known, by its save.
 
-        One that was skipped is written if it is needed, or begun if it is due by now.
+        :meth:`resolve_digest` takes either. A checkpoint that was skipped is written if it is needed, or
+        begun if it is due by now.
         """
         if self._skipped is not None and needed:
             self.write(self._skipped)
@@ -248,7 +245,7 @@ class AsyncSaver:
             self._begin_beside(self._skipped, best=best)
             self.interval.skipped -= 1
         elif self._uncounted is not None and needed:
-            self._landed(monotonic() + RETRY_SECONDS)
+            self._await_digest(monotonic() + RETRY_SECONDS)
         elif self._uncounted is not None and best and self._uncounted is not self._best:
             self._keep(self._uncounted)
         return (self._uncounted.digest or self._uncounted.name) if self._uncounted is not None else None
@@ -262,8 +259,9 @@ class AsyncSaver:
         *,
         needed: bool,
     ) -> None:
-        """Make what was written the checkpoint of an epoch, together with what was reported up to it: now if
-        it is needed, else once it is written.
+        """Make what was written the checkpoint of an epoch, with what was reported up to it.
+
+        That happens now if the checkpoint is needed, else once it is written.
 
         Raises:
             StoreError: it is needed, and the store refuses or remains unavailable.
@@ -302,12 +300,12 @@ class AsyncSaver:
             self._best = self._uncounted
 
     def _begin(self, state: dict[str, Any], patience: float) -> None:
-        """Copy the state on all ranks, and begin to write it; none may be in flight."""
+        """Copy the state on all ranks and begin to write it; no other save may be in flight."""
         self._uncounted = None
         with self.interval.writing():
             self._ranks.order(_BEGIN, patience)
             self._uncounted = self._flight = self._staging.begin(state, self._end_in_grace_of(patience))
-        self.misses.made_up()
+        self.misses.note_made_up()
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
         if not (due or best):
@@ -329,10 +327,10 @@ class AsyncSaver:
         return False
 
     def _make_way_for_the_best(self) -> None:
-        """Wait for the one that is being written.
+        """Wait for the save in flight, or give it up where it waits for the store.
 
-        Where it waits for the store it is given up: training does not wait for that, and what it holds is the
-        best epoch's no more. So it is where a SIGTERM comes to any rank.
+        Training does not wait for the store, and the save in flight is the best epoch's no more. It is given
+        up, too, where a SIGTERM comes to any rank.
         """
         while self._flight is not None and not self._flight.ended:
             self._ranks.order(_ASK)
@@ -346,9 +344,10 @@ class AsyncSaver:
         self._land_flight()
 
     def _clear_the_way(self, ends: float) -> None:
-        """Have none in flight: a checkpoint is needed, by ``ends`` or what a SIGTERM leaves of it.
+        """End the save in flight, because another checkpoint is needed by ``ends``, or sooner under SIGTERM.
 
-        The older one has half of that time. Under SIGTERM it is given up at once, but for the best epoch's.
+        The older one has half of that time. Under SIGTERM it is given up at once, unless it is the best
+        epoch's.
         """
         halfway = (monotonic() + self._last_moment(ends)) / 2
 
@@ -366,11 +365,11 @@ class AsyncSaver:
         self._land_flight()
 
     def _counts(self, save: Save) -> bool:
-        """Whether an earlier save counts, or will when it is written: its epoch has not diverged."""
+        """Whether an earlier save counts, or will when it is written, so that its epoch has not diverged."""
         return save is self._counted
 
     def _drop_uncounted(self) -> None:
-        """What was saved in this epoch counts no more, for it saves again."""
+        """Drop what was saved in this epoch, because the epoch saves again."""
         if (
             self._flight is not None
             and self._flight is self._uncounted
@@ -381,9 +380,7 @@ class AsyncSaver:
         self._uncounted = None
 
     def _keep(self, save: Save) -> None:
-        """The epoch whose copy is being written has turned out to be the best one: from now on it waits for
-        the store, on all ranks.
-        """
+        """Let the save of an epoch that turned out to be the best wait for the store, on all ranks."""
         self._best = save
         self._ranks.order(_KEEP)
         if all(self._ranks.gather(_CALL, save.keep(self._end_in_grace_of(math.inf)))):
@@ -394,22 +391,22 @@ class AsyncSaver:
         self._begin_again(save, math.inf)
 
     def _begin_again(self, save: Save, patience: float) -> None:
-        """Write its copy once more, on all ranks, where that failed."""
+        """Write a save's copy once more on all ranks, where that failed."""
         if self._flight is save:
-            self.interval.lost()
+            self.interval.note_lost()
         with self.interval.writing():
             self._ranks.order(_AGAIN, patience)
             self._flight = save
             save.begin(self._end_in_grace_of(patience))
 
     def _recall(self) -> None:
-        """Give up the one in flight, on all ranks."""
+        """Give up the save in flight, on all ranks."""
         assert self._flight is not None
         self._ranks.order(_RECALL)
         self._flight.recall()
 
     def _land_flight(self) -> None:
-        """Wait for what is being written; take account of it."""
+        """Wait for the save in flight, and note how it ended."""
         save = self._flight
         if save is None:
             return
@@ -418,15 +415,15 @@ class AsyncSaver:
         if save.error is None:
             assert save.digest is not None
             self._digests[save.name] = save.digest
-            self.interval.written_beside(save.seconds)
+            self.interval.note_time_beside(save.seconds)
             return
-        self.interval.lost()
+        self.interval.note_lost()
         if not save.is_recalled:
             self._miss_of = save, self.misses.add_begun(str(save.error))
             self._skip(save.error)
 
-    def _landed(self, ends: float) -> str:
-        """The digest of the epoch's checkpoint, which is waited for.
+    def _await_digest(self, ends: float) -> str:
+        """Wait for the epoch's checkpoint and return its digest.
 
         Its copy is written once more where that failed beside training.
 
@@ -450,9 +447,9 @@ class AsyncSaver:
         return save.digest
 
     def _await(self, save: Save, until: Callable[[], float]) -> None:
-        """Wait for a save until then, by ``monotonic``; if it has not ended, it is given up.
+        """Wait for a save until a time by ``monotonic``, and give it up if it has not ended then.
 
-        A SIGTERM may make the time shorter, and the other ranks hear from here that it is over.
+        A SIGTERM may make the time shorter, and the other ranks learn from here that it is over.
         """
         while not save.ended:
             if monotonic() > until():
@@ -462,7 +459,7 @@ class AsyncSaver:
             save.join(_LOOK_SECONDS)
 
     def _await_records(self, ends: float) -> None:
-        """Wait until the records of what was written are there, until then at most."""
+        """Wait until the records of what was written are there, until ``ends`` at most."""
         while (
             self._publishing is not None
             and self._publishing.is_alive()
@@ -478,7 +475,7 @@ class AsyncSaver:
         return max(0.0, self._last_moment(ends) - monotonic())
 
     def _end_in_grace_of(self, patience: float) -> Callable[[], float]:
-        """When so many seconds of waiting for the store are over, which a SIGTERM makes fewer."""
+        """A function for when a wait of so many seconds for the store is over; SIGTERM makes it shorter."""
         end = _end_of(patience)
         return lambda: min(end(), self._give_up_at())
 
@@ -492,30 +489,29 @@ class AsyncSaver:
             self._publish_or_wait(
                 save, saved, math.inf, lambda: -math.inf if self._is_closed else save.give_up_at()
             )
-            self.interval.counted()
+            self.interval.note_counted()
         except HalvingError as error:
             self.misses.add_begun(str(error))
             self._skip(error)
 
-    def _completed(self, save: Save, saved: SavedCheckpoint) -> SavedCheckpoint:
-        """The record of a save that is there: in it digests stand for the names of saves."""
+    def _with_digests(self, save: Save, saved: SavedCheckpoint) -> SavedCheckpoint:
+        """The record of a complete save, with digests in place of the names of saves."""
         assert save.digest is not None
         self._digests[save.name] = save.digest
         tallies = saved.tallies
         if tallies is not None:
-            tallies = {**tallies, "best_checkpoint": self.known(tallies["best_checkpoint"])}
+            tallies = {**tallies, "best_checkpoint": self.resolve_digest(tallies["best_checkpoint"])}
         return saved._replace(digest=save.digest, tallies=tallies, weights=save.weights)
 
     def _publish_or_wait(
         self, save: Save, saved: SavedCheckpoint, points_by: float, give_up_at: Callable[[], float]
     ) -> None:
-        """Publish the record of a save that is there; an unavailable store is waited for until
-        ``give_up_at``.
+        """Publish the record of a complete save; wait for an unavailable store until ``give_up_at``.
 
         Args:
             points_by: as for :meth:`_publish`.
         """
-        complete = self._completed(save, saved)
+        complete = self._with_digests(save, saved)
         what = f"a checkpoint's record of {self._records.run}"
         if self._miss_of is not None and self._miss_of[0] is save:
             self.misses.forget([self._miss_of[1]])  # its copy was written once more
@@ -524,7 +520,7 @@ class AsyncSaver:
         )
 
     def _publish(self, save: Save, saved: SavedCheckpoint, points_by: float) -> None:
-        """The points, then the record: a resume from this checkpoint finds every point up to it.
+        """Write the points, then the record: a resume from this checkpoint finds every point up to it.
 
         Args:
             points_by: the time, by ``monotonic``, from which the checkpoint counts without its points. The
@@ -558,8 +554,9 @@ class AsyncSaver:
 
 
 def _end_of(patience: float) -> Callable[[], float]:
-    """When so many seconds of waiting for the store are over, by ``monotonic``; of none, at the first
-    failure.
+    """A function for when so many seconds of waiting for the store are over, by ``monotonic``.
+
+    With no seconds, the first failure ends the waiting.
     """
     end = monotonic() + patience
     return lambda: end

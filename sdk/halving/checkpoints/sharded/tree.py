@@ -1,11 +1,11 @@
-"""Named state as JSON with references to its tensors, and the way back; and whose the tensors are."""
+"""Named state as JSON with references to its tensors, and back; and what each tensor is."""
 
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from halving.checkpoints.serialization import Stateful, as_json, from_json, state_of, unwrapped
+from halving.checkpoints.serialization import Stateful, as_json, from_json, state_of, unwrap
 from halving.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
     import torch
 
     taken = StateTree()
-    seen = dict[Any, str]()
+    names = dict[Any, str]()
 
     def keep(value: Any, name: str) -> dict[str, str]:
         is_tensor = isinstance(value, torch.Tensor)
@@ -70,38 +70,38 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
             local.is_conj(),
             local.is_neg(),
         )
-        if not is_tensor or not local.numel() or same not in seen:
+        if not is_tensor or not local.numel() or same not in names:
             while name in taken.tensors:  # "a.b" beside "a" with "b" in it
                 name += "'"
             taken.tensors[name] = tensor
-            seen[same] = name
+            names[same] = name
             if local is tensor and not tensor.is_contiguous() and _has_no_gaps(tensor):
                 taken.strides[name] = tensor.stride()
-        return {_kind_of(value) if is_tensor else NUMPY: seen[same]}
+        return {_kind_of(value) if is_tensor else NUMPY: names[same]}
 
     for name, value in state.items():
         if isinstance(value, Stateful):
             taken.stateful.append(name)
         taken.tree[name] = as_json(state_of(value), name, keep)
-    known = {key: role for name, value in state.items() for key, role in _roles(name, value)}
+    role_of = {key: role for name, value in state.items() for key, role in _roles(name, value)}
     optimizers = tuple(
         f"{name}." for name, value in state.items() if isinstance(value, torch.optim.Optimizer)
     )
     taken.roles = {
-        key: OPTIMIZER if key.startswith(optimizers) and optimizers else known.get(key, OTHER)
+        key: OPTIMIZER if key.startswith(optimizers) and optimizers else role_of.get(key, OTHER)
         for key in taken.tensors
     }
     return taken
 
 
 def put_together(tree: Any, tensor: "Callable[[str], torch.Tensor]") -> Any:
-    """What a part of a tree was made of, with the tensors that ``tensor`` gives for their names."""
+    """Rebuild a part of a tree, with the tensors that ``tensor`` returns for their names."""
 
     return from_json(tree, lambda kind, name: as_kind(kind, tensor(name)))
 
 
 def as_kind(kind: str, tensor: "torch.Tensor") -> Any:
-    """A tensor as what it stands for."""
+    """Convert a tensor to what it stands for."""
     import torch
 
     if kind == PARAMETER:
@@ -112,7 +112,7 @@ def as_kind(kind: str, tensor: "torch.Tensor") -> Any:
 
 
 def _as_tensor(array: Any) -> "torch.Tensor":
-    """A NumPy array, in its own memory where torch takes that: a copy is made of it anyway."""
+    """A tensor of a NumPy array, in the array's own memory where torch allows; it is copied later anyway."""
     import torch
 
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -133,32 +133,32 @@ def _kind_of(tensor: "torch.Tensor") -> str:
 
 
 def _has_no_gaps(tensor: "torch.Tensor") -> bool:
-    """Whether its elements fill their memory, each once: then a tensor like it is laid out as it is."""
+    """Whether a tensor's elements fill their memory, each once; a tensor like it then has its layout."""
     import torch
 
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def _roles(name: str, value: Any) -> list[tuple[str, str]]:
-    """What a module says of its tensors, by their names in the checkpoint."""
+    """The roles of a module's tensors, by their names in the checkpoint."""
     import torch
 
-    module = unwrapped(value)
+    module = unwrap(value)
     if not isinstance(module, torch.nn.Module):
         return []
-    return [
-        (
-            f"{name}.{key}",
-            (TRAINED if tensor.requires_grad else FROZEN)
-            if isinstance(tensor, torch.nn.Parameter)
-            else BUFFER,
-        )
-        for key, tensor in module.state_dict(keep_vars=True).items()
-    ]
+    return [(f"{name}.{key}", _role(tensor)) for key, tensor in module.state_dict(keep_vars=True).items()]
+
+
+def _role(tensor: "torch.Tensor") -> str:
+    import torch
+
+    if not isinstance(tensor, torch.nn.Parameter):
+        return BUFFER
+    return TRAINED if tensor.requires_grad else FROZEN
 
 
 def is_dense(tensor: "torch.Tensor") -> bool:
-    """Whether this process's part of a tensor is made of dense numbers, and of no class of others."""
+    """Whether this process's part of a tensor is made of dense numbers, and of no foreign class."""
     import torch
     from torch.nn.parameter import is_lazy
 

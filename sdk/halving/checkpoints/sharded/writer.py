@@ -1,4 +1,4 @@
-"""DCP's storage interface, ending in the store: chunks as blobs, and the manifest."""
+"""DCP's storage interface for writing to the store: chunks become blobs, and a manifest names them."""
 
 import contextlib
 import os
@@ -27,11 +27,11 @@ _REQUESTS = 4  # of one rank to an object store at the same time
 
 
 class StoreWriter(StorageWriter):
-    """Writes a rank's chunks as blobs; on rank 0, at the end, the manifest.
+    """Writes a rank's chunks as blobs and, on rank 0 at the end, the manifest.
 
-    Each chunk of 64 KiB or more is a blob, so that one that has not changed is there already. Smaller ones
-    lie together, but frozen parameters and buffers apart from what training changes: a sweep of adapters
-    stores the small parts of its base once, too.
+    Each chunk of 64 KiB or more is a blob, so that one that has not changed is there already. Smaller chunks
+    are packed together, but frozen parameters and buffers apart from what training changes. So a sweep of
+    adapters stores the small parts of its base once, too.
 
     Attributes:
         digest: of the manifest, after :meth:`finish`.
@@ -47,10 +47,10 @@ class StoreWriter(StorageWriter):
         self.is_recalled = False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """There is nothing to begin: a checkpoint has no name before it is complete."""
+        """Do nothing: a checkpoint has no name before it is complete."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nor to set up."""
+        """Do nothing: there is nothing to set up."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
@@ -59,8 +59,7 @@ class StoreWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write what the plan says, in this thread and a few others; the future is complete when this
-        returns.
+        """Write what the plan says, in this and a few other threads; the returned future is complete.
 
         Raises:
             StoreError: the store refuses, or is unavailable, or the checkpoint was recalled.
@@ -80,7 +79,7 @@ class StoreWriter(StorageWriter):
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the manifest: from now on the checkpoint is there.
+        """Write the manifest, with which the checkpoint is there.
 
         Raises:
             StoreError: the store refuses, or is unavailable, or the checkpoint was recalled.
@@ -89,8 +88,8 @@ class StoreWriter(StorageWriter):
         places = {result.index: result.storage_data for written in results for result in written}
         strides = self._taken.strides
         tensors = {
-            name: _saved(name, found, places, strides.get(name))
-            for name, found in metadata.state_dict_metadata.items()
+            name: _saved_tensor(name, described, places, strides.get(name))
+            for name, described in metadata.state_dict_metadata.items()
         }
         manifest = Manifest(
             self._world_size, self._taken.tree, tuple(self._taken.stateful), tensors, tuple(self.rng)
@@ -105,7 +104,7 @@ class StoreWriter(StorageWriter):
         if self._store.folder is None:
             with ThreadPoolExecutor(_REQUESTS, "halving-checkpoint") as pool:
                 try:
-                    return list(mapped(pool, lambda items: self._write_blob(items, planner), blobs))
+                    return list(map_in_pool(pool, lambda items: self._write_blob(items, planner), blobs))
                 finally:
                     pool.shutdown(cancel_futures=True)  # one that fails ends all
         return [self._write_blob(items, planner) for items in blobs]
@@ -128,21 +127,21 @@ class StoreWriter(StorageWriter):
 
 
 def results_as_json(results: list[WriteResult]) -> list[Any]:
-    """What a rank has written, for rank 0."""
+    """What a rank has written, as JSON for rank 0."""
     return [[result.index.fqn, list(result.index.offset or ()), *result.storage_data] for result in results]
 
 
 def results_of_json(listed: list[Any]) -> list[WriteResult]:
-    """What :func:`results_as_json` was given."""
+    """The results that :func:`results_as_json` converted."""
     return [
         WriteResult(MetadataIndex(name, offsets), place[2], Place(*place)) for name, offsets, *place in listed
     ]
 
 
-def mapped(
+def map_in_pool(
     pool: ThreadPoolExecutor, action: Callable[[_Item], _Result], items: Iterable[_Item]
 ) -> Iterator[_Result]:
-    """What ``action`` gives for each item.
+    """The results of ``action`` for each item, computed in a pool and in order.
 
     Python starts no threads any more where a script has come to its end without ``run.finish()``: what the
     pool does not take is done here.
@@ -157,16 +156,16 @@ def mapped(
     yield from map(action, waiting)
 
 
-def _saved(
-    name: str, found: Any, places: dict[MetadataIndex, Place], stride: tuple[int, ...] | None
+def _saved_tensor(
+    name: str, described: Any, places: dict[MetadataIndex, Place], stride: tuple[int, ...] | None
 ) -> SavedTensor:
-    assert isinstance(found, TensorStorageMetadata)
+    assert isinstance(described, TensorStorageMetadata)
     chunks = sorted(
         Chunk(tuple(chunk.offsets), tuple(chunk.sizes), places[MetadataIndex(name, chunk.offsets)])
-        for chunk in found.chunks
+        for chunk in described.chunks
         if chunk.sizes.numel()
     )
-    return SavedTensor(dtype_name(found.properties.dtype), tuple(found.size), tuple(chunks), stride)
+    return SavedTensor(dtype_name(described.properties.dtype), tuple(described.size), tuple(chunks), stride)
 
 
 def _memory(tensor: Any) -> memoryview:

@@ -14,24 +14,24 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
     """Boxes that cover a shape: it is cut in two, again and again, along any of its dimensions."""
     left = [((0,) * len(shape), shape)]
-    found = list[Box]()
+    boxes_ = list[Box]()
     while left:
         offsets, sizes = left.pop()
         cuttable = [dimension for dimension, size in enumerate(sizes) if size > 1]
         if not cuttable or not draw(st.booleans()):
-            found.append((offsets, sizes))
+            boxes_.append((offsets, sizes))
             continue
         along = draw(st.sampled_from(cuttable))
         at = draw(st.integers(1, sizes[along] - 1))
         left.append((offsets, (*sizes[:along], at, *sizes[along + 1 :])))
         right = (*offsets[:along], offsets[along] + at, *offsets[along + 1 :])
         left.append((right, (*sizes[:along], sizes[along] - at, *sizes[along + 1 :])))
-    return found
+    return boxes_
 
 
 @given(st.data(), st.lists(st.integers(1, 6), max_size=4), st.sampled_from([1, 2, 8]), st.integers(8, 200))
 def test_pieces_are_the_tensors_bytes_in_c_order(
-    data: st.DataObject, dimensions: list[int], itemsize: int, most: int
+    data: st.DataObject, dimensions: list[int], itemsize: int, max_bytes: int
 ) -> None:
     shape = tuple(dimensions)
     whole = np.random.default_rng(0).integers(0, 256, (*shape, itemsize), np.uint8)
@@ -49,6 +49,6 @@ def test_pieces_are_the_tensors_bytes_in_c_order(
         assert start + size <= place.size
         return blobs[place.blob][place.start + start :][:size]
 
-    pieces = list(pieces_of(tensor, itemsize, read, most))
+    pieces = list(pieces_of(tensor, itemsize, read, max_bytes))
     assert b"".join(pieces) == whole.tobytes()
-    assert max(map(len, pieces)) <= most
+    assert max(map(len, pieces)) <= max_bytes

@@ -30,11 +30,11 @@ pytestmark = pytest.mark.slow
 FOREVER = float("inf")
 
 
-def opened(root: Path, ranks: Ranks, attempt: int, granted: int = 9) -> Run:
+def open_run(root: Path, ranks: Ranks, attempt: int, granted: int = 9) -> Run:
     return trial(Store(root), Grants(granted), attempt, ranks=ranks)
 
 
-def landed(run: Run) -> None:
+def land(run: Run) -> None:
     """Wait for what is written beside training."""
     if not run.rank:
         run._saver.drain(60)
@@ -81,33 +81,33 @@ def killed_in_the_third_save(ranks: Ranks, root: Path) -> int | None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with each_save(kill):
-        run = opened(root, ranks, 1)
+        run = open_run(root, ranks, 1)
         model = Big()
         for epoch in run.epochs():
-            landed(run)
+            land(run)
             run.report(score=float(epoch))
             with suppress(RuntimeError) if epoch == 3 else nullcontext():
                 # rank 0 notices that the other is gone, or not yet
                 run.save(model=model.at(epoch), epoch=epoch)
             if epoch == 3:
-                threading.Event().wait() if ranks.rank else landed(run)
+                threading.Event().wait() if ranks.rank else land(run)
                 return run.checkpoint and run.checkpoint.epoch
     return None
 
 
-def resumed(ranks: Ranks, root: Path) -> Any:
-    run = opened(root, ranks, 2)
+def resume(ranks: Ranks, root: Path) -> Any:
+    run = open_run(root, ranks, 2)
     model = Big()
-    found = run.restore(model=model, epoch=None)
-    return run.epoch, found["epoch"], model.left.unique().tolist(), model.right.unique().tolist()
+    restored = run.restore(model=model, epoch=None)
+    return run.epoch, restored["epoch"], model.left.unique().tolist(), model.right.unique().tolist()
 
 
-def test_a_rank_that_is_killed_in_the_middle_of_a_save_leaves_the_checkpoint_before_it_whole(
+def test_a_rank_killed_during_a_save_leaves_the_checkpoint_before_it_whole(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
     assert run_gang(2, killed_in_the_third_save, root, killed=1) == [2, None]
-    assert run_gang(2, resumed, root) == [(2, 2, [2.0], [-2.0])] * 2
+    assert run_gang(2, resume, root) == [(2, 2, [2.0], [-2.0])] * 2
 
 
 def without_the_store_in_the_second_save(ranks: Ranks, root: Path) -> int:
@@ -119,10 +119,10 @@ def without_the_store_in_the_second_save(ranks: Ranks, root: Path) -> int:
         each_save(away),
         pytest.warns(UserWarning, match="rank 1: curlCode: 28") if not ranks.rank else nullcontext(),
     ):
-        run = opened(root, ranks, 1, granted=4)
+        run = open_run(root, ranks, 1, granted=4)
         model = Big()
         for epoch in run.epochs():
-            landed(run)
+            land(run)
             run.report(score=float(epoch))
             run.save(model=model.at(epoch))
         run.finish()
@@ -133,7 +133,7 @@ def test_where_the_store_is_away_during_a_save_all_ranks_skip_it_and_go_on(tmp_p
     root = tmp_path / "store"
     assert run_gang(2, without_the_store_in_the_second_save, root) == [4, 4]
     history = RunRecords(Store(root), "p", "s.0001").checkpoints()
-    assert [saved.epoch for saved in history] == [1, 3, 4]
+    assert [save_model.epoch for save_model in history] == [1, 3, 4]
     model = Big()
     restore(Store(root), history[-1].digest, {"model": model})
     assert model.right.unique().tolist() == [-4.0]
@@ -175,7 +175,7 @@ def with_two_best_epochs_while_the_store_is_away(ranks: Ranks, root: Path) -> in
         model = Big()
         for epoch in run.epochs():
             if epoch in (2, 4):
-                landed(run)
+                land(run)
             run.report(score=scores[epoch])  # all ranks have landed
             if epoch == 2:
                 away.begin(run, lambda: True)
@@ -193,7 +193,7 @@ def test_the_newest_best_epoch_is_stored_when_the_store_is_back_for_all_ranks(tm
     root = tmp_path / "store"
     assert run_gang(2, with_two_best_epochs_while_the_store_is_away, root) == [4, 4]
     history = RunRecords(Store(root), "p", "s.0001").checkpoints()
-    assert [saved.epoch for saved in history] == [1, 3, 4]
+    assert [save_model.epoch for save_model in history] == [1, 3, 4]
     assert history[-1].tallies is not None
     assert history[-1].tallies["best_checkpoint"] == history[1].digest
     model = Big()
@@ -219,7 +219,7 @@ def with_a_best_epoch_known_after_its_save_failed(ranks: Ranks, root: Path) -> i
         model = Big()
         for epoch in run.epochs():
             if epoch == 2:
-                landed(run)
+                land(run)
                 ranks.barrier("all have landed")
                 away.begin(run, lambda: True)
             if epoch == 3:
@@ -234,13 +234,13 @@ def with_a_best_epoch_known_after_its_save_failed(ranks: Ranks, root: Path) -> i
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
-def test_a_best_epoch_that_is_known_after_its_save_failed_is_written_again_by_all_ranks(
+def test_an_epoch_that_proves_best_after_its_save_failed_is_written_again(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
     assert run_gang(2, with_a_best_epoch_known_after_its_save_failed, root) == [3, 3]
     history = RunRecords(Store(root), "p", "s.0001").checkpoints()
-    assert [saved.epoch for saved in history] == [1, 2, 3]
+    assert [save_model.epoch for save_model in history] == [1, 2, 3]
     assert history[-1].tallies is not None
     assert history[-1].tallies["best_checkpoint"] == history[1].digest
 
@@ -254,13 +254,13 @@ def stopped_on_rank_1_while_the_best_epoch_waits(ranks: Ranks, root: Path) -> in
         flight = run._part._flight
         ask = run._part.orders
         assert flight is not None
-        asked = threading.Event()
+        is_asked = threading.Event()
         run._part.orders = {
-            name: (lambda given, act=act: (asked.set(), act(given))) for name, act in ask.items()
+            name: (lambda argument, act=act: (is_asked.set(), act(argument))) for name, act in ask.items()
         }
 
         def act() -> None:
-            asked.wait(60)
+            is_asked.wait(60)
             run.terminate()
             wait_for(lambda: flight.is_recalled, 60, "the older save is given up", every=0.01)
 
@@ -287,12 +287,12 @@ def stopped_on_rank_1_while_the_best_epoch_waits(ranks: Ranks, root: Path) -> in
     return ended.value.code
 
 
-def test_a_sigterm_to_one_rank_is_heard_while_the_best_epochs_save_waits_for_the_one_in_flight(
+def test_a_sigterm_to_one_rank_is_heard_while_the_best_epochs_save_waits(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
     assert run_gang(2, stopped_on_rank_1_while_the_best_epoch_waits, root) == [143, 143]
-    assert [saved.epoch for saved in RunRecords(Store(root), "p", "s.0001").checkpoints()] == [2]
+    assert [save_model.epoch for save_model in RunRecords(Store(root), "p", "s.0001").checkpoints()] == [2]
 
 
 def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
@@ -322,13 +322,13 @@ def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
-def test_under_sigterm_a_checkpoint_that_waits_for_the_store_is_given_up_for_the_newest(
+def test_sigterm_gives_up_a_checkpoint_that_waits_for_the_store_for_the_newest(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
     assert run_gang(2, stopped_while_the_store_is_away, root) == [143, 143]
     history = RunRecords(Store(root), "p", "s.0001").checkpoints()
-    assert [saved.epoch for saved in history] == [2]
+    assert [save_model.epoch for save_model in history] == [2]
     model = Big()
     restore(Store(root), history[-1].digest, {"model": model})
     assert (model.left.unique().tolist(), model.right.unique().tolist()) == ([2.0], [-2.0])
@@ -364,7 +364,7 @@ def odd(kind: str) -> torch.Tensor:
 
 def with_an_odd_tensor(ranks: Ranks, root: Path, kind: str, where: list[int]) -> tuple[str, list[float]]:
     """What saving a model raises that has an odd buffer on some ranks, and what is saved after that."""
-    run = opened(root, ranks, 1)
+    run = open_run(root, ranks, 1)
     model = Big()
     model.register_buffer("mask", odd(kind) if ranks.rank in where else torch.ones(3))
     next(run.epochs())
@@ -383,7 +383,7 @@ def with_an_odd_tensor(ranks: Ranks, root: Path, kind: str, where: list[int]) ->
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 @pytest.mark.parametrize("kind", ["sparse", "quantised", "meta"])
-def test_a_tensor_that_is_none_of_dense_numbers_is_one_error_on_all_ranks_that_names_it(
+def test_a_tensor_that_is_not_dense_is_one_error_on_all_ranks_that_names_it(
     tmp_path: Path, kind: str
 ) -> None:
     for where in ([1], [0, 1]):
@@ -398,13 +398,13 @@ def test_a_tensor_that_is_none_of_dense_numbers_is_one_error_on_all_ranks_that_n
         assert saved_values == [1.0]
 
 
-def saved(ranks: Ranks, root: Path) -> str | None:
+def save_model(ranks: Ranks, root: Path) -> str | None:
     save = Staging(Store(root), ranks).begin({"model": Big().at(3)}, lambda: FOREVER)
     save.join()
     return save.digest
 
 
-def refused(ranks: Ranks, root: Path, digest: str) -> tuple[str, list[float], list[float]]:
+def restore_refused(ranks: Ranks, root: Path, digest: str) -> tuple[str, list[float], list[float]]:
     """What restoring raises, and the model behind it."""
     model = Big().at(1)
     with pytest.raises(StoreError) as raised:
@@ -413,18 +413,16 @@ def refused(ranks: Ranks, root: Path, digest: str) -> tuple[str, list[float], li
 
 
 @pytest.mark.parametrize("harm", ["absent", "torn"])
-def test_a_checkpoint_with_a_part_gone_or_torn_is_one_error_on_all_ranks_and_changes_nothing(
-    tmp_path: Path, harm: str
-) -> None:
+def test_a_gone_or_torn_part_is_one_error_on_all_ranks_and_changes_nothing(tmp_path: Path, harm: str) -> None:
     root = tmp_path / "store"
-    digest, _ = run_gang(2, saved, root)
+    digest, _ = run_gang(2, save_model, root)
     content = json.loads(Store(root).get_blob(digest))
     blob = content["tensors"]["model.left"]["chunks"][0][2].removeprefix("sha256:")
     path = root / "artifacts" / "sha256" / blob[:2] / blob
     path.unlink() if harm == "absent" else path.write_bytes(path.read_bytes()[:1000])
 
-    (own, *left), (told, *right) = run_gang(2, refused, root, digest)
+    (own, *left), (message, *right) = run_gang(2, restore_refused, root, digest)
     assert (left, right) == ([[1.0], [-1.0]],) * 2
     assert blob in own
     assert ("is not complete" if harm == "absent" else "is damaged") in own
-    assert own in told or told == own
+    assert own in message or message == own

@@ -32,7 +32,7 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(100, 401), nn.BatchNorm1d(401), nn.ReLU(), nn.Linear(401, 7))
 
 
-def trained(kind: str, ranks: Ranks, steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+def train_net(kind: str, ranks: Ranks, steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     net: nn.Module = model()
     if kind == "fsdp":
         net[0] = checkpoint_wrapper(net[0])  # which has other names inside
@@ -64,9 +64,9 @@ def digest_of_state(net: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     return weights_digest({"weights": weights, "states": states}) or ""
 
 
-def saved(ranks: Ranks, root: Path, kind: str) -> tuple[str | None, str]:
+def save_net(ranks: Ranks, root: Path, kind: str) -> tuple[str | None, str]:
     """The digest of the checkpoint that the ranks write, and of the state in it."""
-    net, optimizer = trained(kind, ranks, 3)
+    net, optimizer = train_net(kind, ranks, 3)
     save = Staging(Store(root), ranks).begin(
         {"model": net, "optimizer": optimizer, "epoch": 3}, lambda: FOREVER
     )
@@ -79,10 +79,10 @@ def saved(ranks: Ranks, root: Path, kind: str) -> tuple[str | None, str]:
     return save.digest, before
 
 
-def restored(ranks: Ranks, root: Path, digest: str, kind: str) -> tuple[int, str]:
-    net, optimizer = trained(kind, ranks, 0)
-    found = restore(Store(root), digest, {"model": net, "optimizer": optimizer, "epoch": None}, ranks=ranks)
-    return found["epoch"], digest_of_state(net, optimizer)
+def restore_net(ranks: Ranks, root: Path, digest: str, kind: str) -> tuple[int, str]:
+    net, optimizer = train_net(kind, ranks, 0)
+    values = restore(Store(root), digest, {"model": net, "optimizer": optimizer, "epoch": None}, ranks=ranks)
+    return values["epoch"], digest_of_state(net, optimizer)
 
 
 @pytest.mark.slow
@@ -94,9 +94,9 @@ def test_a_checkpoint_restores_with_equal_bits_on_any_number_of_ranks_sharded_or
     tmp_path: Path, saver: str, restorers: list[tuple[str, int]]
 ) -> None:
     root = tmp_path / "store"
-    (digest, state), *_ = run_gang(2, saved, root, saver)
+    (digest, state), *_ = run_gang(2, save_net, root, saver)
     for kind, world_size in restorers:
-        assert run_gang(world_size, restored, root, digest, kind) == [(3, state)] * world_size, (
+        assert run_gang(world_size, restore_net, root, digest, kind) == [(3, state)] * world_size, (
             kind,
             world_size,
         )
@@ -113,7 +113,7 @@ def test_a_checkpoint_restores_with_equal_bits_on_any_number_of_ranks_sharded_or
 
 def adapters_saved(ranks: Ranks, root: Path) -> tuple[int, int]:
     """Bytes of the base and of what was trained on it, in four trials of two epochs."""
-    trained = base = 0
+    train_net = base = 0
     mesh = init_device_mesh("cpu", (ranks.world_size,))
     for trial in range(4):
         net = Adapted(trial + 1)
@@ -129,15 +129,15 @@ def adapters_saved(ranks: Ranks, root: Path) -> tuple[int, int]:
             save = staging.begin({"model": net, "optimizer": optimizer}, lambda: FOREVER)
             save.join()
             assert save.error is None
-            trained += 3 * adapters  # AdamW keeps two more
-    return base, trained
+            train_net += 3 * adapters  # AdamW keeps two more
+    return base, train_net
 
 
 @pytest.mark.slow
 def test_a_sweep_of_adapters_on_two_fsdp_ranks_stores_its_base_once(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    (base, trained), _ = run_gang(2, adapters_saved, root)
-    assert base < sum(size for _, size, _ in Store(root).files("artifacts")) <= 1.05 * (base + trained)
+    (base, train_net), _ = run_gang(2, adapters_saved, root)
+    assert base < sum(size for _, size, _ in Store(root).files("artifacts")) <= 1.05 * (base + train_net)
 
 
 class Histogram:
@@ -183,13 +183,13 @@ def plain_restored(ranks: Ranks, root: Path, digest: str) -> str:
 
 def digest_of_plain(state: dict[str, Any]) -> str:
     """Also of what is no array."""
-    plain = {name: value for name, value in state.items() if name != "histogram"}
+    tensors = {name: value for name, value in state.items() if name != "histogram"}
     histogram = state["histogram"].state_dict()
     assert all(
         isinstance(array, np.ndarray)
-        for array in (plain["rows"], histogram["counts"], histogram["notes"]["edges"])
+        for array in (tensors["rows"], histogram["counts"], histogram["notes"]["edges"])
     )
-    return f"{weights_digest({**plain, 'histogram': histogram})} {plain['seen']} {histogram['notes'][3]}"
+    return f"{weights_digest({**tensors, 'histogram': histogram})} {tensors['seen']} {histogram['notes'][3]}"
 
 
 @pytest.mark.slow

@@ -49,8 +49,8 @@ def tag(s3: S3, store: Store, digest: str) -> str:
     client = boto3.client("s3", endpoint_url=f"http://{s3.endpoint}", region_name="us-east-1")
     address = urlsplit(store.root)
     key = f"{address.path.strip('/')}/{blob_name(digest)}"
-    found: str = client.head_object(Bucket=address.netloc, Key=key)["ETag"]
-    return found.strip('"')
+    etag: str = client.head_object(Bucket=address.netloc, Key=key)["ETag"]
+    return etag.strip('"')
 
 
 @pytest.mark.slow

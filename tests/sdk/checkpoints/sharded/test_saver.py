@@ -76,16 +76,16 @@ def epoch(saver: AsyncSaver, number: int, *, best: bool = False, needed: bool = 
     return name
 
 
-def test_a_checkpoint_counts_when_it_is_written_and_its_record_names_the_best_by_its_digest(
+def test_a_checkpoint_counts_once_written_and_its_record_names_the_bests_digest(
     saver: AsyncSaver, gate: Gate
 ) -> None:
     name = epoch(saver, 1, best=True)
-    assert (saver.newest, saver.known(name)) == (None, None)  # training goes on
+    assert (saver.newest, saver.resolve_digest(name)) == (None, None)  # training goes on
     gate.open.set()
     saver.drain(60)
     assert saver.newest is not None
     assert saver.newest.tallies == {"metrics": {}, "best_checkpoint": saver.newest.digest}
-    assert saver.known(name) == saver.newest.digest
+    assert saver.resolve_digest(name) == saver.newest.digest
     assert (saver.newest.epoch, saver.newest.sharded) == (1, True)
 
 
@@ -172,7 +172,7 @@ def test_an_epoch_that_does_not_count_leaves_no_record(saver: AsyncSaver, gate: 
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
-def test_while_the_store_is_away_no_epoch_waits_and_the_newest_best_one_is_there_when_it_is_back(
+def test_while_the_store_is_away_no_epoch_waits_and_the_best_one_is_stored_later(
     saver: AsyncSaver, gate: Gate
 ) -> None:
     gate.open.set()
@@ -185,11 +185,11 @@ def test_while_the_store_is_away_no_epoch_waits_and_the_newest_best_one_is_there
     saver.drain(60)
     assert saved_values(saver) == [(3, 3.0)]
     assert saver.newest is not None
-    assert saver.known(second) == saver.newest.digest
+    assert saver.resolve_digest(second) == saver.newest.digest
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
-def test_what_failed_beside_training_is_written_once_more_from_its_copy_where_it_is_needed(
+def test_a_save_that_failed_beside_training_is_retried_from_its_copy_if_needed(
     saver: AsyncSaver, gate: Gate
 ) -> None:
     gate.open.set()
@@ -280,7 +280,7 @@ def test_under_sigterm_the_best_epochs_has_half_of_the_time(
     assert saved_values(saver) == ([(1, 1.0), (2, 2.0)] if is_in_time else [(2, 2.0)])
 
 
-def test_a_sigterm_while_the_best_epochs_save_waits_for_the_one_in_flight_ends_the_waiting(
+def test_a_sigterm_ends_the_wait_of_the_best_epochs_save_for_the_one_in_flight(
     stopped: Stopped, gate: Gate, awaited: threading.Event
 ) -> None:
     saver = stopped.saver
@@ -354,8 +354,8 @@ def test_a_needed_record_that_cannot_wait_is_the_newest_and_knows_the_best_one(
     saver.count(3, 1, {}, {"metrics": {}, "best_checkpoint": best}, needed=True)
     newest = saver.newest
     assert newest is not None
-    assert newest.tallies == {"metrics": {}, "best_checkpoint": saver.known(best)}
-    assert saver.known(best) is not None
+    assert newest.tallies == {"metrics": {}, "best_checkpoint": saver.resolve_digest(best)}
+    assert saver.resolve_digest(best) is not None
     points.may.set()
     saver.drain(60)
     assert saver.newest == newest
@@ -380,7 +380,7 @@ def test_the_copy_of_an_epoch_that_turns_out_to_be_the_best_waits_for_the_store(
     saver.drain(60)
     assert saved_values(saver) == [(1, 1.0)]
     assert saver.newest is not None
-    assert saver.known(name) == saver.newest.digest
+    assert saver.resolve_digest(name) == saver.newest.digest
     assert saver.interval.saves == 1
 
 

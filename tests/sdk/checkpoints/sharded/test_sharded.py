@@ -22,7 +22,7 @@ from halving.checkpoints.sharded.manifest import Chunk, Manifest, Place, SavedTe
 from halving.checkpoints.sharded.planning import StagingPlanner
 from halving.checkpoints.sharded.save import Staging
 from halving.checkpoints.sharded.tree import take_apart
-from halving.checkpoints.sharded.writer import mapped
+from halving.checkpoints.sharded.writer import map_in_pool
 from halving.checkpoints.weights_digest import weights_digest
 from halving.data.dataset import Dataset
 from halving.distributed.ranks import ALONE
@@ -33,7 +33,7 @@ from tests.checkpoints import Gate
 FOREVER = float("inf")
 
 
-def saved(store: Store, **state: Any) -> str:
+def save_state(store: Store, **state: Any) -> str:
     save = Staging(store, ALONE).begin(state, lambda: FOREVER)
     save.join()
     if save.error is not None:
@@ -72,14 +72,14 @@ def test_a_sweep_of_adapters_stores_its_base_once_its_small_tensors_too(store: S
         for _ in range(2):
             sum(adapter(torch.randn(2, 512)).square().mean() for adapter in model.adapters).backward()
             optimizer.step()
-            saved(store, model=model, optimizer=optimizer)
+            save_state(store, model=model, optimizer=optimizer)
             # AdamW keeps two more
             adapters += 3 * sum(parameter.nbytes for parameter in model.adapters.parameters())
     base = sum(parameter.nbytes for parameter in model.base.parameters())
     assert stored_bytes(store) <= 1.05 * (base + adapters)
 
 
-def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_little_more_than_it_takes(
+def test_the_first_copys_memory_is_ready_after_the_first_step_and_hardly_too_large(
     store: Store,
 ) -> None:
     model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
@@ -103,9 +103,7 @@ def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_littl
     assert torch.equal(fresh[7].weight, model[7].weight)
 
 
-def test_an_array_is_copied_once_and_what_an_object_has_made_for_the_save_is_not_held(
-    store: Store, gate: Gate
-) -> None:
+def test_an_array_is_copied_once_and_what_state_dict_made_is_not_held(store: Store, gate: Gate) -> None:
     array = np.ones(1_000_000)
     made = list[weakref.ref[Any]]()
 
@@ -143,7 +141,7 @@ def test_equal_state_is_the_same_checkpoint_and_another_one_is_not(store: Store)
         torch.manual_seed(3)
         random.seed(3)
         np.random.seed(3)
-        return saved(store, model=nn.Linear(300, 300), last=last)
+        return save_state(store, model=nn.Linear(300, 300), last=last)
 
     assert digest(1.0) == digest(1.0) != digest(2.0)
 
@@ -189,7 +187,7 @@ def assert_same(restored: dict[str, Any], state: dict[str, Any]) -> None:
     for array, expected in zip(restored["arrays"], state["arrays"], strict=True):
         assert array.dtype == expected.dtype
         assert np.array_equal(array, expected)
-    for one, other in (
+    for left, other in (
         *zip(restored["floats"].values(), state["floats"].values(), strict=True),
         *zip(restored["others"], state["others"], strict=True),
         *zip(restored["empty"], state["empty"], strict=True),
@@ -198,15 +196,15 @@ def assert_same(restored: dict[str, Any], state: dict[str, Any]) -> None:
         (restored["plain"]["a.b"], torch.ones(2)),
         (restored["plain"]["a"]["b"], torch.zeros(2)),
     ):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert (left.dtype, left.shape) == (other.dtype, other.shape)
         assert torch.equal(
-            *(each.contiguous().view(torch.uint8) if each.ndim else each for each in (one, other))
+            *(each.contiguous().view(torch.uint8) if each.ndim else each for each in (left, other))
         )
 
 
 def test_every_kind_of_tensor_and_value_comes_back_as_it_was(store: Store) -> None:
     state = every_kind()
-    assert_same(saved_state(store, saved(store, **state)), state)
+    assert_same(saved_state(store, save_state(store, **state)), state)
 
 
 def test_tensors_lie_in_memory_as_they_did(store: Store) -> None:
@@ -217,7 +215,7 @@ def test_tensors_lie_in_memory_as_they_did(store: Store) -> None:
         "with gaps": torch.randn(4, 6)[:, ::2],
         "expanded": torch.randn(3, 1).expand(3, 4),
     }
-    restored = saved_state(store, saved(store, **state))
+    restored = saved_state(store, save_state(store, **state))
     for name, tensor in state.items():
         assert torch.equal(restored[name], tensor)
     strides = {name: tensor.stride() for name, tensor in restored.items()}
@@ -237,7 +235,7 @@ def test_values_that_are_trained_still_are(store: Store) -> None:
         "computed": leaf * 2,
         "frozen": nn.Parameter(torch.randn(3), requires_grad=False),
     }
-    restored = saved_state(store, saved(store, **state))
+    restored = saved_state(store, save_state(store, **state))
     assert {name: tensor.requires_grad for name, tensor in restored.items()} == {
         "leaf": True,
         "parameter": True,
@@ -252,7 +250,7 @@ def test_values_that_are_trained_still_are(store: Store) -> None:
 def test_a_conjugate_of_the_same_memory_is_another_tensor(store: Store) -> None:
     tensor = torch.randn(3, dtype=torch.complex64)
     restored = saved_state(
-        store, saved(store, tensor=tensor, conjugate=tensor.conj(), imaginary=tensor.conj().imag)
+        store, save_state(store, tensor=tensor, conjugate=tensor.conj(), imaginary=tensor.conj().imag)
     )
     assert torch.equal(restored["tensor"], tensor)
     assert torch.equal(restored["conjugate"], tensor.conj())
@@ -261,25 +259,25 @@ def test_a_conjugate_of_the_same_memory_is_another_tensor(store: Store) -> None:
 
 def test_where_torch_makes_its_tensors_by_default_does_not_matter(store: Store) -> None:
     with torch.device("meta"):
-        digest = saved(store, tensor=torch.ones(3, device="cpu"))
+        digest = save_state(store, tensor=torch.ones(3, device="cpu"))
         restored = saved_state(store, digest)
     assert torch.equal(restored["tensor"], torch.ones(3))
 
 
-def test_what_is_downloaded_is_one_file_that_torch_loads_and_that_restores_as_the_checkpoint_does(
+def test_a_download_is_one_file_that_torch_loads_and_that_restores_alike(
     any_store: Store, tmp_path: Path
 ) -> None:
     """The bytes that it announces, and no more of the large tensor in memory than a piece."""
     state = every_kind()
     model = nn.BatchNorm1d(3)
-    digest = saved(any_store, **state, model=model, large=torch.arange(9_000_000))  # of 72 MB
+    digest = save_state(any_store, **state, model=model, large=torch.arange(9_000_000))  # of 72 MB
     drawn = torch.rand(3)
     file = tmp_path / "checkpoint.pt"
-    found = download(any_store, digest)
+    downloaded = download(any_store, digest)
     with file.open("wb") as written:
-        written.writelines(found.pieces)
-    assert found.is_assembled
-    assert file.stat().st_size == found.size
+        written.writelines(downloaded.pieces)
+    assert downloaded.is_assembled
+    assert file.stat().st_size == downloaded.size
 
     loaded = torch.load(file, weights_only=True)
     assert torch.equal(loaded["large"], torch.arange(9_000_000))
@@ -295,15 +293,15 @@ def test_what_is_downloaded_is_one_file_that_torch_loads_and_that_restores_as_th
 
 
 def test_a_download_of_a_checkpoint_whose_part_is_torn_ends_before_a_byte_of_it(store: Store) -> None:
-    digest = saved(store, weight=torch.ones(200, 200))
+    digest = save_state(store, weight=torch.ones(200, 200))
     (chunk,) = Manifest.parse(store.get_blob(digest)).tensors["weight"].chunks
     path = Path(store.root, blob_name(chunk.place.blob))
     path.write_bytes(bytes(path.stat().st_size))
-    found = download(store, digest)
-    given = 0
+    file = download(store, digest)
+    length = 0
     with pytest.raises(StoreError, match="is damaged"):
-        given = sum(len(piece) for piece in found.pieces)
-    assert given < path.stat().st_size
+        length = sum(len(piece) for piece in file.pieces)
+    assert length < path.stat().st_size
     path.unlink()
     with pytest.raises(StoreError, match="is not complete, and cannot be read"):
         list(download(store, digest).pieces)
@@ -311,7 +309,9 @@ def test_a_download_of_a_checkpoint_whose_part_is_torn_ends_before_a_byte_of_it(
 
 def test_a_trained_run_restores_what_it_asks_for_and_keeps_its_own_random_states(store: Store) -> None:
     model = nn.BatchNorm1d(3)
-    digest = saved(store, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), note="kept")
+    digest = save_state(
+        store, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), note="kept"
+    )
     run = TrainedRun(
         store, params={}, dataset=Dataset(store, "d", "sha256:" + "0" * 64), checkpoint_digest=digest
     )
@@ -330,7 +330,7 @@ def test_a_trained_run_restores_what_it_asks_for_and_keeps_its_own_random_states
 
 
 def test_a_restored_process_draws_the_numbers_that_the_saved_one_would_have(store: Store) -> None:
-    digest = saved(store, model=nn.Linear(2, 2))
+    digest = save_state(store, model=nn.Linear(2, 2))
     drawn = torch.rand(3), random.random(), np.random.rand()
     restore(store, digest, {"model": nn.Linear(2, 2)})
     assert torch.equal(torch.rand(3), drawn[0])
@@ -370,7 +370,7 @@ def test_an_array_that_is_only_read_is_not_copied_before_its_copy() -> None:
     assert np.shares_memory(take_apart({"a": array}).tensors["a"].numpy(), array)
 
 
-def test_no_part_is_read_before_a_gpus_copy_is_complete_also_where_several_threads_read() -> None:
+def test_no_thread_reads_a_part_before_the_copy_from_the_gpu_is_complete() -> None:
     planner = StagingPlanner(take_apart({"left": torch.ones(4), "right": torch.ones(4)}))
     plan = planner.create_local_plan()
     planner.stage(plan, lambda size, _: torch.empty(size, dtype=torch.uint8))
@@ -443,34 +443,34 @@ def test_an_upload_that_raises_a_runtime_error_does_not_upload_the_others_again(
         return number
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="not of threads"):
-        list(mapped(pool, upload, [1, 2, 3]))
+        list(map_in_pool(pool, upload, [1, 2, 3]))
     assert tried == [1, 2, 3]
 
 
 def test_where_no_threads_are_started_any_more_all_is_uploaded_by_this_one() -> None:
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
-    assert list(mapped(pool, lambda number: number, [1, 2, 3])) == [1, 2, 3]
+    assert list(map_in_pool(pool, lambda number: number, [1, 2, 3])) == [1, 2, 3]
 
 
 def test_a_collection_keeps_the_parts_of_a_checkpoint_for_as_long_as_it(store: Store) -> None:
     shared = torch.ones(40_000)
     old = torch.zeros(40_000)
     new = torch.full((40_000,), 2.0)
-    digests = [saved(store, shared=shared, own=own) for own in (old, new)]
-    both, one = (
+    digests = [save_state(store, shared=shared, own=own) for own in (old, new)]
+    both, left = (
         [bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept] for kept in (digests, digests[1:])
     )
 
-    def collected(kept: list[bytes]) -> int:
+    def collect(kept: list[bytes]) -> int:
         marks = Marks()
         before = time.time() + 60
         marks.keep(kept, sharded=True)
         marks.keep_parts(store)
         return sum(blob.bytes for blob in delete_unmarked(store, find_unmarked(store, marks, before), before))
 
-    assert collected(both) == 0
-    assert collected(one) > old.nbytes  # its own part has gone with it
+    assert collect(both) == 0
+    assert collect(left) > old.nbytes  # its own part has gone with it
     assert not store.has_blob(digests[0])
     assert torch.equal(saved_state(store, digests[1])["own"], new)
     assert torch.equal(saved_state(store, digests[1])["shared"], shared)
@@ -487,8 +487,8 @@ def test_a_manifest_comes_back_and_one_of_a_later_format_says_so() -> None:
         Manifest.parse(b'{"halving_checkpoint":1')
 
 
-def test_a_manifest_that_lacks_a_part_of_a_tensor_is_refused_before_anything_is_changed(store: Store) -> None:
-    manifest = Manifest.parse(store.get_blob(saved(store, model=nn.Linear(300, 300))))
+def test_a_manifest_that_lacks_part_of_a_tensor_is_refused_before_any_change(store: Store) -> None:
+    manifest = Manifest.parse(store.get_blob(save_state(store, model=nn.Linear(300, 300))))
     tensor = manifest.tensors["model.weight"]
     half = SavedTensor(tensor.dtype, (600, 300), tensor.chunks)
     digest = store.put_blob(
