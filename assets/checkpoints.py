@@ -25,16 +25,16 @@ from resources.registry.promotion import promote_winner
 )
 def promoted_checkpoint(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
     """Register the winner of a sweep."""
-    return promoted(context, backend, context.partition_key).result()
+    return register_winner(context, backend, context.partition_key).result()
 
 
-def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
+def register_winner(context: Any, backend: Backend, sweep: str) -> Materialized:
     """Register the winner of a sweep if it passes the gates."""
     with expected_failures():
-        known = load_report(backend.store, backend.catalog, sweep)
-        row, report = promote_winner(backend, known, partial(log_report, context))
+        stored_report = load_report(backend.store, backend.catalog, sweep)
+        row, report = promote_winner(backend, stored_report, partial(log_report, context))
     context.log.info(f"model {row.model} {row.version} is {row.stage}: {row.checkpoint}")
-    return _materialized(row, report)
+    return _materialization_of(row, report)
 
 
 def log_decision(context: Any, decided: Decided) -> None:
@@ -65,7 +65,7 @@ def log_decision(context: Any, decided: Decided) -> None:
     )
 
 
-def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
+def _materialization_of(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
     sweep = report.data["sweep"]
     winner = report.data["winner"]
     return Materialized(

@@ -20,7 +20,7 @@ from resources.datasets.statistics import all_columns
 from resources.features.wanted import joined_views
 from resources.sweep_spec.dataset import DatasetSource
 
-_SHOWN = ("bytes", "splits", "target", "schema_sha256", "source", "transform_sha256", "digest")
+_FIELDS = ("bytes", "splits", "target", "schema_sha256", "source", "transform_sha256", "digest")
 DATASETS = dg.DynamicPartitionsDefinition(name="datasets")
 
 dataset_snapshot = dg.AssetSpec(
@@ -42,11 +42,11 @@ def snapshots_below(views: Sequence[dg.AssetsDefinition], specs: Path = Path("sw
     ones; and any days of a view may be in one. An event has exactly what is in a snapshot
     (:func:`materialized_snapshot`).
     """
-    there = {view.key for view in views}
+    view_keys = {view.key for view in views}
     days = dg.AllPartitionMapping()
     keys = [asset_key(view) for view in joined_views(specs)]
     return dataset_snapshot.replace_attributes(
-        deps=[dg.AssetDep(key, partition_mapping=days) for key in keys if key in there]
+        deps=[dg.AssetDep(key, partition_mapping=days) for key in keys if key in view_keys]
     )
 
 
@@ -65,14 +65,14 @@ def data_checks(context: dg.AssetCheckExecutionContext, backend: Backend) -> Ite
             raise NotFound("there is no snapshot yet: launch a sweep")
         dataset = Dataset(backend.store, newest.name, newest.digest)
         source = DatasetSource.model_validate(newest.recipe)
-        found = {
+        checks = {
             check.name: check
             for check in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))
         }
     for name in CHECKS:
-        check = found.get(name) or DataCheck(name, True, "the spec has switched it off", blocking=False)
+        check = checks.get(name) or DataCheck(name, True, "the spec has switched it off", blocking=False)
         severity = dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN
-        described = {"snapshot": dg.MetadataValue.text(newest.key), **_described(check)}
+        described = {"snapshot": dg.MetadataValue.text(newest.key), **_metadata_of(check)}
         yield dg.AssetCheckResult(
             passed=check.passed,
             check_name=name,
@@ -90,24 +90,24 @@ def materialized_snapshot(
     Args:
         before: the manifest of the dataset's snapshot before this one, to say what changed.
     """
-    shown = {
+    metadata = {
         "dagster/row_count": snapshot.rows,
-        **{name: getattr(snapshot, name) for name in _SHOWN},
+        **{name: getattr(snapshot, name) for name in _FIELDS},
         "shards": sum(len(shards) for shards in manifest["shards"].values()),
         "columns": _columns(manifest),
         "lineage": dict(manifest["lineage"]),
     }
     if classes := all_columns(manifest)[snapshot.target].get("classes"):
-        shown["classes"] = classes
+        metadata["classes"] = classes
     if before is not None:
-        shown["changed"] = {"since": before["digest"], **compare(before, manifest)}
+        metadata["changed"] = {"since": before["digest"], **compare(before, manifest)}
     joined = manifest["lineage"]["source"].get("views", {})  # of labels with features
     return Materialized(
         "dataset_snapshot",
         partition=snapshot.key,
         version=snapshot.digest,
-        inputs={asset_key(view).to_user_string(): about["partitions"] for view, about in joined.items()},
-        metadata=shown,
+        inputs={asset_key(view).to_user_string(): facts["partitions"] for view, facts in joined.items()},
+        metadata=metadata,
         page=("datasets", snapshot.name),
     )
 
@@ -129,22 +129,22 @@ def check_events(
             asset_key=dg.AssetKey("dataset_snapshot"),
             passed=check.passed,
             severity=severity,
-            metadata=_described(check),
+            metadata=_metadata_of(check),
             blocking=check.blocking,
             partition=partition,
         )
         if not check.passed and not check.blocking:
             context.log.warning(f"{partition}: {check.name}: {check.reason}")
     if failed := [f"{check.name}: {check.reason}" for check in checks if check.blocking and not check.passed]:
-        told = "\n".join(f"  - {each}" for each in failed)
+        lines = "\n".join(f"  - {each}" for each in failed)
         raise dg.Failure(
-            f"the snapshot {partition} failed its data checks, so nothing is trained on it:\n{told}\n"
+            f"the snapshot {partition} failed its data checks, so nothing is trained on it:\n{lines}\n"
             "Mend the data, or set dataset.checks in the spec if it is as it should be.",
             allow_retries=False,
         )
 
 
-def _described(check: DataCheck) -> dict[str, dg.MetadataValue]:
+def _metadata_of(check: DataCheck) -> dict[str, dg.MetadataValue]:
     described: dict[str, dg.MetadataValue] = {"reason": dg.MetadataValue.text(check.reason)}
     if check.rows:
         described["rows"] = dg.MetadataValue.table([dg.TableRecord(row) for row in check.rows])

@@ -39,16 +39,16 @@ class Materialized:
         tags = {"dagster/data_version": self.version}
         tags |= {f"dagster/input_data_version/{asset}": version for asset, version in self.inputs.items()}
         return dg.AssetMaterialization(
-            self.asset, partition=self.partition, metadata=self._described(), tags=tags
+            self.asset, partition=self.partition, metadata=self._all_metadata(), tags=tags
         )
 
     def result(self, checks: Sequence[dg.AssetCheckResult] = ()) -> dg.MaterializeResult:
         """The result that an asset's own function returns."""
         return dg.MaterializeResult(
-            metadata=self._described(), data_version=dg.DataVersion(self.version), check_results=checks
+            metadata=self._all_metadata(), data_version=dg.DataVersion(self.version), check_results=checks
         )
 
-    def _described(self) -> dict[str, Any]:
+    def _all_metadata(self) -> dict[str, Any]:
         described = {**page_link(*self.page), **self.metadata} if self.page else dict(self.metadata)
         return {**described, "inputs": dict(self.inputs)} if self.inputs else described
 

@@ -93,15 +93,16 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
 
         with expected_failures():
             check_registered(backend.catalog, view, config.accept_same_values)
-            done = materialize_day(
+            materialized = materialize_day(
                 backend.store, view, date.fromisoformat(context.partition_key), late=config.late
             )
             register(backend.catalog, view, config.accept_same_values)
-        made = materialized_day(backend.store, done)
+        event = materialized_day(backend.store, materialized)
         context.log.info(
-            f"{view.key} of {context.partition_key}: {done.partition.rows} rows, {made.metadata['change']}"
+            f"{view.key} of {context.partition_key}: {materialized.partition.rows} rows, "
+            f"{event.metadata['change']}"
         )
-        return made.result()
+        return event.result()
 
     return of_a_day
 
@@ -109,7 +110,7 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
 def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
     """A day of a view as Dagster shows it, whoever made it."""
     day = done.partition
-    shown = {
+    metadata = {
         "dagster/row_count": day.rows,
         "bytes": day.bytes,
         "digest": f"sha256:{day.sha256}",
@@ -118,7 +119,9 @@ def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
         "file": store.address(day.name),
     }
     asset = asset_key(day.definition.key).to_user_string()
-    return Materialized(asset, partition=day.day.isoformat(), version=f"sha256:{day.sha256}", metadata=shown)
+    return Materialized(
+        asset, partition=day.day.isoformat(), version=f"sha256:{day.sha256}", metadata=metadata
+    )
 
 
 def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
@@ -136,7 +139,7 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
     def latest(context: dg.AssetExecutionContext, backend: Backend) -> dg.MaterializeResult:
         from resources.features.online import push
 
-        shown: dict[str, dg.MetadataValue] = {}
+        metadata: dict[str, dg.MetadataValue] = {}
         refused: list[InvalidInput] = []
         with expected_failures():
             address = online_address(backend.store)
@@ -148,16 +151,16 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
                     if len(views) == 1:
                         raise
                     context.log.warning(str(error))
-                    shown[view.key] = dg.MetadataValue.text("not materialised yet")
+                    metadata[view.key] = dg.MetadataValue.text("not materialised yet")
                 except InvalidInput as error:  # the other views are pushed all the same
                     context.log.error(str(error))
                     refused.append(error)
                 else:
-                    shown[view.key] = pushed_metadata(pushed)
-                    context.log.info(f"{view.key}: {shown[view.key].value}")
+                    metadata[view.key] = pushed_metadata(pushed)
+                    context.log.info(f"{view.key}: {metadata[view.key].value}")
             if refused:
                 raise InvalidInput("; ".join(map(str, refused)))
-        return dg.MaterializeResult(metadata=shown)
+        return dg.MaterializeResult(metadata=metadata)
 
     return latest
 

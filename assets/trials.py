@@ -102,7 +102,7 @@ def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
         "points": verdict.points,
         "weights_equal": "not compared" if verdict.weights_equal is None else verdict.weights_equal,
         "weights": verdict.weights[1] or "(none saved)",
-        "differing_factors": [str(one) for one in verdict.factors],
+        "differing_factors": [str(factor) for factor in verdict.factors],
         "not_compared": verdict.not_compared,
         **page_link("runs", project, verdict.run),
     }

@@ -29,13 +29,13 @@ def load() -> pa.Table:
     """Blocks of text: ``tokens`` (33 characters as numbers, of which each is followed by the next) and
     ``module``.
     """
-    found: dict[bytes, str] = {}  # each block once, or some would be in two splits
+    module_of_block: dict[bytes, str] = {}  # each block once, or some would be in two splits
     for text, module in zip(*docstrings.load().select(["text", "module"]).to_pydict().values(), strict=True):
-        numbers = numbered(re.sub(r"\s+", " ", text))
+        numbers = numbers_of(re.sub(r"\s+", " ", text))
         for block in numbers[: len(numbers) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1):
-            found.setdefault(block.tobytes(), module)
-    blocks = list(found)
-    modules = list(found.values())
+            module_of_block.setdefault(block.tobytes(), module)
+    blocks = list(module_of_block)
+    modules = list(module_of_block.values())
     kept = np.linspace(0, len(blocks) - 1, min(_ROWS, len(blocks))).astype(int)
     flat = pa.array(np.frombuffer(b"".join(blocks[place] for place in kept), np.uint8))
     return pa.table(
@@ -157,16 +157,16 @@ def losses(model: nn.Module, table: pa.Table) -> Tensor:
         table["tokens"].combine_chunks().flatten().to_numpy().reshape(-1, LENGTH + 1).astype(np.int64)
     ).to(device)
     with torch.no_grad():
-        found = [
+        losses_of_parts = [
             functional.cross_entropy(model(part[:, :-1]), part[:, 1:].flatten(), reduction="none")
             .view(-1, LENGTH)
             .mean(1)
             for part in tokens.split(256)
         ]
-    return torch.cat(found).cpu()
+    return torch.cat(losses_of_parts).cpu()
 
 
-def numbered(text: str) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+def numbers_of(text: str) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     """Each character as a number."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     return np.clip(codes.astype(np.int64) - _FIRST, 0, _CHARACTERS - 1).astype(np.uint8)

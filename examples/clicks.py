@@ -28,18 +28,18 @@ def hourly() -> pa.Table:
     source = np.random.default_rng(_SEED)
     taste = _taste()
     users, hours = (axis.ravel() for axis in np.meshgrid(np.arange(USERS), np.arange(_HOURS), indexing="ij"))
-    shown = source.poisson(np.where(hours % 24 < 6, 0.3, 2.0))
-    clicked = source.binomial(shown, taste[users, hours // 24])
+    impressions = source.poisson(np.where(hours % 24 < 6, 0.3, 2.0))
+    clicks = source.binomial(impressions, taste[users, hours // 24])
     event = START + (hours + 1) * np.timedelta64(3600, "s")
     late = source.integers(5 * 60, 3 * 3600, len(users)) * np.timedelta64(1, "s")
-    there = shown > 0
+    has_impressions = impressions > 0
     return pa.table(
         {
-            "user_id": pa.array(users[there]),
-            "ts": pa.array(event[there]).cast(_MICROS),
-            "loaded_at": pa.array((event + late)[there]).cast(_MICROS),
-            "shown": pa.array(shown[there].astype("int32")),
-            "clicked": pa.array(clicked[there].astype("int32")),
+            "user_id": pa.array(users[has_impressions]),
+            "ts": pa.array(event[has_impressions]).cast(_MICROS),
+            "loaded_at": pa.array((event + late)[has_impressions]).cast(_MICROS),
+            "shown": pa.array(impressions[has_impressions].astype("int32")),
+            "clicked": pa.array(clicks[has_impressions].astype("int32")),
         }
     )
 
@@ -48,8 +48,8 @@ def transform(rows: pa.Table) -> pa.Table:
     """Row by row: ``ctr`` (the share of what was shown that was clicked) and ``night`` (the hour ends by 6
     o'clock, UTC).
     """
-    shown, clicked = (pc.cast(rows[name], pa.float64()) for name in ("shown", "clicked"))
-    return pa.table({"ctr": pc.divide(clicked, shown), "night": pc.less_equal(pc.hour(rows["ts"]), 6)})
+    impressions, clicks = (pc.cast(rows[name], pa.float64()) for name in ("shown", "clicked"))
+    return pa.table({"ctr": pc.divide(clicks, impressions), "night": pc.less_equal(pc.hour(rows["ts"]), 6)})
 
 
 def labels() -> pa.Table:
@@ -74,9 +74,9 @@ def train(run: Run) -> None:
     ``val_accuracy`` after every epoch.
     """
     inputs = _inputs(run.dataset.read("train"))
-    labels = _ordered(run.dataset.read("train"))
+    labels = _labels_of(run.dataset.read("train"))
     val_inputs = _inputs(run.dataset.read("validation"))
-    val_labels = _ordered(run.dataset.read("validation"))
+    val_labels = _labels_of(run.dataset.read("validation"))
     weights = np.asarray(run.restore(weights=[0.0] * inputs.shape[1])["weights"])
     for _ in run.epochs():
         for _ in range(20):
@@ -100,16 +100,16 @@ def _inputs(table: pa.Table) -> np.ndarray:
     """Shape (rows, 4): 1, the click rate and whether it is of the night, 0 where they were not known, and
     whether they were.
     """
-    known = pc.is_valid(table["ctr"])
+    has_rate = pc.is_valid(table["ctr"])
     columns = [
         pc.fill_null(table["ctr"], 0.0),
         pc.cast(pc.fill_null(table["night"], False), pa.float64()),
-        pc.cast(known, pa.float64()),
+        pc.cast(has_rate, pa.float64()),
     ]
     return np.column_stack([np.ones(table.num_rows), *(column.to_numpy() for column in columns)])
 
 
-def _ordered(table: pa.Table) -> np.ndarray:
+def _labels_of(table: pa.Table) -> np.ndarray:
     return table["ordered"].to_numpy()
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from examples.pictures import decoded, pixels_of
+from examples.pictures import decode, pixels_of
 from halving import Run, TrainedRun
 
 _BATCH = 64  # of all ranks together
@@ -22,9 +22,9 @@ def train(run: Run) -> None:
     """Train in one process; reports ``val_accuracy`` after every epoch."""
     model, optimizer = build(run.params)
     batches = run.dataset.loader(
-        "train", batch_size=_BATCH, columns=["content", "label"], transform=decoded, seed=run.seed or 0
+        "train", batch_size=_BATCH, columns=["content", "label"], transform=decode, seed=run.seed or 0
     )
-    validation = decoded(run.dataset.read("validation", columns=["content", "label"]))
+    validation = decode(run.dataset.read("validation", columns=["content", "label"]))
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():
         for batch in batches:
@@ -44,9 +44,9 @@ def train_distributed(run: Run) -> None:
     model, optimizer = build(run.params)
     training = run.distribute(model, optimizer, shard=run.params["shard"], clip=None)
     batches = run.dataset.loader(
-        "train", batch_size=_BATCH, columns=["content", "label"], transform=decoded, seed=run.seed or 0
+        "train", batch_size=_BATCH, columns=["content", "label"], transform=decode, seed=run.seed or 0
     )
-    validation = decoded(run.dataset.read("validation", columns=["content", "label"]))
+    validation = decode(run.dataset.read("validation", columns=["content", "label"]))
     run.restore(model=model, optimizer=optimizer, training=training)
     for epoch in run.epochs():
         for batch in batches:

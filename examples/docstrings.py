@@ -24,15 +24,15 @@ _SHORTEST = 40  # characters
 
 def load() -> pa.Table:
     """Docstrings of modules, classes and functions: ``text``, ``module`` and ``package``, each text once."""
-    found: dict[str, tuple[str, str]] = {}
+    origin_of_text: dict[str, tuple[str, str]] = {}
     for package in PACKAGES:
         for name in sorted(_modules(package)):
             module = importlib.import_module(name)
             for text in _docstrings(module):
-                found.setdefault(text, (name, package))
+                origin_of_text.setdefault(text, (name, package))
     rows = [
         {"text": text, "module": module, "package": package}
-        for text, (module, package) in sorted(found.items())
+        for text, (module, package) in sorted(origin_of_text.items())
     ]
     return pa.Table.from_pylist(rows)
 
@@ -42,9 +42,9 @@ def train(run: Run) -> None:
     model = network(int(run.params["width"]))
     optimizer = torch.optim.Adam(model.parameters(), lr=run.params["lr"])
     batches = run.dataset.loader(
-        "train", batch_size=64, columns=["text", "package"], transform=hashed, seed=run.seed or 0
+        "train", batch_size=64, columns=["text", "package"], transform=hash_words, seed=run.seed or 0
     )
-    words, starts, packages = hashed(run.dataset.read("validation", columns=["text", "package"]))
+    words, starts, packages = hash_words(run.dataset.read("validation", columns=["text", "package"]))
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():
         for batch_words, batch_starts, batch_packages in batches:
@@ -79,7 +79,7 @@ def scores(model: nn.ModuleList, words: Tensor, starts: Tensor) -> Tensor:
     return scored
 
 
-def hashed(rows: Any) -> tuple[Tensor, Tensor, Tensor]:
+def hash_words(rows: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Words as numbers, where each text begins among them, and the package's number.
 
     It runs in the loader's thread, beside training.

@@ -41,9 +41,9 @@ def train(run: Run) -> None:
     model = network(int(run.params["channels"]))
     optimizer = torch.optim.Adam(model.parameters(), lr=run.params["lr"])
     batches = run.dataset.loader(
-        "train", batch_size=64, columns=["content", "label"], transform=decoded, seed=run.seed or 0
+        "train", batch_size=64, columns=["content", "label"], transform=decode, seed=run.seed or 0
     )
-    validation = decoded(run.dataset.read("validation", columns=["content", "label"]))
+    validation = decode(run.dataset.read("validation", columns=["content", "label"]))
     run.restore(model=model, optimizer=optimizer)
     for epoch in run.epochs():
         model.train()
@@ -72,7 +72,7 @@ def network(channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(channels * 16, 10))
 
 
-def decoded(rows: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def decode(rows: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Pictures and digits of some rows, for the network. It runs in the loader's thread, beside training."""
     return pixels_of(rows), np.array([int(label) for label in rows["label"].to_pylist()])
 

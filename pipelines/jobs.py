@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy.orm import Session
 
-from assets.checkpoints import promoted
+from assets.checkpoints import register_winner
 from assets.datasets import DATASETS, check_events, materialized_snapshot
 from assets.events import add_partitions, expected_failures
 from assets.reports import log_report
@@ -199,7 +199,7 @@ def promote_checkpoint(context: dg.OpExecutionContext, backend: Backend, sweep: 
     """Register the winner if it passes the gates. Gives the sweep."""
     if not _has_predictor(backend, sweep):
         return sweep
-    context.log_event(promoted(context, backend, sweep).event())
+    context.log_event(register_winner(context, backend, sweep).event())
     return sweep
 
 

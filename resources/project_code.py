@@ -64,12 +64,12 @@ class _Reached:
         places: set[_Place] = set()
         bound = start is None or start.binds(name)
         # of a name that is made otherwise, the whole module
-        ahead: list[_Place] = [(module, (name,) if bound else ())]
-        while ahead:
-            place = ahead.pop()
+        pending: list[_Place] = [(module, (name,) if bound else ())]
+        while pending:
+            place = pending.pop()
             if place not in places:
                 places.add(place)
-                ahead += self._places_from(*place)
+                pending += self._places_from(*place)
 
     def _places_from(self, name: str, attributes: tuple[str, ...]) -> Iterator[_Place]:
         """Take the code at a place down; the places that it reaches."""
@@ -97,7 +97,7 @@ class _Reached:
             self.code[f"{module.name}:{name}"] = [ast.unparse(statement) for statement in code]
         for statement in module.statements[name]:
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                other, there = module.imported(statement)[name]
+                other, there = module.places_imported(statement)[name]
                 submodule = ".".join([other, *there])
                 if there and other == module.name and self._module(submodule) is not None:
                     yield submodule, tuple(more)  # a package whose __init__ imports its own modules
@@ -148,7 +148,7 @@ class _Module:
     def binds(self, name: str) -> bool:
         return name in self.statements or bool(self.stars)
 
-    def imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, _Place]:
+    def places_imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, _Place]:
         """Where the names are from that an import makes."""
         if isinstance(statement, ast.ImportFrom):
             return {
@@ -168,12 +168,12 @@ class _Module:
         inner: dict[str, _Place] = {}
         for statement in ast.walk(node):
             if isinstance(statement, ast.Import | ast.ImportFrom) and statement is not node:
-                inner |= self.imported(statement)
+                inner |= self.places_imported(statement)
         reached = self._globals_of(node)
-        for name, *attributes in _dotted(node):
+        for name, *attributes in _dotted_names(node):
             if name in inner:
-                module, there = inner[name]
-                yield module, (*there, *attributes)
+                module, attributes_before = inner[name]
+                yield module, (*attributes_before, *attributes)
             elif (name in self.statements or self.stars) and (reached is None or name in reached):
                 yield self.name, (name, *attributes)
 
@@ -200,7 +200,10 @@ class _Module:
         else:
             evaluated += [*node.args.defaults, *node.args.kw_defaults]
         names = {
-            name for expression in evaluated if expression is not None for name, *_ in _dotted(expression)
+            name
+            for expression in evaluated
+            if expression is not None
+            for name, *_ in _dotted_names(expression)
         }
         return names | _globals_in(table)
 
@@ -264,7 +267,7 @@ def _root(node: ast.expr) -> Iterator[str]:
         yield node.id
 
 
-def _dotted(node: ast.AST) -> Iterator[tuple[str, ...]]:
+def _dotted_names(node: ast.AST) -> Iterator[tuple[str, ...]]:
     """The names within a node, each with the attributes that are asked of it: ``("helpers", "scale")``."""
     attributes: list[str] = []
     inner = node
@@ -275,4 +278,4 @@ def _dotted(node: ast.AST) -> Iterator[tuple[str, ...]]:
         yield inner.id, *reversed(attributes)
         return
     for child in ast.iter_child_nodes(inner):
-        yield from _dotted(child)
+        yield from _dotted_names(child)

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.query.plain_json import jsonable
 from resources.catalog.retry import catalog_is_away
-from resources.sweep_spec.parsing import asked_for
+from resources.sweep_spec.parsing import describe_error
 from server.identity.tokens import without_tokens
 
 RETRY_SECONDS = 5
@@ -190,7 +190,7 @@ def _sentence(error: RequestValidationError) -> str:
     field = ".".join(str(name) for name in names) or f"the {place}"
     if first["type"] == "missing":
         return f"{field} is missing: give it in the {place}"
-    message = asked_for(first)
+    message = describe_error(first)
     message = message[0].lower() + message[1:] if message.startswith("Input should") else message
     return (
         f"{field}{_shown(first.get('input'))} is not accepted: "

@@ -1,6 +1,4 @@
-"""Work on one item after the other, done ahead by other cores: NumPy, Arrow and hashing let go of the
-interpreter's lock.
-"""
+"""Work on items in threads while earlier results are used; NumPy, Arrow and hashing release the GIL."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,14 +10,13 @@ _Result = TypeVar("_Result")
 _THREADS = 2
 
 
-def done_ahead(
+def map_ahead(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS
 ) -> Iterator[_Result]:
-    """The result of each item, in their order.
+    """Apply a function to each item in threads, ahead of use; results come in the order of the items.
 
-    What was begun ends, also where the results are not wanted any more.
-
-    One item more than there are threads is worked on, or done, while another is taken or its result used.
+    At most two items more than there are threads are in work or finished at any time. Calls that have begun
+    are finished, even if the results are no longer wanted.
     """
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()

@@ -1,5 +1,6 @@
-"""Rows in the one form in which snapshots hold them, so that equal content is equal bytes, however it was
-built and batched.
+"""Rows in the one form that snapshots store, so that equal rows are equal bytes.
+
+How the rows were built and batched has no effect.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,15 +12,16 @@ from numpy.typing import NDArray
 
 from halving.data.exact_casts import Unlike, cast_exactly
 from halving.errors import InvalidInput
-from resources.source_files.column_types import canonical_type, plain_type, united_type
+from resources.source_files.column_types import canonical_type, plain_type, unite_types
 
 BATCH_BYTES = 4 * 2**20
-"""Of one record batch of a shard, and of what is worked on at a time. A larger row is a batch by itself."""
+"""Size of a record batch in a shard, and of the work done at a time; a larger row is a batch by itself."""
 
 
 def canonical_schema(schema: pa.Schema, field: str = "dataset.source") -> pa.Schema:
-    """The schema that a snapshot has of rows like these: no metadata, no encodings, no views, no decimals,
-    and each column may hold nulls.
+    """The schema in which a snapshot stores rows of this schema.
+
+    It has no metadata, no encodings, no views and no decimals, and each column may hold nulls.
 
     Raises:
         InvalidInput: a column has no name of its own, or a type that a snapshot cannot hold.
@@ -37,7 +39,7 @@ def canonical_schema(schema: pa.Schema, field: str = "dataset.source") -> pa.Sch
 
 
 def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.source") -> pa.RecordBatch:
-    """The rows with the canonical schema, nothing under their nulls.
+    """Cast rows to the canonical schema, and clear what lies under their nulls.
 
     Raises:
         InvalidInput: they have other columns, or a value that does not fit the type of the first rows.
@@ -55,42 +57,38 @@ def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.sou
         if not _has_fields(values.type, column.type):
             raise InvalidInput(
                 f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, "
-                f"later ones {values.type}; "
-                "give all of them the same fields"
+                f"later ones {values.type}; give all of them the same fields"
             )
         if not _goes_with(values.type, column.type):
             raise InvalidInput(
                 f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, "
-                f"later ones {values.type}; "
-                "give all of them one type"
+                f"later ones {values.type}; give all of them one type"
             )
         try:
-            columns.append(_settled(cast_exactly(values, column.type)))
+            columns.append(_clear_under_nulls(cast_exactly(values, column.type)))
         except Unlike as error:
             raise InvalidInput(
                 f"{field} is not accepted: the column {column.name!r} does not become {column.type}: "
-                f"{error}; cast it in a query, or in "
-                "dataset.transform, for example to a text"
+                f"{error}; cast it in a query, or in dataset.transform, for example to a text"
             ) from None
         except pa.ArrowException as error:
             raise InvalidInput(
                 f"{field} is not accepted: in the column {column.name!r} the first rows have the type "
-                f"{column.type}, later ones "
-                f"{values.type} with values that do not fit: {error}"
+                f"{column.type}, later ones {values.type} with values that do not fit: {error}"
             ) from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def row_bytes(rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """About how many bytes each row takes in a shard; it depends on the row's values alone. Shape (rows,)."""
+    """Approximate bytes of each row in a shard, from the row's values alone. Shape (rows,)."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         sizes += _value_bytes(column)
     return sizes
 
 
-def rebatched(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about that size, which depend on the rows and not on how they came."""
+def rebatch(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """Regroup rows into batches of about this size, whatever batches they came in."""
     pending: list[pa.RecordBatch] = []
     taken = 0
     group = 0
@@ -102,19 +100,21 @@ def rebatched(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES)
         for end in [*(np.flatnonzero(np.diff(groups)) + 1).tolist(), rows.num_rows]:
             if begin < end:
                 if pending and groups[begin] != group:
-                    yield joined(pending)
+                    yield join_batches(pending)
                     pending = []
                 group = int(groups[begin])
                 pending.append(rows.slice(begin, end - begin))
                 begin = end
-        taken = int(ends[-1]) if len(ends) else taken
+        if len(ends):
+            taken = int(ends[-1])
     if pending:
-        yield joined(pending)
+        yield join_batches(pending)
 
 
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several, in buffers of its own: no offsets, and no bits of others in the last byte of a
-    bitmap.
+def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join batches into one with buffers of its own.
+
+    It has no offsets, and no bits of other rows in the last byte of a bitmap.
     """
     rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     return rows.take(pa.array(np.arange(rows.num_rows)))
@@ -125,44 +125,49 @@ def _canonical_type(kind: pa.DataType, column: str, field: str) -> pa.DataType:
         return canonical_type(kind)
     except Unlike as error:
         raise InvalidInput(
-            f"{field} is not accepted: its column {column!r} has the type {error}; give numbers, texts, "
-            "binary values, times, or lists and "
-            "structs of them (a column that is all null needs a type, too)"
+            f"{field} is not accepted: its column {column!r} has the type {error}; "
+            "give numbers, texts, binary values, times, or lists and structs of them "
+            "(a column that is all null needs a type, too)"
         ) from None
 
 
 def _has_fields(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether structs in a type have the fields of those in another; a cast would drop and invent some."""
+    """Whether structs of one type have the fields of another; a cast would drop and invent some."""
     if pa.types.is_struct(wanted) and pa.types.is_struct(kind):
-        names = {wanted.field(number).name: wanted.field(number).type for number in range(wanted.num_fields)}
-        given = {kind.field(number).name: kind.field(number).type for number in range(kind.num_fields)}
-        return names.keys() == given.keys() and all(_has_fields(given[name], names[name]) for name in names)
+        wanted_types = {
+            wanted.field(number).name: wanted.field(number).type for number in range(wanted.num_fields)
+        }
+        types = {kind.field(number).name: kind.field(number).type for number in range(kind.num_fields)}
+        return wanted_types.keys() == types.keys() and all(
+            _has_fields(types[name], wanted_types[name]) for name in wanted_types
+        )
     if pa.types.is_nested(wanted) and pa.types.is_nested(kind) and kind.num_fields == wanted.num_fields == 1:
         return _has_fields(kind.field(0).type, wanted.field(0).type)
     return True
 
 
 def _goes_with(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type may be values of another; Arrow would read texts as numbers, and write numbers
-    as texts.
+    """Whether values of a type fit another without a change of meaning.
+
+    Arrow's own cast would read texts as numbers, and write numbers as texts.
     """
     try:
-        united_type(wanted, plain_type(kind))
+        unite_types(wanted, plain_type(kind))
     except Unlike:
         return False
     return True
 
 
-def _settled(values: pa.Array) -> pa.Array:
-    """What stands under a null is left as it was by whoever built the array: put zeros there."""
+def _clear_under_nulls(values: pa.Array) -> pa.Array:
+    """Replace what lies under nulls, which whoever built the array left there, by zeros."""
     if pa.types.is_struct(values.type):
-        inner = [_settled(child) for child in values.flatten()]  # a null struct's fields become null
+        inner = [
+            _clear_under_nulls(child) for child in values.flatten()
+        ]  # a null struct's fields become null
         names = [values.type.field(number).name for number in range(values.type.num_fields)]
-        return (
-            pa.StructArray.from_arrays(inner, fields=list(values.type), mask=pc.is_null(values))
-            if names
-            else values
-        )
+        if not names:
+            return values
+        return pa.StructArray.from_arrays(inner, fields=list(values.type), mask=pc.is_null(values))
     return values.take(pa.array(np.arange(len(values)))) if values.null_count else values
 
 
@@ -177,11 +182,9 @@ def _value_bytes(values: pa.Array) -> NDArray[np.int64] | int:
         inner = _value_bytes(
             values.values.slice(values.offset * kind.list_size, len(values) * kind.list_size)
         )
-        return (
-            inner * kind.list_size
-            if isinstance(inner, int)
-            else inner.reshape(len(values), kind.list_size).sum(axis=1)
-        )
+        if isinstance(inner, int):
+            return inner * kind.list_size
+        return inner.reshape(len(values), kind.list_size).sum(axis=1)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         offsets = np.asarray(values.offsets).astype(np.int64)
         inner = _value_bytes(values.values.slice(offsets[0], offsets[-1] - offsets[0]))

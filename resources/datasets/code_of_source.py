@@ -1,6 +1,4 @@
-"""The code that gives a snapshot's rows: its text and packages for the lineage, and a digest by which a
-change of it is noticed.
-"""
+"""The code that makes a snapshot's rows: its text, its packages and a digest that changes with it."""
 
 import contextlib
 import inspect
@@ -16,13 +14,13 @@ from halving.trial.import_string import import_function
 from resources.project_code import code_digest
 from resources.sweep_spec.dataset import DatasetSource
 
-# that a source's rows may come through
+# Rows may be loaded by any of these.
 _PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")
 _MAX_TEXT = 64 * 2**10
 
 
 def code_texts(source: DatasetSource) -> dict[str, str]:
-    """The text of the functions that a spec names, by its field."""
+    """The source text of the functions that a spec names, by field."""
     return {
         field: _text_of(import_function(f"dataset.{field}", path))[:_MAX_TEXT]
         for field, path in _functions(source)
@@ -30,18 +28,16 @@ def code_texts(source: DatasetSource) -> dict[str, str]:
 
 
 def digest_of_code(source: DatasetSource) -> str:
-    """SHA-256, in hex, of these functions and of all code of the project that they stand on."""
+    """SHA-256, in hex, of the spec's functions and of all project code that they use."""
     digests = [(field, code_digest(f"dataset.{field}", path)) for field, path in _functions(source)]
     return sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def versions_of_packages(source: DatasetSource) -> dict[str, str]:
-    """The versions of the packages that rows may come through, and of those that the functions of a spec
-    import.
-    """
+    """Versions of the packages that load rows, and of those that the spec's functions import."""
     imported: Mapping[str, str | None] = {}
     with contextlib.suppress(InvalidInput):
-        # of a module that cannot be read, which the functions may never reach
+        # A module that cannot be read may be one that the functions never use.
         imported = code_of(*(path for _, path in _functions(source))).packages
     versions = {package: version for package, version in imported.items() if version is not None}
     for package in _PACKAGES:
@@ -51,12 +47,12 @@ def versions_of_packages(source: DatasetSource) -> dict[str, str]:
 
 
 def _functions(source: DatasetSource) -> list[tuple[str, str]]:
-    named = [source.given, ("transform", source.transform)]
+    named = [source.origin, ("transform", source.transform)]
     return [(field, path) for field, path in named if isinstance(path, str)]
 
 
 def _text_of(function: Any) -> str:
-    """The source text of a function; its name where there is none, as of a built-in."""
+    """The source text of a function, or its name where there is no text, such as of a built-in."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

@@ -1,6 +1,6 @@
 """CSV files as sources.
 
-Each is read twice: all of it says the types of its columns, and then its rows are read with them.
+Each file is read twice: once to find the types of its columns, and once for its rows with these types.
 """
 
 import codecs
@@ -27,11 +27,11 @@ _PLUS = re.compile(r"invalid value '[ \t]*\+[0-9]")
 _RAGGED = re.compile(r"Expected \d+ columns, got \d+")
 _NAMES = {",": "comma", "\t": "tab"}
 _HEADER = 64 * 2**10
-"""Bytes in which the names of columns are looked for first."""
+"""The names of columns are looked for in this many bytes first."""
 
 
 def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
-    """The columns of a CSV file, whose types hold every value of it exactly; of one without rows none.
+    """Find the columns of a CSV file, with types that hold every value exactly; none if it has no rows.
 
     Raises:
         ValueError: it is not in that encoding, is no CSV, or has a number that no type holds.
@@ -45,7 +45,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
             except pa.ArrowInvalid:
                 raise not_in_encoding(f"its column {name!r}", "utf-8") from None
             columns.setdefault(name, _Column()).see(texts)
-        _refuse_second_header(rows, file.shown)
+        _refuse_second_header(rows, file.address)
     for quotes in watches:
         quotes.end()
         if quotes.is_suspect:
@@ -54,7 +54,9 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
         try:
             column.numbers.check(column.kind)
         except ValueError as error:
-            query = f"SELECT * FROM read_csv({_quoted(file.shown)}, types = {{{_quoted(name)}: 'VARCHAR'}})"
+            query = (
+                f"SELECT * FROM read_csv({_sql_text(file.address)}, types = {{{_sql_text(name)}: 'VARCHAR'}})"
+            )
             raise ValueError(f"its column {name!r} {error}; to have texts of it, give sql: {query}") from None
     types = pa.schema([(name, column.kind) for name, column in columns.items()])
     large = frozenset(name for name, column in columns.items() if column.numbers.inexact)
@@ -64,7 +66,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
 def csv_rows(
     file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a CSV file, with these types or its own.
+    """Read the rows of a CSV file with the given types, or with its own.
 
     Raises:
         ValueError: it is not in that encoding, is no CSV, or has a value that is not of the type.
@@ -80,11 +82,11 @@ def csv_rows(
 
 
 class _PlusSign(Exception):
-    """A whole number has a plus sign, of which Arrow's reader takes none, but before fractions."""
+    """A whole number has a plus sign, which Arrow's reader accepts before fractions only."""
 
 
 class _Column:
-    """The type of a column, as far as it has been seen."""
+    """The type of a column, as far as its blocks have been read."""
 
     def __init__(self) -> None:
         self.kind: pa.DataType = pa.null()
@@ -99,9 +101,7 @@ class _Column:
                 self.numbers = Numbers()
 
     def _seen_type(self, texts: pa.Array) -> pa.DataType:
-        """The type of a block's values: the one before if that will do, since to look for another takes
-        longer.
-        """
+        """Find the type of a block's values; the type so far is tried first, because that is faster."""
         if self.kind not in (pa.null(), pa.bool_()) and (values := _cast(texts, self.kind)) is not None:
             return self._of_numbers(values, texts)
         texts = _with_nulls(texts)
@@ -114,13 +114,10 @@ class _Column:
         if self.kind not in (pa.null(), pa.bool_()) and _cast(texts, self.kind) is not None:
             return self.kind
         kind = types_of_texts(pa.record_batch({"": texts})).field(0).type
-        # Arrow takes 1 for true, but only beside one that is written in letters, which may be in another
-        # block.
-        return (
-            pa.string()
-            if pa.types.is_boolean(kind) and pc.any(pc.is_in(trimmed, pa.array(["0", "1"]))).as_py()
-            else kind
-        )
+        # Arrow takes 1 for true only beside a truth value in letters, which may be in another block.
+        if pa.types.is_boolean(kind) and pc.any(pc.is_in(trimmed, pa.array(["0", "1"]))).as_py():
+            return pa.string()
+        return kind
 
     def _of_numbers(self, values: pa.Array, texts: pa.Array) -> pa.DataType:
         kind = values.type
@@ -135,9 +132,9 @@ class _Column:
         return kind
 
 
-def _refuse_second_header(rows: pa.RecordBatch, shown: str) -> None:
-    """Refuse a row that is the header, of which each column of numbers would become one of texts."""
-    if rows.num_columns < 2:  # of one column it may be a value
+def _refuse_second_header(rows: pa.RecordBatch, address: str) -> None:
+    """Refuse a row that repeats the header: it would turn each column of numbers into texts."""
+    if rows.num_columns < 2:  # In a single column it may be a value.
         return
     first, *others = rows.schema.names
     beginnings = [mark + first.encode() for mark in (b"", codecs.BOM_UTF8)]
@@ -146,9 +143,9 @@ def _refuse_second_header(rows: pa.RecordBatch, shown: str) -> None:
         rows = rows.filter(pc.equal(rows.column(name), name.encode()))
     if rows.num_rows:
         raise ValueError(
-            "its header is there again among its rows, as where files were put behind each other; take "
-            "those lines out, or, where they are "
-            f"rows, give sql: SELECT * FROM read_csv({_quoted(shown)}, header = true, all_varchar = true)"
+            "its header is there again among its rows, as where files were put behind each other; "
+            "take those lines out, or, where they are rows, "
+            f"give sql: SELECT * FROM read_csv({_sql_text(address)}, header = true, all_varchar = true)"
         )
 
 
@@ -164,15 +161,15 @@ def _read(
     *,
     takes_plus: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in the same batches each time.
+    """Read the rows of a file, in the same batches each time.
 
     Args:
-        types: None: each column is its bytes in UTF-8.
-        watches: to it what sees the file's bytes is added.
+        types: types of the columns; None reads each as its bytes in UTF-8.
+        watches: list to which the watch of the file's quotes is added.
         takes_plus: whether whole numbers may have a plus sign, which takes longer.
 
     Raises:
-        _PlusSign: one has, and may not.
+        _PlusSign: a number has a plus sign, and ``takes_plus`` is false.
     """
     delimiter = _delimiter(file)
     with open_text(file, encoding) as text:
@@ -183,11 +180,10 @@ def _read(
             text.watch = watches[-1].see
         try:
             names = _names(text, delimiter)
-            kinds = (
-                dict.fromkeys(names, pa.binary())
-                if types is None
-                else {column.name: column.type for column in types}
-            )
+            if types is None:
+                kinds = dict.fromkeys(names, pa.binary())
+            else:
+                kinds = {column.name: column.type for column in types}
             whole = {name: kind for name, kind in kinds.items() if takes_plus and pa.types.is_integer(kind)}
             encoding_of_arrow = "utf8" if text.encoding in UTF_8 else text.encoding
             reader = csv.open_csv(
@@ -212,12 +208,12 @@ def _read(
                     raise _PlusSign from None
                 raise _unlike(name, kind, error) from None
             if _RAGGED.search(str(error)):
-                raise ValueError(f"{error}; {_ways_of_ragged(names, text.shown, delimiter)}") from None
+                raise ValueError(f"{error}; {_ways_of_ragged(names, text.address, delimiter)}") from None
             raise
 
 
 def _with_whole_numbers(rows: pa.RecordBatch, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """The rows with whole numbers in place of their texts."""
+    """Replace the texts of whole numbers by the numbers."""
     for place, name in enumerate(rows.schema.names):
         if name in kinds:
             try:
@@ -233,7 +229,7 @@ def _with_nulls(texts: pa.Array) -> pa.Array:
 
 
 def _without_plus(texts: pa.Array) -> pa.Array:
-    """Texts as Arrow reads numbers, without the sign of those above zero."""
+    """Texts as Arrow reads numbers: without the plus sign."""
     return pc.replace_substring_regex(pc.utf8_trim(texts, " \t"), r"^\+([0-9])", r"\1")
 
 
@@ -244,7 +240,7 @@ def _unlike(name: str, kind: pa.DataType, error: pa.ArrowInvalid) -> ValueError:
 
 
 def _names(text: TextFile, delimiter: str) -> Sequence[str]:
-    """The names in a file's first row."""
+    """The column names in a file's first row."""
     beginning = text.head[:_HEADER] if b"\n" in text.head[:_HEADER] else text.head
     content = codecs.getincrementaldecoder(text.encoding)("replace").decode(beginning).encode()
     options = csv.ParseOptions(
@@ -257,13 +253,12 @@ def _names(text: TextFile, delimiter: str) -> Sequence[str]:
         raise not_in_encoding("its header", text.encoding)
     others = [mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]]
     if others:
-        query = _query(text.shown, others[0])
+        query = _query(text.address, others[0])
         raise ValueError(f"its header has no {_NAMES[delimiter]} but {others[0]!r}; give sql: {query}")
     if (mark := _other_mark(names, delimiter)) and _is_whole(content, mark):
         raise ValueError(
             f"its header has commas and {mark!r}, and its first rows have as many fields by {mark!r} as it "
-            "has; "
-            f"give sql: {_query(text.shown, mark)}, or with delim = ','"
+            f"has; give sql: {_query(text.address, mark)}, or with delim = ','"
         )
     if "" in names:
         raise ValueError(
@@ -276,8 +271,10 @@ def _names(text: TextFile, delimiter: str) -> Sequence[str]:
 
 
 def _other_mark(names: Sequence[str], delimiter: str) -> str | None:
-    """What may separate the fields in place of commas, which are then in names or numbers."""
-    return next((mark for mark in ";\t|" if delimiter == "," and any(mark in name for name in names)), None)
+    """A mark in the column names that may be the real separator, beside decimal commas."""
+    if delimiter != ",":
+        return None
+    return next((mark for mark in ";\t|" if any(mark in name for name in names)), None)
 
 
 def _is_whole(content: bytes, delimiter: str) -> bool:
@@ -293,38 +290,37 @@ def _is_whole(content: bytes, delimiter: str) -> bool:
     reading = csv.ReadOptions(use_threads=False, block_size=len(rows) + 1)
     try:
         names = csv.read_csv(pa.BufferReader(rows), reading, options).schema.names
-    except pa.ArrowInvalid:  # a line break in quotes was cut
+    except pa.ArrowInvalid:  # A line break in quotes was cut.
         return False
     return len(names) > 1 and not ragged
 
 
-def _ways_of_ragged(names: Sequence[str], shown: str, delimiter: str) -> str:
-    """What to do about rows that have more fields than the header, or fewer."""
+def _ways_of_ragged(names: Sequence[str], address: str, delimiter: str) -> str:
+    """What to do about rows that have more or fewer fields than the header."""
     if mark := _other_mark(names, delimiter):
-        return (
-            f"its header has {mark!r}, too: where that separates its fields, give sql: {_query(shown, mark)}"
-        )
+        query = _query(address, mark)
+        return f"its header has {mark!r}, too: where that separates its fields, give sql: {query}"
     return (
         f"put a field that holds a {_NAMES[delimiter]} in quotes; or, where rows are short, give sql: "
-        f"{_query(shown, delimiter, ', null_padding = true')}, which fills with null"
+        f"{_query(address, delimiter, ', null_padding = true')}, which fills with null"
     )
 
 
-def _query(shown: str, delimiter: str, options: str = "") -> str:
-    """The rows of a file by DuckDB; beside semicolons numbers have decimal commas."""
+def _query(address: str, delimiter: str, options: str = "") -> str:
+    """A DuckDB query for the rows of a file; with semicolons, numbers have decimal commas."""
     decimal = ", decimal_separator = ','" if delimiter == ";" else ""
     mark = "\\t" if delimiter == "\t" else delimiter
-    return f"SELECT * FROM read_csv({_quoted(shown)}, delim = {_quoted(mark)}{decimal}{options})"
+    return f"SELECT * FROM read_csv({_sql_text(address)}, delim = {_sql_text(mark)}{decimal}{options})"
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The values that texts are as Arrow reads them; None: not all are of that type."""
+    """Cast texts as Arrow reads them; None if not all are values of the type."""
     try:
         return texts.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 
 
-def _quoted(text: str) -> str:
-    """As SQL writes a text."""
+def _sql_text(text: str) -> str:
+    """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

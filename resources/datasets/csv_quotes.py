@@ -1,5 +1,6 @@
-"""Quotes of CSV files: a text must not go on behind its closing one, where Arrow leaves quotes out, or takes
-several rows for one.
+"""Check the quotes of CSV files.
+
+A text must not go on behind its closing quote: there Arrow drops quotes, or takes several rows for one.
 """
 
 import codecs
@@ -17,18 +18,16 @@ _QUOTE = ord('"')
 
 
 class Quotes:
-    """Looks at a file's bytes block by block, and says whether its quotes may be others than RFC 4180 has
-    them.
+    """Checks a file's bytes, block by block, for quotes that RFC 4180 does not allow.
 
-    Where a quote lies within a text that is not quoted, as of inches, it says so, too: then the file is read
-    once more.
+    It also suspects a quote within an unquoted text, such as of inches; a suspected file is read once more.
     """
 
     def __init__(self, text: TextFile, delimiter: str) -> None:
         self._is_known = text.encoding in UTF_8
         self._may_adjoin = np.zeros(256, np.bool_)
         self._may_adjoin[[_QUOTE, ord(delimiter), *b"\r\n"]] = True
-        self._rest = b"\n"  # the byte before the first that was not looked at, and that one
+        self._rest = b"\n"  # the last checked byte, and the first that is not checked yet
         self._count = 0
         self.is_suspect = False
 
@@ -40,7 +39,9 @@ class Quotes:
             self.is_suspect = b'"' in chunk
             return
         is_first = len(self._rest) == 1
-        block = self._rest + (chunk.removeprefix(codecs.BOM_UTF8) if is_first else chunk)
+        if is_first:
+            chunk = chunk.removeprefix(codecs.BOM_UTF8)
+        block = self._rest + chunk
         self._rest = block[-2:]
         content = np.frombuffer(block, np.uint8)
         places = np.flatnonzero(content[1:-1] == _QUOTE) + 1
@@ -50,13 +51,13 @@ class Quotes:
         self.is_suspect = not self._may_adjoin[neighbours].all()
 
     def end(self) -> None:
-        """Take in that there is no more."""
+        """Take in the end of the file."""
         self.see(b"\n")
-        self.is_suspect |= self._count % 2 == 1  # one is not closed
+        self.is_suspect |= self._count % 2 == 1  # An odd count: one is not closed.
 
 
 def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None:
-    """Read a CSV file as it should be written.
+    """Read a CSV file strictly by RFC 4180.
 
     Raises:
         ValueError: a text goes on behind its closing quote, or has none; the message says in which lines.
@@ -65,7 +66,7 @@ def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None
     with open_text(file, encoding) as text:
         lines = io.TextIOWrapper(io.BufferedReader(_Bytes(text)), text.encoding, "replace", newline="")
         rows = csv.reader(lines, delimiter=delimiter, strict=True)
-        before = 0  # lines
+        before = 0  # number of the last line that was read whole
         try:
             for _ in rows:
                 before = rows.line_num
@@ -73,11 +74,11 @@ def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None
             first = before + 1
             last = rows.line_num
             place = f"line {last}" if first == last else f"lines {first} to {last}"
-            query = f"SELECT * FROM read_csv('{file.shown.replace(chr(39), 2 * chr(39))}', escape = '\\')"
+            query = f"SELECT * FROM read_csv('{file.address.replace(chr(39), 2 * chr(39))}', escape = '\\')"
             raise ValueError(
-                f"in its {place} a text goes on behind its closing quote, or has none, so that a quote "
-                "would be lost, or rows be taken for "
-                f'one; write "" for a quote within quotes, and where it is written \\", give sql: {query}'
+                f"in its {place} a text goes on behind its closing quote, or has none, "
+                "so that a quote would be lost, or rows be taken for one; "
+                f'write "" for a quote within quotes, and where it is written \\", give sql: {query}'
             ) from None
 
 

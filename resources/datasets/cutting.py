@@ -1,6 +1,4 @@
-"""Cutting the spooled rows of a snapshot into shards, behind those of the former snapshot that stay as they
-are.
-"""
+"""Cut a snapshot's spooled rows into shards, and keep those of the previous snapshot."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -10,21 +8,21 @@ from pathlib import Path
 from halving import Store
 from halving.data.shards import Shard, open_shard, shards_of
 from halving.data.verified_shards import whole_shard
-from resources.datasets.former import Former
+from resources.datasets.previous_snapshot import PreviousSnapshot
 from resources.datasets.shard_writing import ShardWriter, read_hashes
 from resources.datasets.small_shards import first_merged
 from resources.datasets.spool import JoinedSpools, Spool
-from resources.datasets.statistics import Statistics, merged, without
+from resources.datasets.statistics import Statistics, merge, subtract
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What was cut.
+    """The shards of a snapshot, and their statistics.
 
     Attributes:
-        shards: by split, in their order.
-        statistics: of the columns, by split.
-        stored: bytes of shards that the store did not have yet.
+        shards: shards of each split, in order.
+        statistics: statistics of the columns, by split.
+        stored: bytes of the shards that the store did not have yet.
     """
 
     shards: dict[str, list[Shard]]
@@ -34,12 +32,12 @@ class Cut:
 
 @dataclass(frozen=True)
 class Cutter:
-    """Cuts spools by the rules of a spec.
+    """Cuts spools into shards by the rules of a spec.
 
     Attributes:
-        folder: for what is being written, best on the store's own disk.
-        rules: of what is hashed and counted of a row; see :meth:`halving.data.shards.Shard.row_hashes_name`.
-        kinds: of the hashes of a row, in the order of the spools'.
+        folder: scratch folder, best on the store's own disk.
+        rules: fingerprint of the rules of hashes; see :meth:`halving.data.shards.Shard.row_hashes_name`.
+        kinds: kinds of hashes of a row, in the order of the spools.
     """
 
     store: Store
@@ -49,45 +47,48 @@ class Cutter:
     shard_bytes: int
     kinds: Sequence[str]
 
-    def cut(self, spools: Mapping[str, Spool], former: Former | None) -> Cut:
+    def cut(self, spools: Mapping[str, Spool], previous: PreviousSnapshot | None) -> Cut:
         """Cut all rows of a snapshot.
 
-        What the former one cut is cut there again as long as the rows are the same.
+        Cuts of the previous snapshot are kept as long as the rows are the same.
         """
         shards: dict[str, list[Shard]] = {}
         statistics: dict[str, Statistics] = {}
         stored = 0
         for split, spool in sorted(spools.items()):
             writer = self._writer(split)
-            former_shards = shards_of(former.manifest, split) if former is not None else []
-            former_rows = sum(shard.rows for shard in former_shards)
-            added = spool.bytes - spool.bytes_before(former_rows) if spool.rows > former_rows else 0
-            kept = former_shards[
-                : first_merged([shard.bytes for shard in former_shards], added, self.shard_bytes)
+            previous_shards = shards_of(previous.manifest, split) if previous is not None else []
+            previous_rows = sum(shard.rows for shard in previous_shards)
+            added = 0
+            if spool.rows > previous_rows:
+                added = spool.bytes - spool.bytes_before(previous_rows)
+            kept = previous_shards[
+                : first_merged([shard.bytes for shard in previous_shards], added, self.shard_bytes)
             ]
             shards[split], statistics[split] = writer.cut(spool, again=kept)
             stored += writer.stored
         return Cut(shards, statistics, stored)
 
-    def append(self, spools: Mapping[str, Spool], former: Former) -> Cut:
-        """Cut rows that are appended to the former snapshot; of its own rows only small shards are read and
-        written again.
+    def append(self, spools: Mapping[str, Spool], previous: PreviousSnapshot) -> Cut:
+        """Cut rows that are appended to the previous snapshot.
+
+        Of its own rows only small shards are read and written again.
         """
-        shards = {split: shards_of(former.manifest, split) for split in former.manifest["shards"]}
-        statistics: dict[str, Statistics] = dict(former.manifest["statistics"])
+        shards = {split: shards_of(previous.manifest, split) for split in previous.manifest["shards"]}
+        statistics: dict[str, Statistics] = dict(previous.manifest["statistics"])
         stored = 0
         for split, spool in sorted(spools.items()):
             writer = self._writer(split)
-            former_shards = shards.get(split, [])
-            first = first_merged([shard.bytes for shard in former_shards], spool.bytes, self.shard_bytes)
-            small = former_shards[first:]
-            rows = JoinedSpools([self._spooled(split, small), spool]) if small else spool
+            previous_shards = shards.get(split, [])
+            first = first_merged([shard.bytes for shard in previous_shards], spool.bytes, self.shard_bytes)
+            small = previous_shards[first:]
+            rows = JoinedSpools([self._spool_shards(split, small), spool]) if small else spool
             new_shards, new_statistics = writer.cut(rows)
-            untouched = without(
+            untouched = subtract(
                 statistics.get(split, {}), (read_hashes(self.store, shard, self.rules)[1] for shard in small)
             )
-            shards[split] = [*former_shards[:first], *new_shards]
-            statistics[split] = merged([untouched, new_statistics])
+            shards[split] = [*previous_shards[:first], *new_shards]
+            statistics[split] = merge([untouched, new_statistics])
             stored += writer.stored
         return Cut(shards, statistics, stored)
 
@@ -96,8 +97,8 @@ class Cutter:
             self.store, self.folder / "cutting" / split, self.target, self.rules, self.shard_bytes, self.kinds
         )
 
-    def _spooled(self, split: str, shards: list[Shard]) -> Spool:
-        """The rows of stored shards, whose bytes are checked, with their hashes as they are stored."""
+    def _spool_shards(self, split: str, shards: list[Shard]) -> Spool:
+        """Spool the rows of stored shards, after a check of their bytes, with their stored hashes."""
         with open_shard(self.store, shards[0]) as reader:
             spool = Spool(self.folder / "merged" / split, reader.schema)
         with ExitStack() as unfinished:

@@ -1,8 +1,7 @@
-"""What is looked at in a snapshot before anything is trained on it: its columns, and whether a split says
-something about another.
+"""Checks of a snapshot before anything is trained on it: of its columns, and of leaks between splits.
 
-A check gives its reason and some rows to look at. It reads the manifest's statistics and the rows' hashes,
-and of the rows only what it has to show or to try.
+A check gives its reason and some example rows. It reads the manifest's statistics and the rows' hashes; rows
+themselves are read only for examples and for trials.
 """
 
 import math
@@ -22,14 +21,14 @@ from resources.datasets.lone_predictor import lone_predictors, places_by_target,
 from resources.datasets.repeated_hashes import find_repeats
 from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
 from resources.datasets.shown_rows import (
-    SHOWN,
+    MAX_EXAMPLES,
     Row,
     any_of,
+    example_row,
     look_up,
     rows_of_classes,
     rows_with_hashes,
     sampled_rows,
-    shown_row,
 )
 from resources.datasets.statistics import Statistics, all_columns, comparable, missing
 from resources.sweep_spec.base import listed
@@ -46,7 +45,7 @@ CHECKS = {
     "lone_predictor": "No feature predicts the target by itself.",
     "small_classes": "Each class has enough rows in each split.",
 }
-# As Arrow's names of types begin.
+# The beginnings of Arrow's names of these types.
 _NOT_SCALAR = (
     "list",
     "large_list",
@@ -63,8 +62,8 @@ class DataCheck:
     """The outcome of one check; ``name`` is also the name of the asset check.
 
     Attributes:
-        blocking: whether nothing may be trained on the snapshot if it failed.
-        rows: some that it is about: their ``split`` and values.
+        blocking: whether a failure keeps everything from training on the snapshot.
+        rows: examples of the rows that it is about: their ``split`` and values.
     """
 
     name: str
@@ -75,7 +74,7 @@ class DataCheck:
 
 
 def check_data(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> list[DataCheck]:
-    """All checks of a spec that are not off.
+    """Make all checks of a spec that are not off.
 
     Args:
         before: the manifest of the dataset's snapshot before this one.
@@ -96,8 +95,8 @@ def check_one(
     *,
     blocking: bool,
 ) -> DataCheck:
-    """One of :data:`CHECKS`, whatever the spec says of it."""
-    passed, reason, rows = _MAKE[name](dataset, source, before)
+    """Make one of :data:`CHECKS`, whatever severity the spec gives it."""
+    passed, reason, rows = _CHECK_FUNCTIONS[name](dataset, source, before)
     return DataCheck(name, passed, reason, blocking, rows)
 
 
@@ -108,12 +107,10 @@ def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[s
     if before is None:
         return True, "it is the dataset's first snapshot", []
     schema = compare(before, dataset.manifest)["schema"]
-    changes = [f"{what}: {listed(columns)}" for what, columns in schema.items() if columns]
-    return (
-        not changes,
-        f"since {before['digest']} columns were {'; '.join(changes)}" if changes else "as before",
-        [],
-    )
+    changes = [f"{change}: {listed(columns)}" for change, columns in schema.items() if columns]
+    if not changes:
+        return True, "as before", []
+    return False, f"since {before['digest']} columns were {'; '.join(changes)}", []
 
 
 def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -137,20 +134,22 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
         f"{name} has {share:.2%} null or NaN, and may have {allowed[name]:.2%}"
         for name, share in sorted(wrong.items())
     )
-    shown = look_up(
+    examples = look_up(
         dataset,
         lambda rows: any_of(missing(rows.column(name)) for name in wrong),
         lambda statistics: any(statistics[name]["nulls"] for name in wrong),
     )
-    return False, reason, shown
+    return False, reason, examples
 
 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     ranges = source.checks.ranges
     whole = all_columns(dataset.manifest)
-    plain = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
+    scalar_columns = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
     if unknown := sorted(
-        name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)
+        name
+        for name in ranges
+        if name not in scalar_columns or not isinstance(whole[name].get("min", 0), int | float)
     ):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
     wrong = {
@@ -161,49 +160,51 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     }
     if not wrong:
         return True, _within(ranges, whole), []
-    shown = look_up(
+    examples = look_up(
         dataset,
         lambda rows: any_of(_outside(rows.column(name), ranges[name]) for name in wrong),
         lambda statistics: any(_leaves(ranges[name], statistics[name]) for name in wrong),
     )
-    return False, listed(wrong.values()), shown
+    return False, listed(wrong.values()), examples
 
 
 def _within(ranges: Mapping[str, Bounds], whole: Statistics) -> str:
-    """Why the check of ranges passes; what is missing has no value that could leave one, and is said."""
+    """Why the check of ranges passes; missing values, which cannot leave a range, are mentioned."""
     if not ranges:
         return "the spec has no ranges"
     within = f"{listed(sorted(ranges))} stay in their ranges"
     left_out = [f"{name} ({whole[name]['nulls']:,} rows)" for name in sorted(ranges) if whole[name]["nulls"]]
-    return f"{within}; null and NaN are left to checks.nulls: {listed(left_out)}" if left_out else within
+    if not left_out:
+        return within
+    return f"{within}; null and NaN are left to checks.nulls: {listed(left_out)}"
 
 
 def _outside(values: pa.Array, bounds: Bounds) -> pa.Array:
     """Where a value is outside of its range."""
-    plain = comparable(values)
-    least: float | None
-    most: float | None
-    if pa.types.is_integer(plain.type):
-        # NumPy compares whole numbers with Python's exactly, whatever their size. Above the greatest is above
-        # the greatest whole one.
-        numbers = pc.fill_null(plain, 0).to_numpy()
-        least = None if bounds.min is None else math.ceil(bounds.min)
-        most = None if bounds.max is None else math.floor(bounds.max)
+    ordered = comparable(values)
+    low: float | None
+    high: float | None
+    if pa.types.is_integer(ordered.type):
+        # NumPy compares whole numbers exactly, whatever their size. So the bounds become whole numbers, too:
+        # the nearest ones within.
+        numbers = pc.fill_null(ordered, 0).to_numpy()
+        low = None if bounds.min is None else math.ceil(bounds.min)
+        high = None if bounds.max is None else math.floor(bounds.max)
     else:
-        numbers = plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        least = bounds.min
-        most = bounds.max
+        numbers = ordered.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        low = bounds.min
+        high = bounds.max
     outside = np.zeros(len(numbers), np.bool_)
-    if least is not None:
-        outside |= numbers < least
-    if most is not None:
-        outside |= numbers > most
+    if low is not None:
+        outside |= numbers < low
+    if high is not None:
+        outside |= numbers > high
     return pc.and_(pc.is_valid(values), pa.array(outside))
 
 
 def _leaves(bounds: Bounds, column: Mapping[str, Any]) -> bool:
     """Whether a column with these statistics has a value outside of its range."""
-    if "min" not in column:  # it has nulls alone
+    if "min" not in column:  # All of it is null.
         return False
     return (bounds.min is not None and column["min"] < bounds.min) or (
         bounds.max is not None and column["max"] > bounds.max
@@ -229,19 +230,22 @@ def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, A
     repeats = find_repeats(dataset, kind)
     if not repeats.across:
         return True, f"no row is in two splits{_by_identity(source)}", []
-    remedy = "; give group columns of these alone, and their hash deals such rows together" if by_hash else ""
+    remedy = ""
+    if by_hash:
+        remedy = "; give group columns of these alone, and their hash deals such rows together"
     reason = f"{repeats.across:,} rows are in two splits or more{_by_identity(source)}{remedy}"
     return False, reason, rows_with_hashes(dataset, kind, repeats.some_across)
 
 
 def _kind_of_rows(source: DatasetSource) -> str:
-    """The kind of hashes that equal rows have in common."""
+    """The kind of hashes in which equal rows agree."""
     return IDENTITY if source.checks.identity else ROW
 
 
 def _by_identity(source: DatasetSource) -> str:
-    """For a reason: by which columns rows are told apart, where these are not all."""
-    return f", by {listed(source.checks.identity)}" if source.checks.identity else ""
+    """For a reason: the columns by which rows are compared, unless these are all."""
+    identity = source.checks.identity
+    return f", by {listed(identity)}" if identity else ""
 
 
 def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -262,20 +266,14 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
         return True, "the spec has no checks.time_column", []
     statistics: dict[str, Statistics] = dataset.manifest["statistics"]
     if column not in dataset.manifest["schema"]:
-        return (
-            False,
-            (
-                f"checks.time_column = {column!r} is not there; the columns are "
-                f"{listed(dataset.manifest['schema'])}"
-            ),
-            [],
-        )
+        columns = listed(dataset.manifest["schema"])
+        return False, f"checks.time_column = {column!r} is not there; the columns are {columns}", []
     try:
-        first = _moment(statistics["test"][column]["min"])
+        first = _parse_time(statistics["test"][column]["min"])
         latest = max(
-            _moment(of[column]["max"])
-            for split, of in statistics.items()
-            if split != "test" and "max" in of[column]
+            _parse_time(columns[column]["max"])
+            for split, columns in statistics.items()
+            if split != "test" and "max" in columns[column]
         )
     except (KeyError, TypeError, ValueError):
         return False, f"checks.time_column = {column!r} has no dates or timestamps in the test split", []
@@ -285,20 +283,18 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
     def later(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         values = rows.column(column)
         zone = getattr(values.type, "tz", None)
-        bound = pa.scalar(
-            first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None)
-        )
+        if zone:
+            bound = pa.scalar(first, pa.timestamp("us", tz="UTC"))
+        else:
+            bound = pa.scalar(first.replace(tzinfo=None), pa.timestamp("us"))
         return any_of([pc.greater_equal(values, bound.cast(values.type))])
 
     def may_have(statistics: Statistics) -> bool:
-        return "max" in statistics[column] and _moment(statistics[column]["max"]) >= first
+        return "max" in statistics[column] and _parse_time(statistics[column]["max"]) >= first
 
     rows = look_up(dataset, later, may_have, [name for name in dataset.splits if name != "test"])
-    return (
-        False,
-        f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}",
-        rows,
-    )
+    reason = f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}"
+    return False, reason, rows
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -308,27 +304,21 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str
     scores, rows = outcome
     if not scores:
         return True, reason_without_predictors(dataset, source), []
-    return (
-        False,
-        (
-            f"predict the target by themselves, on rows that they were not fitted to: {listed(scores)}; were "
-            "they made of it?"
-        ),
-        rows,
-    )
+    reason = "predict the target by themselves, on rows that they were not fitted to"
+    return False, f"{reason}: {listed(scores)}; were they made of it?", rows
 
 
 def lone_predictors_of(
     dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = ()
 ) -> tuple[list[str], list[Row]] | None:
-    """The columns that predict the target by themselves and how well, in words, and rows with their values
-    beside the target's.
+    """Find the columns that predict the target by themselves.
 
     Args:
-        accepted: columns that may do so, and are not among them.
+        accepted: columns that may predict the target, and are left out.
 
     Returns:
-        None where the target is nothing that can be predicted so.
+        Each column with its score, in words, and some rows with its values beside the target's; None where
+        the target is neither a class nor a number.
     """
     has_classes = all_columns(dataset.manifest)[source.target].get("classes") is not None
     if dataset.manifest["schema"][source.target].startswith(_NOT_SCALAR):
@@ -342,14 +332,14 @@ def lone_predictors_of(
         return [], []
     how = "balanced accuracy" if has_classes else "R²"
     splits = [split for split, part in sample for _ in range(part.num_rows)]
-    places = places_by_target(rows, source.target, SHOWN)
+    places = places_by_target(rows, source.target, MAX_EXAMPLES)
     values = rows.select([source.target, *scores]).take(pa.array(places)).to_pylist()
-    shown = [shown_row(splits[place], row) for place, row in zip(places, values, strict=True)]
-    return [f"{name} ({how} {score:.3f})" for name, score in scores.items()], shown
+    examples = [example_row(splits[place], row) for place, row in zip(places, values, strict=True)]
+    return [f"{name} ({how} {score:.3f})" for name, score in scores.items()], examples
 
 
 def reason_without_predictors(dataset: Dataset, source: DatasetSource) -> str:
-    """Why a check passes that has found no column that predicts the target by itself."""
+    """Why a check passes that found no column that predicts the target by itself."""
     rows = sum(
         count for split, count in dataset.splits.items() if split == "train" or split.startswith("fold-")
     )
@@ -357,7 +347,7 @@ def reason_without_predictors(dataset: Dataset, source: DatasetSource) -> str:
 
 
 def scalar_features(dataset: Dataset, source: DatasetSource) -> list[str]:
-    """The columns that may predict the target by themselves."""
+    """The columns that are tried as predictors of the target."""
     columns = dataset.manifest["schema"].items()
     return [
         name
@@ -368,26 +358,28 @@ def scalar_features(dataset: Dataset, source: DatasetSource) -> list[str]:
 
 def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     statistics: dict[str, Statistics] = dataset.manifest["statistics"]
-    counts = {split: of[source.target].get("classes") for split, of in statistics.items()}
+    counts = {split: columns[source.target].get("classes") for split, columns in statistics.items()}
     classes = all_columns(dataset.manifest)[source.target].get("classes")
     if not classes:
         return True, "the target has no classes", []
-    least = source.checks.min_class_rows
+    min_rows = source.checks.min_class_rows
     splits = [split for split in counts if split in REQUIRED_SPLITS or split.startswith("fold-")]
     few = {(name, split): (counts[split] or {}).get(name, 0) for split in sorted(splits) for name in classes}
-    wrong = {place: count for place, count in few.items() if count < least}
+    wrong = {place: count for place, count in few.items() if count < min_rows}
     if not wrong:
-        return True, f"each of {len(classes)} classes has {least} rows or more in each split", []
+        return True, f"each of {len(classes)} classes has {min_rows} rows or more in each split", []
     small: dict[str, set[str]] = {}
     for (name, split), count in wrong.items():
         if count:
             small.setdefault(split, set()).add(name)
-    said = [f"{name} in {split}: {count}" for (name, split), count in wrong.items()]
-    reason = f"fewer than {least} rows of a class: {listed(said[:10])}{' and more' if len(said) > 10 else ''}"
+    lines = [f"{name} in {split}: {count}" for (name, split), count in wrong.items()]
+    reason = (
+        f"fewer than {min_rows} rows of a class: {listed(lines[:10])}{' and more' if len(lines) > 10 else ''}"
+    )
     return False, reason, rows_of_classes(dataset, source.target, small)
 
 
-_MAKE: dict[str, Callable[[Dataset, DatasetSource, Mapping[str, Any] | None], _Outcome]] = {
+_CHECK_FUNCTIONS: dict[str, Callable[[Dataset, DatasetSource, Mapping[str, Any] | None], _Outcome]] = {
     "schema_as_before": _schema_as_before,
     "nulls": _nulls,
     "ranges": _ranges,
@@ -400,9 +392,9 @@ _MAKE: dict[str, Callable[[Dataset, DatasetSource, Mapping[str, Any] | None], _O
 }
 
 
-def _moment(value: str) -> datetime:
-    moment = datetime.fromisoformat(value)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _parse_time(value: str) -> datetime:
+    time = datetime.fromisoformat(value)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _end(value: float | None) -> str:

@@ -1,6 +1,4 @@
-"""What changed from one snapshot to another: schema, rows by split, what columns hold, and which rows came,
-went or moved.
-"""
+"""What changed from one snapshot to another: schema, rows of each split, columns, and moved rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,14 +12,14 @@ from resources.datasets.row_hashes import Words
 from resources.datasets.shard_writing import ROW, read_hashes_of_kind
 from resources.datasets.statistics import all_columns
 
-MOST_ROWS = 200_000_000
-"""Rows in shards that two snapshots do not share: of more, 8 bytes each, the rows are not compared."""
+MAX_ROWS = 200_000_000
+"""Rows in unshared shards above which rows are not compared; each takes 8 bytes of memory."""
 
 _NONE: Words = np.zeros(0, np.uint64)
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """What two manifests say, without reading a row.
+    """Compare two manifests, without reading a row.
 
     Returns:
         ``schema`` (``added``, ``removed`` and ``changed`` columns), ``splits`` (rows before and after),
@@ -30,8 +28,8 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """
     before = old["schema"]
     after = new["schema"]
-    had = all_columns(old)
-    has = all_columns(new)
+    old_columns = all_columns(old)
+    new_columns = all_columns(new)
     shared = {entry[0] for entries in old["shards"].values() for entry in entries}
     sizes = [(entry[0] in shared, entry[2]) for entries in new["shards"].values() for entry in entries]
     return {
@@ -47,7 +45,9 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
             for name in sorted({*old["splits"], *new["splits"]})
         },
         "columns": {
-            name: [had[name], found] for name, found in has.items() if name in had and had[name] != found
+            name: [old_columns[name], column]
+            for name, column in new_columns.items()
+            if name in old_columns and old_columns[name] != column
         },
         "bytes": {
             "shared": sum(size for is_shared, size in sizes if is_shared),
@@ -57,58 +57,65 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_rows(store: Store, old: Dataset, new: Dataset) -> dict[str, Any] | None:
-    """Rows by their hashes: ``added`` and ``removed`` by split, and ``moved`` from one split to another;
-    None: too many to compare.
+    """Compare the rows of two snapshots by their hashes; None if there are too many.
 
     Returns:
-        ``moved`` is a list of ``[from, to, rows]``. A moved row counts as removed in one split and added in
-        the other, too.
+        ``added`` and ``removed``: rows by split. ``moved``: a list of ``[from, to, rows]``; a moved row also
+        counts as removed from one split and added to the other.
     """
     own = {
-        name: _unshared(store, one.manifest, other.manifest)
-        for name, one, other in (("old", old, new), ("new", new, old))
+        name: _unshared_hashes(store, dataset.manifest, other.manifest)
+        for name, dataset, other in (("old", old, new), ("new", new, old))
     }
     if own["old"] is None or own["new"] is None:
         return None
-    came = {}
-    went = {}
+    arrivals = {}
+    departures = {}
     for split in sorted({*own["old"], *own["new"]}):
         values, delta = _delta(own["old"].get(split, _NONE), own["new"].get(split, _NONE))
-        came[split] = (values[delta > 0], delta[delta > 0])
-        went[split] = (values[delta < 0], -delta[delta < 0])
+        arrivals[split] = (values[delta > 0], delta[delta > 0])
+        departures[split] = (values[delta < 0], -delta[delta < 0])
     moved = []
-    for source, (left, left_counts) in went.items():
-        for target, (arrived, arrived_counts) in came.items():
-            _, here, there = np.intersect1d(left, arrived, assume_unique=True, return_indices=True)
-            if len(here):
+    for source, (left, left_counts) in departures.items():
+        for target, (arrived, arrived_counts) in arrivals.items():
+            _, left_places, arrived_places = np.intersect1d(
+                left, arrived, assume_unique=True, return_indices=True
+            )
+            if len(left_places):
                 moved.append(
-                    [source, target, int(np.minimum(left_counts[here], arrived_counts[there]).sum())]
+                    [
+                        source,
+                        target,
+                        int(np.minimum(left_counts[left_places], arrived_counts[arrived_places]).sum()),
+                    ]
                 )
     return {
-        "added": {split: int(counts.sum()) for split, (_, counts) in came.items()},
-        "removed": {split: int(counts.sum()) for split, (_, counts) in went.items()},
+        "added": {split: int(counts.sum()) for split, (_, counts) in arrivals.items()},
+        "removed": {split: int(counts.sum()) for split, (_, counts) in departures.items()},
         "moved": moved,
     }
 
 
-def _unshared(store: Store, manifest: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Words] | None:
-    """The row hashes by split, of shards that the other has not in the same split."""
-    found: dict[str, Words] = {}
+def _unshared_hashes(
+    store: Store, manifest: Mapping[str, Any], other: Mapping[str, Any]
+) -> dict[str, Words] | None:
+    """Read the row hashes, by split, of the shards that the other does not have in the same split."""
+    hashes: dict[str, Words] = {}
     rows = 0
     for split in manifest["shards"]:
         shared = set(shards_of(other, split))
         shards = [shard for shard in shards_of(manifest, split) if shard not in shared]
         rows += sum(shard.rows for shard in shards)
-        if rows > MOST_ROWS:
+        if rows > MAX_ROWS:
             return None
-        found[split] = np.concatenate(
+        hashes[split] = np.concatenate(
             [_NONE, *(read_hashes_of_kind(store, shard, manifest["hashes"], ROW) for shard in shards)]
         )
-    return found
+    return hashes
 
 
 def _delta(old: Words, new: Words) -> tuple[Words, NDArray[np.int64]]:
-    """Each hash that occurs more often on one side, and how much more often on the new one."""
+    """The hashes that occur more often on one side, and how much more often on the new one."""
     values, places = np.unique(np.concatenate([old, new]), return_inverse=True)
     delta = np.bincount(places[len(old) :], minlength=len(values)) - np.bincount(
         places[: len(old)], minlength=len(values)

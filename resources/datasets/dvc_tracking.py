@@ -1,8 +1,8 @@
-"""DVC tracking of snapshots: a DVC project in the store's ``datasets`` folder, pushed to a remote.
+"""Track snapshots with DVC: a DVC project in the store's ``datasets`` folder, pushed to a remote.
 
-The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the datasets. A lost manifest comes
-back with ``dvc pull`` in the datasets folder. DVC has the manifests alone: shards are copied to a remote that
-was named, and ``halving datasets fetch`` brings them back.
+The remote is ``HALVING_DVC_REMOTE``, or the folder ``dvc-remote`` beside the datasets. ``dvc pull`` in the
+datasets folder restores a lost manifest. DVC has only the manifests; shards are copied to a remote that was
+named, and ``halving datasets fetch`` restores them.
 """
 
 import fcntl
@@ -19,13 +19,13 @@ from halving.errors import StoreError
 _log = logging.getLogger(__name__)
 
 _REMOTE = "halving"
-# For which others may hold DVC's lock: sweeps that take their snapshots at the same moment, with a slow
-# remote or on a busy machine. The lock is the kernel's, so a process that was killed holds it no longer.
+# How long to wait for DVC's lock, which other sweeps hold while they take snapshots, perhaps with a slow
+# remote or on a busy machine. The lock is the kernel's, so a killed process holds it no longer.
 _LOCK_SECONDS = 600.0
 
 
 def track(project: Path, folder: Path) -> None:
-    """``dvc add`` and ``dvc push`` of one snapshot's folder; files that the remote has are not sent again.
+    """Run ``dvc add`` and ``dvc push`` on a snapshot's folder; files that the remote has are not sent again.
 
     Raises:
         StoreError: DVC refused, or its remote cannot be reached; calling again continues where this stopped.
@@ -62,16 +62,16 @@ def _say_that_it_waits(project: Path, state: RetryCallState) -> None:
 
 
 def remote_of(project: Path) -> str:
-    """Where the project's snapshots are pushed."""
+    """The remote to which the project's snapshots are pushed."""
     return os.environ.get("HALVING_DVC_REMOTE") or str(project.parent / "dvc-remote")
 
 
 def _import_dvc() -> None:
-    """Import DVC, and take back what its import does to the whole process.
+    """Import DVC, and undo what its import changes in the whole process.
 
-    It wraps the standard streams (colorama), and gives its loggers handlers that hold the streams of this
-    moment: where those are replaced and closed later, as whoever captures output does, DVC's next warning
-    raises "I/O operation on closed file".
+    It wraps the standard streams (colorama), and gives its loggers handlers that hold the current streams.
+    Where those are replaced and closed later, as by whoever captures output, DVC's next warning would raise
+    "I/O operation on closed file".
     """
     if "dvc" in sys.modules:
         return
@@ -81,23 +81,23 @@ def _import_dvc() -> None:
 
     sys.stdout, sys.stderr = streams
     for name in ("dvc", "dvc_objects", "dvc_data"):
-        # what they say goes to the root's, or to the standard error of that time
+        # Their records go to the root logger's handlers, or to the standard error of that time.
         logging.getLogger(name).handlers.clear()
 
 
 def _add_and_push(project: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
-    # what it does here is nothing that its user asked for by name
+    # DVC is an implementation detail here, so its progress messages would only confuse.
     logging.getLogger("dvc").setLevel(logging.WARNING)
     with (project / ".setup.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # before there is a project, DVC has no lock of its own
+        fcntl.flock(lock, fcntl.LOCK_EX)  # DVC has no lock of its own before there is a project.
         if not (project / ".dvc").is_dir():
             Repo.init(str(project), no_scm=True).close()
         repo = Repo(str(project))
         if _configure(repo, remote_of(project)):
             repo.close()
-            # to open one takes long, so only where it would not know what has changed
+            # Opening a project takes long, so it is opened again only after a change of its configuration.
             repo = Repo(str(project))
     with repo:
         tracked = Path(f"{folder}.dvc")
@@ -107,7 +107,7 @@ def _add_and_push(project: Path, folder: Path) -> None:
 
 
 def _configure(repo: object, remote: str) -> bool:
-    """Whether anything had to be changed."""
+    """Set the remote and the cache of a DVC project; return whether anything had to be changed."""
     config = repo.config  # type: ignore[attr-defined]
     if config["remote"].get(_REMOTE, {}).get("url") == remote:
         return False

@@ -1,6 +1,6 @@
 """Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row.
 
-In a folder or on an object store.
+They lie in a folder of this machine or on an object store.
 """
 
 import tarfile
@@ -19,7 +19,7 @@ from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.csv_files import csv_columns, csv_rows
 from resources.datasets.json_files import json_columns, json_rows
-from resources.source_files.columns import Columns, as_united
+from resources.source_files.columns import Columns, bring_to_union
 from resources.source_files.listing import (
     SourceFile,
     SourceFiles,
@@ -48,7 +48,7 @@ _FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
 _FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
 _CHUNK = 1 << 20
 READ_AHEAD = 1 << 20
-"""Bytes that are read at a time of each column of a Parquet file."""
+"""Bytes that are read at a time from each column of a Parquet file."""
 _READ_AHEAD_REMOTE = 8 * READ_AHEAD
 _BUFFERS = 256 * 2**20  # bytes of all columns
 _WHOLE_ROW_GROUP = 64 * 2**20  # bytes
@@ -56,21 +56,20 @@ _WHOLE_ROW_GROUP = 64 * 2**20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of a source's rows.
+    """One part of a source's rows, such as one file.
 
     Attributes:
-        identity: equal only where the rows are, without reading them; None: not known.
-        read: its rows. Where it has columns, as the schema says that it is given, the union of all parts'
-            columns; else with its own types.
-        columns: what it says of its columns before a row is read; None: it says nothing, and all parts have
-            the same ones.
-        shown: its name for people.
+        identity: a text that changes whenever the rows do, known without reading them; None if there is none.
+        read: reads its rows. A part with ``columns`` takes the union of all parts' columns, and casts to it;
+            any other part gives rows with its own types.
+        columns: finds its columns before a row is read; None where all parts have the same ones.
+        name: its name in messages.
     """
 
     identity: str | None
     read: Callable[..., Iterator[pa.RecordBatch]]
     columns: Callable[[], Columns] | None = None
-    shown: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,9 @@ class Format:
     """How files of a format are read.
 
     Attributes:
-        name: as a spec has it.
-        read: a file's rows; the schema is the one that they are brought to afterwards, None: not known.
-        columns: what a file says of its columns; None: nothing.
+        name: its name in a spec.
+        read: reads a file's rows; the schema is the one to which they are cast afterwards, if it is known.
+        columns: finds the columns of a file; None if the format cannot say them beforehand.
         optional: whether a column that a file lacks is null.
     """
 
@@ -91,7 +90,7 @@ class Format:
 
 
 class FileParts(Sequence[Part]):
-    """A part for each file, made when it is asked for: as objects a million of them would take a gigabyte."""
+    """One part for each file, made on access: a million part objects would take a gigabyte."""
 
     def __init__(self, files: SourceFiles, part_of: Callable[[SourceFile], Part]) -> None:
         self._files = files
@@ -108,11 +107,9 @@ class FileParts(Sequence[Part]):
     @overload
     def __getitem__(self, number: slice) -> list[Part]: ...
     def __getitem__(self, number: int | slice) -> Part | list[Part]:
-        return (
-            [self._part(file) for file in self._files[number]]
-            if isinstance(number, slice)
-            else self._part(self._files[number])
-        )
+        if isinstance(number, slice):
+            return [self._part(file) for file in self._files[number]]
+        return self._part(self._files[number])
 
 
 def open_files(
@@ -122,12 +119,14 @@ def open_files(
     encoding: str | None = None,
     places: Places | None = None,
 ) -> tuple[Sequence[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
-    """The parts of files that are named by paths and patterns, sorted by path; what lineage says; and the
-    check that none has changed.
+    """Open the files that paths and patterns name, sorted by path.
 
     Args:
-        encoding: of CSV and JSON; None: UTF-8, or what a byte order mark says.
-        places: where the files have to be, whatever their paths are; None: anywhere.
+        encoding: encoding of CSV and JSON; None is UTF-8, or what a byte order mark says.
+        places: where the files must be, whatever their paths are; None is anywhere.
+
+    Returns:
+        The parts, the facts for the lineage, the default group, and the check that no file has changed.
 
     Raises:
         InvalidInput: a pattern names no file, or a file's format is not known or has no encoding.
@@ -143,11 +142,13 @@ def open_files(
     files = find()
     if form is None:
         for file in files:
-            _format_of(field, file.shown, encoding)
+            _format_of(field, file.address, encoding)
     partitions = find_partitions(f"{field}.files", files)
     parts = FileParts(
         files,
-        lambda file: _part(field, file, _reader(form or _format_of(field, file.shown), encoding), partitions),
+        lambda file: _part(
+            field, file, _reader(form or _format_of(field, file.address), encoding), partitions
+        ),
     )
     return (
         parts,
@@ -160,13 +161,17 @@ def open_files(
 def open_folder(
     place: str, reference: str | None, field: str, places: Places | None = None
 ) -> tuple[Sequence[Part], dict[str, Any], Callable[[], None]]:
-    """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by
-    reference ``location``.
+    """Open a folder in which each file is a row: ``path, label, bytes, sha256, content``.
+
+    By reference a row has ``location`` in place of ``content``.
 
     Args:
         reference: None, ``digest``, or ``etag`` or ``version``: then rows have these of S3 in place of
             ``sha256``.
-        places: where the files have to be, whatever their paths are; None: anywhere.
+        places: where the files must be, whatever their paths are; None is anywhere.
+
+    Returns:
+        The parts, the facts for the lineage, and the check that no file has changed.
 
     Raises:
         InvalidInput: there is no such folder, or no file in it.
@@ -191,12 +196,10 @@ def open_folder(
             )
         return Part(file.identity, partial(_file_row, reference is not None, place, file, path))
 
-    facts = {
-        "kind": "folder",
-        "folder": place,
-        **({"reference": reference} if reference else {}),
-        "count": len(files),
-    }
+    facts: dict[str, Any] = {"kind": "folder", "folder": place}
+    if reference:
+        facts["reference"] = reference
+    facts["count"] = len(files)
     return FileParts(files, part_of), facts, refuse_changes(f"{field}.folder", files, find)
 
 
@@ -225,12 +228,16 @@ def _reader(form: str, encoding: str | None) -> Format:
             partial(json_columns, encoding=encoding),
             optional=True,
         )
-    return Format(form, _parquet, _parquet_columns) if form == "parquet" else Format(form, _tar)
+    if form == "parquet":
+        return Format(form, _parquet, _parquet_columns)
+    return Format(form, _tar)
 
 
 def _part(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Part:
-    columns = partial(_read_columns, field, file, reader, partitions) if reader.columns else None
-    return Part(file.identity, partial(_read_file, field, file, reader, partitions), columns, file.shown)
+    columns = None
+    if reader.columns:
+        columns = partial(_read_columns, field, file, reader, partitions)
+    return Part(file.identity, partial(_read_file, field, file, reader, partitions), columns, file.address)
 
 
 def _read_columns(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Columns:
@@ -250,33 +257,33 @@ def _read_file(
     with _readable(field, file, reader):
         for rows in reader.read(file, wanted):
             if wanted is None:
-                yield partitions.added(rows, file)
+                yield partitions.add_to(rows, file)
             elif rows.num_rows:
-                yield as_united(
+                yield bring_to_union(
                     rows,
                     wanted,
                     partitions.scalars_of(file),
-                    file.shown,
+                    file.address,
                     field=f"{field}.files",
                     optional=reader.optional,
                 )
 
 
 def _is_empty(file: SourceFile, reader: Format) -> bool:
-    """Whether it is text without a byte, as Spark writes where a partition has no rows."""
+    """Whether it is an empty text file, which Spark writes for a partition without rows."""
     return reader.name in TEXT_FORMATS and not file.size
 
 
 @contextmanager
 def _readable(field: str, file: SourceFile, reader: Format) -> Iterator[None]:
     try:
-        with store_faults(f"cannot read {file.shown}"):
+        with store_faults(f"cannot read {file.address}"):
             yield
     except InvalidInput:
         raise
     except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
         raise InvalidInput(
-            f"{field}.files: {file.shown!r} is not accepted: as {reader.name} it cannot be read: {error}"
+            f"{field}.files: {file.address!r} is not accepted: as {reader.name} it cannot be read: {error}"
         ) from None
 
 
@@ -284,41 +291,37 @@ def _parquet_columns(file: SourceFile) -> Columns:
     import pyarrow.parquet as pq
 
     with file.filesystem.open_input_file(file.path) as handle:
-        described = pq.read_metadata(handle)
-    if not described.num_rows:
+        metadata = pq.read_metadata(handle)
+    if not metadata.num_rows:
         return Columns(pa.schema([]), optional=True)
-    return Columns(described.schema.to_arrow_schema())
+    return Columns(metadata.schema.to_arrow_schema())
 
 
 def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """Read a file's rows in bounded memory: Arrow's own way to read ahead would hold the whole file until its
-    end.
-    """
+    """Read a file's rows in bounded memory; Arrow's own read-ahead would hold the whole file."""
     import pyarrow.parquet as pq
     from pyarrow import fs
 
     is_local = isinstance(file.filesystem, fs.LocalFileSystem)
     with file.filesystem.open_input_file(file.path) as handle:
-        described = pq.read_metadata(handle)
-        rows = batch_rows(described)
-        if not is_local and _largest_row_group(described) <= _WHOLE_ROW_GROUP:
-            # A request takes long there, and Arrow asks for all columns of a row group at once.
-            with pq.ParquetFile(handle, metadata=described, pre_buffer=True) as parquet:
-                for number in range(described.num_row_groups):
+        metadata = pq.read_metadata(handle)
+        rows = batch_rows(metadata)
+        if not is_local and _largest_row_group(metadata) <= _WHOLE_ROW_GROUP:
+            # A request to an object store takes long, so Arrow fetches all columns of a row group at once.
+            with pq.ParquetFile(handle, metadata=metadata, pre_buffer=True) as parquet:
+                for number in range(metadata.num_row_groups):
                     yield from parquet.iter_batches(rows, row_groups=[number], use_threads=False)
         else:
-            buffer = (
-                READ_AHEAD
-                if is_local
-                else max(READ_AHEAD // 16, min(_READ_AHEAD_REMOTE, _BUFFERS // described.num_columns))
-            )
-            with pq.ParquetFile(handle, metadata=described, buffer_size=buffer, pre_buffer=False) as parquet:
+            buffer = READ_AHEAD
+            if not is_local:
+                buffer = max(READ_AHEAD // 16, min(_READ_AHEAD_REMOTE, _BUFFERS // metadata.num_columns))
+            with pq.ParquetFile(handle, metadata=metadata, buffer_size=buffer, pre_buffer=False) as parquet:
                 yield from parquet.iter_batches(rows, use_threads=False)
 
 
-def _largest_row_group(described: "parquet.FileMetaData") -> int:
-    """The bytes of a file's largest row group, as they are stored."""
-    groups = [described.row_group(number) for number in range(described.num_row_groups)]
+def _largest_row_group(metadata: "parquet.FileMetaData") -> int:
+    """Stored bytes of a file's largest row group."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return max(
         (
             sum(group.column(number).total_compressed_size for number in range(group.num_columns))
@@ -328,16 +331,14 @@ def _largest_row_group(described: "parquet.FileMetaData") -> int:
     )
 
 
-def batch_rows(described: "parquet.FileMetaData") -> int:
+def batch_rows(metadata: "parquet.FileMetaData") -> int:
     """How many rows of a Parquet file are read at a time."""
-    size = sum(described.row_group(number).total_byte_size for number in range(described.num_row_groups))
-    return max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size)))
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    return max(1, min(65_536, metadata.num_rows * BATCH_BYTES // max(1, size)))
 
 
 def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """A row for each sample of a WebDataset: the members that follow each other with the same name up to its
-    first dot.
-    """
+    """Read a WebDataset: consecutive members with the same name up to its first dot are one row."""
     with (
         file.filesystem.open_input_stream(file.path, compression=None) as stream,
         tarfile.open(fileobj=stream, mode="r|*") as tar,
@@ -359,23 +360,23 @@ def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]
 
 
 def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
-    """``cls`` is a number and ``txt`` a text, as WebDataset decodes them; anything else are bytes."""
+    """The row of a sample; as in WebDataset ``cls`` is a number, ``txt`` a text, anything else bytes."""
     columns = {}
     for ending, content in sample.items():
         if ending == "key":
             columns[ending] = pa.array([content])
         elif ending == "cls":
             columns[ending] = pa.array([int(content)], pa.int64())
+        elif ending == "txt":
+            columns[ending] = pa.array([content.decode()])
         else:
-            columns[ending] = (
-                pa.array([content.decode()]) if ending == "txt" else pa.array([content], pa.large_binary())
-            )
+            columns[ending] = pa.array([content], pa.large_binary())
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:
     with (
-        store_faults(f"cannot read {file.shown}"),
+        store_faults(f"cannot read {file.address}"),
         file.filesystem.open_input_stream(file.path, compression=None) as stream,
     ):
         digest = sha256()
@@ -387,7 +388,10 @@ def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> It
             if not by_reference:
                 kept.append(chunk)
     row: dict[str, Any] = {"path": path, "label": _label(path), "bytes": size, "sha256": digest.hexdigest()}
-    row |= {"location": location_of(place, file.path)} if by_reference else {"content": b"".join(kept)}
+    if by_reference:
+        row["location"] = location_of(place, file.path)
+    else:
+        row["content"] = b"".join(kept)
     columns = [
         pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()
     ]
@@ -397,29 +401,25 @@ def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> It
 def _object_row(
     field: str, reference: str, place: str, file: SourceFile, path: str
 ) -> Iterator[pa.RecordBatch]:
-    """The row of a file of which S3 says what tells whether it is still the same: one small request."""
+    """The row of a file that S3's metadata identifies; it takes one small request."""
     with (
-        store_faults(f"cannot read {file.shown}"),
+        store_faults(f"cannot read {file.address}"),
         file.filesystem.open_input_stream(file.path, compression=None) as stream,
     ):
         facts = object_facts(stream)
     if reference not in facts:
-        instead = (
-            "give etag, or have its bucket keep versions and write the files again"
-            if reference == "version"
-            else "give digest"
-        )
-        raise InvalidInput(f"{field} = {reference!r} is not accepted: {file.shown} has none; {instead}")
-    known = (
-        {"etag": facts.get("etag"), "version": facts.get("version")}
-        if reference == "version"
-        else {"etag": facts["etag"]}
-    )
+        remedy = "give digest"
+        if reference == "version":
+            remedy = "give etag, or have its bucket keep versions and write the files again"
+        raise InvalidInput(f"{field} = {reference!r} is not accepted: {file.address} has none; {remedy}")
+    identities = {"etag": facts.get("etag")}
+    if reference == "version":
+        identities["version"] = facts.get("version")
     row = {
         "path": path,
         "label": _label(path),
         "bytes": file.size,
-        **known,
+        **identities,
         "location": location_of(place, file.path),
     }
     yield pa.RecordBatch.from_pylist(

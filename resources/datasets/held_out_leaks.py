@@ -1,5 +1,6 @@
-"""What a test split has in common with what was trained on: a score on rows that the model has seen says
-nothing of others.
+"""Find what a test split shares with the rows that were trained on.
+
+A score on rows that the model has seen says nothing about others.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -17,7 +18,7 @@ from resources.datasets.shown_rows import Row, look_up
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
-_CONTENT = ("sha256", "etag")  # columns of a row that is a file, beside its path
+_CONTENT = ("sha256", "etag")  # columns that identify the content of a row that is a file
 _PLACES = ("path", "location")
 _OF_A_FILE = {*_CONTENT, *_PLACES, "label", "bytes", "content", "version"}
 _AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
@@ -31,23 +32,22 @@ def leaks_of(
     *,
     held_out: str = "test",
 ) -> list[DataCheck]:
-    """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and
-    ``lone_predictor``; and ``leaked_rows``, where a spec says by ``checks.identity`` which rows are one.
+    """Make the checks for leaks of a held-out split.
+
+    These are ``leaked_features``, ``leaked_groups``, ``time_order`` and ``lone_predictor``; and
+    ``leaked_rows`` where the spec's ``checks.identity`` says which rows are the same.
 
     Args:
-        source: what the snapshot was taken of, with its group, its identity and its column of times.
+        source: the source that the snapshot was taken of, with its group, identity and column of times.
         accepted: columns that may predict the target by themselves.
-        ignored: columns that only name a row, such as an id, by which copies of it would differ.
+        ignored: columns that only name a row, such as an id, and in which copies of it differ.
     """
     identity = source.checks.identity
-    leaked_rows = (
-        [_judge_overlap("leaked_rows", dataset, source, held_out, identity, listed(identity))]
-        if identity
-        else []
-    )
+    checks = [_leaked_features(dataset, source, held_out, ignored)]
+    if identity:
+        checks.append(_judge_overlap("leaked_rows", dataset, source, held_out, identity, listed(identity)))
     return [
-        _leaked_features(dataset, source, held_out, ignored),
-        *leaked_rows,
+        *checks,
         check_one("leaked_groups", dataset, source, blocking=True),
         check_one("time_order", dataset, source, blocking=True),
         _lone_predictor(dataset, source, accepted),
@@ -57,7 +57,7 @@ def leaks_of(
 def _leaked_features(
     dataset: Dataset, source: DatasetSource, held_out: str, ignored: Sequence[str]
 ) -> DataCheck:
-    """Rows whose features are those of a row that was trained on."""
+    """Check for rows whose features are those of a row that was trained on."""
     features = _features(dataset.manifest["schema"], {source.target, source.split_column, *ignored})
     if not features:
         return DataCheck("leaked_features", True, "there are no features", True)
@@ -67,9 +67,7 @@ def _leaked_features(
 def _judge_overlap(
     name: str, dataset: Dataset, source: DatasetSource, held_out: str, columns: Sequence[str], what: str
 ) -> DataCheck:
-    """The check that no held-out row has these columns, called ``what``, in common with a row of another
-    split.
-    """
+    """Check that no held-out row shares these columns, called ``what``, with a row of another split."""
     if _deals(dataset, source, columns):
         return DataCheck(
             name, True, f"rows of equal {what} are in one split, because a hash of them deals them", True
@@ -86,18 +84,18 @@ def _judge_overlap(
 
 
 def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:
-    """Whether what deals a row into its split is among these columns: rows in which they are equal are dealt
-    alike.
+    """Whether rows that are equal in these columns are always dealt into one split.
+
+    They are if the columns that deal a row are among them.
     """
     return not (source.split_column or source.split_times) and {*dataset.manifest["key"]} <= {*columns}
 
 
 def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[int, Words]:
-    """How many rows of the held-out split have these columns in common with a row of another, and the hashes
-    of some of them.
+    """Count the rows of the held-out split that share these columns with a row of another split.
 
-    Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the
-    others are read once for each such part.
+    Each split is read shard by shard. At most ``_AT_ONCE`` hashes of held-out rows are held; the others are
+    read once for each such part.
     """
     total = dataset.manifest["splits"][held_out]
     parts = max(1, -(-total // _AT_ONCE))
@@ -107,17 +105,17 @@ def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[i
         ours = np.concatenate(
             [
                 np.zeros(0, np.uint64),
-                *(_of_part(one, part, parts) for one in _hashes(dataset, held_out, columns)),
+                *(_of_part(hashes, part, parts) for hashes in _hashes(dataset, held_out, columns)),
             ]
         )
-        # sorted once, however many batches are looked up in it
+        # It is sorted once, however many batches are looked up in it.
         ours, rows = np.unique(ours, return_counts=True)
-        seen = np.zeros(len(ours), np.bool_)
+        is_shared = np.zeros(len(ours), np.bool_)
         for split in _trained_on(dataset, held_out):
             for others in _hashes(dataset, split, columns):
-                seen[_places_of(_of_part(others, part, parts), ours)] = True
-        leaked += int(rows[seen].sum())
-        some = np.concatenate([some, ours[seen]])[:5]
+                is_shared[_places_of(_of_part(others, part, parts), ours)] = True
+        leaked += int(rows[is_shared].sum())
+        some = np.concatenate([some, ours[is_shared]])[:5]
     return leaked, some
 
 
@@ -125,7 +123,9 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[
     scores, rows = lone_predictors_of(dataset, source, accepted) or ([], [])
     if not scores:
         reason = reason_without_predictors(dataset, source)
-        return DataCheck("lone_predictor", True, reason + (" but those that may" if accepted else ""), True)
+        if accepted:
+            reason += " but those that may"
+        return DataCheck("lone_predictor", True, reason, True)
     reason = f"{listed(scores)} predict the target by themselves: as a rule they were made of it"
     return DataCheck("lone_predictor", False, reason, True, rows)
 
@@ -133,8 +133,8 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[
 def _features(columns: Collection[str], others: Collection[str | None]) -> list[str]:
     """The columns in which two rows that are the same to a model are equal.
 
-    Of a file that is what its content is known by, and of rows that a transform has made of files all but
-    where these lie: copies of a file have other paths.
+    A file is known by its content. Rows that a transform made of files are compared without their paths,
+    because copies of a file have other ones.
     """
     content = next((name for name in _CONTENT if {"path", name} <= {*columns}), None)
     if content is not None and content not in others and {*columns} <= _OF_A_FILE:
@@ -158,7 +158,7 @@ def _row_hashes(rows: pa.RecordBatch, columns: Sequence[str]) -> Words:
 
 
 def _places_of(wanted: Words, ascending: Words) -> NDArray[np.intp]:
-    """Where those of the wanted that there are stand in an ascending array without duplicates."""
+    """The positions in an ascending array without duplicates of those words that are in it."""
     if not len(ascending):
         return np.zeros(0, np.intp)
     places = np.searchsorted(ascending, wanted)

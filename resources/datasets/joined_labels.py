@@ -1,6 +1,6 @@
-"""The rows of a spec that names features: its labels, each with what was known at its time.
+"""Rows of a spec with features: its labels, each with what was known at its time.
 
-They are joined as a snapshot reads them.
+They are joined while a snapshot reads them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,13 +32,13 @@ LABEL_TIME = "ts"
 def open_rows(
     store: Store, catalog: Catalog, source: DatasetSource, places: Places | None = None
 ) -> Iterator[OpenedSource]:
-    """What a spec's source has, and its labels joined with features where it names some; to be read within
-    the ``with`` block.
+    """Open a spec's source, with its labels joined to features if it names some.
 
-    A label's split is decided by its own columns, so that it stays where it is when its features change.
+    The rows must be read within the ``with`` block. A label's split is decided by its own columns, so it
+    stays the same when its features change.
 
     Args:
-        places: of which the source may be; None: of all that this process may read.
+        places: places that may be read; None is all that this process may read.
 
     Raises:
         InvalidInput: the source, a view or the labels are not accepted.
@@ -52,7 +52,7 @@ def open_rows(
     views = views_of(source)
     for view in views.values():
         check_registered(catalog, view)
-    labels = _reader(f"dataset.{source.given[0]}", opened)
+    labels = _reader(f"dataset.{source.origin[0]}", opened)
     time = source.label_time or LABEL_TIME
     with join_features(store, labels, source.features, views, time=time, timezone=source.timezone) as joined:
         for view in views.values():
@@ -68,29 +68,30 @@ def open_rows(
 
 
 def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a snapshot has of feature views, by its lineage: of each view, in the order of the spec, ``view``
-    (``clicks@1``), ``columns`` (of each its name here and the ``feature`` that it is), and the ``days`` that
-    were looked at, from ``first`` to ``last``, with their ``rows``.
-
-    Empty where it was not joined.
-    """
+    """The feature views that a snapshot's labels were joined with, by its lineage."""
     facts = manifest["lineage"]["source"]
     references = (
         [parse_reference(feature) for feature in facts.get("features", [])]
         if facts["kind"] == "features"
         else []
     )
-    found = {
-        one.key: {"view": one.key, "columns": [], "first": None, "last": None, **facts["views"][one.key]}
-        for one in references
+    views = {
+        reference.key: {
+            "view": reference.key,
+            "columns": [],
+            "first": None,
+            "last": None,
+            **facts["views"][reference.key],
+        }
+        for reference in references
     }
-    for one in references:
-        found[one.key]["columns"].append({"name": one.column, "feature": one.feature})
-    return list(found.values())
+    for reference in references:
+        views[reference.key]["columns"].append({"name": reference.column, "feature": reference.feature})
+    return list(views.values())
 
 
 def _reader(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
-    """The labels as one stream of one schema."""
+    """Read the labels as one stream of one schema."""
     batches = slices(read_parts(opened.parts, unite_columns(f"{field}.files", opened.parts)))
     first = next(batches, None)
     if first is None:
@@ -102,11 +103,16 @@ def _reader(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
 
 
 def _partitions(joined: Joined, views: list[str]) -> dict[str, Any]:
-    """Which days of each view were looked at, and the digest of what they were."""
-    found = {}
+    """The days of each view that were looked at, and the digest of what they held."""
+    facts_of_views = {}
     for view in views:
-        days = [one for one in joined.partitions if one.definition.key == view]
-        shown = {"first": days[0].day.isoformat(), "last": days[-1].day.isoformat()} if days else {}
+        days = [partition for partition in joined.partitions if partition.definition.key == view]
+        bounds = {"first": days[0].day.isoformat(), "last": days[-1].day.isoformat()} if days else {}
         rows = sum(day.rows for day in days)
-        found[view] = {"days": len(days), **shown, "rows": rows, "partitions": digest_of_partitions(days)}
-    return {"views": found, "partitions": joined.digest}
+        facts_of_views[view] = {
+            "days": len(days),
+            **bounds,
+            "rows": rows,
+            "partitions": digest_of_partitions(days),
+        }
+    return {"views": facts_of_views, "partitions": joined.digest}

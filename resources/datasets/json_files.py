@@ -1,7 +1,6 @@
-"""JSON files as sources: an object a line, one array of objects, or objects one after another, however they
-are indented.
+"""JSON files as sources: an object a line, one array of objects, or objects one after another.
 
-A file is read twice: all of it says the types of its columns, and then its rows are read with them.
+Each file is read twice: once to find the types of its columns, and once for its rows with these types.
 """
 
 import codecs
@@ -19,16 +18,17 @@ from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
 
 _LONGEST = 64 * 2**20
-"""Characters that one object may have."""
+"""Most characters of one object."""
 _WAYS = "give one object per line (jsonl), or one array of objects"
 _SPACE = re.compile(r"\s*")
-# or null in a list, where lines are broken there
+# It also matches null in a list with line breaks, so what it finds is looked at again.
 _NULL_FOR_AN_OBJECT = re.compile(r"(^|\})\s*null\s*($|\{)", re.MULTILINE)
 
 
 def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
-    """The columns of a JSON file, whose types hold every value of it exactly; a key that an object lacks is
-    null.
+    """Find the columns of a JSON file, with types that hold every value exactly.
+
+    A key that an object lacks is null.
 
     Raises:
         ValueError: it is not in that encoding, holds something else than objects, or has values that no type
@@ -46,7 +46,7 @@ def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
 def json_rows(
     file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a JSON file, with these types or its own.
+    """Read the rows of a JSON file with the given types, or with its own.
 
     Raises:
         ValueError: it is not in that encoding, holds something else than objects, or has a value that is not
@@ -60,7 +60,7 @@ def json_rows(
 
 
 def _refuse_nulls(block: str) -> None:
-    """Refuse null where an object should be, of which Arrow makes a row of nulls."""
+    """Refuse null in place of an object, of which Arrow makes a row of nulls."""
     if _NULL_FOR_AN_OBJECT.search(block) and None in objects_of(block):
         raise ValueError(f"it has null where an object should be; {_WAYS}")
 
@@ -77,14 +77,15 @@ def _rows(block: str, types: pa.Schema | None) -> pa.Table:
                 f"a value does not become what its column is with the other files: {error}; write it with "
                 "one type"
             ) from None
-        is_of_a_column = "Column(/" in str(error)
-        raise ValueError(str(error) if is_of_a_column else f"{error}; {_WAYS}") from None
+        if "Column(/" in str(error):
+            raise ValueError(str(error)) from None
+        raise ValueError(f"{error}; {_WAYS}") from None
 
 
 def _blocks(file: SourceFile, encoding: str | None) -> Iterator[str]:
-    """The text of a file in pieces of some whole objects each, one after another."""
+    """Read the text of a file in blocks of whole objects."""
     with open_text(file, encoding) as text:
-        pieces = _decoded(text)
+        pieces = _decode(text)
         begun = ""
         for piece in pieces:
             begun += piece
@@ -95,10 +96,13 @@ def _blocks(file: SourceFile, encoding: str | None) -> Iterator[str]:
             return
         while "\n" not in begun and len(begun) < _LONGEST and (piece := next(pieces, "")):
             begun += piece
-        yield from (_lines if _is_object(begun.partition("\n")[0]) else _values)(begun, pieces)
+        if _is_object(begun.partition("\n")[0]):
+            yield from _lines(begun, pieces)
+        else:
+            yield from _values(begun, pieces)
 
 
-def _decoded(text: TextFile) -> Iterator[str]:
+def _decode(text: TextFile) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder(text.encoding)()
     try:
         while chunk := text.read(text_files.BLOCK):
@@ -133,41 +137,39 @@ def _lines(begun: str, pieces: Iterator[str]) -> Iterator[str]:
 
 
 def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
-    """Of objects that no line ends, in an array or without one."""
+    """Blocks of objects that no line ends, in an array or without one."""
     text = begun
     is_array = text.startswith("[")
-    at = int(is_array)
+    place = int(is_array)
     is_at_end = False
     objects: list[str] = []
     size = 0
     decode = json.JSONDecoder().raw_decode
     while True:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # which matches nothing, too
-        if at == len(text):
+        place = _SPACE.match(text, place).end()  # type: ignore[union-attr]  # which matches nothing, too
+        if place == len(text):
             piece = next(pieces, None)
             if piece is None:
                 break
             text = piece
-            at = 0
+            place = 0
             continue
-        if is_array and not is_at_end and text[at] in ",]":
-            is_at_end = text[at] == "]"
-            at += 1
+        if is_array and not is_at_end and text[place] in ",]":
+            is_at_end = text[place] == "]"
+            place += 1
             continue
-        if is_at_end or text[at] != "{":
-            raise ValueError(
-                f"it has {text[at]!r} "
-                f"{'behind its array' if is_at_end else 'where an object should begin'}; {_WAYS}"
-            )
+        if is_at_end or text[place] != "{":
+            where = "behind its array" if is_at_end else "where an object should begin"
+            raise ValueError(f"it has {text[place]!r} {where}; {_WAYS}")
         try:
-            end = decode(text, at)[1]
+            end = decode(text, place)[1]
         except (ValueError, RecursionError) as error:
-            text = _longer(text[at:], pieces, str(getattr(error, "msg", error)))
-            at = 0
+            text = _longer(text[place:], pieces, str(getattr(error, "msg", error)))
+            place = 0
             continue
-        objects.append(text[at:end])
-        size += end - at
-        at = end
+        objects.append(text[place:end])
+        size += end - place
+        place = end
         if size >= text_files.BLOCK:
             yield "\n".join(objects)
             objects = []
@@ -179,7 +181,7 @@ def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
 
 
 def _longer(text: str, pieces: Iterator[str], why: str) -> str:
-    """An object's text with as much again of what follows it, since it may only be cut off."""
+    """Double the text of an object that may only be cut off."""
     more: list[str] = []
     missing = len(text)
     while missing > 0 and len(text) <= _LONGEST and (piece := next(pieces, None)) is not None:

@@ -1,6 +1,4 @@
-"""The types of a JSON file's columns, which hold the values of all its blocks, and the numbers that are
-looked at for them.
-"""
+"""Types of a JSON file's columns that hold the values of all its blocks exactly."""
 
 import json
 import re
@@ -14,28 +12,28 @@ from resources.datasets.text_numbers import EXACT, Numbers, is_exact
 from resources.source_files.texts import wider
 
 Path = tuple[str, ...]
-"""Of a value in an object: keys, and ``[]`` for the items of a list."""
+"""Path of a value in an object: its keys, and ``[]`` for the items of a list."""
 _SPACE = re.compile(r"\s*")
 _TINY = re.compile(r"[eE]-0*(?:[3-9][0-9]{2}|[1-9][0-9]{3,})(?![^\s,}\]])")
-"""In the text of a block where a number may be too small for a double.
+"""In the text of a block: a number that may be too small for a double.
 
-What follows one follows no such digits of a UUID.
+The lookahead excludes such digits within a UUID.
 """
 _TINY_ZEROS = "0" * 300
 _ZONE = r"[T ][0-9:]+(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
-"""In the text of a time that Arrow reads: its zone."""
+"""The zone in the text of a time that Arrow reads."""
 _WAYS = "write such numbers as texts"
 
 
 class _Inexact(float):
-    """The double that is nearest to a number as it is written, which is another one."""
+    """The double nearest to a written number that no double is."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class JsonTypes:
-    """The types of the columns of the blocks that were seen."""
+    """The types of the columns, over all blocks so far."""
 
     def __init__(self) -> None:
         self._kind: pa.DataType = pa.struct([])
@@ -45,7 +43,7 @@ class JsonTypes:
         """Take in one more block: its text, and its rows as Arrow reads them.
 
         Args:
-            times: the same rows with times as the texts that they are; None where the rows have no times.
+            times: the same rows, with times as the texts that are written; None if the rows have no times.
 
         Raises:
             ValueError: a column has values of two kinds.
@@ -57,18 +55,18 @@ class JsonTypes:
         for path, numbers in _numbers_beyond(block, rows).items():
             if _are_unsigned(numbers):
                 kinds[path] = pa.uint64()
-            seen = self._numbers.setdefault(path, Numbers())
-            seen.inexact = seen.inexact or _first_inexact(numbers)
+            column_numbers = self._numbers.setdefault(path, Numbers())
+            column_numbers.inexact = column_numbers.inexact or _first_inexact(numbers)
         kind = pa.struct(
             [
-                (name, _typed(column.type, (name,), kinds))
+                (name, _with_types(column.type, (name,), kinds))
                 for name, column in zip(rows.column_names, rows.columns, strict=True)
             ]
         )
-        self._kind = _merged(self._kind, kind, ())
+        self._kind = _merge_types(self._kind, kind, ())
 
     def types(self) -> pa.Schema:
-        """The types.
+        """The types of the columns.
 
         Raises:
             ValueError: a column has a number that no type holds.
@@ -77,11 +75,11 @@ class JsonTypes:
             try:
                 self._numbers.get(path, Numbers()).check(kind)
             except ValueError as error:
-                raise ValueError(f"its column {_shown(path)} {error}; {_WAYS}") from None
+                raise ValueError(f"its column {_spell_path(path)} {error}; {_WAYS}") from None
         return pa.schema(list(self._kind))
 
     def large(self) -> frozenset[str]:
-        """The columns that have a whole number that no double is."""
+        """The columns with a whole number that no double is."""
         return frozenset(
             path[0] for path, numbers in self._numbers.items() if numbers.inexact and len(path) == 1
         )
@@ -93,15 +91,13 @@ def refuse_rounded(block: str, rows: pa.Table) -> None:
         inexact = _first_inexact(numbers)
         if inexact is not None:
             raise ValueError(
-                f"its column {_shown(path)} has the number {inexact}, which a column of doubles would "
+                f"its column {_spell_path(path)} has the number {inexact}, which a column of doubles would "
                 f"round; {_WAYS}"
             )
 
 
 def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]:
-    """Of each column of doubles in which some may be others than is written: all its numbers as they are
-    written.
-    """
+    """All numbers, as written, of each column of doubles in which some may have been rounded."""
     doubles = [(path, values) for path, values in _leaves(rows) if pa.types.is_floating(values.type)]
     far = [path for path, values in doubles if _has_far(values)]
     zeros = [path for path, values in doubles if _has_zero(values)]
@@ -126,13 +122,13 @@ def _has_tiny(block: str) -> bool:
 
 
 def objects_of(block: str) -> Iterator[Any]:
-    """The objects of a block, as Python has them."""
+    """The objects of a block, as Python values."""
     decode = json.JSONDecoder(parse_float=_as_double).raw_decode
-    at = _SPACE.match(block).end()  # type: ignore[union-attr]  # which matches nothing, too
-    while at < len(block):
-        value, at = decode(block, at)
+    place = _SPACE.match(block).end()  # type: ignore[union-attr]  # which matches nothing, too
+    while place < len(block):
+        value, place = decode(block, place)
         yield value
-        at = _SPACE.match(block, at).end()  # type: ignore[union-attr]
+        place = _SPACE.match(block, place).end()  # type: ignore[union-attr]
 
 
 def _as_double(text: str) -> float:
@@ -189,31 +185,30 @@ def _leaf_types(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataTy
         yield path, kind
 
 
-def _typed(kind: pa.DataType, path: Path, kinds: Mapping[Path, pa.DataType]) -> pa.DataType:
-    """The type with other types at these paths."""
+def _with_types(kind: pa.DataType, path: Path, kinds: Mapping[Path, pa.DataType]) -> pa.DataType:
+    """The type with other types at the given paths."""
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _typed(field.type, (*path, field.name), kinds)) for field in kind])
+        return pa.struct(
+            [(field.name, _with_types(field.type, (*path, field.name), kinds)) for field in kind]
+        )
     if pa.types.is_list(kind):
-        return pa.list_(_typed(kind.value_type, (*path, "[]"), kinds))
+        return pa.list_(_with_types(kind.value_type, (*path, "[]"), kinds))
     return kinds.get(path, kind)
 
 
 def texts_for_times(schema: pa.Schema) -> pa.Schema | None:
-    """The types of columns with text in place of times; None where there are no times."""
+    """The types of columns with text in place of times; None if there are no times."""
     times = {path for path, kind in _leaf_types(pa.struct(list(schema)), ()) if pa.types.is_timestamp(kind)}
     texts = dict.fromkeys(times, pa.string())
-    return (
-        pa.schema([(field.name, _typed(field.type, (field.name,), texts)) for field in schema])
-        if times
-        else None
-    )
+    if not times:
+        return None
+    return pa.schema([(field.name, _with_types(field.type, (field.name,), texts)) for field in schema])
 
 
 def _kinds_of_times(rows: pa.Table, texts: pa.Table) -> dict[Path, pa.DataType]:
-    """The types of times that are written with a zone, of which Arrow keeps the moment alone.
+    """The types of times that are written with a zone, of which Arrow keeps only the instant.
 
-    All with a zone are times in UTC. Some with a zone and some without are no moments of one kind, so they
-    stay texts.
+    If all have a zone, they become times in UTC. If only some have, they are not comparable, and stay texts.
     """
     times = {path: values.type for path, values in _leaves(rows) if pa.types.is_timestamp(values.type)}
     zoned: dict[Path, set[bool]] = {}
@@ -227,22 +222,24 @@ def _kinds_of_times(rows: pa.Table, texts: pa.Table) -> dict[Path, pa.DataType]:
     return utc | {path: pa.string() for path, has_zone in zoned.items() if len(has_zone) > 1}
 
 
-def _merged(first: pa.DataType, second: pa.DataType, path: Path) -> pa.DataType:
-    """The type of the values of both; times are texts beside texts, as which JSON has them."""
+def _merge_types(first: pa.DataType, second: pa.DataType, path: Path) -> pa.DataType:
+    """The type that holds the values of both; a time beside a text is the text that it is written as."""
     if pa.types.is_struct(first) and pa.types.is_struct(second):
         kinds = {field.name: field.type for field in first}
         for field in second:
-            kinds[field.name] = _merged(kinds.get(field.name, pa.null()), field.type, (*path, field.name))
+            kinds[field.name] = _merge_types(
+                kinds.get(field.name, pa.null()), field.type, (*path, field.name)
+            )
         return pa.struct(list(kinds.items()))
     if pa.types.is_list(first) and pa.types.is_list(second):
-        return pa.list_(_merged(first.value_type, second.value_type, (*path, "[]")))
+        return pa.list_(_merge_types(first.value_type, second.value_type, (*path, "[]")))
     kind = wider(first, second)
     if kind is None and _is_text(first) and _is_text(second):
         return pa.string()
     if kind is None:
         raise ValueError(
-            f"its column {_shown(path)} is {first} in some objects and {second} in others; write it with "
-            "one type"
+            f"its column {_spell_path(path)} is {first} in some objects and {second} in others; "
+            "write it with one type"
         )
     return kind
 
@@ -251,5 +248,5 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_timestamp(kind)
 
 
-def _shown(path: Path) -> str:
+def _spell_path(path: Path) -> str:
     return repr(".".join(path).replace(".[]", "[]"))

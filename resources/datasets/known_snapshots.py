@@ -1,4 +1,4 @@
-"""Snapshots that were taken before, as the catalog knows them."""
+"""Snapshots in the catalog: list them, find one, deprecate one."""
 
 import re
 from collections.abc import Collection
@@ -12,14 +12,14 @@ from halving.errors import InvalidInput, NotFound
 from resources.catalog import Catalog, SnapshotRow
 
 _REFERENCE = re.compile(r"[\w.@+:-]+", re.ASCII)
-_SHOWN = 5  # snapshots named in a message
+_MAX_NAMED = 5  # snapshots named in a message
 DESCRIBED = ("name", "digest", "rows", "bytes", "schema_sha256", "target", "splits")
-"""What the catalog and the manifest both have of a snapshot."""
+"""The fields that the catalog and the manifest both have of a snapshot."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot as the catalog knows it."""
+    """A snapshot in the catalog."""
 
     name: str
     digest: str
@@ -47,24 +47,23 @@ def snapshot_key(name: str, digest: str) -> str:
 
 
 def dataset_of(snapshot: Snapshot) -> dict[str, Any]:
-    """The ``dataset`` of a spec that runs on a snapshot: what the snapshot was taken of."""
+    """The ``dataset`` of a spec that runs on a snapshot: the recipe that it was taken by."""
     return dict(snapshot.recipe)
 
 
 def list_snapshots(catalog: Catalog, name: str | None = None) -> list[Snapshot]:
-    """The snapshots of a dataset, or of all by name, oldest first."""
+    """List the snapshots of a dataset, or of all datasets by name, oldest first."""
     query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
+    if name is not None:
+        query = query.where(SnapshotRow.name == name)
     with catalog.read() as session:
-        return [
-            _of(row)
-            for row in session.scalars(query.where(SnapshotRow.name == name) if name is not None else query)
-        ]
+        return [_snapshot_of(row) for row in session.scalars(query)]
 
 
 def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
-    """Let nothing be launched on a snapshot any more, for a reason; None: let it again.
+    """Deprecate a snapshot with a reason, so that nothing new runs on it; None lifts that.
 
-    It is never deleted: what ran on it stays true.
+    A snapshot is never deleted: what ran on it stays true.
 
     Raises:
         NotFound: no such snapshot.
@@ -73,11 +72,11 @@ def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
         row = catalog.snapshot(session, digest)
         row.deprecated = reason
         session.flush()
-        return _of(row)
+        return _snapshot_of(row)
 
 
 def usable(snapshot: Snapshot, field: str, *, allow_deprecated: bool = False) -> Snapshot:
-    """The snapshot, if something may be launched on it.
+    """Return the snapshot if something may be launched on it.
 
     Raises:
         InvalidInput: it is deprecated, and that was not allowed.
@@ -92,20 +91,20 @@ def usable(snapshot: Snapshot, field: str, *, allow_deprecated: bool = False) ->
 
 
 def find_schema(catalog: Catalog, snapshot: Snapshot, schema_sha256: str) -> str:
-    """For a message: which snapshot of the dataset had a schema."""
-    having = [
-        one.key
-        for one in list_snapshots(catalog, snapshot.name)
-        if one.schema_sha256.startswith(schema_sha256)
+    """For a message: the snapshot of the dataset that had a schema."""
+    keys = [
+        candidate.key
+        for candidate in list_snapshots(catalog, snapshot.name)
+        if candidate.schema_sha256.startswith(schema_sha256)
     ]
-    return f"; {having[-1]} had that one" if having else "; no snapshot of it had that one"
+    return f"; {keys[-1]} had that one" if keys else "; no snapshot of it had that one"
 
 
 def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | None = None) -> Snapshot:
-    """A snapshot by its digest, or by ``name@digest``, of which the first digits suffice.
+    """Find a snapshot by its digest or by ``name@digest``; the first digits suffice.
 
     Args:
-        among: digests of the only ones that may be found or named; None is all.
+        among: digests of the snapshots that may be found or named; None is all.
 
     Raises:
         NotFound: no such snapshot; the message names the newest.
@@ -120,14 +119,15 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
         query = select(SnapshotRow.digest).where(
             SnapshotRow.digest.startswith(digest, autoescape=True), *of_name
         )
-        found = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
-        known = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
-        newest = session.execute(known.order_by(SnapshotRow.created_at.desc()).limit(_SHOWN)).all()
-    if len(found) == 1 and digits:
-        return known_snapshot(catalog, found[0])
-    if len(found) > 1 and digits:
+        digests = list(session.scalars(query)) if _REFERENCE.fullmatch(reference) else []
+        candidates = select(SnapshotRow.name, SnapshotRow.digest).where(*allowed)
+        newest = session.execute(candidates.order_by(SnapshotRow.created_at.desc()).limit(_MAX_NAMED)).all()
+    if len(digests) == 1 and digits:
+        return known_snapshot(catalog, digests[0])
+    if len(digests) > 1 and digits:
         raise InvalidInput(
-            f"dataset = {reference!r} is not accepted: {len(found)} snapshots begin so; give the whole digest"
+            f"dataset = {reference!r} is not accepted: {len(digests)} snapshots begin so; "
+            "give the whole digest"
         )
     listed = [snapshot_key(name, digest) for name, digest in newest]
     raise NotFound(
@@ -136,16 +136,16 @@ def find_snapshot(catalog: Catalog, reference: str, among: Collection[str] | Non
 
 
 def known_snapshot(catalog: Catalog, digest: str) -> Snapshot:
-    """A snapshot that was taken before.
+    """Read a snapshot from the catalog.
 
     Raises:
         NotFound: no such snapshot.
     """
     with catalog.read() as session:
-        return _of(catalog.snapshot(session, digest))
+        return _snapshot_of(catalog.snapshot(session, digest))
 
 
-def _of(row: SnapshotRow) -> Snapshot:
+def _snapshot_of(row: SnapshotRow) -> Snapshot:
     return Snapshot(
         **{
             name: getattr(row, name)

@@ -1,5 +1,6 @@
-"""Tables of a lake as sources, at a version that never changes: Delta (``deltalake``) and Iceberg
-(``pyiceberg``); the extra ``lake``.
+"""Tables of a lake as sources, at a version that never changes; they need the extra ``lake``.
+
+Delta is read by ``deltalake``, Iceberg by ``pyiceberg``.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +27,10 @@ _BATCH_ROWS = 10_000
 def open_delta(
     table: str | None, version: int | None, field: str, places: Places | None = None
 ) -> tuple[list[Part], dict[str, Any]]:
-    """One part for each data file of a Delta table's version.
+    """Open a version of a Delta table: one part for each of its data files.
 
     Args:
-        places: where the table and its files have to be, whatever their paths are; None: anywhere.
+        places: where the table and its files must be, whatever their paths are; None is anywhere.
 
     Raises:
         InvalidInput: there is no such table or version, or it has a feature that cannot be read.
@@ -59,7 +60,7 @@ def open_delta(
         places.check_links(
             f"{field}.delta", str(table), (f"{table}/{fragment.path}" for fragment in fragments)
         )
-    # a file is read anew when the table gets a column
+    # The columns are part of the identity: when the table gets a column, its files are read again.
     columns = sha256(str(schema).encode()).hexdigest()[:16]
     parts = [
         Part(f"{fragment.path} {columns}", _fragment(fragment, schema))
@@ -74,7 +75,7 @@ def open_delta(
 
 
 def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]]:
-    """One part for each data file of an Iceberg table's snapshot.
+    """Open a snapshot of an Iceberg table: one part for each of its data files.
 
     Raises:
         InvalidInput: there is no such catalog, table or snapshot.
@@ -100,14 +101,14 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
     except NoSuchTableError as error:
         raise InvalidInput(f"{field}.iceberg = {source.iceberg!r} is not accepted: {error}") from None
     if source.snapshot is None or table.snapshot_by_id(source.snapshot) is None:
-        known = [entry.snapshot_id for entry in table.history()][-5:]
+        snapshots = [entry.snapshot_id for entry in table.history()][-5:]
         raise InvalidInput(
             f"{field}.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots "
-            f"{known} (newest last)"
+            f"{snapshots} (newest last)"
         )
     scan = table.scan(snapshot_id=source.snapshot)
     entries = table.inspect.entries(source.snapshot)
-    # what else is there of each file is much more
+    # Only the paths are made Python objects: the other metadata of the files is much larger.
     paths = pc.struct_field(entries["data_file"], "file_path").to_pylist()
     committed = dict(zip(paths, entries["sequence_number"].to_pylist(), strict=True))
     # Rows that were appended come last.
@@ -146,8 +147,8 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
 def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.RecordBatch]:
     """Read a Parquet file of an Iceberg table as PyIceberg would, but in bounded memory.
 
-    ``ArrowScan.to_record_batches`` holds all rows of a file, so its parts are called here: what maps a file's
-    columns to the table's by their ids, adds those that the file has not, and leaves out deleted rows.
+    ``ArrowScan.to_record_batches`` holds all rows of a file. So its steps are called here: they map the
+    file's columns to the table's by id, add those that the file lacks, and leave out deleted rows.
     """
     import pyarrow.parquet as pq
     from pyiceberg.io import pyarrow as reading
@@ -155,7 +156,7 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
     from pyiceberg.types import ListType, MapType
 
     metadata = table.metadata
-    # as PyIceberg decides it: these versions have no nanoseconds
+    # PyIceberg does the same, because these versions of the format have no nanoseconds.
     to_microseconds = metadata.format_version <= 2
     deletes = reading._read_all_delete_files(table.io, [task]).get(task.file.file_path)
     with (
@@ -168,7 +169,7 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
             to_microseconds,
             format_version=metadata.format_version,
         )
-        # Of lists and maps their elements are named, as PyIceberg itself does.
+        # Lists and maps are selected by their elements, as PyIceberg does itself.
         fields = {
             number
             for number in projection.field_ids
@@ -225,7 +226,7 @@ def _fragment(fragment: "dataset.Fragment", schema: pa.Schema) -> Callable[[], I
 
 
 def _in_order_of_commits(table: Any, parts: list[Part]) -> list[Part]:
-    """Older files first: rows that are appended come behind those that were there."""
+    """Sort the parts by age, so that appended rows come behind those that were there."""
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     written = {PurePosixPath(action["path"]).name: action["modification_time"] for action in actions}
     return sorted(

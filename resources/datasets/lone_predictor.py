@@ -1,5 +1,6 @@
-"""Features that predict the target by themselves: as a rule they were made of it, and will not be there when
-the model is used.
+"""Find features that predict the target by themselves.
+
+Such a feature was usually made of the target, and will not be there when the model is used.
 """
 
 from collections.abc import Sequence
@@ -10,29 +11,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 THRESHOLD = 0.99
-"""Of balanced accuracy, or R², on the half of the rows that the feature was not fitted to."""
+"""Lowest balanced accuracy, or R², on the half of the rows that the feature was not fitted to."""
 
-_MOST_VALUES = 1_000  # of a text; one with more is a name or free text
+_MAX_VALUES = 1_000  # distinct texts; a column with more holds names or free text
 _LEAVES = 64
-_LEAST_ROWS = 40
-MOST_COLUMNS = 500
+_MIN_ROWS = 40
+MAX_COLUMNS = 500
 
 
 def reason_without_any(columns: int, rows: int) -> str:
-    """Why a check passes that has found no such column among so many, in so many rows to try them on."""
-    if rows < _LEAST_ROWS:
+    """Why a check passes that found no such column."""
+    if rows < _MIN_ROWS:
         return (
             f"columns were not tried as predictors: {rows} rows that are trained on are too few for that, "
-            f"{_LEAST_ROWS} are needed"
+            f"{_MIN_ROWS} are needed"
         )
-    tried = f" of the first {MOST_COLUMNS} (the others were not tried)" if columns > MOST_COLUMNS else ""
-    return f"no single column{tried} predicts the target"
+    if columns > MAX_COLUMNS:
+        tried = f"of the first {MAX_COLUMNS} (the others were not tried)"
+        return f"no single column {tried} predicts the target"
+    return "no single column predicts the target"
 
 
 def lone_predictors(
     rows: pa.Table, target: str, has_classes: bool, columns: Sequence[str]
 ) -> dict[str, float]:
-    """The columns from whose value alone a small decision tree gets the target, with its score.
+    """Find the columns from which alone a small decision tree predicts the target, with their scores.
 
     Args:
         has_classes: whether the target's values are classes; otherwise they are numbers.
@@ -47,13 +50,13 @@ def lone_predictors(
     has_target = np.isfinite(truth)
     rows = rows.filter(pa.array(has_target))
     truth = truth[has_target]
-    if rows.num_rows < _LEAST_ROWS or len(np.unique(truth)) < 2:
+    if rows.num_rows < _MIN_ROWS or len(np.unique(truth)) < 2:
         return {}
     order = np.random.RandomState(0).permutation(rows.num_rows)
     fitted = order[::2]
     tried = order[1::2]
-    found = {}
-    for name in columns[:MOST_COLUMNS]:
+    scores = {}
+    for name in columns[:MAX_COLUMNS]:
         values = _numbers(rows[name].combine_chunks())
         if values is None:
             continue
@@ -61,20 +64,23 @@ def lone_predictors(
             max_leaf_nodes=_LEAVES, random_state=0
         )
         tree.fit(values[fitted, None], truth[fitted])
-        known = np.isin(truth[tried], truth[fitted]) if has_classes else np.ones(len(tried), np.bool_)
-        if not known.any():
-            continue
-        score = (_balanced_accuracy if has_classes else r2_score)(
-            truth[tried][known], tree.predict(values[tried, None])[known]
+        is_fitted_class = (
+            np.isin(truth[tried], truth[fitted]) if has_classes else np.ones(len(tried), np.bool_)
         )
+        if not is_fitted_class.any():
+            continue
+        metric = _balanced_accuracy if has_classes else r2_score
+        predicted = tree.predict(values[tried, None])
+        score = metric(truth[tried][is_fitted_class], predicted[is_fitted_class])
         if score >= THRESHOLD:
-            found[name] = float(score)
-    return found
+            scores[name] = float(score)
+    return scores
 
 
 def _balanced_accuracy(truth: NDArray[np.float64], predicted: NDArray[np.float64]) -> float:
-    """The mean share of each class that is predicted right; scikit-learn's own warns of a predicted class
-    that is not in the truth.
+    """The mean over classes of the share of rows that is predicted right.
+
+    scikit-learn's own function warns of a predicted class that is not in the truth.
     """
     from sklearn.metrics import recall_score
 
@@ -82,14 +88,13 @@ def _balanced_accuracy(truth: NDArray[np.float64], predicted: NDArray[np.float64
 
 
 def places_by_target(rows: pa.Table, target: str, count: int) -> list[int]:
-    """The places of some rows whose targets differ as far as they can: from the least to the greatest, or
-    from class to class.
+    """The places of some rows that are spread over the target: from low to high, or over its classes.
 
     Args:
-        rows: those in which something predicts the target.
+        rows: rows in which something predicts the target.
     """
     truth = _numbers(rows[target].combine_chunks())
-    assert truth is not None  # otherwise nothing predicts it
+    assert truth is not None  # Otherwise nothing would predict it.
     ascending = np.argsort(truth, kind="stable")
     ascending = ascending[np.isfinite(truth[ascending])]
     return [
@@ -99,11 +104,11 @@ def places_by_target(rows: pa.Table, target: str, count: int) -> list[int]:
 
 
 def _numbers(values: pa.Array) -> NDArray[np.float64] | None:
-    """Values as numbers that a tree can divide, NaN for null; None: there are none."""
+    """Values as numbers that a tree can split on, NaN for null; None if the type has no such numbers."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         coded = values.dictionary_encode()
-        if len(coded.dictionary) > _MOST_VALUES:
+        if len(coded.dictionary) > _MAX_VALUES:
             return None
         values = coded.indices
     elif pa.types.is_temporal(kind):
@@ -112,10 +117,7 @@ def _numbers(values: pa.Array) -> NDArray[np.float64] | None:
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return None
-    numbers = (
-        values.cast(pa.float64(), safe=False)
-        if not pa.types.is_boolean(values.type)
-        else values.cast(pa.uint8()).cast(pa.float64())
-    )
-    plain: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
-    return np.where(np.isfinite(plain), plain, np.nan)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    array: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.where(np.isfinite(array), array, np.nan)

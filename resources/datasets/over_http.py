@@ -1,6 +1,4 @@
-"""What specs may name that come over HTTP: functions of the code location, snapshots, and places that the
-administrator lists.
-"""
+"""What specs that come over HTTP may name: project functions, snapshots, and the places listed for them."""
 
 import inspect
 import sys
@@ -18,9 +16,9 @@ _PLATFORM = frozenset({"__main__", "assets", "halving", "pipelines", "resources"
 
 
 def check_over_http(spec: SweepSpec, places: Places, *, trains: bool = True) -> None:
-    """Refuse a spec that names Python's own functions, or a source that is not in a listed place.
+    """Refuse a spec that names Python's own functions, or a source outside of the listed places.
 
-    Nothing is imported, and no disk asked.
+    Nothing is imported, and no disk is read.
 
     Args:
         trains: whether the platform trains its trials. Where external loops do, a trainable is only a name.
@@ -31,16 +29,15 @@ def check_over_http(spec: SweepSpec, places: Places, *, trains: bool = True) -> 
     for field, path in functions_of(spec, trains=trains):
         module = path.partition(":")[0].partition(".")[0]
         if module in sys.stdlib_module_names or module in _PLATFORM:
-            raise _refused(
-                field, path, f"{module} is {'the platform' if module in _PLATFORM else 'Python'}'s own"
-            )
-    name, rows = spec.dataset.given
+            owner = "the platform" if module in _PLATFORM else "Python"
+            raise _refusal(field, path, f"{module} is {owner}'s own")
+    name, rows = spec.dataset.origin
     if spec.snapshot is None and isinstance(rows, Source):
         check_source(f"dataset.{name}", rows, places)
 
 
 def check_source(field: str, source: Source, places: Places) -> None:
-    """Refuse a source that is not in one of these places, as far as its text says.
+    """Refuse a source that, by its text, is not in one of these places.
 
     Raises:
         InvalidInput: naming the field, its value and the places.
@@ -50,7 +47,8 @@ def check_source(field: str, source: Source, places: Places) -> None:
     elif source.iceberg is not None:
         places.check_catalog(f"{field}.catalog", source.catalog or "default")
     elif source.files is not None:
-        for pattern in [source.files] if isinstance(source.files, str) else source.files:
+        patterns = [source.files] if isinstance(source.files, str) else source.files
+        for pattern in patterns:
             places.check(f"{field}.files", pattern)
     elif source.folder is not None:
         places.check(f"{field}.folder", source.folder)
@@ -59,23 +57,22 @@ def check_source(field: str, source: Source, places: Places) -> None:
 
 
 def check_imported(spec: SweepSpec, *, trains: bool = True) -> None:
-    """Refuse functions of Python's own that a module of the code location has only imported, as
-    ``my_project:Path``.
+    """Refuse Python's own functions that a project module has only imported, as ``my_project:Path``.
 
     Raises:
         InvalidInput: naming the field, its value and what is accepted; or there is no such function.
     """
     for field, path in functions_of(spec, trains=trains):
-        if field == "trainable" and spec.image is not None:  # which may have other code
+        if field == "trainable" and spec.image is not None:  # The image may have other code.
             continue
         function = inspect.unwrap(import_function(field, path))
         if isinstance(function, FunctionType | BuiltinFunctionType | type):
             module = str(function.__module__).partition(".")[0]
             if module in sys.stdlib_module_names:
-                raise _refused(field, path, f"it is Python's own {module}.{function.__name__}")
+                raise _refusal(field, path, f"it is Python's own {module}.{function.__name__}")
 
 
-def _refused(field: str, path: str, reason: str) -> InvalidInput:
+def _refusal(field: str, path: str, reason: str) -> InvalidInput:
     return InvalidInput(
         f"{field} = {path!r} is not accepted over HTTP: {reason}; give a function of the code location"
     )

@@ -1,6 +1,4 @@
-"""A SELECT of DuckDB's as a source: its rows in its order, in bounded memory, of files that do not change
-while they are read.
-"""
+"""A DuckDB SELECT as a source: its rows in its order, in bounded memory, from files that must not change."""
 
 import json
 import re
@@ -20,11 +18,11 @@ from resources.source_files.places import Places
 if TYPE_CHECKING:
     import duckdb
 
-_ROWS = 10_000  # that DuckDB gives at a time
+_ROWS = 10_000  # rows of a batch from DuckDB
 _MEMORY = "384MiB"
 _READER = re.compile("(?:read|parquet|sniff)_.*|.*_scan|glob")  # names of functions that read files
 _TEXT = "cast it to a text"
-_NOT_HELD = {  # by DuckDB's names of types, which it writes in small letters there
+_NOT_HELD = {  # keyed by DuckDB's names of types, in lower case
     "bignum": _TEXT,
     "bit": _TEXT,
     "geometry": f"{_TEXT}, or to numbers",
@@ -35,24 +33,23 @@ _NOT_HELD = {  # by DuckDB's names of types, which it writes in small letters th
     "variant": _TEXT,
 }
 _WAYS_OF_TIMES = "make it null by nullif, or another time, or leave such rows out"
-# what DuckDB has for infinity in dates and times
+# DuckDB's values for infinity in dates and times.
 _INFINITE = {pa.int32(): (2**31 - 1, 1 - 2**31), pa.int64(): (2**63 - 1, 1 - 2**63)}
 
 
 def open_query(
     query: str, field: str, places: Places | None = None
 ) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
-    """The part of a query, what lineage says of it, and the check that none of the files that it names has
-    changed.
+    """Open a query: its one part, the facts for the lineage, and the check of the files that it names.
 
     Args:
-        field: of the spec, for messages.
-        places: that it may read; None: all that this process may.
+        field: field of the spec, for messages.
+        places: places that it may read; None is all that this process may read.
 
     Raises:
         InvalidInput: it is not one SELECT.
     """
-    names = set(_names_in(_parsed(query, field)))
+    names = set(_names_in(_parse(query, field)))
     paths = sorted(name for name in names if "://" not in name or name.startswith("s3://"))
     return (
         [Part(None, partial(_read, query, field, places))],
@@ -65,12 +62,12 @@ def open_query(
 def check_query(query: str, field: str, places: Places) -> None:
     """Refuse a query that names files in other places.
 
-    What it makes a name of is not seen here, and not read later.
+    Names that the query computes are not seen here, and are not read later either.
 
     Raises:
         InvalidInput: naming the field, the file and the places; or it is not one SELECT.
     """
-    for name in _names_in(_parsed(query, field), _READER):
+    for name in _names_in(_parse(query, field), _READER):
         if "://" in name:
             raise places.refusal(
                 f"{field}.sql",
@@ -83,27 +80,28 @@ def check_query(query: str, field: str, places: Places) -> None:
             raise places.refusal(f"{field}.sql", query, f"it names {name!r:.200}") from None
 
 
-def _parsed(query: str, field: str) -> Any:
-    """A query as DuckDB writes it in JSON."""
+def _parse(query: str, field: str) -> Any:
+    """Parse a query into DuckDB's JSON form."""
     import duckdb
 
     with parser() as connection:
         try:
             statements = connection.extract_statements(query)
         except duckdb.Error as error:
-            raise _refused(query, field, str(error)) from None
+            raise _refusal(query, field, str(error)) from None
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise _refused(query, field, "give one SELECT")
+            raise _refusal(query, field, "give one SELECT")
         (text,) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
     return json.loads(text)
 
 
 def _names_in(node: Any, function: re.Pattern[str] = re.compile(".*")) -> Iterator[str]:
-    """The files, and patterns of them, that a part of a query names: by a table function's first argument, or
-    in place of a table.
+    """Find the files, and patterns of files, that a part of a query names.
+
+    It names them by a table function's first argument, or in place of a table.
 
     Args:
-        function: whose arguments count.
+        function: pattern of the functions whose arguments count.
     """
     if isinstance(node, list):
         for element in node:
@@ -122,7 +120,7 @@ def _names_in(node: Any, function: re.Pattern[str] = re.compile(".*")) -> Iterat
 
 
 def _texts_in(node: Any) -> Iterator[str]:
-    """The texts in an argument, but not those of which a function makes another."""
+    """The texts in an argument, except those that a function changes."""
     if isinstance(node, list):
         for element in node:
             yield from _texts_in(element)
@@ -136,40 +134,33 @@ def _texts_in(node: Any) -> Iterator[str]:
 def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBatch]:
     import duckdb
 
-    # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory
-    # would not do.
+    # One thread, because each thread that reads Parquet holds a row group: with many cores the memory would
+    # not suffice.
     with engine(f"the query {field}.sql", _MEMORY, threads=1, places=places) as (connection, spilled):
         try:
-            for rows in _kept_exact(connection.sql(query), query, field).to_arrow_reader(_ROWS):
+            for rows in _cast_exactly(connection.sql(query), query, field).to_arrow_reader(_ROWS):
                 for name, column in zip(rows.schema.names, rows.columns, strict=True):
                     if time := _lost_time(column):
-                        raise _refused(
-                            query,
-                            field,
-                            (
-                                f"its column {name!r} has {time}, which no time of a snapshot is; "
-                                f"{_WAYS_OF_TIMES}"
-                            ),
-                        )
+                        reason = f"its column {name!r} has {time}, which no time of a snapshot is"
+                        raise _refusal(query, field, f"{reason}; {_WAYS_OF_TIMES}")
                 yield rows
         except duckdb.OutOfMemoryException:
             ways = (
                 "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
             )
-            raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
+            raise _refusal(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
         except duckdb.PermissionException as error:
             if places is None:
                 raise fault_of(error, f"{field}.sql = {query!r:.200}") from error
             raise places.refusal(f"{field}.sql", query, "it reads something else") from None
         except duckdb.Error as error:
-            if str(spilled) in str(error):  # of the temporary disk, as the engine says
+            if str(spilled) in str(error):  # The engine reports faults of the temporary disk itself.
                 raise
             raise fault_of(error, f"{field}.sql = {query!r:.200}") from error
 
 
-def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duckdb.DuckDBPyRelation":
-    """The rows without the type of which DuckDB makes something else for Arrow, and which another one holds:
-    of UHUGEINT doubles.
+def _cast_exactly(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duckdb.DuckDBPyRelation":
+    """Cast the columns that DuckDB would change for Arrow: UHUGEINT would become doubles.
 
     Raises:
         InvalidInput: a column has a type that Arrow has not, or that would be bytes there.
@@ -178,7 +169,7 @@ def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duc
     for name, kind in zip(rows.columns, rows.types, strict=True):
         leaves = set(_leaves(kind))
         for leaf in sorted(leaves & set(_NOT_HELD)):
-            raise _refused(
+            raise _refusal(
                 query,
                 field,
                 f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_NOT_HELD[leaf]}",
@@ -189,10 +180,10 @@ def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duc
 
 
 def _leaves(kind: Any) -> Iterator[str]:
-    """DuckDB's names of the types in a type; those of maps and unions, which are none of what they hold."""
+    """DuckDB's names of the innermost types in a type; maps and unions are not looked into."""
     if kind.id in ("list", "array", "struct"):
         for _, inner in kind.children:
-            if not isinstance(inner, int):  # how many items an array has
+            if not isinstance(inner, int):  # An integer is the number of an array's items.
                 yield from _leaves(inner)
     else:
         yield kind.id
@@ -211,9 +202,7 @@ def _without_largest(kind: Any) -> str:
 
 
 def _lost_time(values: pa.Array) -> str | None:
-    """A date or time of DuckDB's that would be another one elsewhere: an infinite one is a day far away, and
-    24:00 is midnight.
-    """
+    """A date or time of DuckDB that would become another one: an infinite one, or 24:00."""
     kind = values.type
     if pa.types.is_struct(kind):
         return next(filter(None, map(_lost_time, values.flatten())), None)
@@ -231,5 +220,5 @@ def _lost_time(values: pa.Array) -> str | None:
     return "infinity" if bounds["max"].as_py() == last or bounds["min"].as_py() == first else None
 
 
-def _refused(query: str, field: str, reason: str) -> InvalidInput:
+def _refusal(query: str, field: str, reason: str) -> InvalidInput:
     return InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: {reason}")

@@ -1,4 +1,4 @@
-"""Whether the files that a snapshot has by reference are still what they were."""
+"""Verify that the files to which a snapshot refers are unchanged."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,22 +10,21 @@ from halving.data.referenced_files import IDENTITIES, ReferencedFile, referenced
 from halving.data.shards import Shard, open_shard
 from halving.errors import NotFound, StoreError, StoreUnavailable
 
-_REQUESTS = 16  # at a time: each is short, and waits for the network
+_REQUESTS = 16  # requests at a time; each is short, and waits for the network
 
 
 @dataclass(frozen=True)
 class ChangedFile:
-    """A file that is not what it was, and how."""
+    """A file that has changed, and how."""
 
     location: str
     what: str
 
 
 def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedFile | None]:
-    """Look at each file that the rows of some shards refer to; yield how it changed, or None where it did
-    not.
+    """Check each file to which rows of some shards refer; yield how it changed, or None if it did not.
 
-    A file that is known by its digest is read; of another S3 is asked.
+    A file with a digest is read; of any other one S3 is asked.
 
     Raises:
         StoreUnavailable: where a file lies cannot be reached.
@@ -38,21 +37,24 @@ def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedF
             with open_shard(dataset.store, shard) as reader:
                 for number in range(reader.num_record_batches):
                     rows = reader.get_batch(number).select(wanted).to_pylist()
-                    yield from pool.map(_changed, map(referenced_file, rows))
+                    yield from pool.map(_check_file, map(referenced_file, rows))
 
 
 def is_by_reference(manifest: dict[str, Any]) -> bool:
-    """Whether a snapshot's rows refer to files: its spec says so, and a transform has left the columns that
-    do.
+    """Whether a snapshot's rows refer to files.
+
+    They do if its spec says so, and a transform has kept the columns for it.
     """
     source = manifest["recipe"].get("source") or manifest["recipe"].get("labels")
-    given = isinstance(source, dict) and source.get("reference") is not None
+    is_requested = isinstance(source, dict) and source.get("reference") is not None
     return (
-        given and "location" in manifest["schema"] and any(name in manifest["schema"] for name in IDENTITIES)
+        is_requested
+        and "location" in manifest["schema"]
+        and any(name in manifest["schema"] for name in IDENTITIES)
     )
 
 
-def _changed(file: ReferencedFile) -> ChangedFile | None:
+def _check_file(file: ReferencedFile) -> ChangedFile | None:
     try:
         file.check()
     except StoreUnavailable:

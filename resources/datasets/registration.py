@@ -1,8 +1,8 @@
-"""Publishing a snapshot, and making it known: to DVC, to the remote and to the catalog.
+"""Publish a snapshot, and register it with DVC, the remote and the catalog.
 
-The manifest is what makes a snapshot, and the catalog's row follows. Where a process is killed between the
-two, or the catalog is lost, the manifest has all that a row says, and the dataset's next snapshot registers
-it first.
+A published manifest makes the snapshot, and the catalog's row follows. If a process is killed between the
+two, or the catalog is lost, the manifest has all that the row needs, and the dataset's next snapshot
+registers it first.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from halving.store.retry import warn_once
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
-from resources.datasets.former import PARTS, content_of_parts
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, known_snapshot
+from resources.datasets.previous_snapshot import PARTS, content_of_parts
 from resources.datasets.shard_copies import push_shards
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -42,11 +42,11 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Unregistered:
-    """What a store has of a dataset, and the catalog has not.
+    """Manifests of a dataset in the store that the catalog does not have.
 
     Attributes:
-        manifests: of snapshots, oldest first.
-        faults: what is wrong with others that cannot be read, by the name of the file.
+        manifests: manifests of snapshots, oldest first.
+        faults: what is wrong with those that cannot be read, by the name of the file.
     """
 
     manifests: list[dict[str, Any]]
@@ -54,13 +54,13 @@ class Unregistered:
 
 
 def publish(store: Store, manifest: dict[str, Any], parts: Iterable[Part] | None) -> None:
-    """Write a snapshot's manifest, and with it the snapshot is there.
+    """Write a snapshot's manifest, which makes it exist.
 
     Args:
-        parts: of the source, where all have identities.
+        parts: parts of the source, if all have identities.
     """
     folder = snapshot_folder(manifest["name"], manifest["digest"])
-    # The same content from elsewhere, or at another time: the first account of it stays.
+    # If the same content was published before, from elsewhere or at another time, its lineage stays.
     if parts is not None:
         with contextlib.suppress(AlreadyExists):
             store.create(f"{folder}/{PARTS}", content_of_parts(parts), sole=True)
@@ -75,12 +75,12 @@ def publish(store: Store, manifest: dict[str, Any], parts: Iterable[Part] | None
 def register(
     store: Store, catalog: Catalog, manifest: dict[str, Any], created_at: datetime | None = None
 ) -> Snapshot:
-    """Let DVC track a published manifest, and the catalog know the snapshot.
+    """Track a published manifest with DVC, copy its shards to the remote, and add it to the catalog.
 
     Args:
-        created_at: when it was taken (default: now). Of a snapshot that the catalog knows nothing changes.
+        created_at: when it was taken (default: now); a row that is in the catalog already does not change.
     """
-    if store.folder is not None:  # in an object store a snapshot is where a remote would put it
+    if store.folder is not None:  # An object store is where a remote would put it.
         track(store.folder / "datasets", store.folder / snapshot_folder(manifest["name"], manifest["digest"]))
         push_shards(store, manifest)
     with catalog.write(exclusive=True) as session:
@@ -91,7 +91,7 @@ def register(
                 **{name: manifest[name] for name in DESCRIBED},
                 source=DatasetSource.model_validate(recipe).described,
                 recipe=recipe,
-                # Without it the rows are read once more by the next snapshot, as after a change of the code.
+                # Without it the next snapshot reads all rows again, as after a change of the code.
                 transform_sha256=manifest.get("code_sha256", ""),
                 created_at=created_at or utcnow(),
             )
@@ -100,8 +100,7 @@ def register(
 
 
 def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
-    """Register the snapshots of a dataset that the store has and the catalog lacks, with the time at which
-    they were taken.
+    """Register a dataset's snapshots that the catalog lacks, with the time at which they were taken.
 
     Manifests that cannot be read stay as they are, with a warning.
 
@@ -118,19 +117,19 @@ def adopt(store: Store, catalog: Catalog, name: str) -> list[Snapshot]:
     for manifest in unregistered.manifests:
         try:
             adopted.append(register(store, catalog, manifest, _taken_at(manifest)))
-        except NotFound as error:  # a shard, of which the remote was to have a copy
+        except NotFound as error:  # A shard is missing that was to be copied to the remote.
             folder = store.address(snapshot_folder(name, manifest["digest"]))
             warn_once(folder, f"{folder} is left alone, and no snapshot is listed of it: {error}")
     return adopted
 
 
 def find_unregistered(store: Store, catalog: Catalog, name: str) -> Unregistered:
-    """Find the manifests of a dataset that no row of the catalog names.
+    """Find the manifests of a dataset that the catalog does not have.
 
-    Of those that it knows none is read.
+    Manifests that it has are not read.
     """
     with catalog.read() as session:
-        known = {
+        registered = {
             snapshot_folder(name, digest)
             for digest in session.scalars(select(SnapshotRow.digest).where(SnapshotRow.name == name))
         }
@@ -138,13 +137,13 @@ def find_unregistered(store: Store, catalog: Catalog, name: str) -> Unregistered
     faults: dict[str, str] = {}
     for digits in store.names(f"datasets/{name}"):
         folder = f"datasets/{name}/{digits}"
-        if not _FOLDER.fullmatch(digits) or folder in known:
+        if not _FOLDER.fullmatch(digits) or folder in registered:
             continue
         file = f"{folder}/manifest.json"
         try:
             manifest = json.loads(store.read(file))
             _check(manifest, folder)
-        except NotFound:  # killed before it was written, or lost, and DVC may bring it back
+        except NotFound:  # It was never written, or it is lost and DVC may restore it.
             continue
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             faults[file] = repr(error)
@@ -154,11 +153,11 @@ def find_unregistered(store: Store, catalog: Catalog, name: str) -> Unregistered
 
 
 def _check(manifest: dict[str, Any], folder: str) -> None:
-    """Refuse a manifest of which the catalog could not have a row.
+    """Refuse a manifest that cannot become a row of the catalog.
 
     Raises:
-        ValueError, LookupError, TypeError, AttributeError: it is none, is of an older version, or is not what
-            its folder says.
+        ValueError, LookupError, TypeError, AttributeError: it is no manifest, is of an older version, or is
+            in the folder of another one.
     """
     if snapshot_folder(manifest["name"], manifest["digest"]) != folder:
         raise ValueError(f"it is of {snapshot_folder(manifest['name'], manifest['digest'])}")

@@ -1,4 +1,4 @@
-"""Finding hashes of rows that repeat, within a split and across splits, in bounded memory."""
+"""Find hashes of rows that repeat, within a split and across splits, in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,23 +9,24 @@ import numpy as np
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
+from resources.datasets.scratch_folder import scratch_folder
 from resources.datasets.shard_writing import read_hashes_of_kind
-from resources.datasets.shown_rows import SHOWN
-from resources.datasets.staging import staging_folder
+from resources.datasets.shown_rows import MAX_EXAMPLES
 
 _AT_ONCE = 20_000_000
-"""Hashes that are held and sorted at a time, 8 bytes each; four copies of them at most."""
+"""Hashes that are sorted in memory at a time, 8 bytes each; there are at most four copies of them."""
 _NONE: Words = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """Which hashes repeat.
+    """Hashes that repeat, and how many rows have them.
 
     Attributes:
-        copies: rows whose hash an earlier row of their split has.
-        across: hashes that are in two splits or more.
-        some_copied, some_across: a few hashes of each kind.
+        copies: number of rows whose hash an earlier row of their split has.
+        across: number of hashes that are in two splits or more.
+        some_copied: a few hashes that repeat within a split.
+        some_across: a few hashes that are in two splits or more.
     """
 
     copies: int
@@ -35,16 +36,18 @@ class Repeats:
 
 
 def find_repeats(dataset: Dataset, kind: str) -> Repeats:
-    """Find the hashes that repeat, of one of the kinds that are kept of each row."""
+    """Find the hashes of one kind that repeat."""
     splits = sorted(dataset.splits)
     parts = -(-dataset.manifest["rows"] // _AT_ONCE)
     if parts <= 1:
         return _repeats_of([np.concatenate([_NONE, *_hashes(dataset, split, kind)]) for split in splits])
-    with staging_folder(dataset.store) as folder:
+    with scratch_folder(dataset.store) as folder:
         for split in splits:
             for hashes in _hashes(dataset, split, kind):
                 _deal(hashes, folder, split, parts)
-        return _sum(_repeats_of([_dealt(folder, split, part) for split in splits]) for part in range(parts))
+        return _add_up(
+            _repeats_of([_read_part(folder, split, part) for split in splits]) for part in range(parts)
+        )
 
 
 def _hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
@@ -53,7 +56,7 @@ def _hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
 
 
 def _deal(hashes: Words, folder: Path, split: str, parts: int) -> None:
-    """Append hashes to the files of the parts that they belong to: equal ones to the same."""
+    """Append hashes to the files of their parts; equal hashes go to the same part."""
     numbers = (hashes % np.uint64(parts)).astype(np.int64)
     ends = np.cumsum(np.bincount(numbers, minlength=parts))
     for part, of_part in enumerate(np.split(hashes[np.argsort(numbers, kind="stable")], ends[:-1])):
@@ -61,42 +64,42 @@ def _deal(hashes: Words, folder: Path, split: str, parts: int) -> None:
             file.write(of_part.tobytes())
 
 
-def _dealt(folder: Path, split: str, part: int) -> Words:
+def _read_part(folder: Path, split: str, part: int) -> Words:
     path = folder / f"{part}-{split}"
     return np.fromfile(path, np.uint64) if path.exists() else _NONE
 
 
 def _repeats_of(splits: list[Words]) -> Repeats:
-    """Count the repeats among the hashes of each split, which are sorted in place."""
+    """Count the repeats among the hashes of each split; the arrays are sorted in place."""
     copies = 0
     some_copied = _NONE
     distinct: list[Words] = []
     for hashes in splits:
-        of_split, repeated = _sorted_apart(hashes)
+        of_split, repeated = _split_off_copies(hashes)
         copies += len(repeated)
-        some_copied = np.concatenate([some_copied, np.unique(repeated)[:SHOWN]])[:SHOWN]
+        some_copied = np.concatenate([some_copied, np.unique(repeated)[:MAX_EXAMPLES]])[:MAX_EXAMPLES]
         distinct.append(of_split)
     together = np.concatenate([_NONE, *distinct])
     distinct.clear()
-    across = np.unique(_sorted_apart(together)[1])
-    return Repeats(copies, len(across), some_copied, across[:SHOWN])
+    across = np.unique(_split_off_copies(together)[1])
+    return Repeats(copies, len(across), some_copied, across[:MAX_EXAMPLES])
 
 
-def _sorted_apart(hashes: Words) -> tuple[Words, Words]:
-    """Each hash once, and those that follow an equal one. The array is sorted in place."""
+def _split_off_copies(hashes: Words) -> tuple[Words, Words]:
+    """Each hash once, and the hashes that follow an equal one; the array is sorted in place."""
     hashes.sort()
     is_copy = np.zeros(len(hashes), np.bool_)
     is_copy[1:] = hashes[1:] == hashes[:-1]
     return hashes[~is_copy], hashes[is_copy]
 
 
-def _sum(repeats: Iterator[Repeats]) -> Repeats:
+def _add_up(repeats: Iterator[Repeats]) -> Repeats:
     whole = Repeats(0, 0, _NONE, _NONE)
     for part in repeats:
         whole = Repeats(
             whole.copies + part.copies,
             whole.across + part.across,
-            np.concatenate([whole.some_copied, part.some_copied])[:SHOWN],
-            np.concatenate([whole.some_across, part.some_across])[:SHOWN],
+            np.concatenate([whole.some_copied, part.some_copied])[:MAX_EXAMPLES],
+            np.concatenate([whole.some_across, part.some_across])[:MAX_EXAMPLES],
         )
     return whole

@@ -1,17 +1,18 @@
-"""A 64-bit hash of each row, by its values: what deals rows into splits, and finds duplicates.
+"""A 64-bit hash of each row, by its values, which deals rows into splits and finds duplicates.
 
-It never changes.
+The function never changes.
 
 Equal values have equal hashes however they are stored: a number counts by its value (5, 5.0 and a decimal
-5.00 are equal, in any width), a moment by the nanosecond whatever its unit, a text by its UTF-8 bytes. All
+5.00 are equal, in any width), an instant by the nanosecond whatever its unit, a text by its UTF-8 bytes. All
 arithmetic is modulo 2**64:
 
     mix(x)         the finalizer of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number
-    generators", OOPSLA 2014) word(value)    64 bits of one value; see below row            mix(sum over
-    columns of mix(word ^ word(column's name)))
+                   generators", OOPSLA 2014)
+    word(value)    64 bits of one value; see below
+    row            mix(sum over columns of mix(word ^ word(column's name)))
 
-The order of the columns has no effect. It is not made against people who look for collisions: of 10**9 rows
-two that differ have the same hash with a probability of 3 %.
+The order of the columns has no effect. It does not resist people who look for collisions. Among 10**9 rows
+some two that differ have the same hash with a probability of 3 %.
 """
 
 import hashlib
@@ -25,16 +26,16 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-_ONE = np.uint64(0xBF58476D1CE4E5B9)
-_TWO = np.uint64(0x94D049BB133111EB)
-_THREE = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 _NULL = np.uint64(0x6E756C6C6E756C6C)
 _NAN = np.uint64(0x6E616E6E616E6E61)
 _FRACTION = np.uint64(0x667261637469BEEF)
 _TEXT = np.uint64(0x7465787474657874)
 _LIST = np.uint64(0x6C6973746C697374)
-_BLOCK = 1 << 14  # words that are worked on at a time: they stay in the processor's second cache
-_VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
+_BLOCK = 1 << 14  # words that are worked on at a time, which fit into the processor's second cache
+_VECTORED = 256  # bytes of a text; longer ones are hashed one by one, which is faster for them
 _FAMILIES = {
     "number": ("int", "uint", "half", "float", "double", "decimal", "bool"),
     "moment": ("timestamp", "date", "time", "duration"),
@@ -60,11 +61,11 @@ def hash_rows(words: Mapping[str, Words], columns: Iterable[str]) -> Words:
 
 
 def hash_family(kind: str) -> str:
-    """Name the types that are hashed alike: equal values of one family have equal hashes.
+    """The family of a type: equal values of types of one family have equal hashes.
 
     Args:
-        kind: the type as Arrow writes it, such as ``timestamp[us, tz=UTC]``; itself a family where it is in
-            none of the large ones.
+        kind: the type as Arrow writes it, such as ``timestamp[us, tz=UTC]``; a type that is in none of the
+            families is a family of its own.
     """
     for beginning in _LISTS:
         if kind.startswith(beginning):
@@ -76,17 +77,18 @@ def hash_family(kind: str) -> str:
 
 
 def mix(words: Words) -> Words:
-    """The finalizer of splitmix64 of each word: a bijection, in which each bit of the input moves half of the
-    output's.
+    """Apply the finalizer of splitmix64 to each word.
+
+    It is a bijection; each bit of the input changes half of the output's bits.
     """
     mixed = np.empty_like(words)
     for start in range(0, len(words), _BLOCK):
         part = mixed[start : start + _BLOCK]
-        np.add(words[start : start + _BLOCK], _THREE, out=part)
+        np.add(words[start : start + _BLOCK], _INCREMENT, out=part)
         part ^= part >> np.uint64(30)
-        part *= _ONE
+        part *= _FIRST_FACTOR
         part ^= part >> np.uint64(27)
-        part *= _TWO
+        part *= _SECOND_FACTOR
         part ^= part >> np.uint64(31)
     return mixed
 
@@ -105,7 +107,7 @@ def _words(values: pa.Array) -> Words:
 
 
 def _words_of(values: pa.Array, kind: pa.DataType) -> Words:
-    """The words of the values that are not null; what stands for the others does not matter."""
+    """The words of the values that are not null; the words of nulls are arbitrary."""
     if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists(values)
     if pa.types.is_struct(kind):
@@ -131,14 +133,15 @@ def _words_of(values: pa.Array, kind: pa.DataType) -> Words:
 
 
 def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
-    """A whole number is its 64 bits (two's complement), anything else those of its float64."""
-    if pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-        values = values.cast(pa.uint8() if pa.types.is_boolean(kind) else pa.float64())
-    numbers = _plain(values)
+    """The word of a whole number is its 64 bits (two's complement); of any other number its float64."""
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.uint8())
+    elif pa.types.is_decimal(kind):
+        values = values.cast(pa.float64())
+    numbers = _number_array(values)
     if numbers.dtype.kind in "iu":
-        return np.ascontiguousarray(
-            numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64)
-        ).view(np.uint64)
+        width = np.int64 if numbers.dtype.kind == "i" else np.uint64
+        return np.ascontiguousarray(numbers.astype(width)).view(np.uint64)
     words = np.empty(len(numbers), np.uint64)
     for start in range(0, len(numbers), _BLOCK):
         part = numbers[start : start + _BLOCK].astype(np.float64)
@@ -154,48 +157,49 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> Words:
 
 
 def _moments(values: pa.Array, kind: pa.DataType) -> Words:
-    """Nanoseconds, from 1970 or from midnight, or as a duration lasts."""
+    """Nanoseconds since 1970 or since midnight, or of a duration."""
     if pa.types.is_date(kind):
         factor = 86_400 * 10**9 if kind == pa.date32() else 10**6
         values = values.cast(pa.int32() if kind == pa.date32() else pa.int64())
     else:
         factor = _NANOSECONDS[kind.unit]
         values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
-    return _plain(values).astype(np.int64).view(np.uint64) * np.uint64(factor)
+    return _number_array(values).astype(np.int64).view(np.uint64) * np.uint64(factor)
 
 
 def _texts(values: pa.Array) -> Words:
-    """Up to 256 bytes: each 8 of them (little-endian, the last padded with zeros) mixed into the words
-    before; longer: of SHA-256.
+    """The words of texts and binary values.
+
+    Up to 256 bytes, each 8 bytes (little-endian, the last padded with zeros) are mixed into the word so far.
+    A longer value counts by its SHA-256.
     """
     _, offset_bytes, data = values.buffers()
-    offsets = (
-        np.frombuffer(offset_bytes, np.int64)[values.offset : values.offset + len(values) + 1]
-        if len(values)
-        else np.zeros(1, np.int64)
-    )
+    if len(values):
+        offsets = np.frombuffer(offset_bytes, np.int64)[values.offset : values.offset + len(values) + 1]
+    else:
+        offsets = np.zeros(1, np.int64)
     starts = offsets[:-1]
     lengths = np.diff(offsets)
     words = mix(lengths.view(np.uint64) ^ _TEXT)
     if data is None or not len(values):
         return words
-    at = np.flatnonzero((lengths > 0) & (lengths <= _VECTORED))
-    if len(at):
-        first = int(starts[at[0]])
-        end = int(starts[at[-1]] + lengths[at[-1]])
-        held = np.zeros(end - first + 8, np.uint8)
-        held[:-8] = np.frombuffer(data, np.uint8)[first:end]
-        # the 8 bytes from each byte on
-        eights: NDArray[Any] = np.ndarray((end - first + 1,), "<u8", held.data, strides=(1,))
+    pending = np.flatnonzero((lengths > 0) & (lengths <= _VECTORED))
+    if len(pending):
+        first = int(starts[pending[0]])
+        end = int(starts[pending[-1]] + lengths[pending[-1]])
+        padded = np.zeros(end - first + 8, np.uint8)
+        padded[:-8] = np.frombuffer(data, np.uint8)[first:end]
+        # A view of the 8 bytes that begin at each byte.
+        eights: NDArray[Any] = np.ndarray((end - first + 1,), "<u8", padded.data, strides=(1,))
     place = 0
-    while len(at):
-        part = eights[starts[at] - first + place]
-        left = lengths[at] - place
+    while len(pending):
+        part = eights[starts[pending] - first + place]
+        left = lengths[pending] - place
         short = left < 8
         part[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
-        words[at] = mix(words[at] ^ part)
+        words[pending] = mix(words[pending] ^ part)
         place += 8
-        at = at[left > 8]
+        pending = pending[left > 8]
     view = memoryview(data)
     for row in np.flatnonzero(lengths > _VECTORED):
         content = view[starts[row] : starts[row] + lengths[row]]
@@ -209,7 +213,7 @@ def _lists(values: pa.Array) -> Words:
         flat = values.values.slice(offsets[0], offsets[-1] - offsets[0])
         return _segments(_words(flat), offsets - offsets[0])
     size = values.type.list_size
-    # not flatten(), which leaves null lists out
+    # flatten() would leave null lists out.
     inner = _words(values.values.slice(values.offset * size, len(values) * size))
     return _segments(inner, np.arange(len(values) + 1, dtype=np.int64) * size)
 
@@ -228,7 +232,7 @@ def _segments(inner: Words, offsets: NDArray[np.int64]) -> Words:
                 continue
             part = lengths[first : first + step]
             if (part == part[0]).all():
-                sums[first : first + step] = mix_of(
+                sums[first : first + step] = _sum_mixed(
                     inner[begin:end].reshape(len(part), part[0]) + places[: part[0]]
                 )
             else:
@@ -241,15 +245,15 @@ def _segments(inner: Words, offsets: NDArray[np.int64]) -> Words:
     return mix(sums ^ mix(lengths.view(np.uint64) ^ _LIST))
 
 
-def mix_of(table: Words) -> Words:
+def _sum_mixed(table: Words) -> Words:
     """The sum of each row's mixed words."""
-    # twice as fast as sum(axis=1)
+    # einsum is twice as fast as sum(axis=1).
     sums: Words = np.einsum("ij->i", mix(table.reshape(-1)).reshape(table.shape))
     return sums
 
 
-def _plain(values: pa.Array) -> NDArray[Any]:
-    """The numbers of an array, without its nulls' bitmap."""
+def _number_array(values: pa.Array) -> NDArray[Any]:
+    """The numbers of an array, without the bitmap of its nulls."""
     kind = values.type
     width = kind.bit_width // 8
     data = values.buffers()[1]

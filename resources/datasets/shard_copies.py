@@ -1,6 +1,4 @@
-"""Shards beside the store: whether all are as their names say, and copies of them in another store, to push
-to and to fetch from.
-"""
+"""Verify that a snapshot's shards are as their names say, and copy them to and from another store."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from halving.store.store import digest_of
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a shard: it is ``missing``, or ``damaged`` (other bytes than its name says)."""
+    """What is wrong with a shard: it is ``missing``, or ``damaged`` (its bytes are not those of its name)."""
 
     split: str
     shard: Shard
@@ -25,8 +23,9 @@ class Fault:
 
 
 def push_shards(store: Store, manifest: dict[str, Any]) -> None:
-    """Copy what it lacks of a snapshot's shards to the remote, if one was named: a second copy on the same
-    disk keeps nothing safe.
+    """Copy what the named remote, if there is one, lacks of a snapshot's shards.
+
+    Without a named remote nothing is copied: a second copy on the same disk would protect nothing.
 
     Raises:
         StoreError: the remote cannot be written.
@@ -34,18 +33,18 @@ def push_shards(store: Store, manifest: dict[str, Any]) -> None:
     remote = os.environ.get(REMOTE)
     if not remote:
         return
-    there = Store(remote)
-    found = {name: size for name, size, _ in there.files("shards/sha256")}
+    remote_store = Store(remote)
+    sizes = {name: size for name, size, _ in remote_store.files("shards/sha256")}
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
-            if found.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in found:
+            if sizes.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in sizes:
                 name = shard.row_hashes_name(manifest["hashes"])
-                there.replace(name, store.parts(name))
-                copy_shard(store, there, shard)
+                remote_store.replace(name, store.parts(name))
+                copy_shard(store, remote_store, shard)
 
 
 def verify(dataset: Dataset) -> Iterator[Fault | None]:
-    """Read and hash each shard of a snapshot; yield its fault, or None where it is as it should be."""
+    """Read and hash each shard of a snapshot; yield its fault, or None if it is intact."""
     for split in sorted(dataset.manifest["shards"]):
         for shard in shards_of(dataset.manifest, split):
             what = _fault(dataset.store, shard)
@@ -53,7 +52,7 @@ def verify(dataset: Dataset) -> Iterator[Fault | None]:
 
 
 def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
-    """Bring back from another store what :func:`verify` finds missing or damaged; yield what was brought.
+    """Restore from another store what :func:`verify` finds missing or damaged; yield each restored fault.
 
     Raises:
         NotFound: the other store lacks it, too.

@@ -1,9 +1,8 @@
-"""Cutting a split's rows into shards of equal size, named by their content, and publishing those that the
-store does not have.
+"""Cut a split's rows into shards of equal size, named by content, and publish those that are new.
 
-First the total, then ``n = round(total / size)`` equal cuts: no shard is a small rest. What a former snapshot
-cut is cut there again as long as the rows are the same, so that what was appended is all that is stored, with
-some small shards that are merged with it.
+The total is known first, then there are ``n = round(total / size)`` equal cuts, so that no shard is a small
+rest. Cuts of the previous snapshot are kept as long as the rows are the same. So what was appended is all
+that is stored, with some small shards that are merged with it.
 """
 
 import hashlib
@@ -19,23 +18,25 @@ import pyarrow as pa
 
 from halving import Store
 from halving.data.shards import Shard, open_shard
-from resources.datasets.ahead import done_ahead
-from resources.datasets.canonical import rebatched
+from resources.datasets.ahead import map_ahead
+from resources.datasets.canonical import rebatch
 from resources.datasets.row_hashes import Words
 from resources.datasets.spool import JoinedSpools, Spool
-from resources.datasets.statistics import Statistics, merged, statistics_of
+from resources.datasets.statistics import Statistics, merge, statistics_of
 
 _STATISTICS = b"halving.statistics"
 ROW = "row_hash"
 GROUP = "group_hash"
 IDENTITY = "identity_hash"
-"""What is kept of each row beside its shard: the hash of its content, without the column that says its split;
-and those of its group and of its identity, where the spec has them.
+"""The kinds of hashes that are kept of each row beside its shard.
+
+They are of the row's content, without the column that names its split; of its group; and of its identity, the
+last two where the spec has them.
 """
 _HASH_BATCH = 1 << 20  # rows
 
 Rows = Spool | JoinedSpools
-"""The rows of a split, complete."""
+"""All rows of a split."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class ShardWriter:
     """Writes shards into a store by way of ``folder``, which is best on the store's own disk.
 
     Attributes:
-        rules: of what is hashed and counted of a row; see :meth:`halving.data.shards.Shard.row_hashes_name`.
-        kinds: of the hashes of a row, in the order of a spool's.
-        stored: bytes of shards that the store did not have yet.
+        rules: fingerprint of the rules of hashes; see :meth:`halving.data.shards.Shard.row_hashes_name`.
+        kinds: kinds of hashes of a row, in the order of a spool.
+        stored: bytes of the shards that the store did not have yet.
     """
 
     store: Store
@@ -69,58 +70,58 @@ class ShardWriter:
         """Write all rows of a spool as shards, and count their statistics.
 
         Args:
-            again: the first shards of a former snapshot: the rows are cut there again as long as they are the
-                same.
+            again: the first shards of the previous snapshot; the same cuts are made as long as the rows are
+                the same.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         written: list[_Made] = []
         ends = accumulate(shard.rows for shard in again)
-        former_cuts = [
+        previous_cuts = [
             (end - shard.rows, end, shard)
             for end, shard in zip(ends, again, strict=True)
             if end <= spool.rows
         ]
-        for made in done_ahead(lambda rows: self._make(spool, *rows), former_cuts):
+        for made in map_ahead(lambda rows: self._make(spool, *rows), previous_cuts):
             if made is None:
                 break
             written.append(made)
         row = sum(made.shard.rows for made in written)
-        for made in done_ahead(
+        for made in map_ahead(
             lambda rows: self._make(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)
         ):
-            assert made is not None  # any will do
+            assert made is not None  # Without ``only`` every shard is written.
             written.append(made)
         self.stored += sum(shard.bytes for shard in {made.shard for made in written if made.is_new})
-        return [made.shard for made in written], merged(made.statistics for made in written)
+        return [made.shard for made in written], merge(made.statistics for made in written)
 
     def _make(self, spool: Rows, begin: int, end: int, only: Shard | None = None) -> "_Made | None":
-        """Write the shard of these rows; nothing if it would not be ``only``. Several threads may do so."""
+        """Write the shard of these rows, unless it would differ from ``only``; safe in several threads."""
         path = self.folder / f"shard-{begin}"
         digest = hashlib.sha256()
-        found: list[Statistics] = []
+        parts: list[Statistics] = []
         with (
             path.open("wb") as file,
             pa.PythonFile(_Hashed(file, digest), "w") as sink,
             pa.ipc.new_file(sink, spool.schema) as writer,
         ):
-            for rows in rebatched(spool.read(begin, end)):
+            for rows in rebatch(spool.read(begin, end)):
                 writer.write_batch(rows)
-                found.append(statistics_of(rows, self.target))
+                parts.append(statistics_of(rows, self.target))
         shard = Shard(digest.hexdigest(), end - begin, path.stat().st_size)
         if only is not None and shard.sha256 != only.sha256:
             path.unlink()
             return None
-        statistics = merged(found)
-        there = self.store.exists(shard.name)
-        # What a snapshot lists is not touched again. Any other that is there may be about to be deleted,
-        # because none lists it yet.
-        if only is None or not there or not self.store.exists(shard.row_hashes_name(self.rules)):
-            # First: a shard that is there has them.
+        statistics = merge(parts)
+        is_stored = self.store.exists(shard.name)
+        # A shard that a snapshot lists is not touched again. Any other stored shard may be about to be
+        # deleted, because no snapshot lists it yet, so it is written again.
+        if only is None or not is_stored or not self.store.exists(shard.row_hashes_name(self.rules)):
+            # The hashes come first, so that a stored shard always has them.
             self._publish_hashes(shard, path.with_suffix(".hashes"), spool.hashes(begin, end), statistics)
             self.store.take_over(shard.name, path)
         else:
             path.unlink()
-        return _Made(shard, statistics, is_new=not there)
+        return _Made(shard, statistics, is_new=not is_stored)
 
     def _publish_hashes(self, shard: Shard, path: Path, hashes: Words, statistics: Statistics) -> None:
         schema = pa.schema(
@@ -134,41 +135,41 @@ class ShardWriter:
 
 
 def read_hashes(store: Store, shard: Shard, rules: str) -> tuple[Words, Statistics]:
-    """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics."""
+    """Read the hashes of a shard's rows, shape (rows, kinds), and the shard's statistics."""
     with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
         hashes: Words = np.stack([column.to_numpy() for column in reader.read_all().columns], axis=1)
         return hashes, json.loads(reader.schema.metadata[_STATISTICS])
 
 
 def read_hashes_of_kind(store: Store, shard: Shard, rules: str, kind: str) -> Words:
-    """The hashes of one kind of a shard's rows, of which there must be some. Shape (rows,)."""
+    """Read the hashes of one kind of a shard's rows, which must be stored. Shape (rows,)."""
     with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
         hashes: Words = reader.read_all().column(kind).to_numpy()
         return hashes
 
 
 def read_statistics(store: Store, shard: Shard, rules: str) -> Statistics:
-    """The statistics of a shard alone."""
+    """Read the statistics of a shard, without its hashes."""
     with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
         statistics: Statistics = json.loads(reader.schema.metadata[_STATISTICS])
         return statistics
 
 
 def rows_of(store: Store, shard: Shard) -> "list[pa.RecordBatch]":
-    """All rows of a shard."""
+    """Read all rows of a shard."""
     with open_shard(store, shard) as reader:
         return [reader.get_batch(number) for number in range(reader.num_record_batches)]
 
 
-def _equal_cuts(spool: Rows, row: int, shard_bytes: int) -> list[tuple[int, int]]:
-    """From a row on, about as many bytes in each part, of at least one row."""
-    if row == spool.rows:
+def _equal_cuts(spool: Rows, first_row: int, shard_bytes: int) -> list[tuple[int, int]]:
+    """Divide the rows from one on into parts of about equal bytes, each of at least one row."""
+    if first_row == spool.rows:
         return []
-    first = spool.bytes_before(row)
+    first = spool.bytes_before(first_row)
     total = spool.bytes - first
     count = max(1, round(total / shard_bytes))
     ends = [spool.row_at(first + total * number // count) for number in range(1, count)]
-    bounds = sorted({row, *ends, spool.rows})
+    bounds = sorted({first_row, *ends, spool.rows})
     return list(pairwise(bounds))
 
 

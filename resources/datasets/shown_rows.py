@@ -1,7 +1,6 @@
-"""Rows of a snapshot that are shown to people or tried: some that something is true of, or a sample from all
-over it.
+"""Example rows of a snapshot for people to look at, and samples to try something on.
 
-A shard is read at a time, and no further than there is something to show.
+Shards are read one at a time, and only until there are enough examples.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,8 +17,8 @@ from resources.datasets.row_hashes import Words
 from resources.datasets.shard_writing import read_hashes_of_kind, read_statistics, rows_of
 from resources.datasets.statistics import Statistics
 
-SHOWN = 5
-"""How many rows there are to look at."""
+MAX_EXAMPLES = 5
+"""Most example rows of a check."""
 _LONGEST = 80  # characters of a value that is shown
 Row = dict[str, str]
 
@@ -30,14 +29,15 @@ def look_up(
     may_have: Callable[[Statistics], bool] | None = None,
     splits: list[str] | None = None,
 ) -> list[Row]:
-    """The first rows of which something is true, as a check shows them.
+    """Find the first rows for which something is true, as a check shows them.
 
     Args:
-        may_have: whether a shard may have such a row, by its statistics; others are not read (default: all
-            may).
-        splits: where they are looked for (default: all).
+        is_wrong: tells for each row of a batch whether it is looked for.
+        may_have: tells by a shard's statistics whether it may have such a row; other shards are not read
+            (default: all may).
+        splits: splits to search (default: all).
     """
-    shown: list[Row] = []
+    examples: list[Row] = []
     for split in splits or sorted(dataset.splits):
         for shard in shards_of(dataset.manifest, split):
             if may_have is not None and not may_have(
@@ -45,39 +45,39 @@ def look_up(
             ):
                 continue
             for rows in rows_of(dataset.store, shard):
-                places = np.flatnonzero(is_wrong(rows))[: SHOWN - len(shown)]
-                shown += [shown_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
-                if len(shown) == SHOWN:
-                    return shown
-    return shown
+                places = np.flatnonzero(is_wrong(rows))[: MAX_EXAMPLES - len(examples)]
+                examples += [example_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
+                if len(examples) == MAX_EXAMPLES:
+                    return examples
+    return examples
 
 
 def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
-    """Some rows that have one of these hashes of a kind, those of the same hash together."""
+    """Find some rows that have one of these hashes of a kind, with equal hashes side by side."""
     rows_of_hashes: list[tuple[int, Row]] = []
     for split in sorted(dataset.splits):
-        left = SHOWN
+        left = MAX_EXAMPLES
         for shard in shards_of(dataset.manifest, split):
             hashes = read_hashes_of_kind(dataset.store, shard, dataset.manifest["hashes"], kind)
             places = np.flatnonzero(np.isin(hashes, wanted))[:left]
             if len(places):
                 rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
                 rows_of_hashes += [
-                    (value, shown_row(split, row))
+                    (value, example_row(split, row))
                     for value, row in zip(hashes[places].tolist(), rows, strict=True)
                 ]
                 left -= len(places)
             if not left:
                 break
-    return [row for _, row in sorted(rows_of_hashes, key=lambda pair: pair[0])][: 2 * SHOWN]
+    return [row for _, row in sorted(rows_of_hashes, key=lambda pair: pair[0])][: 2 * MAX_EXAMPLES]
 
 
 def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]]) -> list[Row]:
-    """The first rows of some classes, which are given by split.
+    """Find the first rows of some classes, which are given by split.
 
-    Only shards that have one of them, as their statistics say, are read.
+    Only shards that have one of them by their statistics are read.
     """
-    shown: list[Row] = []
+    examples: list[Row] = []
     for split, classes in wanted.items():
         for shard in shards_of(dataset.manifest, split):
             if classes.isdisjoint(
@@ -88,33 +88,36 @@ def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]
                 values = rows.column(target)
                 # A class is named as Python writes its value; Arrow writes true and false in another way.
                 small = [value for value in values.drop_null().unique().to_pylist() if str(value) in classes]
-                places = np.flatnonzero(pc.is_in(values, pa.array(small, values.type)))[: SHOWN - len(shown)]
-                shown += [shown_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
-                if len(shown) == SHOWN:
-                    return shown
-    return shown
+                places = np.flatnonzero(pc.is_in(values, pa.array(small, values.type)))[
+                    : MAX_EXAMPLES - len(examples)
+                ]
+                examples += [example_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
+                if len(examples) == MAX_EXAMPLES:
+                    return examples
+    return examples
 
 
 def sampled_rows(
-    dataset: Dataset, columns: list[str], most: int = 20_000
+    dataset: Dataset, columns: list[str], limit: int = 20_000
 ) -> list[tuple[str, pa.RecordBatch]]:
-    """Rows of what is trained on, from all over it, each part with its split."""
+    """Sample the rows that are trained on evenly; each part comes with its split."""
     names = [name for name in sorted(dataset.splits) if name == "train" or name.startswith("fold-")]
     shards = [(name, shard) for name in names for shard in shards_of(dataset.manifest, name)]
     chosen = shards[:: max(1, len(shards) // 20)]
     parts = []
     for name, shard in chosen:
         batches = rows_of(dataset.store, shard)
-        each = max(1, most // len(chosen) // len(batches))
+        each = max(1, limit // len(chosen) // len(batches))
         for rows in batches:
             places = np.unique(np.linspace(0, rows.num_rows - 1, each).astype(np.int64))
             parts.append((name, rows.select(columns).take(pa.array(places))))
     return parts
 
 
-def shown_row(split: str, row: Mapping[str, Any]) -> Row:
-    """A row as people are shown it, with its split first; a column that is called so, too, is shown as
-    ``column split``.
+def example_row(split: str, row: Mapping[str, Any]) -> Row:
+    """A row as people see it, with its split first.
+
+    A column that is named ``split``, too, is shown as ``column split``.
     """
     values = {
         f"column {name}" if name == "split" else name: str(value)[:_LONGEST] for name, value in row.items()
@@ -123,9 +126,9 @@ def shown_row(split: str, row: Mapping[str, Any]) -> Row:
 
 
 def any_of(masks: Any) -> NDArray[np.bool_]:
-    """Where one of the masks is true; null is not."""
+    """Where any of the masks is true; null counts as false."""
     together: NDArray[np.bool_] | None = None
     for mask in masks:
-        plain = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-        together = plain if together is None else together | plain
+        array = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        together = array if together is None else together | array
     return together if together is not None else np.zeros(0, np.bool_)

@@ -1,35 +1,32 @@
-"""Which small shards at the end of a split are written again together with the rows that are appended behind
-them.
+"""Decide which small shards at the end of a split are rewritten together with appended rows.
 
-Small shards must not become many, and an append must not write again what others appended before it. So
-shards are merged by tiers of size, as the levels of a log-structured merge tree are (O'Neil, Cheng, Gawlick &
-O'Neil, Acta Informatica 33, 1996).
+Small shards must not become many, and an append must not rewrite what others appended before it. So shards
+are merged by tiers of size, like the levels of a log-structured merge tree (O'Neil, Cheng, Gawlick & O'Neil,
+Acta Informatica 33, 1996).
 """
 
 from collections.abc import Sequence
 
 _SHARE = 0.25
-"""Of the bytes that are appended: as many bytes of small shards are merged with them at any time."""
+"""Small shards up to this share of the appended bytes are always merged with them."""
 
 _GATHERED = 32
-"""Shards of one tier that are merged into one. So one append in 32 writes what the 31 before it wrote."""
+"""Shards of one tier that are merged into one; so one append in 32 rewrites what 31 before it wrote."""
 
 _BITS_OF_TIER = 5
-"""The sizes of a tier differ by less than a factor of 32, so that as many of its shards are one of the tier
-above.
-"""
+"""Sizes within a tier differ by less than a factor of 32, so a full tier makes a shard of the next."""
 
 
 def first_merged(sizes: Sequence[int], added: int, shard_bytes: int) -> int:
-    """Say from which shard of a split on its shards are merged with the rows that are appended.
+    """Find the first shard of a split that is merged with the appended rows; all after it are, too.
 
     Args:
-        sizes: bytes of the split's shards, in their order.
-        added: bytes of the rows that are appended.
-        shard_bytes: of a full shard; one of less than a quarter is small.
+        sizes: bytes of the split's shards, in order.
+        added: bytes of the appended rows.
+        shard_bytes: bytes of a full shard; a shard of less than a quarter is small.
 
     Returns:
-        The shard's number; ``len(sizes)`` where none is merged.
+        The shard's number; ``len(sizes)`` if none is merged.
     """
     if not added:
         return len(sizes)

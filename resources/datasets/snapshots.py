@@ -24,27 +24,27 @@ from halving.features.definition import schema_text
 from halving.store.faults import store_faults
 from halving.store.json_files import now
 from resources.catalog import Catalog
-from resources.datasets.ahead import done_ahead
+from resources.datasets.ahead import map_ahead
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.code_of_source import code_texts, digest_of_code, versions_of_packages
 from resources.datasets.cutting import Cut, Cutter
-from resources.datasets.former import (
-    Former,
-    FormerKey,
-    digests_of_parts,
-    find_former,
-    find_former_key,
-    newest_digest,
-)
 from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import Snapshot, find_schema, known_snapshot, usable
+from resources.datasets.previous_snapshot import (
+    PreviousKey,
+    PreviousSnapshot,
+    digests_of_parts,
+    find_previous_key,
+    find_previous_snapshot,
+    newest_digest,
+)
 from resources.datasets.registration import adopt, publish, register
 from resources.datasets.row_hashes import Words, column_words, hash_rows
+from resources.datasets.scratch_folder import scratch_folder
 from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
-from resources.datasets.sources import OpenedSource, slices, transformed
+from resources.datasets.sources import OpenedSource, slices, transform_rows
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
-from resources.datasets.staging import staging_folder
 from resources.datasets.united_parts import extends, read_parts, unite_columns
 from resources.source_files.columns import without_index
 from resources.source_files.places import Places
@@ -89,49 +89,49 @@ def take_snapshot(
     transform = digest_of_code(source)
     adopt(store, catalog, source.name)
     newest = newest_digest(catalog, source.name)
-    former = find_former(store, catalog, recipe, transform)
+    previous = find_previous_snapshot(store, catalog, recipe, transform)
     rules = _rules_of_hashes(source)
     with open_rows(store, catalog, source, places) as opened:
         digests = digests_of_parts(opened.parts)
         trusted = (
-            former is not None
-            and former.parts is not None
+            previous is not None
+            and previous.parts is not None
             and not refresh
-            and _is_readable(store, former, rules)
+            and _is_readable(store, previous, rules)
         )
-        added = former.added(digests) if former is not None and trusted else None
-        if former is not None and added == []:
-            return register(store, catalog, former.manifest)
+        added = previous.added_parts(digests) if previous is not None and trusted else None
+        if previous is not None and added == []:
+            return register(store, catalog, previous.manifest)
         if (
-            former is not None
+            previous is not None
             and added is not None
-            and extends(former.read_as, [opened.parts[number] for number in added])
+            and extends(previous.read_as, [opened.parts[number] for number in added])
         ):
-            read_as = former.read_as
+            read_as = previous.read_as
         else:
             added = None
-            read_as = unite_columns(f"dataset.{source.given[0]}.files", opened.parts)
-        former_key = find_former_key(store, catalog, recipe)
+            read_as = unite_columns(f"dataset.{source.origin[0]}.files", opened.parts)
+        previous_key = find_previous_key(store, catalog, recipe)
         packages = versions_of_packages(source)
-        with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
+        with store_faults(f"cannot make a snapshot of {source.name}"), scratch_folder(store) as folder:
             cutter = Cutter(store, folder, source.target, rules, source.shard_bytes, _kinds_of_hashes(source))
-            if former is not None and added is not None:
+            if previous is not None and added is not None:
                 rows = read_parts((opened.parts[number] for number in added), read_as)
                 spools, dealer, schema = _spool(
-                    folder, source, opened, _schema_of(store, former), former_key, rows
+                    folder, source, opened, _schema_of(store, previous), previous_key, rows
                 )
                 opened.check_unchanged()
-                cut = cutter.append(spools, former)
+                cut = cutter.append(spools, previous)
             else:
                 spools, dealer, schema = _spool(
-                    folder, source, opened, None, former_key, read_parts(opened.parts, read_as)
+                    folder, source, opened, None, previous_key, read_parts(opened.parts, read_as)
                 )
                 opened.check_unchanged()
                 _check_splits(source, {split: spool.rows for split, spool in spools.items()})
-                has_schema_of_former = former is not None and former.manifest[
+                has_previous_schema = previous is not None and previous.manifest[
                     "schema_sha256"
                 ] == _schema_sha256(schema)
-                cut = cutter.cut(spools, former if has_schema_of_former else None)
+                cut = cutter.cut(spools, previous if has_previous_schema else None)
     manifest = _manifest(source, rules, schema, cut) | {
         "recipe": recipe,
         "code_sha256": transform,
@@ -244,7 +244,7 @@ def _spool(
     source: DatasetSource,
     opened: OpenedSource,
     schema: pa.Schema | None,
-    former_key: FormerKey | None,
+    previous_key: PreviousKey | None,
     raw: Iterator[pa.RecordBatch],
 ) -> tuple[dict[str, Spool], Dealer, pa.Schema]:
     """Read the rows and deal them.
@@ -256,18 +256,18 @@ def _spool(
     spools: dict[str, Spool] = {}
     dealer: Dealer | None = None
     kinds = _kinds_of_hashes(source)
-    given = map(without_index, transformed(source, slices(raw)))
+    batches = map(without_index, transform_rows(source, slices(raw)))
 
-    def prepared() -> Iterator[pa.RecordBatch]:
+    def prepare() -> Iterator[pa.RecordBatch]:
         nonlocal schema, dealer
-        for rows in slices(given):
+        for rows in slices(batches):
             if schema is None:
                 schema = canonical_schema(rows.schema)
             if dealer is None:
-                dealer = make_dealer(source, schema, opened.default_group, former_key)
+                dealer = make_dealer(source, schema, opened.default_group, previous_key)
             yield canonical(rows, schema)
 
-    def dealt(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch, Words]]:
+    def deal(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch, Words]]:
         assert dealer is not None
         words = column_words(rows)
         columns = {
@@ -282,7 +282,7 @@ def _spool(
         return [(split, rows.take(pa.array(numbers)), hashes[numbers]) for split, numbers in splits.items()]
 
     try:
-        for parts_of_splits in done_ahead(dealt, prepared()):
+        for parts_of_splits in map_ahead(deal, prepare()):
             for split, rows, hashes in parts_of_splits:
                 if split not in spools:
                     spools[split] = Spool(folder / "spools" / split, rows.schema)
@@ -293,7 +293,7 @@ def _spool(
                 spool.close()
         raise
     if dealer is None or schema is None:
-        field, value = source.given
+        field, value = source.origin
         raise InvalidInput(f"dataset.{field} = {str(value)!r} is not accepted: it has no rows")
     for spool in spools.values():
         spool.complete()
@@ -367,17 +367,17 @@ def _digest(manifest: dict[str, Any]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _is_readable(store: Store, former: Former, rules: str) -> bool:
+def _is_readable(store: Store, previous: PreviousSnapshot, rules: str) -> bool:
     """Whether its hashes and its schema are what a manifest would say of it now."""
     return (
-        former.manifest["hashes"] == rules
-        and _schema_sha256(_schema_of(store, former)) == former.manifest["schema_sha256"]
+        previous.manifest["hashes"] == rules
+        and _schema_sha256(_schema_of(store, previous)) == previous.manifest["schema_sha256"]
     )
 
 
-def _schema_of(store: Store, former: Former) -> pa.Schema:
-    split, *_ = former.manifest["shards"]
-    with open_shard(store, shards_of(former.manifest, split)[0]) as reader:
+def _schema_of(store: Store, previous: PreviousSnapshot) -> pa.Schema:
+    split, *_ = previous.manifest["shards"]
+    with open_shard(store, shards_of(previous.manifest, split)[0]) as reader:
         return reader.schema
 
 

@@ -23,7 +23,7 @@ from resources.datasets.file_sources import Part, open_files, open_folder
 from resources.datasets.over_http import check_source
 from resources.datasets.query_source import open_query
 from resources.source_files.column_types import plain_type
-from resources.source_files.columns import Columns, united
+from resources.source_files.columns import Columns, unite
 from resources.source_files.listing import watch_dataset
 from resources.source_files.places import Places
 from resources.sweep_spec.dataset import DatasetSource
@@ -60,28 +60,28 @@ def open_source(source: DatasetSource, places: Places | None = None) -> OpenedSo
     Raises:
         InvalidInput: there is nothing to read, or no function of the name.
     """
-    name, given = source.given
+    name, value = source.origin
     field = f"dataset.{name}"
-    if isinstance(given, str):
-        return _function(field, given, places)
+    if isinstance(value, str):
+        return _function(field, value, places)
     if places is not None:
-        check_source(field, given, places)
-    if given.files is not None:
-        return OpenedSource(*open_files(given.files, given.format, field, given.encoding, places))
-    if given.folder is not None:
-        return _folder(given.folder, given.reference, field, places)
-    if given.sql is not None:
-        return OpenedSource(*open_query(given.sql, field, places))
+        check_source(field, value, places)
+    if value.files is not None:
+        return OpenedSource(*open_files(value.files, value.format, field, value.encoding, places))
+    if value.folder is not None:
+        return _folder(value.folder, value.reference, field, places)
+    if value.sql is not None:
+        return OpenedSource(*open_query(value.sql, field, places))
     from resources.datasets.lake_sources import open_delta, open_iceberg
 
-    is_delta = given.delta is not None
+    is_delta = value.delta is not None
     parts, facts = (
-        open_delta(given.delta, given.version, field, places) if is_delta else open_iceberg(given, field)
+        open_delta(value.delta, value.version, field, places) if is_delta else open_iceberg(value, field)
     )
     return OpenedSource(parts, facts)
 
 
-def transformed(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def transform_rows(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows as the spec's ``transform`` gives them.
 
     Raises:
@@ -115,7 +115,7 @@ def _function(field: str, path: str, places: Places | None) -> OpenedSource:
     try:
         loaded = load()
     except Exception as error:
-        raise InvalidInput(_raised(field, path, error)) from error
+        raise InvalidInput(_describe_failure(field, path, error)) from error
     if isinstance(loaded, str | os.PathLike):
         folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
         if isinstance(folder, Path) and not folder.is_dir():
@@ -155,7 +155,7 @@ def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> N
         return
     first = fragments[0]
     for later in fragments[1:]:
-        both = united(field, ((each.path, Columns(each.physical_schema)) for each in (first, later)))
+        both = unite(field, ((each.path, Columns(each.physical_schema)) for each in (first, later)))
         for column in both:
             kind = plain_type(of_first.field(column.name).type)
             if column.type != kind:
@@ -188,14 +188,14 @@ def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBat
             "pyarrow.Table "
             "(pyarrow.Table.from_pandas for a DataFrame), an iterator of record batches, or a folder's path"
         )
-    given = iter(loaded)
+    batches = iter(loaded)
     while True:
         try:
-            rows = next(given, None)
+            rows = next(batches, None)
         except HalvingError:
             raise
         except Exception as error:
-            raise InvalidInput(_raised(field, path, error)) from error
+            raise InvalidInput(_describe_failure(field, path, error)) from error
         if rows is None:
             return
         if not isinstance(rows, pa.RecordBatch | pa.Table):
@@ -206,11 +206,11 @@ def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBat
         yield from rows.to_batches() if isinstance(rows, pa.Table) else [rows]
 
 
-def _raised(field: str, path: str, error: Exception) -> str:
+def _describe_failure(field: str, path: str, error: Exception) -> str:
     return f"{field} = {path!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
 
 
-def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+def slices(batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about 4 to 8 MiB: large ones are sliced, and small ones are put
     together.
     """
@@ -220,12 +220,12 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> It
         if not rows.num_rows:
             continue
         if pending and not rows.schema.equals(pending[0].schema):
-            yield _together(pending)
+            yield _concat(pending)
             pending = []
             size = 0
         step = (
             max(1, rows.num_rows * BATCH_BYTES // max(1, rows.nbytes))
-            if rows.nbytes > most
+            if rows.nbytes > max_bytes
             else rows.num_rows
         )
         for begin in range(0, rows.num_rows, step):
@@ -233,12 +233,12 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> It
             pending.append(part)
             size += part.nbytes
             if size >= BATCH_BYTES or len(pending) >= _MAX_PENDING:
-                yield _together(pending)
+                yield _concat(pending)
                 pending = []
                 size = 0
     if pending:
-        yield _together(pending)
+        yield _concat(pending)
 
 
-def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which copies also a single one

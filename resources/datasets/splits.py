@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
-from resources.datasets.former import FormerKey
+from resources.datasets.previous_snapshot import PreviousKey
 from resources.datasets.row_hashes import Words, column_words, hash_family, hash_rows, mix
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
-_MOST_SPLITS = 100
+_MAX_SPLITS = 100
 _HELD_OUT = "test"
-_SHOWN = 5  # of the values that are wrong
+_MAX_NAMED = 5  # of the values that are wrong
 
 Dealt = Mapping[str, NDArray[np.int64]]
 """The rows of a batch by split, ascending; each row is in exactly one."""
@@ -49,7 +49,7 @@ def make_dealer(
     source: DatasetSource,
     schema: pa.Schema,
     default_group: Sequence[str] = (),
-    former_key: FormerKey | None = None,
+    previous_key: PreviousKey | None = None,
 ) -> Dealer:
     """Make the dealer of a spec for rows of a schema.
 
@@ -83,8 +83,8 @@ def make_dealer(
         return Dealer(
             (), _by_time(times.column, [times.validation, times.test], ["train", "validation", "test"])
         )
-    key = _key_of(source, schema, default_group, former_key)
-    shares = _folded(source.splits, source.folds) if source.folds else source.splits
+    key = _key_of(source, schema, default_group, previous_key)
+    shares = _shares_of_folds(source.splits, source.folds) if source.folds else source.splits
     names, bounds = thresholds(shares)
     salt = mix(np.array([source.seed], np.uint64))[0]
 
@@ -102,32 +102,32 @@ def deal_table(source: DatasetSource, table: pa.Table) -> Dealt:
 
 
 def _key_of(
-    source: DatasetSource, schema: pa.Schema, default_group: Sequence[str], former_key: FormerKey | None
+    source: DatasetSource, schema: pa.Schema, default_group: Sequence[str], previous_key: PreviousKey | None
 ) -> tuple[str, ...]:
     """The columns by whose hash rows are dealt."""
     if source.group:
         return tuple(source.group)
-    if former_key is not None and not source.redeal:
-        _check_key(former_key, schema)
-        return tuple(former_key.types)
+    if previous_key is not None and not source.redeal:
+        _check_key(previous_key, schema)
+        return tuple(previous_key.types)
     if default_group and set(default_group) <= set(schema.names):  # a transform may have left them out
         return tuple(default_group)
     return tuple([name for name in schema.names if name != source.target] or schema.names)
 
 
-def _check_key(former_key: FormerKey, schema: pa.Schema) -> None:
+def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
     """Refuse rows that the former key would deal otherwise than before."""
     changes = []
-    for column, former_kind in former_key.types.items():
+    for column, previous_kind in previous_key.types.items():
         kind = str(schema.field(column).type) if column in schema.names else None
         if kind is None:
             changes.append(f"{column} is gone")
-        elif hash_family(kind) != hash_family(former_kind):
-            changes.append(f"{column} is {kind} and was {former_kind}")
+        elif hash_family(kind) != hash_family(previous_kind):
+            changes.append(f"{column} is {kind} and was {previous_kind}")
     if changes:
         raise InvalidInput(
-            f"dataset.group is needed: the rows of {former_key.snapshot} were dealt by the hash of "
-            f"{listed(list(former_key.types))}, of "
+            f"dataset.group is needed: the rows of {previous_key.snapshot} were dealt by the hash of "
+            f"{listed(list(previous_key.types))}, of "
             f"which now {listed(changes)}. So all rows would be dealt anew, and rows of the test split be "
             "trained on. Give group, columns "
             "that tell rows from each other and stay as they are; or redeal: true, which deals all rows "
@@ -157,27 +157,27 @@ def fold_names(folds: int) -> list[str]:
     return [f"fold-{number}" for number in range(folds)]
 
 
-def _folded(shares: Mapping[str, float], folds: int) -> dict[str, float]:
+def _shares_of_folds(shares: Mapping[str, float], folds: int) -> dict[str, float]:
     rest = 1 - Fraction(repr(float(shares[_HELD_OUT])))
     return {**{name: float(rest / folds) for name in fold_names(folds)}, _HELD_OUT: shares[_HELD_OUT]}
 
 
 def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]:
-    seen: set[str] = set()
+    splits: set[str] = set()
 
     def deal(rows: pa.RecordBatch, words: Mapping[str, Words]) -> Dealt:
         values = rows.column(column)
         if values.null_count or not (
             pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
         ):
-            what = (
+            values_in_words = (
                 f"{values.null_count} nulls among {len(values)} rows"
                 if values.null_count
                 else f"values of the type {values.type}"
             )
             raise InvalidInput(
-                f"dataset.split_column = {column!r} is not accepted: it has {what}; give a column with a "
-                "split's name in each"
+                f"dataset.split_column = {column!r} is not accepted: it has {values_in_words}; "
+                "give a column with a split's name in each"
             )
         coded = values.dictionary_encode()
         names = coded.dictionary.to_pylist()
@@ -188,12 +188,12 @@ def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], D
                 raise InvalidInput(
                     f"dataset.split_column = {column!r} is not accepted: it holds {name!r:.80}; {NAME_RULE}"
                 ) from None
-        seen.update(names)
-        if len(seen) > _MOST_SPLITS:
-            shown = listed(sorted(seen)[:_SHOWN])
+        splits.update(names)
+        if len(splits) > _MAX_SPLITS:
+            examples = listed(sorted(splits)[:_MAX_NAMED])
             raise InvalidInput(
-                f"dataset.split_column = {column!r} is not accepted: more than {_MOST_SPLITS} splits "
-                f"({shown}, …)"
+                f"dataset.split_column = {column!r} is not accepted: more than {_MAX_SPLITS} splits "
+                f"({examples}, …)"
             )
         codes = coded.indices.to_numpy()
         return {name: np.flatnonzero(codes == number) for number, name in enumerate(names)}
@@ -208,14 +208,14 @@ def _by_time(
         values = rows.column(column)
         kind = values.type
         if values.null_count or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-            what = (
+            values_in_words = (
                 f"{values.null_count} nulls among {len(values)} rows"
                 if values.null_count
                 else f"values of the type {kind}"
             )
             raise InvalidInput(
-                f"dataset.split_times.column = {column!r} is not accepted: it has {what}; give dates or "
-                "timestamps"
+                f"dataset.split_times.column = {column!r} is not accepted: it has {values_in_words}; "
+                "give dates or timestamps"
             )
         if pa.types.is_date(kind):
             values = values.cast(pa.timestamp("s" if kind == pa.date32() else "ms"))

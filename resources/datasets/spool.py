@@ -14,7 +14,7 @@ import pyarrow as pa
 from resources.datasets.canonical import BATCH_BYTES, row_bytes
 from resources.datasets.row_hashes import Words
 
-_LEAST = BATCH_BYTES // 2  # bytes that are written at once: most of a batch's rows are often of one split
+_MIN_WRITE = BATCH_BYTES // 2  # bytes that are written at once: most of a batch's rows are often of one split
 
 
 class Spool:
@@ -47,7 +47,7 @@ class Spool:
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         self._hashes.write(hashes.tobytes())
-        if self._pending_bytes >= _LEAST:
+        if self._pending_bytes >= _MIN_WRITE:
             self._write()
 
     def complete(self) -> None:
@@ -58,7 +58,7 @@ class Spool:
         self._offsets = list(accumulate(self._sizes, initial=0))
         self.rows = self._starts[-1]
         self.bytes = self._offsets[-1]
-        self._reader = self._opened()
+        self._reader = self._open_rows()
 
     def close(self) -> None:
         self._writer.close()
@@ -85,7 +85,7 @@ class Spool:
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         """The rows from ``begin`` up to ``end``. Several threads may read."""
         batch = bisect_right(self._starts, begin) - 1
-        with self._opened() as reader:
+        with self._open_rows() as reader:
             while begin < end:
                 rows = reader.get_batch(batch)
                 first = begin - self._starts[batch]
@@ -101,7 +101,7 @@ class Spool:
             self._hashes_path, np.uint64, (end - begin) * kinds, offset=begin * kinds * 8
         ).reshape(-1, kinds)
 
-    def _opened(self) -> pa.RecordBatchFileReader:
+    def _open_rows(self) -> pa.RecordBatchFileReader:
         # not mapped: what was read would count as its memory
         return pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 """A target with more values is a number to predict, or has classes that nobody would read."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -26,59 +26,65 @@ each has.
 def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
     """The statistics of a batch of rows."""
     return {
-        name: _of_column(column, name == target)
+        name: _column_statistics(column, name == target)
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     }
 
 
-def merged(parts: Iterable[Statistics]) -> Statistics:
+def merge(parts: Iterable[Statistics]) -> Statistics:
     """The statistics of all rows together."""
     whole: Statistics = {}
     for part in parts:
-        for name, found in part.items():
-            have = whole.setdefault(name, {"nulls": 0})
-            have["nulls"] += found["nulls"]
-            if "null_items" in found:
-                have["null_items"] = have.get("null_items", 0) + found["null_items"]
-            if "not_utf8" in found:
-                have["not_utf8"] = True
+        for name, column in part.items():
+            merged_column = whole.setdefault(name, {"nulls": 0})
+            merged_column["nulls"] += column["nulls"]
+            if "null_items" in column:
+                merged_column["null_items"] = merged_column.get("null_items", 0) + column["null_items"]
+            if "not_utf8" in column:
+                merged_column["not_utf8"] = True
             for bound, choose in (("min", min), ("max", max)):
-                if bound in found:
-                    have[bound] = choose(have[bound], found[bound]) if bound in have else found[bound]
-            if "classes" in found or "classes" in have:
-                have["classes"] = _added(have.get("classes", {}), found.get("classes", {}))
+                if bound in column:
+                    merged_column[bound] = (
+                        choose(merged_column[bound], column[bound])
+                        if bound in merged_column
+                        else column[bound]
+                    )
+            if "classes" in column or "classes" in merged_column:
+                merged_column["classes"] = _add_classes(
+                    merged_column.get("classes", {}), column.get("classes", {})
+                )
     return whole
 
 
 def all_columns(manifest: Mapping[str, Any]) -> Statistics:
     """The statistics of all rows of a snapshot, by its manifest, which has them by split."""
-    return merged(manifest["statistics"].values())
+    return merge(manifest["statistics"].values())
 
 
-def without(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
+def subtract(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
     """The statistics of rows of which some are counted elsewhere: counts are taken off, bounds stay."""
-    left = {name: dict(found) for name, found in whole.items()}
+    remaining = {name: dict(column) for name, column in whole.items()}
     for part in parts:
-        for name, found in part.items():
-            left[name]["nulls"] -= found["nulls"]
-            if "null_items" in found:
-                left[name]["null_items"] -= found["null_items"]
-            if left[name].get("classes") is not None and found.get("classes") is not None:
-                rest = Counter(left[name]["classes"])
-                rest.subtract(found["classes"])
-                left[name]["classes"] = {value: count for value, count in rest.items() if count}
-    return left
+        for name, column in part.items():
+            remaining[name]["nulls"] -= column["nulls"]
+            if "null_items" in column:
+                remaining[name]["null_items"] -= column["null_items"]
+            if remaining[name].get("classes") is not None and column.get("classes") is not None:
+                rest = Counter(remaining[name]["classes"])
+                rest.subtract(column["classes"])
+                remaining[name]["classes"] = {value: count for value, count in rest.items() if count}
+    return remaining
 
 
-def _added(one: dict[str, int] | None, other: dict[str, int] | None) -> dict[str, int] | None:
-    if one is None or other is None:
+def _add_classes(first: dict[str, int] | None, second: dict[str, int] | None) -> dict[str, int] | None:
+    if first is None or second is None:
         return None
-    added = dict(Counter(one) + Counter(other))
-    return dict(sorted(added.items())) if len(added) <= MOST_CLASSES else None
+    counts = dict(Counter(first) + Counter(second))
+    return dict(sorted(counts.items())) if len(counts) <= MAX_CLASSES else None
 
 
-def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _column_statistics(column: pa.Array, is_target: bool) -> dict[str, Any]:
+    statistics: dict[str, Any] = {
         "nulls": missing(column).true_count if pa.types.is_floating(column.type) else column.null_count
     }
     values = column
@@ -88,24 +94,24 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
         null_items += values.null_count
     kind = values.type
     if null_items:
-        found["null_items"] = null_items
+        statistics["null_items"] = null_items
     if not _is_utf8(column):
-        found["not_utf8"] = True
+        statistics["not_utf8"] = True
     if not (
         pa.types.is_struct(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
     ):
-        found |= _bounds(comparable(values))
+        statistics |= _bounds(comparable(values))
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
         counted = pc.value_counts(column.drop_null())
-        if len(counted) > MOST_CLASSES:
-            found["classes"] = None
+        if len(counted) > MAX_CLASSES:
+            statistics["classes"] = None
         else:
             pairs = zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)
-            found["classes"] = {str(value): count for value, count in sorted(pairs)}
-    return found
+            statistics["classes"] = {str(value): count for value, count in sorted(pairs)}
+    return statistics
 
 
 def _is_utf8(column: pa.Array) -> bool:
@@ -124,24 +130,24 @@ def _bounds(values: pa.Array) -> dict[str, Any]:
     texts that are not UTF-8.
     """
     try:
-        bounds = _of_plain_floats(values) or pc.min_max(values).as_py()
+        bounds = _float_bounds(values) or pc.min_max(values).as_py()
     except (pa.ArrowNotImplementedError, OverflowError, ValueError):
         return {}
     if bounds["min"] is None or bounds["min"] != bounds["min"]:  # a column of NaN alone has none
         return {}
-    return {bound: _plain(value) for bound, value in bounds.items()}
+    return {bound: _json_value(value) for bound, value in bounds.items()}
 
 
-def _of_plain_floats(values: pa.Array) -> dict[str, Any] | None:
+def _float_bounds(values: pa.Array) -> dict[str, Any] | None:
     """The bounds of floats without nulls and NaN by NumPy, which is seven times as fast at it as Arrow; None
     of anything else.
     """
     if not pa.types.is_floating(values.type) or values.null_count or not len(values):
         return None
     numbers = values.to_numpy()
-    least = numbers.min()
-    most = numbers.max()
-    return {"min": least.item(), "max": most.item()} if least == least else None
+    low = numbers.min()
+    high = numbers.max()
+    return {"min": low.item(), "max": high.item()} if low == low else None
 
 
 def missing(values: pa.Array) -> pa.Array:
@@ -158,7 +164,7 @@ def comparable(values: pa.Array) -> pa.Array:
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """As JSON has it, in an order that the value has, too: a text's beginning, a moment in ISO 8601."""
     if isinstance(value, str):
         return value[:_LONGEST]

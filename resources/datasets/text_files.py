@@ -31,13 +31,13 @@ class TextFile:
     """An open text file.
 
     Attributes:
-        shown: as people have its path.
+        address: its path, or its address on an object store.
         encoding: as Python names it.
         head: its first block, which ``read`` gives once more.
         watch: is called with all that ``read`` gives.
     """
 
-    shown: str
+    address: str
     encoding: str
     head: bytes
     _stream: Any
@@ -79,12 +79,12 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
         mark = next((mark for mark in _MARKS if head.startswith(mark)), None)
         chosen = _MARKS[mark] if mark else codecs.lookup(encoding or "utf-8").name
         if b"\0" in head and not chosen.startswith(("utf-16", "utf-32")):
-            shown = "UTF-8" if chosen in UTF_8 else chosen
+            encoding_in_words = "UTF-8" if chosen in UTF_8 else chosen
             raise ValueError(
-                f"it has NUL bytes, so it is not {shown} text; say what it is, for example encoding: "
-                "utf-16-le"
+                f"it has NUL bytes, so it is not {encoding_in_words} text; say what it is, "
+                "for example encoding: utf-16-le"
             )
-        yield TextFile(file.shown, chosen, head, stream)
+        yield TextFile(file.address, chosen, head, stream)
 
 
 def not_in_encoding(what: str, encoding: str) -> ValueError:

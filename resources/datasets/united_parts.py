@@ -9,9 +9,9 @@ from itertools import chain
 import pyarrow as pa
 
 from halving.errors import InvalidInput
-from resources.datasets.ahead import done_ahead
+from resources.datasets.ahead import map_ahead
 from resources.datasets.file_sources import Part
-from resources.source_files.columns import Columns, united, without_index
+from resources.source_files.columns import Columns, unite, without_index
 
 # parts that are asked for their columns: of a text file that reads it, some blocks of 8 MiB at a time
 _AT_ONCE = 4
@@ -29,23 +29,25 @@ def unite_columns(field: str, parts: Sequence[Part]) -> pa.Schema | None:
     """
     if not all(part.columns for part in parts):
         return None
-    return united(field, done_ahead(_said, parts, _AT_ONCE))
+    return unite(field, map_ahead(_columns_of, parts, _AT_ONCE))
 
 
-def extends(former: pa.Schema | None, parts: Sequence[Part]) -> bool:
+def extends(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
     """Whether parts that came later have columns that leave the union of the former ones as it is.
 
     Args:
         former: that union; None: these did not say which they have.
     """
     if not all(part.columns for part in parts):
-        return former is None
-    if former is None:
+        return previous is None
+    if previous is None:
         return False
     with suppress(InvalidInput):  # which is said of the files by their names, when all are united
         return (
-            united("", chain([("", Columns(former, optional=True))], done_ahead(_said, parts, _AT_ONCE)))
-            == former
+            unite(
+                "", chain([("", Columns(previous, optional=True))], map_ahead(_columns_of, parts, _AT_ONCE))
+            )
+            == previous
         )
     return False
 
@@ -62,6 +64,6 @@ def read_parts(parts: Iterable[Part], columns: pa.Schema | None) -> Iterator[pa.
             yield without_index(rows)
 
 
-def _said(part: Part) -> tuple[str, Columns]:
+def _columns_of(part: Part) -> tuple[str, Columns]:
     assert part.columns is not None
-    return part.shown, part.columns()
+    return part.name, part.columns()

@@ -19,7 +19,7 @@ from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.features.engine import quoted, text
 from resources.source_files.column_types import canonical_type, plain_type
-from resources.source_files.columns import Columns, is_leftover_index, united
+from resources.source_files.columns import Columns, is_leftover_index, unite
 from resources.source_files.listing import SourceFile, SourceFiles
 from resources.source_files.partitions import Partitions, find_partitions
 
@@ -51,8 +51,8 @@ def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: S
     of_schema: dict[_Schema, list[SourceFile]] = {}
     for schema, some in _files_of_schemas(field, files).items():
         of_schema[_with_partitions(schema, partitions)] = some
-    columns = ((some[0].shown, Columns(schema.types, optional=True)) for schema, some in of_schema.items())
-    types = _held_by_duckdb(united(field, columns, ways=_WAYS))
+    columns = ((some[0].address, Columns(schema.types, optional=True)) for schema, some in of_schema.items())
+    types = _held_by_duckdb(unite(field, columns, ways=_WAYS))
     _refuse_case_alone(field, types, of_schema)
     groups: dict[tuple[frozenset[tuple[str, pa.DataType]], tuple[str, ...]], list[_Schema]] = {}
     for schema in of_schema:
@@ -88,14 +88,14 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
     def read(file: SourceFile) -> tuple[SourceFile, pa.Schema, int]:
         try:
             with (
-                store_faults(f"{field} = {file.shown!r} cannot be read"),
+                store_faults(f"{field} = {file.address!r} cannot be read"),
                 file.filesystem.open_input_file(file.path) as handle,
             ):
                 footer = pq.read_metadata(handle)
                 return file, _columns(field, file, footer.schema.to_arrow_schema()), footer.num_rows
         except pa.ArrowInvalid as error:
             raise InvalidInput(
-                f"{field} = {file.shown!r} is not accepted: as Parquet it cannot be read: {error}; give "
+                f"{field} = {file.address!r} is not accepted: as Parquet it cannot be read: {error}; give "
                 "the path or a pattern of Parquet "
                 "files alone"
             ) from None
@@ -120,7 +120,7 @@ def _columns(field: str, file: SourceFile, schema: pa.Schema) -> pa.Schema:
         if pa.types.is_decimal(kind):
             if kind.precision > _DIGITS:  # of which DuckDB makes doubles
                 raise InvalidInput(
-                    f"{field} = {file.shown!r} is not accepted: its column {item.name!r} is {kind}; write "
+                    f"{field} = {file.address!r} is not accepted: its column {item.name!r} is {kind}; write "
                     "it as a decimal of at most "
                     f"{_DIGITS} digits, a double or a text"
                 )
@@ -160,7 +160,7 @@ def _refuse_case_alone(field: str, types: pa.Schema, of_schema: dict[_Schema, li
         other = names.setdefault(name.lower(), name)
         if other != name:
             shown = [
-                next(some[0].shown for schema, some in of_schema.items() if each in schema.types.names)
+                next(some[0].address for schema, some in of_schema.items() if each in schema.types.names)
                 for each in (other, name)
             ]
             raise InvalidInput(
@@ -271,9 +271,9 @@ def _select(
         before = _sql_types(connection, relation)
         after = _sql_types(connection, _TYPES)
     shown = (
-        files[0].shown
+        files[0].address
         if len(files) == 1
-        else f"{files[0].shown} or one of the {len(files) - 1} files like it"
+        else f"{files[0].address} or one of the {len(files) - 1} files like it"
     )
     columns = []
     for name in types.names:

@@ -15,8 +15,8 @@ from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
 from halving.trial.import_string import import_function
 from resources.project_code import code_digest
 from resources.sweep_spec.base import (
-    MOST,
-    MOST_VALUES,
+    MAX_COUNT,
+    MAX_VALUES,
     FunctionPath,
     Strict,
     TimeZone,
@@ -80,7 +80,7 @@ class Source(Strict):
     )
     delta: str | None = Field(default=None, min_length=1, description="Path of a Delta table (extra lake).")
     version: int | None = Field(
-        default=None, ge=0, le=MOST, description="The Delta table's version, which is required for one."
+        default=None, ge=0, le=MAX_COUNT, description="The Delta table's version, which is required for one."
     )
     function: FunctionPath | None = Field(
         default=None,
@@ -146,7 +146,7 @@ class FeatureView(Strict):
     features: dict[Identifier, FeatureType] = Field(
         alias="schema",
         min_length=1,
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description=f"The features by name, each with a type of {listed(TYPES)}.",
     )
     start: date | None = Field(

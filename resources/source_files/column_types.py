@@ -17,71 +17,71 @@ _FAMILIES: dict[str, list[Callable[[pa.DataType], bool]]] = {
 }
 
 
-def united_type(one: pa.DataType, other: pa.DataType, *, optional: bool = False) -> pa.DataType:
+def unite_types(first: pa.DataType, second: pa.DataType, *, optional: bool = False) -> pa.DataType:
     """The type that holds the values of both; of whole numbers and fractions a double, whose values are
     looked at as they are read.
 
     Raises:
         Unlike: there is none that would not make something else of them.
     """
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return _united_struct(one, other, optional)
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return _unite_structs(first, second, optional)
     if (
-        pa.types.is_fixed_size_list(one)
-        and pa.types.is_fixed_size_list(other)
-        and one.list_size == other.list_size
+        pa.types.is_fixed_size_list(first)
+        and pa.types.is_fixed_size_list(second)
+        and first.list_size == second.list_size
     ):
-        return pa.list_(united_type(one.value_type, other.value_type, optional=optional), one.list_size)
-    if is_list(one) and is_list(other):
-        item = united_type(one.value_type, other.value_type, optional=optional)
+        return pa.list_(unite_types(first.value_type, second.value_type, optional=optional), first.list_size)
+    if is_list(first) and is_list(second):
+        item = unite_types(first.value_type, second.value_type, optional=optional)
         return (
             pa.large_list(item)
-            if pa.types.is_large_list(one) or pa.types.is_large_list(other)
+            if pa.types.is_large_list(first) or pa.types.is_large_list(second)
             else pa.list_(item)
         )
-    if isinstance(one, pa.BaseExtensionType) or isinstance(other, pa.BaseExtensionType):
-        return united_type(_storage(one), _storage(other), optional=optional)
-    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
-        return _united_decimal(one, other)
-    if pa.types.is_decimal(one) or pa.types.is_decimal(other):
-        return united_type(_canonical_leaf(one), _canonical_leaf(other))
-    if _family(one) is None or _family(one) != _family(other):
-        raise Unlike(f"{one} and {other}")
-    if pa.types.is_integer(one) != pa.types.is_integer(other):
+    if isinstance(first, pa.BaseExtensionType) or isinstance(second, pa.BaseExtensionType):
+        return unite_types(_storage(first), _storage(second), optional=optional)
+    if pa.types.is_decimal(first) and pa.types.is_decimal(second):
+        return _unite_decimals(first, second)
+    if pa.types.is_decimal(first) or pa.types.is_decimal(second):
+        return unite_types(_canonical_leaf(first), _canonical_leaf(second))
+    if _family(first) is None or _family(first) != _family(second):
+        raise Unlike(f"{first} and {second}")
+    if pa.types.is_integer(first) != pa.types.is_integer(second):
         return pa.float64()
-    return _unified(one, other)
+    return _unify(first, second)
 
 
-def _united_struct(one: pa.StructType, other: pa.StructType, optional: bool) -> pa.StructType:
-    fields = {field.name: field.type for field in fields_of(one)}
-    others = {field.name: field.type for field in fields_of(other)}
+def _unite_structs(first: pa.StructType, second: pa.StructType, optional: bool) -> pa.StructType:
+    fields = {field.name: field.type for field in fields_of(first)}
+    others = {field.name: field.type for field in fields_of(second)}
     if fields.keys() != others.keys() and not optional:
-        raise Unlike(f"{one} and {other}")
+        raise Unlike(f"{first} and {second}")
     for name, kind in others.items():
-        fields[name] = united_type(fields.get(name, pa.null()), kind, optional=optional)
+        fields[name] = unite_types(fields.get(name, pa.null()), kind, optional=optional)
     return pa.struct(list(fields.items()))
 
 
-def _united_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _unite_decimals(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     try:
-        return _unified(one, other)
+        return _unify(first, second)
     except pa.ArrowInvalid:  # no decimal has as many digits
         return pa.float64()
 
 
-def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+def _unify(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     """Of one family alone: across them Arrow makes binary of text, and double of decimals."""
-    if pa.types.is_timestamp(one) and one.tz != other.tz:
+    if pa.types.is_timestamp(first) and first.tz != second.tz:
         # the same moments, in the one zone of all
-        return _unified(pa.timestamp(one.unit, "UTC"), pa.timestamp(other.unit, "UTC"))
-    if pa.uint64() in (one, other) and pa.types.is_integer(one):
+        return _unify(pa.timestamp(first.unit, "UTC"), pa.timestamp(second.unit, "UTC"))
+    if pa.uint64() in (first, second) and pa.types.is_integer(first):
         # of which Arrow makes int64; but ids of 20 digits are more likely than numbers below zero beside it
         return pa.uint64()
-    both = [pa.schema([("x", kind)]) for kind in (one, other)]
+    both = [pa.schema([("x", kind)]) for kind in (first, second)]
     return pa.unify_schemas(both, promote_options="permissive").field("x").type
 
 

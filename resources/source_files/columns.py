@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from halving.data.exact_casts import Unlike, cast_exactly
 from halving.errors import InvalidInput
-from resources.source_files.column_types import plain_type, united_type
+from resources.source_files.column_types import plain_type, unite_types
 from resources.source_files.texts import wider
 
 _LEFTOVER_INDEX = re.compile(r"__index_level_\d+__")
@@ -58,7 +58,7 @@ def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.drop_columns(names) if names else rows
 
 
-def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
+def unite(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
     """Unite the columns of files, each with its name as people know it; columns are in the order in which
     they are first there.
 
@@ -71,80 +71,79 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
         InvalidInput: two files have other columns, or types that do not go together; both are named.
     """
     types: dict[str, pa.DataType] = {}
-    shown_of_column: dict[str, str] = {}  # the first file that has it
-    shown_of_type: dict[str, str] = {}  # the file that gave it its type
-    shown_of_large: dict[str, str] = {}
-    shown_of_no_texts: dict[str, str] = {}  # the first file in which it is not written as texts
+    file_of_column: dict[str, str] = {}  # the first file that has it
+    file_of_type: dict[str, str] = {}  # the file that gave it its type
+    file_of_large: dict[str, str] = {}
+    file_without_texts: dict[str, str] = {}  # the first file in which it is not written as texts
     unlike: dict[str, dict[str, pa.DataType]] = {}  # two files whose types go together as texts alone
-    shown_of_all: str | None = None  # the first file that has all of its columns, and so all that there are
+    complete_file: str | None = None  # the first file that has all of its columns, and so all that there are
     last: Columns | None = None
-    for shown, columns in files:
+    for file, columns in files:
         if columns == last:
             continue
         names = [name for name in columns.types.names if not is_leftover_index(name)]
-        _refuse_double_names(field, shown, names)
+        _refuse_double_names(field, file, names)
         missing = sorted(set(types) - set(names))
         more = sorted(set(names) - set(types))
         if missing and not columns.optional:
             also = f" (and has {more} more)" if more else ""
             raise InvalidInput(
-                f"{field} is not accepted: {shown} has no column {missing[0]!r}, which "
-                f"{shown_of_column[missing[0]]} has{also}; {_SAME}"
+                f"{field} is not accepted: {file} has no column {missing[0]!r}, which "
+                f"{file_of_column[missing[0]]} has{also}; {_SAME}"
             )
-        if more and shown_of_all is not None:
+        if more and complete_file is not None:
             raise InvalidInput(
-                f"{field} is not accepted: {shown_of_all} has no column {more[0]!r}, which {shown} has; "
+                f"{field} is not accepted: {complete_file} has no column {more[0]!r}, which {file} has; "
                 f"{_SAME}"
             )
         for name in columns.large:
-            shown_of_large.setdefault(name, shown)
+            file_of_large.setdefault(name, file)
         for column in map(columns.types.field, names):
             before = types.get(column.name, pa.null())
             kind = plain_type(column.type)
             if column.name not in columns.texts and not pa.types.is_null(kind):
-                shown_of_no_texts.setdefault(column.name, shown)
+                file_without_texts.setdefault(column.name, file)
             try:
-                after = united_type(before, kind, optional=columns.optional)
+                after = unite_types(before, kind, optional=columns.optional)
             except Unlike:
-                unlike[column.name] = {shown_of_type[column.name]: before, shown: column.type}
+                unlike[column.name] = {file_of_type[column.name]: before, file: column.type}
                 after = wider(before, kind) or pa.string()
-            if column.name in unlike and column.name in shown_of_no_texts:
+            if column.name in unlike and column.name in file_without_texts:
                 both = " and ".join(
                     f"{type_there} in {name}" for name, type_there in unlike[column.name].items()
                 )
                 raise InvalidInput(f"{field} is not accepted: the column {column.name!r} is {both}; {ways}")
-            shown_of_column.setdefault(column.name, shown)
+            file_of_column.setdefault(column.name, file)
             if after != before or column.name not in types:
-                shown_of_type[column.name] = shown
+                file_of_type[column.name] = file
             types[column.name] = after
-        if shown_of_all is None and not columns.optional:
-            shown_of_all = shown
+        if complete_file is None and not columns.optional:
+            complete_file = file
         last = columns
-    for name, shown in shown_of_large.items():
+    for name, file in file_of_large.items():
         if pa.types.is_floating(types[name]):
             raise InvalidInput(
-                f"{field} is not accepted: the column {name!r} has whole numbers beyond 2**53 in {shown} "
+                f"{field} is not accepted: the column {name!r} has whole numbers beyond 2**53 in {file} "
                 "and fractions in "
-                f"{shown_of_type[name]}, and no double is both; write whole numbers as texts, or give sql "
+                f"{file_of_type[name]}, and no double is both; write whole numbers as texts, or give sql "
                 "with a cast"
             )
     return pa.schema(list(types.items()))
 
 
-def _refuse_double_names(field: str, shown: str, names: list[str]) -> None:
+def _refuse_double_names(field: str, file: str, names: list[str]) -> None:
     for name, count in Counter(names).items():
         if count > 1:
             raise InvalidInput(
-                f"{field} is not accepted: {shown} has {count} columns of the name {name!r}; give each its "
-                "own"
+                f"{field} is not accepted: {file} has {count} columns of the name {name!r}; give each its own"
             )
 
 
-def as_united(
+def bring_to_union(
     rows: pa.RecordBatch,
     wanted: pa.Schema,
     constants: Mapping[str, pa.Scalar],
-    shown: str,
+    file: str,
     *,
     field: str,
     optional: bool = False,
@@ -163,7 +162,7 @@ def as_united(
     missing = set(wanted.names) - names - set(constants)
     if names - set(wanted.names) or (missing and not optional):
         raise InvalidInput(
-            f"{field} is not accepted: {shown} has the columns {rows.schema.names}, and before it had "
+            f"{field} is not accepted: {file} has the columns {rows.schema.names}, and before it had "
             f"{wanted.names}"
         )
     columns = []
@@ -179,7 +178,7 @@ def as_united(
             columns.append(values)
         except (Unlike, pa.ArrowException) as error:
             raise InvalidInput(
-                f"{field} is not accepted: the column {column.name!r} of {shown} does not become "
+                f"{field} is not accepted: the column {column.name!r} of {file} does not become "
                 f"{column.type}, which it is "
                 f"with the other files: {error}; {_WAYS}"
             ) from None

@@ -23,17 +23,17 @@ from resources.source_files.patterns import (
     DELTA_LOG,
     above_partitions,
     check_stars,
-    divided,
     fits,
     is_data,
     may_be,
     names_below,
+    split_pattern,
 )
 
 if TYPE_CHECKING:
     from pyarrow import dataset, fs
 
-_SHOWN = 3  # files in a message
+_MAX_NAMED = 3  # files in a message
 _AT_ONCE = 65_536  # files whose names are Python's at a time
 _COLUMNS = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("written", pa.int64())])
 
@@ -43,14 +43,16 @@ class SourceFile:
     """A file as it was when it was looked at.
 
     Attributes:
-        path: on the filesystem.  shown: as people and lineage have it.
-        size: in bytes.  written: nanoseconds since 1970.
+        path: on the filesystem.
+        address: its path, or its address on an object store, as messages and lineage have it.
+        size: in bytes.
+        written: nanoseconds since 1970.
         base: the folder below which the names of its folders may be partitions.
     """
 
     filesystem: "fs.FileSystem"
     path: str
-    shown: str
+    address: str
     size: int
     written: int
     base: str
@@ -58,7 +60,7 @@ class SourceFile:
     @property
     def identity(self) -> str:
         """Another one once the file was written again."""
-        return f"{self.shown} {self.size} {self.written}"
+        return f"{self.address} {self.size} {self.written}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class _Listing:
     base: str
     table: pa.Table
 
-    def shown(self) -> pa.ChunkedArray:
+    def addresses(self) -> pa.ChunkedArray:
         return pc.binary_join_element_wise(
             pa.scalar(self.prefix, pa.large_string()), self.table["path"], pa.scalar("", pa.large_string())
         )
@@ -80,7 +82,7 @@ class _Listing:
     def identities(self) -> pa.ChunkedArray:
         """As :attr:`SourceFile.identity` of each."""
         size, written = (self.table[name].cast(pa.large_string()) for name in ("size", "written"))
-        return pc.binary_join_element_wise(self.shown(), size, written, pa.scalar(" ", pa.large_string()))
+        return pc.binary_join_element_wise(self.addresses(), size, written, pa.scalar(" ", pa.large_string()))
 
 
 class SourceFiles(Sequence[SourceFile]):
@@ -152,7 +154,7 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
     """
     filesystem, path = open_place(field, pattern)
     with store_faults(f"{field} = {pattern!r} cannot be read"):
-        base, wanted = divided(filesystem, path)
+        base, wanted = split_pattern(filesystem, path)
         info = None if wanted else filesystem.get_file_info(path)
     if info is not None and info.is_file:
         return _files_of(filesystem, pattern, path.rpartition("/")[0], [info])
@@ -354,12 +356,12 @@ def refuse_changes(field: str, before: SourceFiles, find: Callable[[], SourceFil
 
 
 def _what_changed(before: SourceFiles, now: SourceFiles) -> str:
-    identities = _joined([listing.identities() for listing in now.listings])
+    identities = _join_chunks([listing.identities() for listing in now.listings])
     changed: list[str] = []
     for listing in before.listings:
         is_changed = pc.invert(pc.is_in(listing.identities(), identities))
-        changed += listing.shown().filter(is_changed).slice(0, _SHOWN).to_pylist()
-    return f"{changed[:_SHOWN]} changed" if changed else f"{len(now) - len(before)} files were added"
+        changed += listing.addresses().filter(is_changed).slice(0, _MAX_NAMED).to_pylist()
+    return f"{changed[:_MAX_NAMED]} changed" if changed else f"{len(now) - len(before)} files were added"
 
 
 def _each_once(files: Sequence[SourceFiles]) -> SourceFiles:
@@ -368,12 +370,14 @@ def _each_once(files: Sequence[SourceFiles]) -> SourceFiles:
         return files[0]
     listings: list[_Listing] = []
     for listing in (listing for of_pattern in files for listing in of_pattern.listings):
-        is_new = pc.invert(pc.is_in(listing.shown(), _joined([earlier.shown() for earlier in listings])))
+        is_new = pc.invert(
+            pc.is_in(listing.addresses(), _join_chunks([earlier.addresses() for earlier in listings]))
+        )
         listings.append(replace(listing, table=listing.table.filter(is_new)))
     return SourceFiles(listings)
 
 
-def _joined(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+def _join_chunks(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     return pa.chunked_array([chunk for array in arrays for chunk in array.chunks], pa.large_string())
 
 

@@ -40,7 +40,7 @@ class Partitions:
         """The same as Arrow has it, with its type."""
         return {name: pa.scalar(value, self.types.field(name).type) for name, value in self.of(file).items()}
 
-    def added(self, rows: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
+    def add_to(self, rows: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
         """Rows of a file with these columns behind its own; one that it has itself stays as it is."""
         values = self.scalars_of(file)
         for column in self.types:
@@ -85,15 +85,15 @@ def find_partitions(field: str, files: Iterable[SourceFile], *, ways: str = _WAY
             texts = {name: {} for name in texts_of_file}
         if set(texts_of_file) != set(texts):
             raise InvalidInput(
-                f"{field} is not accepted: {first.shown} is in folders of {_listed(texts)}, and "
-                f"{file.shown} in those of "
-                f"{_listed(texts_of_file)}; {ways}"
+                f"{field} is not accepted: {first.address} is in folders of {_spell_names(texts)}, and "
+                f"{file.address} in those of "
+                f"{_spell_names(texts_of_file)}; {ways}"
             )
         for name, text in texts_of_file.items():
             texts[name][text] = None
     if not texts:
         return NO_PARTITIONS
-    columns = {name: _typed(list(of_column)) for name, of_column in texts.items()}
+    columns = {name: _type_and_values(list(of_column)) for name, of_column in texts.items()}
     types = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
     return Partitions(types, {name: values for name, (_, values) in columns.items()})
 
@@ -103,7 +103,7 @@ def _refuse_double_names(field: str, file: SourceFile) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidInput(
-                f"{field} is not accepted: {file.shown} is in {names.count(name)} folders of {name}=…; "
+                f"{field} is not accepted: {file.address} is in {names.count(name)} folders of {name}=…; "
                 "give each its own name"
             )
 
@@ -118,23 +118,23 @@ def _pairs_of(file: SourceFile) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair is not None]
 
 
-def _typed(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:
+def _type_and_values(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:
     """The type of a column, and the value that each text is."""
     written = [text for text in texts if text != _NULL]
-    plain = pa.array([unquote(text) for text in written], pa.string())
-    kind = types_of_texts(pa.record_batch({"": plain})).field(0).type
+    decoded = pa.array([unquote(text) for text in written], pa.string())
+    kind = types_of_texts(pa.record_batch({"": decoded})).field(0).type
     if written and pa.types.is_null(kind):  # NA is a country where no other value says that it is none
         kind = pa.string()
     values = (
-        plain
+        decoded
         if pa.types.is_string(kind)
-        else values_of_texts(pa.record_batch({"": plain}), pa.schema([("", kind)])).column(0)
+        else values_of_texts(pa.record_batch({"": decoded}), pa.schema([("", kind)])).column(0)
     )
     if len(values.unique()) < len(values):  # 1.1 and 1.10 are two releases, and true and 1 two of something
         kind = pa.string()
-        values = plain
+        values = decoded
     return kind, {**dict(zip(written, values.to_pylist(), strict=True)), _NULL: None}
 
 
-def _listed(names: Iterable[str]) -> str:
+def _spell_names(names: Iterable[str]) -> str:
     return " and ".join(f"{name}=…" for name in names) or "no such name"

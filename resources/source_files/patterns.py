@@ -19,7 +19,7 @@ _OF_SYSTEMS = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
 _OF_WRITERS = frozenset({"_SUCCESS", "_temporary"})
 
 
-def divided(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
+def split_pattern(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
     """Divide a path into what is there as it is written, and the segments of the pattern below it; a path
     without a mark has none.
 

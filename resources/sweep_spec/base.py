@@ -28,13 +28,13 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 # What a spec may ask for, so that one request cannot take down the process that reads it. All are far above
 # real use.
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """The largest count: the catalog keeps epochs and trials as 32-bit integers."""
-MOST_PARAMETERS = 1_000
-MOST_VALUES = 1_000
+MAX_PARAMETERS = 1_000
+MAX_VALUES = 1_000
 """The most choices of a parameter, and the most constraints, bounds, objectives and earlier sweeps."""
-LONGEST_TEXT = 10_000
-_DEEPEST = 5  # levels of lists and mappings in one value
+MAX_TEXT_LENGTH = 10_000
+_MAX_DEPTH = 5  # levels of lists and mappings in one value
 
 
 class NoFlags(BaseModel):
@@ -42,8 +42,8 @@ class NoFlags(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
-        return _without_flags(value, cls.model_fields[str(info.field_name)].annotation)
+    def _refuse_flags(cls, value: Any, info: ValidationInfo) -> Any:
+        return _check_flags(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 class Strict(NoFlags):
@@ -56,7 +56,7 @@ class OneOf(Strict):
     """A choice written as a single key: ``{asha: {max_budget: 27}}``."""
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
+    def _check_exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1:
             raise ValueError(
                 f"give exactly one of {listed(field_names(type(self)))}; got "
@@ -82,7 +82,7 @@ class Bounds(Strict):
     max: int | float | None = Field(default=None, description="Largest value accepted.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.min is None and self.max is None:
             raise ValueError("give min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -100,11 +100,11 @@ def listed(values: Iterable[Any]) -> str:
     return ", ".join(map(str, values)) or "nothing"
 
 
-def did_you_mean(given: Any, accepted: Iterable[Any]) -> str:
+def did_you_mean(written: Any, accepted: Iterable[Any]) -> str:
     """``, did you mean 'tpe'?`` where something accepted looks like what was given, else nothing."""
     by_text = {str(value): value for value in accepted}
-    meant = difflib.get_close_matches(str(given), by_text, n=1)
-    return f", did you mean {by_text[meant[0]]!r}?" if meant else ""
+    matches = difflib.get_close_matches(str(written), by_text, n=1)
+    return f", did you mean {by_text[matches[0]]!r}?" if matches else ""
 
 
 def is_import_path(value: str) -> bool:
@@ -124,14 +124,14 @@ def must(be_right: Callable[[str], object], remedy: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _name(value: str) -> str:
+def _check_name(value: str) -> str:
     try:
         return check_name("name", value)
     except InvalidInput:
         raise ValueError(NAME_RULE) from None
 
 
-def _zone(value: str) -> str:
+def _check_zone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (KeyError, ValueError, OSError):
@@ -139,7 +139,7 @@ def _zone(value: str) -> str:
     return value
 
 
-def _without_flags(value: Any, annotation: Any, name: str = "") -> Any:
+def _check_flags(value: Any, annotation: Any, name: str = "") -> Any:
     """Give a value back.
 
     Raises:
@@ -148,19 +148,19 @@ def _without_flags(value: Any, annotation: Any, name: str = "") -> Any:
     kinds = _alternatives(annotation)
     if isinstance(value, bool):
         if (int in kinds or float in kinds) and not (bool in kinds or Any in kinds):
-            shown = f"{name} = {value}: " if name else ""
+            prefix = f"{name} = {value}: " if name else ""
             raise ValueError(
-                f"{shown}true and false are no numbers; give a "
+                f"{prefix}true and false are no numbers; give a "
                 f"{'number' if float in kinds else 'whole number'}"
             )
         return value
     for kind in kinds:
         if get_origin(kind) is dict and isinstance(value, dict):
             for key, inside in value.items():
-                _without_flags(inside, get_args(kind)[1], f"{key!s:.80}")
+                _check_flags(inside, get_args(kind)[1], f"{key!s:.80}")
         if get_origin(kind) is list and isinstance(value, list):
             for place, inside in enumerate(value):
-                _without_flags(inside, get_args(kind)[0], str(place))
+                _check_flags(inside, get_args(kind)[0], str(place))
     return value
 
 
@@ -174,54 +174,54 @@ def _alternatives(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _choice(given: Any) -> Any:
+def _check_choice(value: Any) -> Any:
     """Check a value that a hyperparameter may have, whole, before anything reads it: aliases of YAML may make
     a short text endless.
     """
-    for place, (value, depth) in enumerate(_values_inside(given)):
-        if depth > _DEEPEST:
-            raise ValueError(f"it has lists or mappings more than {_DEEPEST} deep in one another")
-        if place > LONGEST_TEXT:
-            raise ValueError(f"it has more than {LONGEST_TEXT} values; give fewer")
-        _check_value(value)
+    for place, (inside, depth) in enumerate(_values_inside(value)):
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"it has lists or mappings more than {_MAX_DEPTH} deep in one another")
+        if place > MAX_TEXT_LENGTH:
+            raise ValueError(f"it has more than {MAX_TEXT_LENGTH} values; give fewer")
+        _check_value(inside)
     if (
-        isinstance(given, list | dict)
-        and (length := len(json.dumps(given, ensure_ascii=False))) > LONGEST_TEXT
+        isinstance(value, list | dict)
+        and (length := len(json.dumps(value, ensure_ascii=False))) > MAX_TEXT_LENGTH
     ):
-        raise ValueError(f"it has {length} characters as JSON; give at most {LONGEST_TEXT}")
-    return given
+        raise ValueError(f"it has {length} characters as JSON; give at most {MAX_TEXT_LENGTH}")
+    return value
 
 
-def _values_inside(given: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
+def _values_inside(value: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
     """A value and what lies in it, each with the number of lists and mappings that it counts or lies in."""
-    depth += isinstance(given, list | dict)
-    yield given, depth
-    if isinstance(given, list | dict):
-        for inside in given.values() if isinstance(given, dict) else given:
+    depth += isinstance(value, list | dict)
+    yield value, depth
+    if isinstance(value, list | dict):
+        for inside in value.values() if isinstance(value, dict) else value:
             yield from _values_inside(inside, depth)
 
 
-def _check_value(given: Any) -> None:
-    if isinstance(given, str) and len(given) > LONGEST_TEXT:
-        raise ValueError(f"it has {len(given)} characters; give at most {LONGEST_TEXT}")
-    if isinstance(given, int) and not -(2**63) <= given < 2**63:
+def _check_value(value: Any) -> None:
+    if isinstance(value, str) and len(value) > MAX_TEXT_LENGTH:
+        raise ValueError(f"it has {len(value)} characters; give at most {MAX_TEXT_LENGTH}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("give a whole number from -2**63 to 2**63 - 1, or a text in quotes")
-    if isinstance(given, dict) and (wrong := [name for name in given if not isinstance(name, str)]):
+    if isinstance(value, dict) and (wrong := [name for name in value if not isinstance(name, str)]):
         raise ValueError(f"the name {wrong[0]!r:.80} in a mapping is no text; write it in quotes")
     if not (
-        given is None
-        or isinstance(given, str | int | list | dict)
-        or (isinstance(given, float) and math.isfinite(given))
+        value is None
+        or isinstance(value, str | int | list | dict)
+        or (isinstance(value, float) and math.isfinite(value))
     ):
         raise ValueError("give a text, a finite number, true, false, null, or a list or mapping of them")
 
 
 FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
-Name = Annotated[str, AfterValidator(_name)]
-TimeZone = Annotated[str, AfterValidator(_zone)]
-NO_FLAG = BeforeValidator(lambda given: _without_flags(given, int))
+Name = Annotated[str, AfterValidator(_check_name)]
+TimeZone = Annotated[str, AfterValidator(_check_zone)]
+NO_FLAG = BeforeValidator(lambda value: _check_flags(value, int))
 """The check of a number that stands alone, as :class:`NoFlags` has it of fields."""
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1, max_length=250)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.
-Choice = Annotated[Any, PlainValidator(_choice)]
+Choice = Annotated[Any, PlainValidator(_check_choice)]

@@ -7,11 +7,11 @@ from typing import Any
 
 from halving.errors import InvalidInput
 from resources.sweep_spec.base import did_you_mean, listed
-from resources.sweep_spec.constraints import constraint, is_word, quoted
+from resources.sweep_spec.constraints import constraint, is_word, quote_name
 from resources.sweep_spec.final import TEST, TRAIN
-from resources.sweep_spec.metrics import CLASS_METRICS, KNOWN, NUMBER_METRICS
+from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS, SCORERS
 from resources.sweep_spec.points import axis, feasible, grid_size, order, problems_of
-from resources.sweep_spec.space import spelled
+from resources.sweep_spec.space import spell
 from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -23,7 +23,7 @@ _LIKE_A_NUMBER = re.compile(r"[-+]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)[eE][-+]?
 
 def contradictions(spec: SweepSpec) -> list[str]:
     """What is wrong between fields: for each problem the field's path, its value and the remedy."""
-    found = [
+    problems = [
         *_objectives(spec),
         *_warm_start(spec),
         *_restored_from(spec),
@@ -31,25 +31,25 @@ def contradictions(spec: SweepSpec) -> list[str]:
         *_final(spec),
         *_gates(spec),
     ]
-    found += [*_rungs_of_resources(spec), *_nodes(spec)]
+    problems += [*_rungs_of_resources(spec), *_nodes(spec)]
     # A text that should have been a number breaks other rules as well, whose remedies would mislead.
-    of_space = [*_texts_like_numbers(spec)] or [*_conditions(spec), *_constraints(spec)]
-    if not of_space:  # points can only be drawn from a space that is right
-        of_space = _points(spec)
-    return [*found, *of_space]
+    space_problems = [*_texts_like_numbers(spec)] or [*_conditions(spec), *_constraints(spec)]
+    if not space_problems:  # points can only be drawn from a space that is right
+        space_problems = _points(spec)
+    return [*problems, *space_problems]
 
 
 def _objectives(spec: SweepSpec) -> Iterator[str]:
     metrics = [objective.metric for objective in spec.objectives]
     for index, metric in enumerate(metrics[1:]):
         if metric in metrics[: index + 1]:
-            yield _refused(
+            yield _refusal(
                 f"other_objectives.{index}.metric",
                 metric,
                 "it is an objective already; give each metric once",
             )
     if len(metrics) > 1 and isinstance(spec.strategy.chosen, EarlyStopping):
-        yield _refused(
+        yield _refusal(
             "other_objectives",
             metrics[1:],
             f"strategy.{spec.strategy.name} stops trials by one objective; give one of random, grid, tpe, "
@@ -64,20 +64,20 @@ def _warm_start(spec: SweepSpec) -> Iterator[str]:
     name = spec.strategy.name
     strategy = spec.strategy.chosen
     if isinstance(strategy, GridSearch):
-        yield _refused(
+        yield _refusal(
             "warm_start",
             spec.warm_start,
             "strategy.grid tries every point, whatever earlier sweeps found; leave it out",
         )
     elif isinstance(strategy, Nsga2Search):
-        yield _refused(
+        yield _refusal(
             "warm_start",
             spec.warm_start,
             "strategy.nsga2 learns from its own generations alone; leave it out, or give start_from",
         )
     elif spec.sampler[0] == "random":
         field = f"strategy.{name}" if name == "random" else f"strategy.{name}.sampler = 'random'"
-        yield _refused(
+        yield _refusal(
             "warm_start",
             spec.warm_start,
             f"{field} does not learn from trials; give sampler tpe or gp, or leave it out",
@@ -87,7 +87,7 @@ def _warm_start(spec: SweepSpec) -> Iterator[str]:
 def _restored_from(spec: SweepSpec) -> Iterator[str]:
     first = min(ladder[0] for ladder in spec.ladders)
     if spec.restored_from and spec.restored_from.epoch >= first:
-        yield _refused(
+        yield _refusal(
             "restored_from.epoch",
             spec.restored_from.epoch,
             f"the first result is due after {first} epochs; train for more than that",
@@ -103,20 +103,20 @@ def _final(spec: SweepSpec) -> Iterator[str]:
             "the median seed is chosen by its test metrics; give a predictor or an evaluator, or leave "
             "final out"
         )
-        yield _refused("final.seeds", spec.final.seeds, remedy)
+        yield _refusal("final.seeds", spec.final.seeds, remedy)
     if TEST in on:
-        yield _refused("final.on", on, f"what is trained on cannot be judged on; leave {TEST} out")
+        yield _refusal("final.on", on, f"what is trained on cannot be judged on; leave {TEST} out")
     elif TRAIN not in on:
-        yield _refused(
+        yield _refusal(
             "final.on", on, f"it is the trainings' train split; give {TRAIN}, and others beside it"
         )
     if len(set(on)) < len(on):
-        yield _refused("final.on", on, "give each split once")
+        yield _refusal("final.on", on, "give each split once")
     # The splits that a column names are known when the snapshot is taken.
     if spec.dataset.split_column is None and (problem := spec.final.unknown_split(spec.dataset.splits)):
-        yield _refused("final.on", on, problem)
+        yield _refusal("final.on", on, problem)
     if spec.restored_from and spec.restored_from.epoch >= spec.final_epochs:
-        yield _refused(
+        yield _refusal(
             "final.epochs",
             spec.final_epochs,
             (
@@ -139,7 +139,7 @@ def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
         first = min(counts)
         for budget in counts:
             if budget not in rungs and budget != first:
-                yield _refused(
+                yield _refusal(
                     f"resources.{field}",
                     counts,
                     f"there is no rung of {budget} epochs; the rungs are {listed(rungs)}",
@@ -150,13 +150,13 @@ def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
                 if rungs[0] != 1
                 else "begin with 1, the first rung"
             )
-            yield _refused(f"resources.{field}", counts, remedy)
+            yield _refusal(f"resources.{field}", counts, remedy)
 
 
 def _nodes(spec: SweepSpec) -> Iterator[str]:
-    most = max(attempt.nodes for attempt in spec.resources.by_rung.values())
-    if most > 1 and spec.image is None:
-        yield _refused(
+    nodes = max(attempt.nodes for attempt in spec.resources.by_rung.values())
+    if nodes > 1 and spec.image is None:
+        yield _refusal(
             "resources.nodes",
             spec.resources.nodes,
             "a trial has many nodes only in pods of its own, made from an image; give image (with "
@@ -165,17 +165,17 @@ def _nodes(spec: SweepSpec) -> Iterator[str]:
         )
     if spec.elastic is None:
         return
-    if most == 1:
-        yield _refused(
+    if nodes == 1:
+        yield _refusal(
             "elastic",
             spec.elastic.model_dump(),
             "a trial on one node cannot shrink; give resources.nodes, or leave it out",
         )
-    elif spec.elastic.min_nodes > most:
-        yield _refused(
+    elif spec.elastic.min_nodes > nodes:
+        yield _refusal(
             "elastic.min_nodes",
             spec.elastic.min_nodes,
-            f"resources.nodes is {most} at the most; give a number up to that",
+            f"resources.nodes is {nodes} at the most; give a number up to that",
         )
 
 
@@ -184,48 +184,48 @@ def _gates(spec: SweepSpec) -> Iterator[str]:
     for place, gate in enumerate(spec.gates):
         path = f"gates.{place}"
         if gate.name == "slices" and not spec.slices:
-            yield _refused(path, "slices", "the spec has no slices; give some, for example slices: [age]")
+            yield _refusal(path, "slices", "the spec has no slices; give some, for example slices: [age]")
         if gate.name == "integration_tests" and spec.evaluator is not None:
-            yield _refused(
+            yield _refusal(
                 path,
                 gate.name,
                 "only a predictor can be exported, and the spec has an evaluator; leave it out",
             )
         measured = gate.name == "latency" or (gate.name == "size" and gate.chosen.memory_mib is not None)
         if measured and spec.evaluator is not None:
-            yield _refused(
+            yield _refusal(
                 path,
                 gate.name,
                 "the cost of serving is measured of a predictor, and the spec has an evaluator; leave it out",
             )
         elif measured and not spec.serving.seconds:
-            yield _refused(
+            yield _refusal(
                 path, gate.name, "serving.seconds = 0 measures nothing; give some seconds, or leave it out"
             )
 
 
 def _evaluation(spec: SweepSpec) -> Iterator[str]:
     if spec.predictor is not None and spec.evaluator is not None:
-        yield _refused(
+        yield _refusal(
             "evaluator",
             spec.evaluator,
             f"predictor = {spec.predictor!r} judges the winner already; give one of the two",
         )
-    for name, given in (("metrics", spec.metrics), ("slices", spec.slices)):
-        for index, value in enumerate(given):
-            if value in given[:index]:
-                yield _refused(f"{name}.{index}", value, "it is given already; give each once")
+    for name, values in (("metrics", spec.metrics), ("slices", spec.slices)):
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                yield _refusal(f"{name}.{index}", value, "it is given already; give each once")
     if spec.evaluator is not None:
         if spec.metrics:
-            yield _refused(
+            yield _refusal(
                 "metrics", spec.metrics, "the evaluator gives its own; leave it out, or give a predictor"
             )
         return
     accepted = spec.metrics or [*CLASS_METRICS, *NUMBER_METRICS]
     for field, metric in spec.gate_metrics.items():
         if metric not in accepted:
-            where = "add it to metrics, or " if metric in KNOWN else ""
-            yield _refused(
+            where = "add it to metrics, or " if metric in SCORERS else ""
+            yield _refusal(
                 field,
                 metric,
                 f"it is not among the metrics{did_you_mean(metric, accepted)}; {where}give one of {accepted}",
@@ -238,24 +238,24 @@ def _texts_like_numbers(spec: SweepSpec) -> Iterator[str]:
     Stored specs of earlier versions may have such texts, and stay readable: so this is no check of the
     fields.
     """
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "start_from": spec.start_from,
         f"strategy.{spec.strategy.name}.options": spec.sampler[1],
     }
     for name, parameter in spec.space.items():
-        given |= {
+        fields |= {
             f"space.{name}.categorical": parameter.categorical,
             f"space.{name}.constant": parameter.constant,
             f"space.{name}.when": parameter.when,
         }
-    for field, values in given.items():
+    for field, values in fields.items():
         for path, text in _texts(field, values):
             if _LIKE_A_NUMBER.fullmatch(text) and math.isfinite(float(text)):
                 number = repr(float(text))
                 # YAML 1.1 reads an exponent as a number's only where the number has a point.
-                spelled = number if "." in number else number.replace("e", ".0e")
-                yield _refused(
-                    path, text, f"it is a text that is written like a number; write the number as {spelled}"
+                spell = number if "." in number else number.replace("e", ".0e")
+                yield _refusal(
+                    path, text, f"it is a text that is written like a number; write the number as {spell}"
                 )
 
 
@@ -270,19 +270,19 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _conditions(spec: SweepSpec) -> Iterator[str]:
     """``when`` must name other parameters and choices that these have, and must not form a circle."""
-    known = True
+    all_exist = True
     for name, parameter in spec.space.items():
         for parent, wanted in parameter.when.items():
             path = f"space.{name}.when.{parent}"
             if parent not in spec.space or parent == name:
                 others = [other for other in spec.space if other != name]
-                known = False
+                all_exist = False
                 hint = f"{did_you_mean(parent, others)}; there are {', '.join(others) or 'no others'}"
-                yield _refused(path, wanted, f"there is no other parameter {parent!r}{hint}")
+                yield _refusal(path, wanted, f"there is no other parameter {parent!r}{hint}")
                 continue
             choices = spec.space[parent].choices
             if choices is None:
-                yield _refused(
+                yield _refusal(
                     path,
                     wanted,
                     f"{parent} is a range; only a categorical or a constant can open another parameter",
@@ -290,9 +290,9 @@ def _conditions(spec: SweepSpec) -> Iterator[str]:
                 continue
             for choice in wanted:
                 if choice not in choices:
-                    hint = f"{did_you_mean(choice, choices)}; it has {listed(map(spelled, choices))}"
-                    yield _refused(path, choice, f"{parent} has no such choice{hint}")
-    if known:
+                    hint = f"{did_you_mean(choice, choices)}; it has {listed(map(spell, choices))}"
+                    yield _refusal(path, choice, f"{parent} has no such choice{hint}")
+    if all_exist:
         try:
             order(spec.space)
         except InvalidInput as error:
@@ -305,12 +305,12 @@ def _constraints(spec: SweepSpec) -> Iterator[str]:
         try:
             names = constraint(expression).names
         except InvalidInput as error:
-            yield _refused(path, expression, f"{error}{_way_to_write(expression, spec)}")
+            yield _refusal(path, expression, f"{error}{_way_to_write(expression, spec)}")
             continue
         for name in sorted(names - set(spec.space)):
             hint = did_you_mean(name, spec.space)
             way = _way_to_write(expression, spec)
-            yield _refused(
+            yield _refusal(
                 path,
                 expression,
                 f"there is no parameter {name!r}{hint}; there are {', '.join(spec.space)}{way}",
@@ -323,36 +323,40 @@ def _way_to_write(expression: str, spec: SweepSpec) -> str:
     """
     bare = _TEXT.sub("", expression)
     names = [name for name in spec.space if name in bare and not is_word(name)]
-    return f"; write {listed(quoted(name) for name in names)}" if names else ""
+    return f"; write {listed(quote_name(name) for name in names)}" if names else ""
 
 
 def _points(spec: SweepSpec) -> list[str]:
     try:
         if not feasible(spec):
             return [
-                _refused(
+                _refusal(
                     "constraints",
                     spec.constraints,
                     "no point of 1,000 random ones meets them all; loosen one, or widen the space",
                 )
             ]
-        return _grid(spec) if isinstance(spec.strategy.chosen, GridSearch) else list(_starting_points(spec))
+        return (
+            _grid_problems(spec)
+            if isinstance(spec.strategy.chosen, GridSearch)
+            else list(_starting_points(spec))
+        )
     except InvalidInput as error:
         return [f"constraints are not accepted: {error}"]
 
 
-def _grid(spec: SweepSpec) -> list[str]:
+def _grid_problems(spec: SweepSpec) -> list[str]:
     problems = []
     if spec.start_from:
         problems.append(
-            _refused("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out")
+            _refusal("start_from", spec.start_from, "strategy.grid has an order of its own; leave it out")
         )
     for name, parameter in spec.space.items():
         try:
             axis(parameter, spec.strategy.chosen.points)
         except InvalidInput as error:
-            shown = parameter.model_dump(by_alias=True, exclude_none=True, exclude={"when"})
-            problems.append(_refused(f"space.{name}", shown, f"with strategy.grid: {error}"))
+            fields = parameter.model_dump(by_alias=True, exclude_none=True, exclude={"when"})
+            problems.append(_refusal(f"space.{name}", fields, f"with strategy.grid: {error}"))
     try:
         if not problems and (size := grid_size(spec)) > spec.max_trials:
             few = "raise max_trials, or give fewer points or parameters"
@@ -375,12 +379,12 @@ def _starting_points(spec: SweepSpec) -> Iterator[str]:
         problems = problems_of(spec, params, partial=True)
         yield from (f"{path} is not accepted: {problem}" for problem in problems)
         if not problems and not feasible(spec, params):
-            yield _refused(
+            yield _refusal(
                 path,
                 params,
                 "no values of the parameters it leaves out meet the constraints; give them too, or change it",
             )
 
 
-def _refused(path: str, value: Any, remedy: str) -> str:
+def _refusal(path: str, value: Any, remedy: str) -> str:
     return f"{path} = {value!r:.120} is not accepted: {remedy}"

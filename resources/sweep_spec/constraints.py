@@ -47,8 +47,8 @@ _ACCEPTED = (
     ast.Name,
     ast.Constant,
 )
-_LONGEST = 1_000  # characters
-_DEEPEST = 50  # operations inside one another: each is a call inside a call, also where it is evaluated
+_MAX_LENGTH = 1_000  # characters
+_MAX_DEPTH = 50  # operations inside one another: each is a call inside a call, also where it is evaluated
 _OF_NAMES = ("params", "columns")
 _GRAMMAR = (
     "give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and "
@@ -69,7 +69,7 @@ class Constraint:
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        self._tree, self.names = _parsed(expression)
+        self._tree, self.names = _parse(expression)
         """The hyperparameters that it compares."""
 
     def holds(self, params: Mapping[str, Any]) -> bool:
@@ -107,7 +107,7 @@ def constraint(expression: str) -> Constraint:
     return Constraint(expression)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as any may be written in an expression, whatever its characters: ``params["batch-size"]``."""
     return f"params[{json.dumps(name, ensure_ascii=False)}]"
 
@@ -138,19 +138,19 @@ class _QuotedNames(ast.NodeTransformer):
         return node
 
 
-def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
+def _parse(expression: str) -> tuple[ast.AST, frozenset[str]]:
     """The expression as a tree, and the hyperparameters that it names."""
-    if len(expression) > _LONGEST:
+    if len(expression) > _MAX_LENGTH:
         raise InvalidInput(
-            f"it has {len(expression)} characters; give at most {_LONGEST}, or several constraints"
+            f"it has {len(expression)} characters; give at most {_MAX_LENGTH}, or several constraints"
         )
     try:
         tree = parse_python(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
-    if not _is_flat(tree, _DEEPEST):
+    if not _is_flat(tree, _MAX_DEPTH):
         raise InvalidInput(
-            f"its operations are more than {_DEEPEST} deep inside one another; give several constraints"
+            f"its operations are more than {_MAX_DEPTH} deep inside one another; give several constraints"
         )
     tree = _QuotedNames().visit(tree)
     called = set()
@@ -185,10 +185,9 @@ def _check_call(node: ast.Call) -> None:
     name = node.func.id
     count = len(node.args)
     if (name in _OF_ONE and count != 1) or (name not in _OF_ONE and count < 2):
-        given = f"{count} {'argument' if count == 1 else 'arguments'}"
-        raise InvalidInput(
-            f"{ast.unparse(node)!r} has {given}; {name} takes {'one' if name in _OF_ONE else 'two or more'}"
-        )
+        arguments = "1 argument" if count == 1 else f"{count} arguments"
+        wanted = "one" if name in _OF_ONE else "two or more"
+        raise InvalidInput(f"{ast.unparse(node)!r} has {arguments}; {name} takes {wanted}")
 
 
 def _compares(node: ast.AST) -> bool:

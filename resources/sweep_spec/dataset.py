@@ -17,8 +17,8 @@ from pydantic import (
 from halving.errors import InvalidInput
 from halving.features.reference import REFERENCE_RULE, parse_reference, parse_references
 from resources.sweep_spec.base import (
-    LONGEST_TEXT,
-    MOST_VALUES,
+    MAX_TEXT_LENGTH,
+    MAX_VALUES,
     Bounds,
     FunctionPath,
     Name,
@@ -35,13 +35,13 @@ TEXT_FORMATS = ("csv", "json")
 """Formats of files that are texts, in some encoding."""
 
 _MIB = 2**20
-_MOST_FOLDS = 100
-_MOST_COLUMNS = 100
-Column = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
-Location = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+_MAX_FOLDS = 100
+_MAX_COLUMNS = 100
+Column = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH)]
+Location = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH)]
 
 
-def _encoding(value: str) -> str:
+def _check_encoding(value: str) -> str:
     try:
         "".encode(value)
     except (LookupError, ValueError):
@@ -51,7 +51,7 @@ def _encoding(value: str) -> str:
     return value
 
 
-Encoding = Annotated[str, AfterValidator(_encoding)]
+Encoding = Annotated[str, AfterValidator(_check_encoding)]
 
 
 class Source(Strict):
@@ -105,7 +105,7 @@ class Source(Strict):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_whole(self) -> Self:
         kinds = [
             kind for kind in ("files", "folder", "sql", "delta", "iceberg") if getattr(self, kind) is not None
         ]
@@ -144,60 +144,60 @@ class Source(Strict):
 
     def __str__(self) -> str:
         """For people: ``delta s3://lake/clicks version 418``."""
-        given = self.model_dump(exclude_none=True, exclude_defaults=True)
+        fields = self.model_dump(exclude_none=True, exclude_defaults=True)
         return " ".join(
-            f"{name} {listed(value) if isinstance(value, list) else value}" for name, value in given.items()
+            f"{name} {listed(value) if isinstance(value, list) else value}" for name, value in fields.items()
         )
 
 
-def _source(given: Any) -> Any:
-    if isinstance(given, str):
-        if not is_import_path(given):
+def _parse_source(value: Any) -> Any:
+    if isinstance(value, str):
+        if not is_import_path(value):
             raise ValueError(
                 "give module:function, for example examples.digits:load, or one of files, folder, sql, "
                 "delta, iceberg"
             )
-        return given
-    if isinstance(given, Source):
-        return given
+        return value
+    if isinstance(value, Source):
+        return value
     try:
-        return Source.model_validate(given)
+        return Source.model_validate(value)
     except ValidationError as error:
-        found = error.errors()[0]
-        place = ".".join(str(part) for part in found["loc"])
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
         raise ValueError(
-            f"{place + ': ' if place else ''}{str(found['msg']).removeprefix('Value error, ')}"
+            f"{place + ': ' if place else ''}{str(problem['msg']).removeprefix('Value error, ')}"
         ) from None
 
 
-def _columns(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
-def instant(given: Any) -> datetime:
+def parse_instant(value: Any) -> datetime:
     """A moment as a spec has it; one without a time zone is of UTC.
 
     Raises:
         ValueError: it is none.
     """
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = datetime.fromisoformat(given)
+            value = datetime.fromisoformat(value)
         except ValueError:
             raise ValueError(
-                f"{given!r} is no moment: give a date or a time, for example 2026-01-31 or "
+                f"{value!r} is no moment: give a date or a time, for example 2026-01-31 or "
                 "2026-01-31T12:00:00Z"
             ) from None
-    if isinstance(given, datetime):
-        return given.astimezone(UTC) if given.tzinfo else given.replace(tzinfo=UTC)
-    if isinstance(given, date):
-        return datetime(given.year, given.month, given.day, tzinfo=UTC)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
     raise ValueError(
-        f"{given!r} is no moment: give a date or a time, for example 2026-01-31 or 2026-01-31T12:00:00Z"
+        f"{value!r} is no moment: give a date or a time, for example 2026-01-31 or 2026-01-31T12:00:00Z"
     )
 
 
-Instant = Annotated[datetime, BeforeValidator(instant)]
+Instant = Annotated[datetime, BeforeValidator(parse_instant)]
 
 
 class SplitTimes(Strict):
@@ -212,7 +212,7 @@ class SplitTimes(Strict):
     test: Instant = Field(description="The first moment of the test split.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.test <= self.validation:
             raise ValueError(
                 f"test = {self.test.isoformat()} must be later than validation = "
@@ -246,7 +246,7 @@ class DataChecks(Strict):
     ranges: dict[Column, Bounds] = Field(default={}, description="The values that a column may have.")
     ranges_severity: Severity = Field(default="block", description="No column leaves its range.")
     identity: (
-        Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)]
+        Annotated[list[Column], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_COLUMNS)]
         | None
     ) = Field(
         default=None,
@@ -275,7 +275,7 @@ class DataChecks(Strict):
 
     @field_validator(*_BOUNDS, mode="before")
     @classmethod
-    def _no_severity(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_severity(cls, value: Any, info: ValidationInfo) -> Any:
         severity = "off" if value is False else value  # YAML reads a plain off as false
         if not isinstance(severity, str) or severity not in get_args(Severity):
             return value
@@ -288,15 +288,15 @@ class DataChecks(Strict):
         return chosen
 
 
-def _reference(given: str) -> str:
+def _check_reference(text: str) -> str:
     try:
-        parse_reference(given)
+        parse_reference(text)
     except InvalidInput:
         raise ValueError(REFERENCE_RULE) from None
-    return given
+    return text
 
 
-FeatureReference = Annotated[str, AfterValidator(_reference)]
+FeatureReference = Annotated[str, AfterValidator(_check_reference)]
 
 
 class DatasetSource(Strict):
@@ -306,21 +306,21 @@ class DatasetSource(Strict):
     """
 
     name: Name = Field(description="The dataset's name; its snapshots are named NAME@HASH.")
-    source: Annotated[FunctionPath | Source, BeforeValidator(_source)] | None = Field(
+    source: Annotated[FunctionPath | Source, BeforeValidator(_parse_source)] | None = Field(
         default=None,
         description=(
             "module:function that returns a pyarrow.Table, record batches or a folder; or files, folder, "
             "sql, delta, iceberg."
         ),
     )
-    labels: Annotated[FunctionPath | Source, BeforeValidator(_source)] | None = Field(
+    labels: Annotated[FunctionPath | Source, BeforeValidator(_parse_source)] | None = Field(
         default=None,
         description=(
             "In place of source: rows to which features are joined, as they were known at the time of "
             "each; given like source."
         ),
     )
-    features: Annotated[list[FeatureReference], Field(min_length=1, max_length=MOST_VALUES)] | None = Field(
+    features: Annotated[list[FeatureReference], Field(min_length=1, max_length=MAX_VALUES)] | None = Field(
         default=None,
         description="Of feature views, for the labels: VIEW@VERSION:FEATURE, for example clicks@1:ctr.",
     )
@@ -339,7 +339,7 @@ class DatasetSource(Strict):
         "read; "
         "to labels with their features.",
     )
-    target: str = Field(max_length=LONGEST_TEXT, description="The column to predict.")
+    target: str = Field(max_length=MAX_TEXT_LENGTH, description="The column to predict.")
     splits: dict[Name, float] = Field(
         default={"train": 0.6, "validation": 0.2, "test": 0.2},
         description="Share of the rows in each split; train, validation and test are required, and the "
@@ -349,7 +349,7 @@ class DatasetSource(Strict):
         "first snapshot had.",
     )
     group: (
-        Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)]
+        Annotated[list[Column], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_COLUMNS)]
         | None
     ) = Field(
         default=None,
@@ -367,7 +367,7 @@ class DatasetSource(Strict):
     folds: int | None = Field(
         default=None,
         ge=2,
-        le=_MOST_FOLDS,
+        le=_MAX_FOLDS,
         description="Deal what is not test into so many folds, for run.dataset.read('train', fold=0).",
     )
     split_column: Column | None = Field(
@@ -390,21 +390,21 @@ class DatasetSource(Strict):
     )
 
     @model_validator(mode="after")
-    def _rows_of_one_kind(self) -> Self:
+    def _check_rows(self) -> Self:
         if self.features is None and self.labels is None and self.source is not None:
             if unused := [field for field in ("label_time", "timezone") if getattr(self, field) is not None]:
                 raise ValueError(f"{listed(unused)} would have no effect without features; leave it out")
         elif self.features is not None and self.labels is not None and self.source is None:
             parse_references(self.features, [self.target])  # each becomes a column of its own
         else:
-            given = [field for field in ("source", "labels", "features") if getattr(self, field) is not None]
+            fields = [field for field in ("source", "labels", "features") if getattr(self, field) is not None]
             raise ValueError(
-                f"give source, or labels with the features that are joined to them; got {listed(given)}"
+                f"give source, or labels with the features that are joined to them; got {listed(fields)}"
             )
         return self
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_whole(self) -> Self:
         if missing := set(REQUIRED_SPLITS) - set(self.splits):
             raise ValueError(f"splits has {listed(self.splits)}, but must have {listed(sorted(missing))} too")
         shares = listed(f"{name} {share:g}" for name, share in self.splits.items())
@@ -440,7 +440,7 @@ class DatasetSource(Strict):
         return self
 
     @property
-    def given(self) -> tuple[str, str | Source]:
+    def origin(self) -> tuple[str, str | Source]:
         """The field that says where rows come from, and its value: ``source``, or ``labels`` where features
         are joined to them.
         """
@@ -454,7 +454,7 @@ class DatasetSource(Strict):
         """Where the rows come from, for people: ``files data/*.parquet``, ``my_project:labels with
         clicks@1:ctr``.
         """
-        return str(self.given[1]) + (f" with {listed(self.features)}" if self.features else "")
+        return str(self.origin[1]) + (f" with {listed(self.features)}" if self.features else "")
 
     @property
     def shard_bytes(self) -> int:

@@ -22,28 +22,28 @@ from resources.sweep_spec.requirements import Memory
 ScorerName = Annotated[str, AfterValidator(check_metric)]
 
 
-def _slice(given: str) -> str:
-    if not is_column(given):
+def _check_slice(text: str) -> str:
+    if not is_column(text):
         try:
-            constraint(given)
+            constraint(text)
         except InvalidInput as error:
-            said = (
+            message = (
                 str(error)
                 .replace("hyperparameter", "column")
                 .replace('params["the-name"]', 'columns["the name"]')
             )
             raise ValueError(
-                f"give a column, or a comparison of columns such as 'age >= 65': {said}"
+                f"give a column, or a comparison of columns such as 'age >= 65': {message}"
             ) from None
-    return given
+    return text
 
 
-def is_column(given: str) -> bool:
+def is_column(text: str) -> bool:
     """Whether a slice is a column's name, whose values divide the rows, and not a condition on them."""
-    return given.isidentifier() or not any(sign in given for sign in "<>=!")
+    return text.isidentifier() or not any(sign in text for sign in "<>=!")
 
 
-Slice = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_slice)]
+Slice = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_check_slice)]
 
 
 class EvaluationLimits(Strict):

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import MOST, Name, Strict, did_you_mean, listed
+from resources.sweep_spec.base import MAX_COUNT, Name, Strict, did_you_mean, listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS
 
 TEST, TRAIN, VALIDATION = REQUIRED_SPLITS
-_MOST_SEEDS = _MOST_SPLITS = 100
+_MAX_SEEDS = _MAX_SPLITS = 100
 
 
 class Final(Strict):
@@ -21,10 +21,10 @@ class Final(Strict):
     seeds: int = Field(
         default=3,
         ge=1,
-        le=_MOST_SEEDS,
+        le=_MAX_SEEDS,
         description="How many trainings, each with another seed; the median one may be promoted.",
     )
-    on: Annotated[list[Name], Field(min_length=1, max_length=_MOST_SPLITS)] = Field(
+    on: Annotated[list[Name], Field(min_length=1, max_length=_MAX_SPLITS)] = Field(
         default=[TRAIN, VALIDATION],
         description="Splits of the dataset that together are the trainings' train split; never test. What is "
         "trained on says nothing as a "
@@ -33,21 +33,17 @@ class Final(Strict):
     epochs: int | None = Field(
         default=None,
         ge=1,
-        le=MOST,
+        le=MAX_COUNT,
         description="Epochs of each training (default: the search's largest budget).",
     )
 
     def unknown_split(self, splits: Collection[str]) -> str | None:
         """What is wrong with ``on`` for a dataset with these splits; None if it has them all."""
-        unknown = [split for split in self.on if split not in splits]
-        return (
-            (
-                f"the dataset has no split {unknown[0]!r}{did_you_mean(unknown[0], splits)}; it has "
-                f"{listed(splits)}"
-            )
-            if unknown
-            else None
-        )
+        for split in self.on:
+            if split not in splits:
+                hint = did_you_mean(split, splits)
+                return f"the dataset has no split {split!r}{hint}; it has {listed(splits)}"
+        return None
 
     def check_splits(self, splits: Collection[str]) -> None:
         """Check against a snapshot, which may have splits that a spec does not know beforehand.
@@ -58,25 +54,24 @@ class Final(Strict):
         Raises:
             InvalidInput: it lacks one of ``on``.
         """
-        known = [
-            *splits,
-            *({TRAIN, VALIDATION} - set(splits) if any(name.startswith("fold-") for name in splits) else ()),
-        ]
-        if problem := self.unknown_split(known):
+        names = list(splits)
+        if any(name.startswith("fold-") for name in splits):
+            names += {TRAIN, VALIDATION} - set(splits)
+        if problem := self.unknown_split(names):
             raise InvalidInput(f"final.on = {self.on} is not accepted: {problem}")
 
 
 _ON_IN_YAML = (True, "true", "True")
 
 
-def _named(given: Any) -> Any:
+def _with_on_key(value: Any) -> Any:
     """With the key ``on``, which YAML 1.1 takes for true where it is not quoted, and JSON then for a text."""
     return (
-        {"on" if key in _ON_IN_YAML else key: value for key, value in given.items()}
-        if isinstance(given, dict)
-        else given
+        {"on" if key in _ON_IN_YAML else key: content for key, content in value.items()}
+        if isinstance(value, dict)
+        else value
     )
 
 
-FinalTraining = Annotated[Final, BeforeValidator(_named)] | None
+FinalTraining = Annotated[Final, BeforeValidator(_with_on_key)] | None
 """What a spec has as ``final``."""

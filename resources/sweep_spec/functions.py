@@ -53,7 +53,7 @@ def functions_of(spec: SweepSpec, *, trains: bool = True) -> Iterator[tuple[str,
         if gate.integration_tests is not None:
             yield f"gates.{place}.integration_tests", gate.integration_tests.function
     if spec.snapshot is None:
-        field, rows = spec.dataset.given
+        field, rows = spec.dataset.origin
         if isinstance(rows, str):
             yield f"dataset.{field}", rows
         if spec.dataset.transform is not None:
@@ -71,13 +71,13 @@ def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optun
     import optuna
 
     path = SAMPLERS.get(sampler, sampler)
-    found = import_function(field, path)
-    if not (isinstance(found, type) and issubclass(found, optuna.samplers.BaseSampler)):
+    kind = import_function(field, path)
+    if not (isinstance(kind, type) and issubclass(kind, optuna.samplers.BaseSampler)):
         raise InvalidInput(
             f"{field} = {sampler!r} is not accepted: it is no optuna.samplers.BaseSampler; give the class "
             "of one"
         )
-    return found
+    return kind
 
 
 def check_sampler(spec: SweepSpec) -> None:

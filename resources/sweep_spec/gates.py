@@ -5,8 +5,8 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from resources.sweep_spec.base import (
-    LONGEST_TEXT,
-    MOST_VALUES,
+    MAX_TEXT_LENGTH,
+    MAX_VALUES,
     Bounds,
     FunctionPath,
     Metric,
@@ -43,21 +43,21 @@ KINDS = {
 Model = TypeVar("Model", bound=Strict)
 
 
-class Plain(Strict):
+class NoSettings(Strict):
     """A gate without settings."""
 
 
 class Leakage(Strict):
     """What the test split may have in common with what was trained on: nothing."""
 
-    accept: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] = Field(
+    accept: list[Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]] = Field(
         default=[],
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description="Columns that may predict the target by themselves, because they are known in use, too.",
     )
-    ignore: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] | None = Field(
+    ignore: list[Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]] | None = Field(
         default=None,
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description=(
             "Columns that only name a row, such as an id: two rows that differ in nothing else are copies."
         ),
@@ -90,8 +90,8 @@ class NonInferior(_Compared):
     )
 
     @model_validator(mode="after")
-    def _one_margin(self) -> Self:
-        return _one_of(self, "margin", "margin_percent")
+    def _check_margins(self) -> Self:
+        return _check_not_both(self, "margin", "margin_percent")
 
     @property
     def percent(self) -> float:
@@ -133,8 +133,8 @@ class Improvement(_Compared):
     )
 
     @model_validator(mode="after")
-    def _one_effect(self) -> Self:
-        return _one_of(self, "effect", "effect_percent")
+    def _check_effects(self) -> Self:
+        return _check_not_both(self, "effect", "effect_percent")
 
     @property
     def percent(self) -> float:
@@ -154,8 +154,8 @@ class Latency(Strict):
     )
 
     @model_validator(mode="after")
-    def _some_limit(self) -> Self:
-        return _some(self, "p50_ms", "p99_ms")
+    def _check_limits(self) -> Self:
+        return _check_any(self, "p50_ms", "p99_ms")
 
 
 class Size(Strict):
@@ -167,8 +167,8 @@ class Size(Strict):
     )
 
     @model_validator(mode="after")
-    def _some_limit(self) -> Self:
-        return _some(self, "checkpoint_mib", "memory_mib")
+    def _check_limits(self) -> Self:
+        return _check_any(self, "checkpoint_mib", "memory_mib")
 
 
 class IntegrationTests(Strict):
@@ -193,8 +193,8 @@ class IntegrationTests(Strict):
 class Gate(OneOf):
     """One condition on promotion."""
 
-    finite_metrics: Plain | None = Field(default=None, description=KINDS["finite_metrics"])
-    lineage: Plain | None = Field(default=None, description=KINDS["lineage"])
+    finite_metrics: NoSettings | None = Field(default=None, description=KINDS["finite_metrics"])
+    lineage: NoSettings | None = Field(default=None, description=KINDS["lineage"])
     leakage: Leakage | None = Field(default=None, description=KINDS["leakage"])
     bounds: MetricBounds | None = Field(default=None, description="A test metric is within its bounds.")
     non_inferior: NonInferior | None = Field(default=None, description=KINDS["non_inferior"])
@@ -205,44 +205,44 @@ class Gate(OneOf):
     integration_tests: IntegrationTests | None = Field(default=None, description=KINDS["integration_tests"])
 
 
-def _written_as_a_name(given: Any) -> Any:
+def _gate_of(value: Any) -> Any:
     """``lineage`` for ``{lineage: {}}``, ``lineage:`` as well, and ``integration_tests: module:function``
     without a name.
     """
-    if isinstance(given, str):
-        return {given: {}}
-    if isinstance(given, dict):
-        whole = {name: {} if value is None else value for name, value in given.items()}
+    if isinstance(value, str):
+        return {value: {}}
+    if isinstance(value, dict):
+        whole = {name: {} if settings is None else settings for name, settings in value.items()}
         tests = whole.get("integration_tests")
         return {**whole, "integration_tests": {"function": tests}} if isinstance(tests, str) else whole
-    if isinstance(given, Gate):
-        return given
+    if isinstance(value, Gate):
+        return value
     raise ValueError(f"give a name, or a name with its settings; the gates are {listed(field_names(Gate))}")
 
 
-Gates = Annotated[list[Annotated[Gate, BeforeValidator(_written_as_a_name)]], Field(max_length=MOST_VALUES)]
+Gates = Annotated[list[Annotated[Gate, BeforeValidator(_gate_of)]], Field(max_length=MAX_VALUES)]
 
 
 def default_gates() -> list[Gate]:
     """Those of a spec that names none."""
     return [
-        Gate(finite_metrics=Plain()),
-        Gate(lineage=Plain()),
+        Gate(finite_metrics=NoSettings()),
+        Gate(lineage=NoSettings()),
         Gate(leakage=Leakage()),
         Gate(non_inferior=NonInferior()),
     ]
 
 
-def _one_of(model: Model, one: str, other: str) -> Model:
-    if getattr(model, one) is not None and getattr(model, other) is not None:
+def _check_not_both(model: Model, first: str, second: str) -> Model:
+    if getattr(model, first) is not None and getattr(model, second) is not None:
         raise ValueError(
-            f"{one} = {getattr(model, one):g} and {other} = {getattr(model, other):g} are two ways to say "
-            "it; give one"
+            f"{first} = {getattr(model, first):g} and {second} = {getattr(model, second):g} "
+            "are two ways to say it; give one"
         )
     return model
 
 
-def _some(model: Model, one: str, other: str) -> Model:
-    if getattr(model, one) is None and getattr(model, other) is None:
-        raise ValueError(f"give {one}, {other} or both")
+def _check_any(model: Model, first: str, second: str) -> Model:
+    if getattr(model, first) is None and getattr(model, second) is None:
+        raise ValueError(f"give {first}, {second} or both")
     return model

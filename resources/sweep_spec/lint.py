@@ -73,9 +73,9 @@ def _warmup(spec: SweepSpec) -> Iterator[str]:
         }
         if not searched:
             return
-        field, epochs = max(
-            ((f"space.{name}", most) for name, most in searched.items()), key=lambda found: found[1]
-        )
+        longest = max(searched, key=searched.__getitem__)
+        field = f"space.{longest}"
+        epochs = searched[longest]
     first = min(ladder[0] for ladder in spec.ladders)
     if first <= epochs:
         budget = "min_budget" if isinstance(spec.strategy.chosen, EarlyStopping) else "budget"

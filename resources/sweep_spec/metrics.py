@@ -86,7 +86,7 @@ NUMBER_SCORERS = frozenset(
     }
 )
 
-KNOWN = CLASS_SCORERS | NUMBER_SCORERS
+SCORERS = CLASS_SCORERS | NUMBER_SCORERS
 
 
 def higher_is_better(metric: str) -> bool:
@@ -102,9 +102,9 @@ def check_metric(metric: str) -> str:
     Raises:
         ValueError: saying which are like it.
     """
-    if metric not in KNOWN:
+    if metric not in SCORERS:
         raise ValueError(
-            f"scikit-learn has no such scorer for a table{did_you_mean(metric, sorted(KNOWN))}; there are "
-            f"{listed(sorted(KNOWN))}"
+            f"scikit-learn has no such scorer for a table{did_you_mean(metric, sorted(SCORERS))}; there are "
+            f"{listed(sorted(SCORERS))}"
         )
     return metric

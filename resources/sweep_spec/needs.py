@@ -45,28 +45,28 @@ def largest_need(spec: SweepSpec) -> LargestNeed:
 
 def needs_in_words(spec: SweepSpec) -> list[str]:
     """What each trial is given, by rung, and what the sweep needs at its largest: a line each."""
-    said = [
-        f"{f'from the rung of {budget} epochs on ' if at else ''}{_of(one)}"
-        for at, (budget, one) in enumerate(_changes(spec))
+    lines = [
+        f"{f'from the rung of {budget} epochs on ' if number else ''}{_of(attempt)}"
+        for number, (budget, attempt) in enumerate(_changes(spec))
     ]
     if spec.elastic and not spec.resources.queue:  # a Kueue admits all pods of a gang, or none
-        said[-1] += f", {spec.elastic.min_nodes} of which suffice to go on"
-    most = largest_need(spec)
-    counts = [(most.gpus, "GPU"), (most.processes, "process"), (most.nodes, "node")]
+        lines[-1] += f", {spec.elastic.min_nodes} of which suffice to go on"
+    largest = largest_need(spec)
+    counts = [(largest.gpus, "GPU"), (largest.processes, "process"), (largest.nodes, "node")]
     numbers = [
         f"{count} {name}{_s(count, name)}"
         for count, name in counts
         if count and (name != "node" or spec.image)
     ]
-    numbers.append(f"{most.cpus:g} core{_s(most.cpus)}")
-    if most.memory is not None:
-        numbers.append(f"{most.memory / 2**30:.4g}Gi of memory")
+    numbers.append(f"{largest.cpus:g} core{_s(largest.cpus)}")
+    if largest.memory is not None:
+        numbers.append(f"{largest.memory / 2**30:.4g}Gi of memory")
     at_a_time = (
-        f"{most.trials} trial{_s(most.trials)} at a time"
-        if most.trials
+        f"{largest.trials} trial{_s(largest.trials)} at a time"
+        if largest.trials
         else "each trial, of which as many run as there is room for"
     )
-    return [f"a trial has {'; '.join(said)}", f"at its largest: {', '.join(numbers)} for {at_a_time}"]
+    return [f"a trial has {'; '.join(lines)}", f"at its largest: {', '.join(numbers)} for {at_a_time}"]
 
 
 def _changes(spec: SweepSpec) -> list[tuple[int, AttemptResources]]:
@@ -84,5 +84,8 @@ def _of(attempt: AttemptResources) -> str:
     return f"{on_each} on each of {attempt.nodes} nodes" if attempt.nodes > 1 else on_each
 
 
-def _s(count: float, of: str = "") -> str:
-    return "" if count == 1 else "es" if of.endswith("s") else "s"
+def _s(count: float, noun: str = "") -> str:
+    """The ending of a noun's plural; nothing where the count is one."""
+    if count == 1:
+        return ""
+    return "es" if noun.endswith("s") else "s"

@@ -80,11 +80,11 @@ def model_inside(annotation: Any) -> type[BaseModel] | None:
     """The model in ``Model``, ``Model | None``, ``list[Model]`` or ``dict[str, Model]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = (model_inside(argument) for argument in get_args(annotation))
-    return next((model for model in found if model), None)
+    models = (model_inside(argument) for argument in get_args(annotation))
+    return next((model for model in models if model), None)
 
 
-def asked_for(detail: Any) -> str:
+def describe_error(detail: Any) -> str:
     """What one of pydantic's errors asks for, without the names of Python's types."""
     kind = detail["type"]
     limits = detail.get("ctx", {})
@@ -109,22 +109,24 @@ def _refusal(problems: list[str]) -> InvalidInput:
 def _problem(detail: Any, model: type[BaseModel]) -> str:
     path = ".".join(str(part) for part in detail["loc"]) or "(top)"
     value = detail["input"]
-    message = asked_for(detail)
+    message = describe_error(detail)
     if detail["type"] == "missing":
         return f"{path} is missing"
     if detail["type"] == "extra_forbidden":
         accepted = _fields_beside(detail["loc"], model)
         hint = did_you_mean(detail["loc"][-1], accepted)
-        more = f"{hint}; accepted are {listed(accepted)}{_elsewhere(detail['loc'])}"
+        more = f"{hint}; accepted are {listed(accepted)}{_strategies_with(detail['loc'])}"
         return f"{path} = {value!r:.80} is not accepted: there is no such field{more}"
     if detail["type"] == "model_type":
         fields = listed(_fields_beside((*detail["loc"], ""), model))
         return f"{path} = {value!r:.80} is not accepted: give fields and values; the fields are {fields}"
-    shown = "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
-    return f"{path}{shown} is not accepted: {message}"
+    value_in_words = (
+        "" if isinstance(value, dict) and detail["type"] == "value_error" else f" = {value!r:.80}"
+    )
+    return f"{path}{value_in_words} is not accepted: {message}"
 
 
-def _elsewhere(location: tuple[str | int, ...]) -> str:
+def _strategies_with(location: tuple[str | int, ...]) -> str:
     """Names the strategies that have this field, when ``location`` is in a strategy that has not."""
     if location[0] != "strategy" or len(location) != 3:
         return ""

@@ -15,7 +15,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from resources.sweep_spec.base import did_you_mean, listed
 from resources.sweep_spec.constraints import constraint
-from resources.sweep_spec.space import FloatRange, IntRange, Parameter, is_same, spelled
+from resources.sweep_spec.space import FloatRange, IntRange, Parameter, is_same, spell
 from resources.sweep_spec.sweep import SweepSpec
 
 Params = dict[str, Any]
@@ -95,15 +95,15 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
             existing[name] = params[name]
         if name not in params:
             if exists and not partial:
-                problems.append(f"{name} is missing; give {_accepted(parameter)}")
+                problems.append(f"{name} is missing; give {_describe_accepted(parameter)}")
         elif not exists:
-            given = {parent: params[parent] for parent in parameter.when if parent in params}
+            parents = {parent: params[parent] for parent in parameter.when if parent in params}
             problems.append(
                 f"{name} = {params[name]!r}: it exists only when {dict(parameter.when)}, and given is "
-                f"{given}; leave it out or change those"
+                f"{parents}; leave it out or change those"
             )
         elif not _contains(parameter, params[name]):
-            problems.append(f"{name} = {params[name]!r}: give {_accepted(parameter)}")
+            problems.append(f"{name} = {params[name]!r}: give {_describe_accepted(parameter)}")
     if not problems:
         for expression in spec.constraints:
             if not constraint(expression).holds(params):
@@ -141,49 +141,51 @@ def axis(parameter: Parameter, points: int | None) -> list[Any]:
     Raises:
         InvalidInput: it is a float range without a step and ``points`` is None, or it has too many steps.
     """
-    given = parameter.chosen
-    if isinstance(given, list):
-        return list(given)
-    if given.step is None:
+    domain = parameter.chosen
+    if isinstance(domain, list):
+        return list(domain)
+    if domain.step is None:
         if points is None:
             raise InvalidInput(
                 "a float range has no grid of its own; give it a step, or strategy.grid.points"
             )
-        return _spaced(given, points)
-    count = _count(given)
+        return _spread_values(domain, points)
+    count = _count(domain)
     # Steps of their own say which values there are; on a logarithmic scale they only say where values may
     # lie.
-    takes_points = isinstance(given, IntRange) and (given.log or given.step == 1)
-    if isinstance(given, IntRange) and takes_points and points is not None and count > points:
-        return list(dict.fromkeys(nearest_step(given, round(value)) for value in _spaced(given, points)))
+    takes_points = isinstance(domain, IntRange) and (domain.log or domain.step == 1)
+    if isinstance(domain, IntRange) and takes_points and points is not None and count > points:
+        return list(
+            dict.fromkeys(nearest_step(domain, round(value)) for value in _spread_values(domain, points))
+        )
     if count > GRID_LIMIT:
         remedy = "give it a step, or strategy.grid.points" if takes_points else "give a larger step"
         raise InvalidInput(
-            f"{count:,} values from {given.low} to {given.high} are too many for a grid; {remedy}"
+            f"{count:,} values from {domain.low} to {domain.high} are too many for a grid; {remedy}"
         )
-    return [_value(given, index) for index in range(count)]
+    return [_value(domain, index) for index in range(count)]
 
 
-def nearest_step(given: IntRange, value: int) -> int:
+def nearest_step(domain: IntRange, value: int) -> int:
     """The value of a range of whole numbers that is nearest to this one."""
-    steps = (value - given.low + given.step // 2) // given.step
-    return min(max(given.low + steps * given.step, given.low), given.high)
+    steps = (value - domain.low + domain.step // 2) // domain.step
+    return min(max(domain.low + steps * domain.step, domain.low), domain.high)
 
 
-def _spaced(given: FloatRange | IntRange, points: int) -> list[Any]:
+def _spread_values(domain: FloatRange | IntRange, points: int) -> list[Any]:
     """So many values of a range, evenly or evenly in the logarithm, both ends included."""
-    if isinstance(given, IntRange) and not given.log:
+    if isinstance(domain, IntRange) and not domain.log:
         # without division by a double, which is not exact beyond 2**53
-        width = given.high - given.low
+        width = domain.high - domain.low
         gaps = points - 1
-        return [given.low + (width * index + gaps // 2) // gaps for index in range(points)]
+        return [domain.low + (width * index + gaps // 2) // gaps for index in range(points)]
     shares = [index / (points - 1) for index in range(points)]
-    if given.log:
-        values = [given.low * (given.high / given.low) ** share for share in shares]
+    if domain.log:
+        values = [domain.low * (domain.high / domain.low) ** share for share in shares]
     else:
-        values = [given.low + (given.high - given.low) * share for share in shares]
-    values = [min(max(value, given.low), given.high) for value in values]
-    return [given.low, *values[1:-1], given.high]
+        values = [domain.low + (domain.high - domain.low) * share for share in shares]
+    values = [min(max(value, domain.low), domain.high) for value in values]
+    return [domain.low, *values[1:-1], domain.high]
 
 
 def grid_size(spec: SweepSpec) -> int:
@@ -192,7 +194,7 @@ def grid_size(spec: SweepSpec) -> int:
     Raises:
         InvalidInput: more than :data:`GRID_LIMIT`, or a float range has neither a step nor points.
     """
-    return len(_grid(spec))
+    return len(_points_of_grid(spec))
 
 
 def grid_point(spec: SweepSpec, number: int) -> Params:
@@ -205,10 +207,10 @@ def grid_point(spec: SweepSpec, number: int) -> Params:
         IndexError: the grid has fewer points.
         InvalidInput: as :func:`grid_size`.
     """
-    return dict(zip(*_grid(spec)[number], strict=True))
+    return dict(zip(*_points_of_grid(spec)[number], strict=True))
 
 
-def _grid(spec: SweepSpec) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
+def _points_of_grid(spec: SweepSpec) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
     points = getattr(spec.strategy.chosen, "points", None)
     space = tuple(
         (name, parameter.model_dump_json(by_alias=True, exclude_none=True))
@@ -223,7 +225,7 @@ def _grid_of(
 ) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
     """Names and values of every point; cached, because trials ask for their points one by one."""
     parameters = {name: Parameter.model_validate_json(text) for name, text in space}
-    found = []
+    grid = []
     for visited, params in enumerate(_combinations(parameters, points)):
         if visited == _VISITS:
             raise InvalidInput(
@@ -232,12 +234,12 @@ def _grid_of(
             )
         if all(constraint(expression).holds(params) for expression in constraints):
             names = tuple(name for name in parameters if name in params)
-            found.append((names, tuple(params[name] for name in names)))
-        if len(found) > GRID_LIMIT:
+            grid.append((names, tuple(params[name] for name in names)))
+        if len(grid) > GRID_LIMIT:
             raise InvalidInput(
                 f"a grid of more than {GRID_LIMIT:,} combinations; give fewer points or parameters"
             )
-    return tuple(found)
+    return tuple(grid)
 
 
 def _combinations(space: Space, points: int | None) -> Iterator[Params]:
@@ -257,52 +259,52 @@ def _combinations(space: Space, points: int | None) -> Iterator[Params]:
 
 
 def _draw(parameter: Parameter, random: Random) -> Any:
-    given = parameter.chosen
-    if isinstance(given, list):
-        return random.choice(given)
-    if isinstance(given, IntRange) and given.log:
+    domain = parameter.chosen
+    if isinstance(domain, list):
+        return random.choice(domain)
+    if isinstance(domain, IntRange) and domain.log:
         # every number has its share of the logarithm, the first and the last too
-        drawn = random.uniform(math.log(given.low - 0.5), math.log(given.high + 0.5))
-        return nearest_step(given, round(math.exp(drawn)))
-    if given.step is not None:
-        return _value(given, random.randrange(_count(given)))
+        drawn = random.uniform(math.log(domain.low - 0.5), math.log(domain.high + 0.5))
+        return nearest_step(domain, round(math.exp(drawn)))
+    if domain.step is not None:
+        return _value(domain, random.randrange(_count(domain)))
     value = (
-        math.exp(random.uniform(math.log(given.low), math.log(given.high)))
-        if given.log
-        else random.uniform(given.low, given.high)
+        math.exp(random.uniform(math.log(domain.low), math.log(domain.high)))
+        if domain.log
+        else random.uniform(domain.low, domain.high)
     )
-    return min(max(value, given.low), given.high)
+    return min(max(value, domain.low), domain.high)
 
 
-def _count(given: FloatRange | IntRange) -> int:
+def _count(domain: FloatRange | IntRange) -> int:
     """How many values a range with a step has, in exact fractions: in binary 0.3 is not three steps of
     0.1.
     """
-    return int((Fraction(str(given.high)) - Fraction(str(given.low))) / Fraction(str(given.step))) + 1
+    return int((Fraction(str(domain.high)) - Fraction(str(domain.low))) / Fraction(str(domain.step))) + 1
 
 
-def _value(given: FloatRange | IntRange, index: int) -> float:
-    return type(given.low)(Fraction(str(given.low)) + index * Fraction(str(given.step)))
+def _value(domain: FloatRange | IntRange, index: int) -> float:
+    return type(domain.low)(Fraction(str(domain.low)) + index * Fraction(str(domain.step)))
 
 
 def _contains(parameter: Parameter, value: Any) -> bool:
-    given = parameter.chosen
-    if isinstance(given, list):
-        return any(is_same(value, choice) for choice in given)
-    if isinstance(value, bool) or not isinstance(value, int if isinstance(given, IntRange) else int | float):
+    domain = parameter.chosen
+    if isinstance(domain, list):
+        return any(is_same(value, choice) for choice in domain)
+    if isinstance(value, bool) or not isinstance(value, int if isinstance(domain, IntRange) else int | float):
         return False
-    if not given.low <= value <= given.high:
+    if not domain.low <= value <= domain.high:
         return False
-    if isinstance(given, IntRange):
-        return bool((value - given.low) % given.step == 0)
-    steps = (value - given.low) / given.step if given.step is not None else 0
+    if isinstance(domain, IntRange):
+        return bool((value - domain.low) % domain.step == 0)
+    steps = (value - domain.low) / domain.step if domain.step is not None else 0
     return abs(steps - round(steps)) < 1e-8  # Optuna's tolerance
 
 
-def _accepted(parameter: Parameter) -> str:
-    given = parameter.chosen
-    if isinstance(given, list):
-        return f"one of {listed(map(spelled, given))}" if len(given) > 1 else spelled(given[0])
-    kind = "a number" if isinstance(given, FloatRange) else "a whole number"
-    steps = f" in steps of {given.step}" if given.step not in (None, 1) else ""
-    return f"{kind} from {given.low} to {given.high}{steps}"
+def _describe_accepted(parameter: Parameter) -> str:
+    domain = parameter.chosen
+    if isinstance(domain, list):
+        return f"one of {listed(map(spell, domain))}" if len(domain) > 1 else spell(domain[0])
+    kind = "a number" if isinstance(domain, FloatRange) else "a whole number"
+    steps = f" in steps of {domain.step}" if domain.step not in (None, 1) else ""
+    return f"{kind} from {domain.low} to {domain.high}{steps}"

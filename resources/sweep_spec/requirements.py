@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import MOST, Strict, must
+from resources.sweep_spec.base import MAX_COUNT, Strict, must
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {
@@ -34,27 +34,27 @@ def quantity_bytes(quantity: str) -> int:
     Raises:
         ValueError: it is not one.
     """
-    found = _QUANTITY.fullmatch(quantity)
-    if found is None:
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
         raise ValueError("give bytes with a unit, for example 512Mi or 32Gi")
-    return int(Decimal(found[1]) * _UNITS[found[2]])
+    return int(Decimal(match[1]) * _UNITS[match[2]])
 
 
-def _memory(given: str) -> str:
-    if quantity_bytes(given) < 2**20:
+def _check_memory(quantity: str) -> str:
+    if quantity_bytes(quantity) < 2**20:
         raise ValueError(
-            f"{given} is {quantity_bytes(given)} bytes, less than 1Mi; give for example 512Mi or 32Gi"
+            f"{quantity} is {quantity_bytes(quantity)} bytes, less than 1Mi; give for example 512Mi or 32Gi"
         )
-    if quantity_bytes(given) > 2**50:
-        raise ValueError(f"{given} is more than 1024Ti; give for example 512Mi or 32Gi")
-    return given
+    if quantity_bytes(quantity) > 2**50:
+        raise ValueError(f"{quantity} is more than 1024Ti; give for example 512Mi or 32Gi")
+    return quantity
 
 
 # YAML reads 512 without quotes as a number.
 Memory = Annotated[
     str,
-    BeforeValidator(lambda given: str(given) if isinstance(given, int) else given),
-    AfterValidator(_memory),
+    BeforeValidator(lambda value: str(value) if isinstance(value, int) else value),
+    AfterValidator(_check_memory),
 ]
 Label = Annotated[
     str, must(LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")
@@ -67,7 +67,7 @@ Name = Annotated[
     ),
 ]
 # It becomes a label's value.
-Queue = Annotated[Name, must(lambda given: len(given) <= 63, "give a queue's name of at most 63 characters")]
+Queue = Annotated[Name, must(lambda value: len(value) <= 63, "give a queue's name of at most 63 characters")]
 Image = Annotated[
     str,
     must(
@@ -80,46 +80,54 @@ Image = Annotated[
 ]
 
 
-_MOST = 100_000  # nodes of one trial, and processes and GPUs of a node
+_MAX_SLOTS = 100_000  # nodes of one trial, and processes and GPUs of a node
 
 
-def _counts(least: int) -> BeforeValidator:
+def _check_counts(minimum: int) -> BeforeValidator:
     """The check of a number, or of one for each rung: ``{budget: number}``, sorted, because JSON keeps no
     order of numbers.
     """
-    remedy = f"give a whole number from {least} to {_MOST}, or one for each rung, for example {{1: 1, 9: 8}}"
+    remedy = (
+        f"give a whole number from {minimum} to {_MAX_SLOTS}, "
+        "or one for each rung, for example {1: 1, 9: 8}"
+    )
 
-    def check(given: Any) -> Any:
-        if not isinstance(given, dict):
-            return _whole(given, least, _MOST, remedy)
-        if not given:
+    def check(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return _whole(value, minimum, _MAX_SLOTS, remedy)
+        if not value:
             raise ValueError(f"it is empty; {remedy}")
         counts: dict[int, int] = {}
-        for written, number in given.items():
-            budget = _whole(written, 1, MOST, f"the rung {written!r:.80} is not a number of epochs; {remedy}")
+        for written, number in value.items():
+            budget = _whole(
+                written, 1, MAX_COUNT, f"the rung {written!r:.80} is not a number of epochs; {remedy}"
+            )
             if budget in counts:
                 raise ValueError(f"the rung of {budget} is given twice; {remedy}")
             counts[budget] = _whole(
-                number, least, _MOST, f"{number!r:.80} at the rung of {budget} is no such number; {remedy}"
+                number,
+                minimum,
+                _MAX_SLOTS,
+                f"{number!r:.80} at the rung of {budget} is no such number; {remedy}",
             )
         return dict(sorted(counts.items()))
 
     return BeforeValidator(check)
 
 
-def _whole(given: Any, least: int, most: int, remedy: str) -> int:
+def _whole(value: Any, minimum: int, maximum: int, remedy: str) -> int:
     """A whole number, as pydantic takes it; JSON has the keys of an object as texts."""
-    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= len(str(most)):
-        given = int(given)
-    whole = isinstance(given, int) or (isinstance(given, float) and given.is_integer())
-    if isinstance(given, bool) or not whole or not least <= given <= most:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(maximum)):
+        value = int(value)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole or not minimum <= value <= maximum:
         raise ValueError(remedy)
-    return int(given)
+    return int(value)
 
 
 # Checked as a whole, because pydantic would report a wrong value of a union once for each of its members.
-Positive = Annotated[int | dict[int, int], _counts(1)]
-Natural = Annotated[int | dict[int, int], _counts(0)]
+Positive = Annotated[int | dict[int, int], _check_counts(1)]
+Natural = Annotated[int | dict[int, int], _check_counts(0)]
 
 
 class Needs(Strict):
@@ -182,9 +190,9 @@ class AttemptResources(Needs):
     GPUs.
     """
 
-    processes: int = Field(default=1, ge=1, le=_MOST, description="Processes (ranks) on each node.")
-    gpus: int = Field(default=0, ge=0, le=_MOST, description="GPUs of each node.")
-    nodes: int = Field(default=1, ge=1, le=_MOST, description="Nodes.")
+    processes: int = Field(default=1, ge=1, le=_MAX_SLOTS, description="Processes (ranks) on each node.")
+    gpus: int = Field(default=0, ge=0, le=_MAX_SLOTS, description="GPUs of each node.")
+    nodes: int = Field(default=1, ge=1, le=_MAX_SLOTS, description="Nodes.")
 
     @property
     def world_size(self) -> int:
@@ -233,7 +241,7 @@ class Resources(Needs):
     )
 
     @model_validator(mode="after")
-    def _together(self) -> Self:
+    def _check_together(self) -> Self:
         attempts = self.by_rung
         if self.gpu_type and not any(attempt.gpus for attempt in attempts.values()):
             raise ValueError(
@@ -241,12 +249,11 @@ class Resources(Needs):
             )
         for budget, attempt in attempts.items():
             if attempt.gpus % attempt.processes:
-                at = f" from the rung of {budget} on" if len(attempts) > 1 else ""
+                from_rung = f" from the rung of {budget} on" if len(attempts) > 1 else ""
                 raise ValueError(
-                    f"processes = {attempt.processes} is not accepted with gpus = {attempt.gpus}{at}: each "
-                    "process has GPUs of its own, "
-                    f"and all have as many; give a number that divides {attempt.gpus}, or leave processes "
-                    "out, for one on each GPU"
+                    f"processes = {attempt.processes} is not accepted with gpus = {attempt.gpus}{from_rung}: "
+                    "each process has GPUs of its own, and all have as many; "
+                    f"give a number that divides {attempt.gpus}, or leave processes out, for one on each GPU"
                 )
         return self
 
@@ -263,11 +270,11 @@ class Resources(Needs):
     def largest(self) -> AttemptResources:
         """The most that any attempt is given, of each."""
         attempts = self.by_rung.values()
-        most = {
+        counts = {
             name: max(getattr(attempt, name) for attempt in attempts)
             for name in ("processes", "gpus", "nodes")
         }
-        return next(iter(attempts)).model_copy(update=most)
+        return next(iter(attempts)).model_copy(update=counts)
 
     @property
     def by_rung(self) -> dict[int, AttemptResources]:
@@ -285,7 +292,7 @@ class Elastic(Strict):
     min_nodes: int = Field(
         default=1,
         ge=1,
-        le=_MOST,
+        le=_MAX_SLOTS,
         description="A trial goes on with so many nodes while others are lost or not to be had.",
     )
 

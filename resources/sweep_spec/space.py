@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import MOST_VALUES, Choice, Strict, listed
+from resources.sweep_spec.base import MAX_VALUES, Choice, Strict, listed
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,400}\s*")
 
@@ -39,7 +39,7 @@ class _Range(Strict):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.low >= self.high:
             raise ValueError(
                 f"low = {self.low} must be below high = {self.high}; for a single value give constant"
@@ -83,15 +83,15 @@ class IntRange(_Range):
     )
 
 
-def _as_list(given: Any) -> Any:
-    return given if isinstance(given, list) else [given]
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
 
 
 # ``when: {optimizer: sgd}`` and ``when: {optimizer: [sgd]}`` are the same.
-Choices = Annotated[list[Choice], BeforeValidator(_as_list), Field(min_length=1, max_length=MOST_VALUES)]
+Choices = Annotated[list[Choice], BeforeValidator(_as_list), Field(min_length=1, max_length=MAX_VALUES)]
 
 
-_LONGEST_NAME = 40
+_MAX_NAME_LENGTH = 40
 _NAME_START = 30  # characters of a longer name; its hash follows
 
 
@@ -102,12 +102,12 @@ def choice_name(value: Any) -> Any:
     if not isinstance(value, list | dict):
         return value
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    if len(text) <= _LONGEST_NAME:
+    if len(text) <= _MAX_NAME_LENGTH:
         return text
     return f"{text[:_NAME_START]}…{sha256(text.encode()).hexdigest()[:8]}"
 
 
-def spelled(value: Any) -> str:
+def spell(value: Any) -> str:
     """A value as people write it in a spec, for messages."""
     return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -138,7 +138,7 @@ class Parameter(Strict):
     categorical: list[Choice] | None = Field(
         default=None,
         min_length=1,
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description=(
             "One of these values: texts, numbers, true, false, null, lists or mappings; the trial gets it "
             "as it is."
@@ -157,25 +157,25 @@ class Parameter(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_null(cls, given: Any) -> Any:
+    def _replace_null(cls, fields: Any) -> Any:
         """``constant: null`` is the one choice null, which is kept as a categorical."""
-        if not isinstance(given, dict) or "constant" not in given or given["constant"] is not None:
-            return given
-        if others := [kind for kind in _KINDS if given.get(kind) is not None]:
+        if not isinstance(fields, dict) or "constant" not in fields or fields["constant"] is not None:
+            return fields
+        if others := [kind for kind in _KINDS if fields.get(kind) is not None]:
             raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed([*others, 'constant'])}")
-        return {**given, "categorical": [None]}
+        return {**fields, "categorical": [None]}
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
+    def _check_exactly_one(self) -> Self:
         values = (self.float_, self.int_, self.categorical, self.constant)
-        given = [kind for kind, value in zip(_KINDS, values, strict=True) if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed(given)}")
+        kinds = [kind for kind, value in zip(_KINDS, values, strict=True) if value is not None]
+        if len(kinds) != 1:
+            raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed(kinds)}")
         choices = self.categorical or []
         names = [choice_name(value) for value in choices]
         for index, value in enumerate(choices):
             if value in choices[:index] or names[index] in names[:index]:
-                raise ValueError(f"categorical must have each value once; {spelled(value)} is there twice")
+                raise ValueError(f"categorical must have each value once; {spell(value)} is there twice")
         return self
 
     @property

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from resources.sweep_spec.base import MOST, OneOf, Strict, did_you_mean, is_import_path, must
+from resources.sweep_spec.base import MAX_COUNT, OneOf, Strict, did_you_mean, is_import_path, must
 
 SAMPLERS = {
     "random": "optuna.samplers:RandomSampler",
@@ -21,15 +21,15 @@ For ``random`` the class only defines the options: the points are drawn by
 
 _SAMPLER = "What suggests new trials: random, tpe, gp, or module:Class of an Optuna sampler."
 _NAMED = ("random", "tpe", "gp")
-_MOST_RUNGS = 1_000  # each is a row of every trial that passes it, and a name in what people are shown
+_MAX_RUNGS = 1_000  # each is a row of every trial that passes it, and a name in what people are shown
 # a sampler may keep so many numbers for each of a study's trials: candidates, a population
-_LARGEST_OPTION = 10_000
-_LONGEST_OPTION = 200
-_MOST_VALUES = 100
-_MOST_POINTS = 90_000  # as many as a study may have trials
+_MAX_OPTION = 10_000
+_MAX_OPTION_LENGTH = 200
+_MAX_OPTION_VALUES = 100
+_MAX_POINTS = 90_000  # as many as a study may have trials
 
 
-def _sampler(value: str) -> str:
+def _check_sampler(value: str) -> str:
     if value in _NAMED or is_import_path(value):
         return value
     raise ValueError(
@@ -38,21 +38,21 @@ def _sampler(value: str) -> str:
     )
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    if "seed" in given:
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
+    if "seed" in options:
         raise ValueError(
-            f"seed = {given['seed']} is not an option: the sampler takes the seed of the sweep; leave it "
+            f"seed = {options['seed']} is not an option: the sampler takes the seed of the sweep; leave it "
             "out here"
         )
-    for name, value in given.items():
+    for name, value in options.items():
         if not _is_small(value):
             raise ValueError(
-                f"{name:.80} = {value!r:.80} is not accepted: give numbers from -{_LARGEST_OPTION} to "
-                f"{_LARGEST_OPTION}, texts of at "
-                f"most {_LONGEST_OPTION} characters, true, false, null, or lists of them whose product has "
-                f"at most {_MOST_POINTS} points"
+                f"{name:.80} = {value!r:.80} is not accepted: "
+                f"give numbers from -{_MAX_OPTION} to {_MAX_OPTION}, "
+                f"texts of at most {_MAX_OPTION_LENGTH} characters, true, false, null, "
+                f"or lists of them whose product has at most {_MAX_POINTS} points"
             )
-    return given
+    return options
 
 
 def _is_small(value: Any, depth: int = 3) -> bool:
@@ -62,23 +62,23 @@ def _is_small(value: Any, depth: int = 3) -> bool:
     """
     if isinstance(value, dict | list):
         inside = list(value.values()) if isinstance(value, dict) else value
-        points = math.prod(len(one) for one in inside if isinstance(one, list) and one)
+        points = math.prod(len(item) for item in inside if isinstance(item, list) and item)
         return (
             depth > 0
-            and len(inside) <= _MOST_VALUES
-            and points <= _MOST_POINTS
-            and all(_is_small(one, depth - 1) for one in inside)
+            and len(inside) <= _MAX_OPTION_VALUES
+            and points <= _MAX_POINTS
+            and all(_is_small(item, depth - 1) for item in inside)
         )
     if isinstance(value, str):
-        return len(value) <= _LONGEST_OPTION
-    return value is None or (isinstance(value, int | float) and -_LARGEST_OPTION <= value <= _LARGEST_OPTION)
+        return len(value) <= _MAX_OPTION_LENGTH
+    return value is None or (isinstance(value, int | float) and -_MAX_OPTION <= value <= _MAX_OPTION)
 
 
-Sampler = Annotated[str, AfterValidator(_sampler)]
+Sampler = Annotated[str, AfterValidator(_check_sampler)]
 SamplerPath = Annotated[
     str, must(is_import_path, "give module:Class, for example optuna.samplers:CmaEsSampler")
 ]
-Options = Annotated[dict[str, Any], AfterValidator(_options)]
+Options = Annotated[dict[str, Any], AfterValidator(_check_options)]
 
 
 class SearchStrategy(Strict):
@@ -105,7 +105,7 @@ class SearchStrategy(Strict):
 class FullBudget(SearchStrategy):
     """Each trial trains to the end: one rung."""
 
-    budget: int = Field(default=27, ge=1, le=MOST, description="Epochs that every trial trains.")
+    budget: int = Field(default=27, ge=1, le=MAX_COUNT, description="Epochs that every trial trains.")
 
     @property
     def ladders(self) -> tuple[tuple[int, ...], ...]:
@@ -149,7 +149,7 @@ class GpSearch(FullBudget):
 class Nsga2Search(FullBudget):
     """A genetic search for the Pareto front of several objectives (Deb et al., IEEE TEC 2002)."""
 
-    population_size: int = Field(default=50, ge=2, le=_LARGEST_OPTION, description="Trials in a generation.")
+    population_size: int = Field(default=50, ge=2, le=_MAX_OPTION, description="Trials in a generation.")
 
     @property
     def suggester(self) -> tuple[str, dict[str, Any]]:
@@ -177,9 +177,9 @@ class EarlyStopping(SearchStrategy):
     """Weak trials stop before the end."""
 
     min_budget: int = Field(
-        default=1, ge=1, le=MOST, description="Epochs to the first rung; no trial stops before it."
+        default=1, ge=1, le=MAX_COUNT, description="Epochs to the first rung; no trial stops before it."
     )
-    max_budget: int = Field(default=27, ge=1, le=MOST, description="Epochs to the last rung.")
+    max_budget: int = Field(default=27, ge=1, le=MAX_COUNT, description="Epochs to the last rung.")
     audit: float = Field(
         default=0.0,
         ge=0,
@@ -190,7 +190,7 @@ class EarlyStopping(SearchStrategy):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.min_budget > self.max_budget:
             raise ValueError(
                 f"min_budget = {self.min_budget} must not be above max_budget = {self.max_budget}"
@@ -214,7 +214,7 @@ class SuccessiveHalving(EarlyStopping):
     reduction_factor: int = Field(
         default=3,
         ge=2,
-        le=MOST,
+        le=MAX_COUNT,
         description="Of the trials at a rung, one in this many is promoted to the next.",
     )
 
@@ -270,11 +270,11 @@ class MedianStopping(_AnySampler, EarlyStopping):
     2017, section 3.2.2).
     """
 
-    interval: int = Field(default=1, ge=1, le=MOST, description="Epochs between two checks.")
+    interval: int = Field(default=1, ge=1, le=MAX_COUNT, description="Epochs between two checks.")
     min_trials: int = Field(
         default=5,
         ge=1,
-        le=MOST,
+        le=MAX_COUNT,
         description="Other trials that must have a result at an epoch before a trial stops there.",
     )
     quantile: float = Field(
@@ -286,12 +286,12 @@ class MedianStopping(_AnySampler, EarlyStopping):
 
     def _check_rungs(self) -> None:
         width = self.max_budget - self.min_budget
-        if -(-width // self.interval) + 1 > _MOST_RUNGS:
+        if -(-width // self.interval) + 1 > _MAX_RUNGS:
             raise ValueError(
                 f"interval = {self.interval} makes {-(-width // self.interval) + 1} checks from min_budget "
                 f"= {self.min_budget} to "
-                f"max_budget = {self.max_budget}, more than {_MOST_RUNGS}: give an interval of at least "
-                f"{-(-width // (_MOST_RUNGS - 1))}"
+                f"max_budget = {self.max_budget}, more than {_MAX_RUNGS}: give an interval of at least "
+                f"{-(-width // (_MAX_RUNGS - 1))}"
             )
 
     @property

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
 from resources.sweep_spec.base import (
-    MOST,
-    MOST_PARAMETERS,
-    MOST_VALUES,
+    MAX_COUNT,
+    MAX_PARAMETERS,
+    MAX_VALUES,
     Bounds,
     Choice,
     Digest,
@@ -43,18 +43,18 @@ class Objective(Strict):
         ),
     )
     window: int | None = Field(
-        default=None, ge=1, le=MOST, description="Epochs over which average is taken (default: 5)."
+        default=None, ge=1, le=MAX_COUNT, description="Epochs over which average is taken (default: 5)."
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _with_window(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("summary") == "average" and given.get("window") is None:
-            return {**given, "window": 5}
-        return given
+    def _fill_window(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("summary") == "average" and fields.get("window") is None:
+            return {**fields, "window": 5}
+        return fields
 
     @model_validator(mode="after")
-    def _window_of_average(self) -> Self:
+    def _check_window(self) -> Self:
         if self.window is not None and self.summary != "average":
             raise ValueError(
                 f"window = {self.window} needs summary = 'average', not {self.summary!r}; leave it out, or "
@@ -72,7 +72,7 @@ class Restored(Strict):
 
     project: Name = Field(description="The run's project.")
     run: Name = Field(description="The run's id, for example digits-7f3a.0007.")
-    epoch: int = Field(ge=1, le=MOST, description="The checkpoint's epoch.")
+    epoch: int = Field(ge=1, le=MAX_COUNT, description="The checkpoint's epoch.")
     checkpoint: Digest = Field(description="The checkpoint's digest.")
 
 
@@ -98,10 +98,10 @@ class Approval(Strict):
     required: bool = Field(default=False, description="Whether a version waits for approval.")
     by: list[Annotated[str, Field(min_length=1, max_length=250)]] = Field(
         default=[],
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description="Names of who may approve: of tokens, or of users (default: everybody).",
     )
-    at_least: int = Field(default=1, ge=1, le=MOST_VALUES, description="How many of them must approve.")
+    at_least: int = Field(default=1, ge=1, le=MAX_VALUES, description="How many of them must approve.")
 
     @model_validator(mode="after")
     def _can_be_met(self) -> Self:
@@ -116,17 +116,17 @@ class Approval(Strict):
         return self
 
 
-def _sweeps(given: Any) -> Any:
-    if given is None or given == "auto":
-        return given
-    if not isinstance(given, list) or not given:
+def _check_sweeps(value: Any) -> Any:
+    if value is None or value == "auto":
+        return value
+    if not isinstance(value, list) or not value:
         raise ValueError("give auto, or a list of the ids of earlier sweeps")
-    for sweep in given:
+    for sweep in value:
         try:
             check_name("warm_start", sweep)
         except InvalidInput:
             raise ValueError(f"{sweep!r} is not the id of a sweep: {NAME_RULE}") from None
-    return given
+    return value
 
 
 NO_TRAINABLE = (
@@ -135,7 +135,7 @@ NO_TRAINABLE = (
 )
 
 # Checked as a whole, because pydantic would report a wrong value of a union once for each of its members.
-WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_sweeps)]
+WarmStart = Annotated[list[str] | Literal["auto"] | None, BeforeValidator(_check_sweeps)]
 
 
 class SweepSpec(Strict):
@@ -154,8 +154,8 @@ class SweepSpec(Strict):
     )
     priority: int = Field(
         default=0,
-        ge=-MOST_VALUES,
-        le=MOST_VALUES,
+        ge=-MAX_VALUES,
+        le=MAX_VALUES,
         description="Among the sweeps of its project those with a higher one come first.",
     )
     trainable: FunctionPath | None = Field(
@@ -223,12 +223,12 @@ class SweepSpec(Strict):
     objective: Objective = Field(description="What to optimise.")
     other_objectives: list[Objective] = Field(
         default=[],
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description="More objectives, for a Pareto front; with strategies that train every trial to the end.",
     )
     bounds: dict[Metric, Bounds] = Field(
         default={},
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description=(
             "Reported metrics that must be in bounds at every rung (objectives: their summary); others "
             "rank last."
@@ -236,17 +236,17 @@ class SweepSpec(Strict):
     )
     divergence: dict[Metric, Bounds] = Field(
         default={},
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description="Metrics that stop a trial at once when they leave these bounds or are NaN or infinite.",
     )
     space: dict[Annotated[str, Field(max_length=250)], Parameter] = Field(
         min_length=1,
-        max_length=MOST_PARAMETERS,
+        max_length=MAX_PARAMETERS,
         description="The hyperparameters by name, each with its range, choices or constant.",
     )
     constraints: list[str] = Field(
         default=[],
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description=(
             "Comparisons of hyperparameters that every trial must meet, for example hidden * batch_size <= "
             "8192."
@@ -261,7 +261,7 @@ class SweepSpec(Strict):
     )
     start_from: list[dict[str, Choice]] = Field(
         default=[],
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         description="Hyperparameters to try first, in this order; those left out are sampled.",
     )
     training: Training = Field(
@@ -276,7 +276,7 @@ class SweepSpec(Strict):
     concurrency: int = Field(
         default=0,
         ge=0,
-        le=MOST,
+        le=MAX_COUNT,
         description=(
             "Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
         ),
@@ -297,7 +297,7 @@ class SweepSpec(Strict):
         ),
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the sampler and of the trials.")
-    deterministic: Annotated[bool | None, AfterValidator(lambda given: given or None)] = Field(
+    deterministic: Annotated[bool | None, AfterValidator(lambda value: value or None)] = Field(
         default=None,
         description=(
             "Let trials compute the same from the same seed, as far as their libraries can, so that a "
@@ -305,18 +305,24 @@ class SweepSpec(Strict):
         ),
     )
     max_retries: int = Field(
-        default=2, ge=0, le=MOST, description="How many times a crashed trial is resumed from its checkpoint."
+        default=2,
+        ge=0,
+        le=MAX_COUNT,
+        description="How many times a crashed trial is resumed from its checkpoint.",
     )
     max_preemptions: int = Field(
         default=10,
         ge=0,
-        le=MOST,
+        le=MAX_COUNT,
         description=(
             "How many times a trial is resumed after its worker was lost, which does not count as a crash."
         ),
     )
     max_failed_trials: int = Field(
-        default=0, ge=0, le=MOST, description="With at most so many failed trials the job still succeeds."
+        default=0,
+        ge=0,
+        le=MAX_COUNT,
+        description="With at most so many failed trials the job still succeeds.",
     )
     final: FinalTraining = Field(
         default=None,

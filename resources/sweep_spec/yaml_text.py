@@ -34,14 +34,14 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # none of YAML 1.1's
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"{key.value} is given twice; give it once", key.start_mark
                     )
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
 
 RETRY_SECONDS = 1
 HELD_BACK = "Held-Back"
-MOST_VALUES = 1_000
+MAX_VALUES = 1_000
 LONGEST_NAME = 500
 TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
 Lease = Annotated[
@@ -62,7 +62,7 @@ class Told(Report):
             "The objectives, each as it counts at this epoch, and the metrics that the spec bounds. Others "
             "are kept where finite."
         ),
-        max_length=MOST_VALUES,
+        max_length=MAX_VALUES,
         examples=[{"val_loss": 0.31}],
     )
     checkpoint: Digest | None = Field(

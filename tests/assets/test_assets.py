@@ -37,7 +37,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield ephemeral
 
 
-def opened(backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance, *, searched: bool) -> Scheduler:
+def open_search(
+    backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance, *, searched: bool
+) -> Scheduler:
     snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
     scheduler = Scheduler(
         backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
@@ -67,7 +69,7 @@ def materialize(
     )
 
 
-def said(result: dg.ExecuteInProcessResult) -> str:
+def failures_of(result: dg.ExecuteInProcessResult) -> str:
     return "\n".join(str(event.event_specific_data) for event in result.all_events if event.is_failure)
 
 
@@ -99,7 +101,7 @@ def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
     if page:
         monkeypatch.setenv("HALVING_PAGE_URL", page)
     spec = small_spec(max_trials=3)
-    scheduler = opened(backend, spec, instance, searched=True)
+    scheduler = open_search(backend, spec, instance, searched=True)
     # The report is preceded by the rungs that were not logged yet.
     result = materialize(backend, instance, CONCLUDE, scheduler.id)
     assert result.success
@@ -128,7 +130,7 @@ def test_what_is_materialized_links_to_our_page_where_its_address_is_known(
 def test_concluding_a_sweep_makes_its_report_and_its_checkpoint_once_however_often(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=3), instance, searched=True)
+    scheduler = open_search(backend, small_spec(max_trials=3), instance, searched=True)
     for _ in range(2):
         assert materialize(backend, instance, CONCLUDE, scheduler.id).success
     assert (status(backend, scheduler.id), versions(backend)) == ("finished", ["1.0.0 champion"])
@@ -138,7 +140,7 @@ def test_concluding_a_sweep_makes_its_report_and_its_checkpoint_once_however_oft
 def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    first = opened(backend, small_spec(max_trials=3), instance, searched=True)
+    first = open_search(backend, small_spec(max_trials=3), instance, searched=True)
     concluded = materialize(backend, instance, CONCLUDE, first.id)
     assert concluded.success
     made = [
@@ -152,7 +154,7 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
         report["evaluation"] + sum(line["cost"] for line in report["purposes"])
     )
     assert made[0] == report["cost"] > report["evaluation"] > 0
-    worse = opened(
+    worse = open_search(
         backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True
     )
     result = materialize(backend, instance, CONCLUDE, worse.id)
@@ -163,7 +165,7 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     assert result.asset_materializations_for_node("promoted_checkpoint") == []
     assert (status(backend, worse.id), versions(backend)) == ("rejected", ["1.0.0 champion"])
     again = materialize(backend, instance, "promoted_checkpoint", worse.id)
-    assert "was not promoted: non_inferior: accuracy" in said(again)
+    assert "was not promoted: non_inferior: accuracy" in failures_of(again)
     assert versions(backend) == ["1.0.0 champion"]
 
 
@@ -171,20 +173,20 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
 def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_failed(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    worse = opened(
+    worse = open_search(
         backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True
     )
     assert materialize(backend, instance, "evaluation_report", worse.id).success
-    better = opened(backend, small_spec(max_trials=3), instance, searched=True)
+    better = open_search(backend, small_spec(max_trials=3), instance, searched=True)
     assert materialize(backend, instance, CONCLUDE, better.id).success
     result = materialize(backend, instance, "promoted_checkpoint", worse.id)
-    assert "was not promoted: non_inferior: accuracy" in said(result)
+    assert "was not promoted: non_inferior: accuracy" in failures_of(result)
     logged = instance.get_records_for_run(
         result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
     ).records
-    shown = [record.event_log_entry.dagster_event.asset_check_evaluation_data for record in logged]
-    assert {check.partition for check in shown} == {worse.id}
-    assert {check.check_name: check.passed for check in shown} == {
+    checks = [record.event_log_entry.dagster_event.asset_check_evaluation_data for record in logged]
+    assert {check.partition for check in checks} == {worse.id}
+    assert {check.check_name: check.passed for check in checks} == {
         name: name != "non_inferior" for name in KINDS
     }
     newest = instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=1).records[0]
@@ -196,11 +198,11 @@ def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_fail
 def test_evaluating_a_finished_sweep_again_does_not_reject_it(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, small: Callable[..., Any]
 ) -> None:
-    bad = opened(
+    bad = open_search(
         backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True
     )
     assert materialize(backend, instance, CONCLUDE, bad.id).success
-    good = opened(backend, small_spec(max_trials=3, auto_promote=True), instance, searched=True)
+    good = open_search(backend, small_spec(max_trials=3, auto_promote=True), instance, searched=True)
     assert materialize(backend, instance, CONCLUDE, good.id).success
     assert not materialize(backend, instance, "evaluation_report", bad.id).success
     assert (status(backend, bad.id), versions(backend)) == ("finished", ["1.0.0 archived", "1.0.1 champion"])
@@ -210,17 +212,19 @@ def test_evaluating_a_finished_sweep_again_does_not_reject_it(
 def test_a_checkpoint_without_a_report_is_refused(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=1), instance, searched=True)
+    scheduler = open_search(backend, small_spec(max_trials=1), instance, searched=True)
     result = materialize(backend, instance, "promoted_checkpoint", scheduler.id)
-    assert f"sweep {scheduler.id} has no evaluation report yet" in said(result)
+    assert f"sweep {scheduler.id} has no evaluation report yet" in failures_of(result)
 
 
 @pytest.mark.slow
-def test_a_trial_that_was_handed_out_runs_on_gpus_of_its_own_and_leaves_one_materialization_for_each_rung(
+def test_a_trial_runs_on_gpus_of_its_own_and_leaves_one_materialization_a_rung(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f1c,MIG-77aa")
-    scheduler = opened(backend, small_spec(max_trials=2, resources={"gpus": 1}), instance, searched=False)
+    scheduler = open_search(
+        backend, small_spec(max_trials=2, resources={"gpus": 1}), instance, searched=False
+    )
     scheduler.next_work(None)
     another = scheduler.next_work(None)
     assert isinstance(another, Assignment)
@@ -253,9 +257,11 @@ def test_gpu_seconds_of_a_rung_are_those_of_the_nodes_and_gpus_that_trained_it(s
 def test_a_trial_that_nobody_asked_for_is_refused(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=1), instance, searched=False)
+    scheduler = open_search(backend, small_spec(max_trials=1), instance, searched=False)
     result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
-    assert f"trial {scheduler.id}.0000 is not waiting for a worker: there is no such trial" in said(result)
+    assert f"trial {scheduler.id}.0000 is not waiting for a worker: there is no such trial" in failures_of(
+        result
+    )
 
 
 @pytest.mark.slow
@@ -263,10 +269,10 @@ def test_a_trial_that_raises_fails_its_run_with_the_traceback_on_its_partition(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
     spec = small_spec(max_trials=1, max_retries=0, trainable="tests.trainables:train_raising_always")
-    scheduler = opened(backend, spec, instance, searched=False)
+    scheduler = open_search(backend, spec, instance, searched=False)
     scheduler.next_work(None)
     result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
-    assert "no trial of this sweep can work" in said(result)
+    assert "no trial of this sweep can work" in failures_of(result)
     (observed,) = instance.fetch_observations(dg.AssetKey("trial"), limit=10).records
     assert observed.partition_key == f"{scheduler.id}.0000"
     assert observed.asset_observation is not None

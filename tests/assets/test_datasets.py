@@ -52,19 +52,19 @@ def materialize(backend: Backend, spec: SweepSpec, instance: dg.DagsterInstance)
     made = record.asset_materialization
     assert made is not None
     assert record.run_id == run.run_id
-    shown = {name: value.value for name, value in made.metadata.items()}
+    metadata = {name: value.value for name, value in made.metadata.items()}
     assert made.tags is not None
-    assert made.tags["dagster/data_version"] == shown["digest"]
-    assert made.partition == f"points@{shown['digest'].removeprefix('sha256:')[:16]}"
-    return {**shown, "run": run.run_id}
+    assert made.tags["dagster/data_version"] == metadata["digest"]
+    assert made.partition == f"points@{metadata['digest'].removeprefix('sha256:')[:16]}"
+    return {**metadata, "run": run.run_id}
 
 
-def columns_of(shown: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    records = [dict(record.data) for record in shown["columns"].records]
+def columns_of(metadata: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    records = [dict(record.data) for record in metadata["columns"].records]
     return {record.pop("column"): record for record in records}
 
 
-def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and_lineage(
+def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_changes_and_lineage(
     backend: Backend, small_spec: Spec
 ) -> None:
     dataset = {
@@ -85,12 +85,12 @@ def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and
         assert len(instance.get_dynamic_partitions("datasets")) == 2
 
     # Counts.
-    for shown, rows, splits in ((first, 40, (24, 8, 8)), (second, 50, (34, 8, 8))):
-        assert shown["dagster/row_count"] == rows
-        assert shown["splits"] == dict(zip(("train", "validation", "test"), splits, strict=True))
-        assert shown["shards"] == 3
-        assert shown["bytes"] > 0
-        assert shown["target"] == "label"
+    for metadata, rows, splits in ((first, 40, (24, 8, 8)), (second, 50, (34, 8, 8))):
+        assert metadata["dagster/row_count"] == rows
+        assert metadata["splits"] == dict(zip(("train", "validation", "test"), splits, strict=True))
+        assert metadata["shards"] == 3
+        assert metadata["bytes"] > 0
+        assert metadata["target"] == "label"
 
     # Nulls and ranges.
     text = {"type": "string", "nulls": 0}
@@ -125,19 +125,19 @@ def test_the_page_of_a_snapshot_has_counts_nulls_ranges_classes_what_changed_and
     assert changed["bytes"] == {"shared": 0, "new": second["bytes"]}  # all rows have one more column
 
     # Lineage.
-    for shown, load, before in ((first, march, None), (second, april, first["digest"])):
-        lineage = shown["lineage"]
-        assert shown["source"] == f"tests.assets.test_datasets:{load.__name__}"
+    for metadata, load, before in ((first, march, None), (second, april, first["digest"])):
+        lineage = metadata["lineage"]
+        assert metadata["source"] == f"tests.assets.test_datasets:{load.__name__}"
         assert lineage["code"] == {"source": inspect.getsource(load)}
         assert lineage["packages"]["pyarrow"] == version("pyarrow")
         assert lineage["before"] == before
-        assert lineage["made_by"] == {"dagster_run": shown["run"], "job": "snapshot_alone"}
+        assert lineage["made_by"] == {"dagster_run": metadata["run"], "job": "snapshot_alone"}
     assert first["transform_sha256"] != second["transform_sha256"], (
         "another function of the same module is other code"
     )
 
 
-def test_the_same_rows_again_are_the_same_snapshot_with_the_lineage_of_the_first_time(
+def test_the_same_rows_again_are_the_same_snapshot_with_its_first_lineage(
     backend: Backend, small_spec: Spec
 ) -> None:
     dataset = {

@@ -79,7 +79,7 @@ def define(folder: Path, **changes: Any) -> list[dg.AssetsDefinition]:
     return feature_assets()
 
 
-def made(
+def materialize(
     backend: Backend,
     instance: dg.DagsterInstance,
     assets: list[dg.AssetsDefinition],
@@ -103,7 +103,7 @@ def test_a_day_whose_transform_raises_fails_its_partition_alone(
     folder: Path, backend: Backend, instance: dg.DagsterInstance
 ) -> None:
     assets = define(folder)
-    good, bad = (made(backend, instance, assets, "feature_view/visits_v1", day) for day in DAYS)
+    good, bad = (materialize(backend, instance, assets, "feature_view/visits_v1", day) for day in DAYS)
     assert (good.success, bad.success) == (True, False)
     (failed,) = [event for event in bad.all_events if event.is_step_failure]
     assert "raised ArithmeticError" in failed.step_failure_data.user_failure_data.description
@@ -112,14 +112,14 @@ def test_a_day_whose_transform_raises_fails_its_partition_alone(
     (event,) = good.asset_materializations_for_node("feature_view__visits_v1")
     assert event.partition == DAYS[0]
     assert event.tags["dagster/data_version"] == f"sha256:{kept.sha256}"
-    shown = {name: value.value for name, value in event.metadata.items()}
-    assert (shown["dagster/row_count"], shown["bytes"], shown["digest"]) == (
+    metadata = {name: value.value for name, value in event.metadata.items()}
+    assert (metadata["dagster/row_count"], metadata["bytes"], metadata["digest"]) == (
         2,
         kept.bytes,
         f"sha256:{kept.sha256}",
     )
-    assert shown["change"] == "new"
-    again = made(backend, instance, assets, "feature_view/visits_v1", DAYS[0])
+    assert metadata["change"] == "new"
+    again = materialize(backend, instance, assets, "feature_view/visits_v1", DAYS[0])
     assert (
         again.asset_materializations_for_node("feature_view__visits_v1")[0].metadata["change"].value
         == "unchanged"
@@ -132,22 +132,22 @@ def test_changed_code_fails_a_day_until_the_runs_config_says_why_values_are_the_
 ) -> None:
     assets = define(folder)
     key = "feature_view/visits_v1"
-    assert made(backend, instance, assets, key, DAYS[0]).success
+    assert materialize(backend, instance, assets, key, DAYS[0]).success
     with backend.catalog.write(exclusive=True) as session:
         session.get_one(FeatureViewRow, ("visits", 1)).code = {"transform": "0" * 64}
-    refused = made(backend, instance, assets, key, DAYS[0])
+    refused = materialize(backend, instance, assets, key, DAYS[0])
     (failed,) = [event for event in refused.all_events if event.is_step_failure]
     assert (
         "the code that transform stands on changed" in failed.step_failure_data.user_failure_data.description
     )
     for _ in range(2):  # as each day of a backfill has the same config
-        assert made(backend, instance, assets, key, DAYS[0], accept_same_values="only faster").success
+        assert materialize(backend, instance, assets, key, DAYS[0], accept_same_values="only faster").success
     assert [entry["reason"] for entry in registered_views(backend.catalog)["visits@1"].accepted] == [
         "only faster"
     ]
     with backend.catalog.write(exclusive=True) as session:
         session.get_one(FeatureViewRow, ("visits", 1)).code = {"transform": "1" * 64}
-    refused = made(backend, instance, assets, key, DAYS[0], accept_same_values="only faster")
+    refused = materialize(backend, instance, assets, key, DAYS[0], accept_same_values="only faster")
     (failed,) = [event for event in refused.all_events if event.is_step_failure]
     assert "it was the reason for a change on " in failed.step_failure_data.user_failure_data.description
 
@@ -157,9 +157,9 @@ def test_what_was_known_last_is_pushed_and_read_as_it_was_computed(
 ) -> None:
     assets = define(folder, transform="tests.assets.test_features:as_they_are")
     for day in DAYS:
-        assert made(backend, instance, assets, "feature_view/visits_v1", day).success
+        assert materialize(backend, instance, assets, "feature_view/visits_v1", day).success
     for pushed in ("2 entities, 2 of them newer", "2 entities, 0 of them newer"):
-        done = made(backend, instance, assets, "online_features")
+        done = materialize(backend, instance, assets, "online_features")
         assert done.asset_materializations_for_node("online_features")[0].metadata["visits@1"].value == pushed
     assert backend.store.folder is not None
     with OnlineFeatures(str(backend.store.folder / "features" / "online.db"), ["visits@1:pages"]) as online:
@@ -172,10 +172,10 @@ def test_a_view_whose_code_changed_keeps_no_other_from_being_pushed(
     define(folder, name="changed", transform="tests.assets.test_features:as_they_are")
     assets = define(folder, transform="tests.assets.test_features:as_they_are")
     for view in ("changed", "visits"):
-        assert made(backend, instance, assets, f"feature_view/{view}_v1", DAYS[0]).success
+        assert materialize(backend, instance, assets, f"feature_view/{view}_v1", DAYS[0]).success
     with backend.catalog.write(exclusive=True) as session:
         session.get_one(FeatureViewRow, ("changed", 1)).code = {"transform": "0" * 64}
-    refused = made(backend, instance, assets, "online_features")
+    refused = materialize(backend, instance, assets, "online_features")
     (failed,) = [event for event in refused.all_events if event.is_step_failure]
     assert "changed@1" in failed.step_failure_data.user_failure_data.description
     with OnlineFeatures(online_address(backend.store), ["visits@1:pages"]) as online:
@@ -187,7 +187,7 @@ def test_a_snapshot_says_of_which_days_of_a_view_it_was_made(
 ) -> None:
     assets = define(folder, transform="tests.assets.test_features:as_they_are")
     for day in DAYS:
-        assert made(backend, instance, assets, "feature_view/visits_v1", day).success
+        assert materialize(backend, instance, assets, "feature_view/visits_v1", day).success
     labels = (
         "SELECT i AS user_id, TIMESTAMPTZ '2026-03-03 00:00:00+00' AS ts, i % 2 AS bought FROM range(60) t(i)"
     )
@@ -216,8 +216,8 @@ def test_the_online_store_may_be_elsewhere(
 ) -> None:
     monkeypatch.setenv("HALVING_ONLINE", str(tmp_path / "elsewhere.db"))
     assets = define(folder)
-    assert made(backend, instance, assets, "feature_view/visits_v1", DAYS[0]).success
-    assert made(backend, instance, assets, "online_features").success
+    assert materialize(backend, instance, assets, "feature_view/visits_v1", DAYS[0]).success
+    assert materialize(backend, instance, assets, "online_features").success
     assert (tmp_path / "elsewhere.db").exists()
 
 
@@ -225,7 +225,7 @@ def test_a_store_that_is_no_folder_needs_an_address(
     folder: Path, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     remote = Backend(root="s3://bucket/prefix", catalog_url=f"sqlite:///{tmp_path}/catalog.db")
-    done = made(remote, instance, define(folder), "online_features")
+    done = materialize(remote, instance, define(folder), "online_features")
     (failed,) = [event for event in done.all_events if event.is_step_failure]
     assert "HALVING_ONLINE is not set" in failed.step_failure_data.user_failure_data.description
 

@@ -49,22 +49,22 @@ def trial(store: Store, example: str, metric: str, epochs: int, **params: Any) -
         name: [put_shard(store, arrow_file(rows), rows.num_rows)]
         for name, rows in (("train", table.slice(0, part)), ("validation", table.slice(part)))
     }
-    given = context(store, **PARAMS[example], **params)
+    trial_context = context(store, **PARAMS[example], **params)
     digest = snapshot(store, shards, "d").digest
     return dataclasses.replace(
-        given, dataset_digest=digest, objectives=(ObjectiveRule(metric),), max_epochs=epochs
+        trial_context, dataset_digest=digest, objectives=(ObjectiveRule(metric),), max_epochs=epochs
     )
 
 
 @pytest.mark.parametrize(
-    ("example", "metric", "epochs", "least", "most"),
+    ("example", "metric", "epochs", "low", "high"),
     # Of ten digits each has a tenth; guessing characters by how frequent they are costs 3.2.
     [("convolutions", "val_accuracy", 2, 0.85, 1.0), ("characters", "val_loss", 2, 0.0, 2.8)],
 )
 def test_an_example_learns_and_two_ranks_learn_what_one_process_does(
-    tmp_path: Path, example: str, metric: str, epochs: int, least: float, most: float
+    tmp_path: Path, example: str, metric: str, epochs: int, low: float, high: float
 ) -> None:
-    found = {}
+    values = {}
     for shard in ("plain", "ddp", "fsdp"):
         store = Store(tmp_path / shard)
         if shard == "plain":
@@ -75,35 +75,35 @@ def test_an_example_learns_and_two_ranks_learn_what_one_process_does(
             )
             reached = platform.recv()
         else:
-            given = trial(store, example, metric, epochs, shard=shard)
+            trial_context = trial(store, example, metric, epochs, shard=shard)
             (reached, *_), status = run_in_gang(
-                given, f"examples.{example}:train_distributed", 2, epochs, Granted(epochs, True)
+                trial_context, f"examples.{example}:train_distributed", 2, epochs, Granted(epochs, True)
             )
             assert status == 0, reached
         assert isinstance(reached, ReachedRung), reached.error
-        found[shard] = reached.values[metric]
-    assert least < found["plain"] < most
-    assert found == pytest.approx(dict.fromkeys(found, found["plain"]), rel=0.02)
+        values[shard] = reached.values[metric]
+    assert low < values["plain"] < high
+    assert values == pytest.approx(dict.fromkeys(values, values["plain"]), rel=0.02)
 
 
-@pytest.mark.parametrize(("example", "least", "most"), [("convolutions", 0.3, 1.0), ("characters", 0.0, 3.1)])
+@pytest.mark.parametrize(("example", "low", "high"), [("convolutions", 0.3, 1.0), ("characters", 0.0, 3.1)])
 def test_a_sweep_of_an_example_trains_by_ddp_and_by_fsdp2_in_two_ranks(
-    tmp_path: Path, example: str, least: float, most: float
+    tmp_path: Path, example: str, low: float, high: float
 ) -> None:
-    given: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / f"{example}-distributed.yaml").read_text())
-    given |= {
+    fields: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / f"{example}-distributed.yaml").read_text())
+    fields |= {
         "start_from": [{**PARAMS[example], "shard": shard} for shard in ("ddp", "fsdp")],
         "max_trials": 2,
     }
     backend = Backend(root=str(tmp_path))
-    ran = Ran(backend, parse_spec(given | {"strategy": {"random": {"budget": 1}}})).work()
+    ran = Ran(backend, parse_spec(fields | {"strategy": {"random": {"budget": 1}}})).work()
     assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1), ("completed", 1)], [
         row.error for row in ran.rows()
     ]
     for row, result in zip(ran.rows(), ran.results(), strict=True):
-        assert least < float(result.value or 0.0) < most
+        assert low < float(result.value or 0.0) < high
         assert (
-            read_run(backend.store, given["name"], f"{ran.sweep}.{row.number:04d}").record["trial"][
+            read_run(backend.store, fields["name"], f"{ran.sweep}.{row.number:04d}").record["trial"][
                 "resources"
             ]["processes"]
             == 2

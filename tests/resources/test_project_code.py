@@ -102,10 +102,10 @@ RATES = "scaled/rates.py"
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with the package ``scaled``."""
-    return written(tmp_path / "project", monkeypatch)
+    return write_project(tmp_path / "project", monkeypatch)
 
 
-def written(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def write_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -250,7 +250,7 @@ def test_the_digest_is_the_same_in_another_folder(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = code_digest("transform", "scaled.rates:rate")
-    written(tmp_path / "elsewhere" / "deeper", monkeypatch)
+    write_project(tmp_path / "elsewhere" / "deeper", monkeypatch)
     assert code_digest("transform", "scaled.rates:rate") == digest
     assert str(tmp_path / "elsewhere") in str(sys.modules["scaled.rates"].__file__)
 
@@ -281,7 +281,7 @@ def test_of_what_has_no_text_the_import_path_counts(project: Path) -> None:
     )
 
 
-def test_a_function_that_its_module_makes_by_no_statement_of_its_own_stands_on_the_whole_module(
+def test_a_function_that_no_statement_of_its_module_makes_stands_on_the_whole_module(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = 'FACTOR = 1\nglobals()["double"] = lambda rows: rows * FACTOR\n'

@@ -18,7 +18,7 @@ from resources.datasets import text_files
 from resources.datasets.csv_files import csv_columns, csv_rows
 from resources.datasets.csv_quotes import Quotes
 from resources.datasets.text_files import TextFile
-from resources.source_files.columns import united
+from resources.source_files.columns import unite
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
 
@@ -328,7 +328,7 @@ def test_quoted_line_breaks_and_tabs_are_of_the_values(tmp_path: Path) -> None:
         ('1,5" disk\n2,"open\n', "line 3"),
     ],
 )
-def test_a_text_that_goes_on_behind_its_quotes_or_has_no_closing_one_is_refused_with_its_lines(
+def test_a_text_that_goes_on_behind_its_quotes_or_is_not_closed_is_refused_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, lines: str, block: int
 ) -> None:
     monkeypatch.setattr(text_files, "BLOCK", 1 << 10)
@@ -366,7 +366,7 @@ def test_whole_numbers_that_no_double_is_are_named_for_other_files(tmp_path: Pat
     assert csv_columns(file).large == {"a", "c"}
 
 
-def test_whole_numbers_with_a_plus_sign_are_refused_where_other_files_have_other_types(
+def test_whole_numbers_with_a_plus_sign_are_refused_beside_files_of_other_types(
     tmp_path: Path,
 ) -> None:
     file = file_of(tmp_path, "x\n+5\n-6\n")
@@ -421,7 +421,7 @@ def test_rows_in_two_files_are_what_they_are_in_one(
         file_of(folder, "x,y\n" + "".join(f"{text},\n" for text in texts), f"{number}.csv")
         for number, texts in enumerate(([*first, *then], first, then))
     )
-    types = united("files", [(file.shown, csv_columns(file)) for file in files])
+    types = unite("files", [(file.address, csv_columns(file)) for file in files])
     assert types == csv_columns(whole).types
     assert [row for file in files for row in read(file, None, types)] == read(whole)
 

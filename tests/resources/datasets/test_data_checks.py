@@ -17,7 +17,7 @@ from resources.datasets.snapshots import manifest_before, take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
 
 _DAYS = [datetime(2026, 1, 1) + timedelta(days=number) for number in range(300)]
-Checked = Callable[..., dict[str, DataCheck]]
+ChecksOf = Callable[..., dict[str, DataCheck]]
 
 
 def visits(**changes: Any) -> pa.Table:
@@ -35,7 +35,7 @@ def visits(**changes: Any) -> pa.Table:
 
 
 @pytest.fixture
-def checked(backend: Backend, provide: Callable[..., DatasetSource]) -> Checked:
+def checks_of(backend: Backend, provide: Callable[..., DatasetSource]) -> ChecksOf:
     """The outcomes of a table's checks, by name."""
 
     def check(table: pa.Table, **changes: Any) -> dict[str, DataCheck]:
@@ -43,41 +43,45 @@ def checked(backend: Backend, provide: Callable[..., DatasetSource]) -> Checked:
         snapshot = take_snapshot(backend.store, backend.catalog, source)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         return {
-            one.name: one
-            for one in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))
+            outcome.name: outcome
+            for outcome in check_data(dataset, source, manifest_before(backend.store, dataset.manifest))
         }
 
     return check
 
 
-def test_data_in_order_passes_every_check(checked: Checked) -> None:
-    given = {
+def test_data_in_order_passes_every_check(checks_of: ChecksOf) -> None:
+    changes = {
         "group": "user",
         "checks": {"time_column": "day", "ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.1}},
     }
-    found = checked(visits(), **given)
-    assert set(found) == set(CHECKS)
-    assert {name: one.reason for name, one in found.items() if not one.passed} == {}
-    by_hash = checked(visits(), split_column=None, group="user")
-    assert {name: one.reason for name, one in by_hash.items() if not one.passed} == {}
+    outcomes = checks_of(visits(), **changes)
+    assert set(outcomes) == set(CHECKS)
+    assert {name: outcome.reason for name, outcome in outcomes.items() if not outcome.passed} == {}
+    by_hash = checks_of(visits(), split_column=None, group="user")
+    assert {name: outcome.reason for name, outcome in by_hash.items() if not outcome.passed} == {}
 
 
 def test_a_row_that_is_in_two_splits_is_found_though_the_split_is_one_of_its_columns(
-    checked: Checked,
+    checks_of: ChecksOf,
 ) -> None:
     table = pa.concat_tables([visits(), visits().slice(5, 1).set_column(4, "part", pa.array(["test"]))])
-    found = checked(table)["leaked_rows"]
-    assert (found.passed, found.blocking, found.reason) == (False, True, "1 rows are in two splits or more")
-    assert [(row["split"], row["id"]) for row in found.rows] == [("test", "5"), ("train", "5")]
+    outcome = checks_of(table)["leaked_rows"]
+    assert (outcome.passed, outcome.blocking, outcome.reason) == (
+        False,
+        True,
+        "1 rows are in two splits or more",
+    )
+    assert [(row["split"], row["id"]) for row in outcome.rows] == [("test", "5"), ("train", "5")]
 
 
-def test_a_row_that_is_twice_in_a_split_is_found(checked: Checked) -> None:
+def test_a_row_that_is_twice_in_a_split_is_found(checks_of: ChecksOf) -> None:
     table = pa.concat_tables([visits(), visits().slice(7, 1), visits().slice(7, 1)])
-    found = checked(table)
-    assert (found["duplicates"].passed, found["duplicates"].blocking) == (False, False)
-    assert found["duplicates"].reason == "2 rows are copies of others in their split"
-    assert [row["id"] for row in found["duplicates"].rows] == ["7"] * 3
-    assert found["leaked_rows"].passed
+    outcomes = checks_of(table)
+    assert (outcomes["duplicates"].passed, outcomes["duplicates"].blocking) == (False, False)
+    assert outcomes["duplicates"].reason == "2 rows are copies of others in their split"
+    assert [row["id"] for row in outcomes["duplicates"].rows] == ["7"] * 3
+    assert outcomes["leaked_rows"].passed
 
 
 @pytest.mark.parametrize("former_group", ["id", None])
@@ -91,38 +95,38 @@ def test_a_row_that_is_twice_in_a_split_is_found(checked: Checked) -> None:
         },
     ],
 )
-def test_a_group_is_checked_though_the_same_rows_were_taken_with_another_group_before(
-    checked: Checked, former_group: str | None, way: dict[str, Any]
+def test_a_group_is_checked_though_the_same_rows_had_another_group_before(
+    checks_of: ChecksOf, former_group: str | None, way: dict[str, Any]
 ) -> None:
     user = [f"u{number % 50}" for number in range(300)]
-    assert checked(visits(user=user), group=former_group, **way)["leaked_groups"].passed
-    leaks = checked(visits(user=user), group="user", **way)["leaked_groups"]
+    assert checks_of(visits(user=user), group=former_group, **way)["leaked_groups"].passed
+    leaks = checks_of(visits(user=user), group="user", **way)["leaked_groups"]
     assert (leaks.passed, leaks.reason) == (False, "50 values of user are in two splits or more")
 
 
-def test_a_group_that_is_in_two_splits_is_found(checked: Checked) -> None:
+def test_a_group_that_is_in_two_splits_is_found(checks_of: ChecksOf) -> None:
     user = [f"u{number // 10}" for number in range(300)]
     user[250] = "u3"
-    found = checked(visits(user=user), group="user")["leaked_groups"]
-    assert (found.passed, found.blocking, found.reason) == (
+    outcome = checks_of(visits(user=user), group="user")["leaked_groups"]
+    assert (outcome.passed, outcome.blocking, outcome.reason) == (
         False,
         True,
         "1 values of user are in two splits or more",
     )
-    assert {(row["split"], row["user"]) for row in found.rows} == {("test", "u3"), ("train", "u3")}
+    assert {(row["split"], row["user"]) for row in outcome.rows} == {("test", "u3"), ("train", "u3")}
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("s", tz="UTC"), pa.date32()])
 def test_a_row_of_train_that_is_later_than_the_test_split_begins_is_found(
-    checked: Checked, kind: pa.DataType
+    checks_of: ChecksOf, kind: pa.DataType
 ) -> None:
     days = list(_DAYS)
     days[3] = datetime(2026, 12, 1)
-    found = checked(visits(day=pa.array(days).cast(kind)), checks={"time_column": "day"})["time_order"]
-    assert not found.passed
-    assert "rows of 2026-12-01" in found.reason
-    assert "the test split begins at 2026-08-29" in found.reason
-    assert [row["id"] for row in found.rows] == ["3"]
+    outcome = checks_of(visits(day=pa.array(days).cast(kind)), checks={"time_column": "day"})["time_order"]
+    assert not outcome.passed
+    assert "rows of 2026-12-01" in outcome.reason
+    assert "the test split begins at 2026-08-29" in outcome.reason
+    assert [row["id"] for row in outcome.rows] == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -135,18 +139,18 @@ def test_a_row_of_train_that_is_later_than_the_test_split_begins_is_found(
     ],
 )
 def test_a_feature_that_was_made_of_the_target_is_found(
-    checked: Checked, made: Callable[[pa.Table], list[Any]], target: str
+    checks_of: ChecksOf, made: Callable[[pa.Table], list[Any]], target: str
 ) -> None:
     table = visits().append_column("height", pa.array(np.random.RandomState(0).normal(170, 10, 300)))
-    found = checked(table.append_column("made", pa.array(made(table))), target=target)["lone_predictor"]
-    assert (found.passed, found.blocking) == (False, False)
-    assert "made (" in found.reason
-    assert "age" not in found.reason
+    outcome = checks_of(table.append_column("made", pa.array(made(table))), target=target)["lone_predictor"]
+    assert (outcome.passed, outcome.blocking) == (False, False)
+    assert "made (" in outcome.reason
+    assert "age" not in outcome.reason
 
 
-def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checked: Checked) -> None:
+def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checks_of: ChecksOf) -> None:
     labels = [f"class {number % 50}" for number in range(300)]  # some are in one half of the sample alone
-    outcome = checked(
+    outcome = checks_of(
         visits(label=labels, made=[number % 50 for number in range(300)]), checks={"small_classes": "off"}
     )["lone_predictor"]
     assert outcome.reason.startswith(
@@ -155,30 +159,30 @@ def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checked: Chec
 
 
 def test_columns_that_were_not_tried_as_predictors_are_named(
-    checked: Checked, monkeypatch: pytest.MonkeyPatch
+    checks_of: ChecksOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lone_predictor, "MOST_COLUMNS", 2)
+    monkeypatch.setattr(lone_predictor, "MAX_COLUMNS", 2)
     assert (
-        checked(visits())["lone_predictor"].reason
+        checks_of(visits())["lone_predictor"].reason
         == "no single column of the first 2 (the others were not tried) predicts the target"
     )
 
 
 @pytest.mark.parametrize("folds", [None, 3])
-def test_of_a_column_that_predicts_the_target_rows_of_all_classes_are_shown_with_both_values(
-    checked: Checked, folds: int | None
+def test_a_column_that_predicts_the_target_is_reported_with_rows_of_all_classes(
+    checks_of: ChecksOf, folds: int | None
 ) -> None:
     table = visits(label=["rare" if number % 30 == 0 else "usual" for number in range(300)])
     table = table.append_column("made", pa.array([f"code-{value}" for value in table["label"].to_pylist()]))
-    rows = checked(table, split_column=None, folds=folds)["lone_predictor"].rows
+    rows = checks_of(table, split_column=None, folds=folds)["lone_predictor"].rows
     assert [list(row) for row in rows] == [["split", "label", "made"]] * 5
     assert all(row["made"] == f"code-{row['label']}" for row in rows)
     assert {row["label"] for row in rows} == {"rare", "usual"}
     assert all(row["split"].startswith("fold-" if folds else "train") for row in rows)
 
 
-def test_of_a_column_that_predicts_a_number_rows_from_the_smallest_to_the_largest_are_shown(
-    checked: Checked,
+def test_a_column_that_predicts_a_number_is_reported_with_rows_from_low_to_high(
+    checks_of: ChecksOf,
 ) -> None:
     heights = np.random.RandomState(0).normal(170, 10, 300)
     heights[17] = np.nan  # as null: what is missing is not shown
@@ -186,55 +190,55 @@ def test_of_a_column_that_predicts_a_number_rows_from_the_smallest_to_the_larges
         "height": pa.array(heights, from_pandas=True),
         "inches": pa.array(heights / 2.54, from_pandas=True),
     }
-    rows = checked(visits(**columns), target="height")["lone_predictor"].rows
-    shown = [float(row["height"]) for row in rows]
+    rows = checks_of(visits(**columns), target="height")["lone_predictor"].rows
+    examples = [float(row["height"]) for row in rows]
     trained_on = np.delete(heights[:180], 17)
-    assert (len(shown), shown) == (5, sorted(shown))
-    assert (shown[0], shown[-1]) == (trained_on.min(), trained_on.max())
-    assert [float(row["inches"]) for row in rows] == [value / 2.54 for value in shown]
+    assert (len(examples), examples) == (5, sorted(examples))
+    assert (examples[0], examples[-1]) == (trained_on.min(), trained_on.max())
+    assert [float(row["inches"]) for row in rows] == [value / 2.54 for value in examples]
     assert {row["split"] for row in rows} == {"train"}
 
 
-def test_classes_with_few_rows_are_found_by_split(checked: Checked) -> None:
+def test_classes_with_few_rows_are_found_by_split(checks_of: ChecksOf) -> None:
     labels = [*visits()["label"].to_pylist()]
     labels[10:13] = ["rare"] * 3
-    found = checked(visits(label=labels))["small_classes"]
-    assert not found.passed
+    outcome = checks_of(visits(label=labels))["small_classes"]
+    assert not outcome.passed
     assert (
-        found.reason
+        outcome.reason
         == "fewer than 5 rows of a class: rare in test: 0, rare in train: 3, rare in validation: 0"
     )
-    assert [(row["split"], row["id"], row["label"]) for row in found.rows] == [
+    assert [(row["split"], row["id"], row["label"]) for row in outcome.rows] == [
         ("train", str(number), "rare") for number in (10, 11, 12)
     ]
-    assert checked(visits(label=labels), checks={"small_classes": "off"}).get("small_classes") is None
+    assert checks_of(visits(label=labels), checks={"small_classes": "off"}).get("small_classes") is None
 
 
 @pytest.mark.parametrize(
     "values", [("high", "low"), (7, 3), (True, False)], ids=["texts", "numbers", "yes or no"]
 )
 def test_rows_of_small_classes_are_those_of_the_splits_where_they_are_few(
-    checked: Checked, values: tuple[Any, Any]
+    checks_of: ChecksOf, values: tuple[Any, Any]
 ) -> None:
     usual, rare = values
     labels = [rare if number < 60 or number in (200, 230, 280) else usual for number in range(300)]
     labels[299] = None
-    rows = checked(visits(label=labels))["small_classes"].rows
+    rows = checks_of(visits(label=labels))["small_classes"].rows
     places = [("test", "280"), ("validation", "200"), ("validation", "230")]
     assert [(row["split"], row["id"], row["label"]) for row in rows] == [
         (split, number, str(rare)) for split, number in places
     ]
 
 
-def test_of_many_small_classes_the_first_rows_are_shown(checked: Checked) -> None:
+def test_of_many_small_classes_the_first_rows_are_shown(checks_of: ChecksOf) -> None:
     labels = [f"class {number % 50}" for number in range(180)] + ["class 0"] * 120
-    outcome = checked(visits(label=labels))["small_classes"]
+    outcome = checks_of(visits(label=labels))["small_classes"]
     assert "class 1 in test: 0" in outcome.reason
     assert [row["id"] for row in outcome.rows] == ["0", "1", "2", "3", "4"]
 
 
 def test_of_small_classes_only_shards_that_have_them_are_read(
-    checked: Checked, monkeypatch: pytest.MonkeyPatch
+    checks_of: ChecksOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = [*visits()["label"].to_pylist()]
     labels[170] = "rare"
@@ -249,32 +253,32 @@ def test_of_small_classes_only_shards_that_have_them_are_read(
 
     monkeypatch.setattr(shown_rows, "rows_of", rows_of)
     others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates"), "off")
-    outcome = checked(table, shard_mib=1, checks=others)["small_classes"]
+    outcome = checks_of(table, shard_mib=1, checks=others)["small_classes"]
     assert [row["id"] for row in outcome.rows] == ["170"]
     (shard,) = shards
     assert shard.rows < 60, "a part of the 180 rows of train"
 
 
-def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checked) -> None:
+def test_nulls_and_values_out_of_range_are_found_with_their_rows(checks_of: ChecksOf) -> None:
     ages: list[int | None] = [*visits()["age"].to_pylist()]
     ages[4] = -3
     ages[5] = 130
     ages[6] = None
     labels: list[str | None] = [*visits()["label"].to_pylist()]
     labels[8] = None
-    found = checked(
+    outcomes = checks_of(
         visits(age=ages, label=labels),
         checks={"ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.001}},
     )
-    assert found["ranges"].reason == "age goes from -3 to 130, and may from 0 to 100"
-    assert [row["id"] for row in found["ranges"].rows] == ["4", "5"]
+    assert outcomes["ranges"].reason == "age goes from -3 to 130, and may from 0 to 100"
+    assert [row["id"] for row in outcomes["ranges"].rows] == ["4", "5"]
     assert (
-        found["nulls"].reason
+        outcomes["nulls"].reason
         == "age has 0.33% null or NaN, and may have 0.10%, label has 0.33% null or NaN, and may have 0.00%"
     )
-    assert [row["id"] for row in found["nulls"].rows] == ["6", "8"]
-    assert found["ranges"].blocking
-    assert found["nulls"].blocking
+    assert [row["id"] for row in outcomes["nulls"].rows] == ["6", "8"]
+    assert outcomes["ranges"].blocking
+    assert outcomes["nulls"].blocking
 
 
 NAN = float("nan")
@@ -303,25 +307,25 @@ TRIED_ALONE = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "sma
 )
 @pytest.mark.parametrize("place", ["target", "column"])
 def test_nan_counts_as_missing_beside_null(
-    checked: Checked,
+    checks_of: ChecksOf,
     missing: dict[int, Any],
     kind: pa.DataType,
     allowed: float,
     share: str | None,
     place: str,
 ) -> None:
-    numbers = [
-        missing.get(number, 7 if kind == pa.int64() else "7" if kind == pa.string() else 7.5)
-        for number in range(300)
-    ]
+    usual = {pa.int64(): 7, pa.string(): "7"}.get(kind, 7.5)
+    numbers = [missing.get(number, usual) for number in range(300)]
     values = pa.array(
         [np.float16(value) if kind == pa.float16() and value is not None else value for value in numbers],
         kind,
     )
     if place == "target":
-        outcome = checked(visits(label=values), checks={"nulls": {"label": allowed}, **TRIED_ALONE})["nulls"]
+        outcome = checks_of(visits(label=values), checks={"nulls": {"label": allowed}, **TRIED_ALONE})[
+            "nulls"
+        ]
     else:
-        outcome = checked(visits(x=values), checks={"nulls": {"x": allowed}, **TRIED_ALONE})["nulls"]
+        outcome = checks_of(visits(x=values), checks={"nulls": {"x": allowed}, **TRIED_ALONE})["nulls"]
     name = "label" if place == "target" else "x"
     assert (outcome.passed, outcome.blocking) == (share is None, True)
     if share is None:
@@ -332,9 +336,9 @@ def test_nan_counts_as_missing_beside_null(
     assert len(outcome.rows) == min(5, len(where))
 
 
-def test_a_nan_within_a_list_is_no_missing_value(checked: Checked) -> None:
+def test_a_nan_within_a_list_is_no_missing_value(checks_of: ChecksOf) -> None:
     pair = pa.array([[NAN, 1.0]] * 300, pa.list_(pa.float64(), 2))
-    assert checked(visits(pair=pair), checks={"nulls": {"pair": 0}})["nulls"].passed
+    assert checks_of(visits(pair=pair), checks={"nulls": {"pair": 0}})["nulls"].passed
 
 
 @pytest.mark.parametrize(
@@ -424,7 +428,7 @@ def test_a_nan_within_a_list_is_no_missing_value(checked: Checked) -> None:
     ],
 )
 def test_a_range_leaves_out_what_is_missing_and_is_exact(
-    checked: Checked,
+    checks_of: ChecksOf,
     values: dict[int, Any],
     kind: pa.DataType,
     bounds: dict[str, Any],
@@ -433,21 +437,21 @@ def test_a_range_leaves_out_what_is_missing_and_is_exact(
 ) -> None:
     numbers = [values.get(number, 7 if pa.types.is_integer(kind) else 7.0) for number in range(300)]
     column = pa.array([np.float16(value) for value in numbers] if kind == pa.float16() else numbers, kind)
-    outcome = checked(visits(x=column), checks={"ranges": {"x": bounds}, **TRIED_ALONE})["ranges"]
+    outcome = checks_of(visits(x=column), checks={"ranges": {"x": bounds}, **TRIED_ALONE})["ranges"]
     assert outcome.reason == reason
     assert [row["id"] for row in outcome.rows] == rows
     assert outcome.passed is not rows
 
 
-def test_of_a_target_with_nan_the_other_rows_still_tell_what_predicts_it(checked: Checked) -> None:
+def test_of_a_target_with_nan_the_other_rows_still_tell_what_predicts_it(checks_of: ChecksOf) -> None:
     heights = 160.0 + np.arange(300) * 7919 % 20
     heights[[17, 40]] = np.nan, np.inf
-    outcome = checked(visits(height=heights, inches=heights / 2.54), target="height")["lone_predictor"]
+    outcome = checks_of(visits(height=heights, inches=heights / 2.54), target="height")["lone_predictor"]
     assert "inches (" in outcome.reason
 
 
-def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_are_read(
-    checked: Checked, monkeypatch: pytest.MonkeyPatch
+def test_examples_of_nulls_ranges_and_late_rows_are_read_from_shards_that_have_them(
+    checks_of: ChecksOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ages: list[int | None] = [*visits()["age"].to_pylist()]
     days = [*visits()["day"].to_pylist()]
@@ -466,7 +470,7 @@ def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_a
     monkeypatch.setattr(shown_rows, "rows_of", rows_of)
     others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "small_classes"), "off")
     checks = {"ranges": {"age": {"max": 100}}, "nulls": {"age": 0}, "time_column": "day", **others}
-    outcomes = checked(table, shard_mib=1, checks=checks)
+    outcomes = checks_of(table, shard_mib=1, checks=checks)
     assert [[row["id"] for row in outcomes[name].rows] for name in ("nulls", "ranges", "time_order")] == [
         ["170"],
         ["171"],
@@ -476,84 +480,90 @@ def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_a
     assert shard.rows < 60, "a part of the 180 rows of train"
 
 
-def test_a_column_that_is_called_split_is_shown_beside_the_split(checked: Checked) -> None:
+def test_a_column_that_is_called_split_is_shown_beside_the_split(checks_of: ChecksOf) -> None:
     table = visits(split=[f"half {number % 2}" for number in range(300)], age=[-3] * 300)
-    (row, *_) = checked(table, checks={"ranges": {"age": {"min": 0}}})["ranges"].rows
+    (row, *_) = checks_of(table, checks={"ranges": {"age": {"min": 0}}})["ranges"].rows
     assert (row["split"], row["column split"]) == ("test", "half 0")
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_each_check_blocks_or_warns_or_is_not_made_as_the_spec_says(checked: Checked, name: str) -> None:
+def test_each_check_blocks_or_warns_or_is_not_made_as_the_spec_says(checks_of: ChecksOf, name: str) -> None:
     field = f"{name}_severity" if name in ("nulls", "ranges") else name
     for severity, blocking in (("block", True), ("warn", False), ("off", None)):
-        outcome = checked(visits(), checks={field: severity}).get(name)
+        outcome = checks_of(visits(), checks={field: severity}).get(name)
         assert (None if outcome is None else outcome.blocking) is blocking
 
 
-def test_nulls_and_ranges_that_warn_are_still_found(checked: Checked) -> None:
+def test_nulls_and_ranges_that_warn_are_still_found(checks_of: ChecksOf) -> None:
     ages: list[int | None] = [*visits()["age"].to_pylist()]
     ages[4] = -3
     ages[6] = None
     bounds = {"ranges": {"age": {"min": 0}}, "nulls": {"age": 0}}
-    outcomes = checked(
+    outcomes = checks_of(
         visits(age=ages), checks={**bounds, "nulls_severity": "warn", "ranges_severity": "warn"}
     )
     for name, row in (("nulls", "6"), ("ranges", "4")):
         assert (outcomes[name].passed, outcomes[name].blocking) == (False, False)
-        assert [shown["id"] for shown in outcomes[name].rows] == [row]
+        assert [example["id"] for example in outcomes[name].rows] == [row]
 
 
-def test_a_check_of_a_column_that_is_not_there_fails_and_says_so(checked: Checked) -> None:
-    found = checked(
+def test_a_check_of_a_column_that_is_not_there_fails_and_says_so(checks_of: ChecksOf) -> None:
+    outcomes = checks_of(
         visits(),
         checks={"ranges": {"user": {"max": 1}, "ag": {"max": 1}}, "nulls": {"ag": 0}, "time_column": "when"},
     )
-    assert found["ranges"].reason == "checks.ranges names columns that are not numbers: ag, user"
-    assert found["nulls"].reason.startswith("checks.nulls names columns that are not there: ag; there are ")
-    assert found["time_order"].reason.startswith("checks.time_column = 'when' is not there; the columns are")
+    assert outcomes["ranges"].reason == "checks.ranges names columns that are not numbers: ag, user"
+    assert outcomes["nulls"].reason.startswith(
+        "checks.nulls names columns that are not there: ag; there are "
+    )
+    assert outcomes["time_order"].reason.startswith(
+        "checks.time_column = 'when' is not there; the columns are"
+    )
 
 
-def test_a_schema_that_changed_is_said(checked: Checked) -> None:
-    assert checked(visits())["schema_as_before"].reason == "it is the dataset's first snapshot"
-    found = checked(visits().append_column("new", visits()["age"]))["schema_as_before"]
-    assert not found.passed
-    assert found.reason.endswith("columns were added: new")
+def test_a_schema_that_changed_is_said(checks_of: ChecksOf) -> None:
+    assert checks_of(visits())["schema_as_before"].reason == "it is the dataset's first snapshot"
+    outcome = checks_of(visits().append_column("new", visits()["age"]))["schema_as_before"]
+    assert not outcome.passed
+    assert outcome.reason.endswith("columns were added: new")
 
 
 def test_hashes_are_compared_in_parts_that_memory_holds(
-    checked: Checked, monkeypatch: pytest.MonkeyPatch
+    checks_of: ChecksOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = pa.concat_tables(
         [visits(), visits().slice(0, 20), visits().slice(0, 9).set_column(4, "part", pa.array(["test"] * 9))]
     )
-    whole = checked(table)
+    whole = checks_of(table)
     monkeypatch.setattr(repeated_hashes, "_AT_ONCE", 50)
-    again = checked(table)
+    again = checks_of(table)
     for name in ("duplicates", "leaked_rows"):
         assert again[name].reason == whole[name].reason
     assert whole["duplicates"].reason.startswith("20 rows")
     assert whole["leaked_rows"].reason.startswith("9 rows")
 
 
-def test_the_hashes_of_groups_are_those_of_the_spec_though_snapshots_share_shards(checked: Checked) -> None:
+def test_the_hashes_of_groups_are_those_of_the_spec_though_snapshots_share_shards(
+    checks_of: ChecksOf,
+) -> None:
     day = [str(number // 60) for number in range(300)]
-    assert checked(visits(site=day), group="user")["leaked_groups"].passed
-    assert checked(visits(site=day), group="site")["leaked_groups"].passed
-    assert checked(visits(site=day))["leaked_groups"].reason == "the spec has no group"
-    assert not checked(visits(site=["one"] * 300), group="site")["leaked_groups"].passed
-    assert checked(visits(site=day), group="user")["leaked_groups"].passed
+    assert checks_of(visits(site=day), group="user")["leaked_groups"].passed
+    assert checks_of(visits(site=day), group="site")["leaked_groups"].passed
+    assert checks_of(visits(site=day))["leaked_groups"].reason == "the spec has no group"
+    assert not checks_of(visits(site=["one"] * 300), group="site")["leaked_groups"].passed
+    assert checks_of(visits(site=day), group="user")["leaked_groups"].passed
 
 
-def test_a_range_of_a_duration_is_of_its_seconds(checked: Checked) -> None:
+def test_a_range_of_a_duration_is_of_its_seconds(checks_of: ChecksOf) -> None:
     lasts = pa.array([number * 1_000 for number in range(300)], pa.duration("ms"))
-    outcome = checked(visits(lasts=lasts), checks={"ranges": {"lasts": {"max": 297}}})["ranges"]
+    outcome = checks_of(visits(lasts=lasts), checks={"ranges": {"lasts": {"max": 297}}})["ranges"]
     assert outcome.reason == "lasts goes from 0 to 299, and may from anything to 297"
     assert [row["id"] for row in outcome.rows] == ["298", "299"]
 
 
-def test_a_range_of_lists_is_refused(checked: Checked) -> None:
-    found = checked(
+def test_a_range_of_lists_is_refused(checks_of: ChecksOf) -> None:
+    outcomes = checks_of(
         visits(pair=pa.array([[1, 2]] * 300, pa.list_(pa.int64(), 2))),
         checks={"ranges": {"pair": {"max": 1}}},
     )
-    assert found["ranges"].reason == "checks.ranges names columns that are not numbers: pair"
+    assert outcomes["ranges"].reason == "checks.ranges names columns that are not numbers: pair"

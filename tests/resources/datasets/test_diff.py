@@ -19,11 +19,11 @@ Take = Callable[..., Dataset]
 
 @pytest.fixture
 def take(backend: Backend, provide: Callable[..., DatasetSource]) -> Take:
-    def taken(table: pa.Table, **changes: Any) -> Dataset:
+    def take_table(table: pa.Table, **changes: Any) -> Dataset:
         snapshot = take_snapshot(backend.store, backend.catalog, provide(table, **changes))
         return Dataset(backend.store, snapshot.name, snapshot.digest)
 
-    return taken
+    return take_table
 
 
 def test_rows_that_came_and_went_are_counted_by_split_and_none_has_moved(
@@ -32,13 +32,13 @@ def test_rows_that_came_and_went_are_counted_by_split_and_none_has_moved(
     table = images(6_000)
     old = take(table, shard_mib=1)
     new = take(pa.concat_tables([table.slice(100), images(50, first=6_000)]), shard_mib=1)
-    found = compare_rows(backend.store, old, new)
-    assert found is not None
-    assert sum(found["added"].values()) == 50
-    assert sum(found["removed"].values()) == 100
-    assert found["moved"] == []
+    changes = compare_rows(backend.store, old, new)
+    assert changes is not None
+    assert sum(changes["added"].values()) == 50
+    assert sum(changes["removed"].values()) == 100
+    assert changes["moved"] == []
     for split in old.splits:
-        assert new.splits[split] - old.splits[split] == found["added"][split] - found["removed"][split]
+        assert new.splits[split] - old.splits[split] == changes["added"][split] - changes["removed"][split]
 
 
 def test_rows_that_moved_are_counted_and_copies_of_a_row_too(take: Take, backend: Backend) -> None:
@@ -52,14 +52,14 @@ def test_rows_that_moved_are_counted_and_copies_of_a_row_too(take: Take, backend
     moved = table.set_column(1, "part", pa.array(["train"] * 35 + ["validation"] * 25 + ["test"] * 32))
     assert compare_rows(backend.store, take(table), take(table, seed=1)) is not None
     # The column that says the split is part of the row, so the rows are told by what else they have.
-    one, other = (
+    old, new = (
         take(rows.drop_columns(["part"]).append_column("part", rows["part"]), split_column="part")
         for rows in (table, moved)
     )
-    found = compare_rows(backend.store, one, other)
-    assert found is not None
-    assert found["added"] == {"test": 2, "train": 5, "validation": 0}
-    assert found["removed"] == {"test": 0, "train": 2, "validation": 5}
+    changes = compare_rows(backend.store, old, new)
+    assert changes is not None
+    assert changes["added"] == {"test": 2, "train": 5, "validation": 0}
+    assert changes["removed"] == {"test": 0, "train": 2, "validation": 5}
     by_seed = compare_rows(
         backend.store, take(images(500), name="images"), take(images(500), name="images", seed=1)
     )
@@ -76,14 +76,14 @@ def test_manifests_alone_say_how_schema_columns_and_bytes_changed(take: Take) ->
     table = images(6_000)
     old = take(table, shard_mib=1)
     grown = take(pa.concat_tables([table, images(60, first=6_000)]), shard_mib=1)
-    found = compare(old.manifest, grown.manifest)
-    assert found["schema"] == {"added": {}, "removed": {}, "changed": {}}
-    assert found["splits"] == {split: [rows, grown.splits[split]] for split, rows in old.splits.items()}
-    assert [bounds["max"] for bounds in found["columns"]["id"]] == [5_999, 6_059]
-    assert found["bytes"]["shared"] == sum(
+    changes = compare(old.manifest, grown.manifest)
+    assert changes["schema"] == {"added": {}, "removed": {}, "changed": {}}
+    assert changes["splits"] == {split: [rows, grown.splits[split]] for split, rows in old.splits.items()}
+    assert [bounds["max"] for bounds in changes["columns"]["id"]] == [5_999, 6_059]
+    assert changes["bytes"]["shared"] == sum(
         entry[2] for split in old.splits for entry in old.manifest["shards"][split]
     )
-    assert 0 < found["bytes"]["new"] < 0.02 * found["bytes"]["shared"]
+    assert 0 < changes["bytes"]["new"] < 0.02 * changes["bytes"]["shared"]
     other = take(
         table.append_column("y", table["id"])
         .drop_columns(["pixels"])
@@ -103,5 +103,5 @@ def test_more_rows_than_memory_holds_are_not_compared(
 ) -> None:
     old = take(images(500))
     new = take(images(600))
-    monkeypatch.setattr(diff, "MOST_ROWS", 99)
+    monkeypatch.setattr(diff, "MAX_ROWS", 99)
     assert compare_rows(backend.store, old, new) is None

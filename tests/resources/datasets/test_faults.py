@@ -27,8 +27,8 @@ from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_fil
 from resources.backend import Backend
 from resources.datasets import shard_copies
 from resources.datasets.known_snapshots import list_snapshots
+from resources.datasets.scratch_folder import scratch_folder
 from resources.datasets.snapshots import take_snapshot
-from resources.datasets.staging import staging_folder
 from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.test_snapshots import images
 from tests.s3 import S3
@@ -138,7 +138,7 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
     def spec(root: Path) -> dict[str, Any]:
         return {"name": "points", "source": {"files": f"{root}/raw"}, "target": "label", "shard_mib": 1}
 
-    def appended(root: Path) -> Dataset:
+    def append(root: Path) -> Dataset:
         backend = Backend(root=str(root))
         snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(spec(root)))
         return Dataset(backend.store, snapshot.name, snapshot.digest)
@@ -158,14 +158,14 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
         (root / "raw").mkdir(parents=True)
         shutil.copy(catalog_file, root / "catalog.db")
         pq.write_table(images(700), root / "raw" / "0.parquet")
-        appended(root)
+        append(root)
         pq.write_table(images(3_000, 700), root / "raw" / "1.parquet")
     kill_in_processes([({"root": str(root)}, *killed_at, spec(root)) for root, killed_at in roots.items()])
-    elsewhere = appended(tmp_path / "other")
+    elsewhere = append(tmp_path / "other")
     for root, (function, _) in roots.items():
         backend = Backend(root=str(root))
         assert len(list_snapshots(backend.catalog)) == (2 if function == "known_snapshot" else 1)
-        dataset = appended(root)
+        dataset = append(root)
         assert dataset.digest == elsewhere.digest
         assert dataset.read().sort_by("id").equals(images(3_700))
         assert len(list_snapshots(backend.catalog)) == 2
@@ -176,7 +176,7 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changed", ["more rows", "other rows"])
-def test_a_snapshot_that_is_killed_before_it_is_registered_is_listed_though_its_source_has_changed_since(
+def test_a_snapshot_killed_before_its_registration_is_listed_if_its_source_changed(
     tmp_path: Path, catalog_file: Path, changed: str
 ) -> None:
     def spec(root: Path) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def test_a_snapshot_that_is_killed_anywhere_on_s3_is_taken_whole_by_the_next(
 
 
 @pytest.mark.slow
-def test_a_snapshot_that_is_killed_while_shards_are_copied_to_the_remote_is_copied_whole_by_the_next(
+def test_a_snapshot_killed_while_it_is_copied_to_the_remote_is_completed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = Store(tmp_path / "remote")
@@ -286,15 +286,19 @@ def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend
     Path(orphan).parent.mkdir(exist_ok=True)
     for name in (orphan, f"{orphan}.0123abcd.rows"):
         Path(name).write_bytes(b"of a snapshot that was killed")
-    for days, found in (
+    for days, expected in (
         (6.9, []),
         (7.1, ["shards/sha256/ab/" + "ab" * 32, "shards/sha256/ab/" + "ab" * 32 + ".0123abcd.rows"]),
     ):
         now = datetime.now(UTC) + timedelta(days=days)
-        orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
-        assert sorted(one.name for one in orphans) == found
-    for one in orphans:
-        delete_orphan_file(backend.store, one, now)
+        orphans = [
+            shard_file
+            for shard_file in find_orphan_files(backend.store, (), now)
+            if shard_file.name.startswith("shards")
+        ]
+        assert sorted(shard_file.name for shard_file in orphans) == expected
+    for shard_file in orphans:
+        delete_orphan_file(backend.store, shard_file, now)
     assert not Path(orphan).exists()
     assert kept.read().num_rows == 6_000
 
@@ -312,11 +316,13 @@ def test_a_shard_that_is_taken_again_is_not_deleted_meanwhile(backend: Backend) 
     for folder in ("datasets", "catalog.db"):
         subprocess.run(["rm", "-r", backend.store.path(folder)], check=True)
     now = datetime.now(UTC)
-    orphans = [one for one in find_orphan_files(backend.store, (), now) if one.name.startswith("shards")]
-    assert {one.name for one in orphans} == set(names)
+    orphans = [
+        orphan for orphan in find_orphan_files(backend.store, (), now) if orphan.name.startswith("shards")
+    ]
+    assert {orphan.name for orphan in orphans} == set(names)
     again = take(Backend(root=backend.store.root))
-    for one in orphans:
-        delete_orphan_file(backend.store, one, now)
+    for orphan in orphans:
+        delete_orphan_file(backend.store, orphan, now)
     assert again.read("test").equals(dataset.read("test"))
 
 
@@ -325,9 +331,9 @@ def test_no_shard_goes_while_a_manifest_is_lost_that_dvc_can_bring_back(backend:
     dataset = take(backend)
     Path(backend.store.path(f"{dataset.folder}/manifest.json")).unlink()
     assert not [
-        one
-        for one in find_orphan_files(backend.store, (), datetime.now(UTC) + timedelta(days=30))
-        if one.name.startswith("shards")
+        orphan
+        for orphan in find_orphan_files(backend.store, (), datetime.now(UTC) + timedelta(days=30))
+        if orphan.name.startswith("shards")
     ]
 
 
@@ -352,24 +358,24 @@ def test_a_snapshot_whose_parts_were_written_before_it_was_killed_gets_its_manif
 
 def test_two_that_take_the_same_snapshot_at_once_have_one(tmp_path: Path) -> None:
     backend = Backend(root=str(tmp_path))
-    found: list[Dataset] = []
+    datasets: list[Dataset] = []
     threads = [
-        threading.Thread(target=lambda: found.append(take(Backend(root=str(tmp_path))))) for _ in range(3)
+        threading.Thread(target=lambda: datasets.append(take(Backend(root=str(tmp_path))))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({dataset.digest for dataset in found}) == 1
+    assert len({dataset.digest for dataset in datasets}) == 1
     assert len(list_snapshots(backend.catalog)) == 1
-    assert found[0].read().num_rows == 6_000
+    assert datasets[0].read().num_rows == 6_000
 
 
 def test_what_another_process_is_making_stays(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with staging_folder(store) as own:
+    with scratch_folder(store) as own:
         (own / "rows").write_bytes(b"1")
-        with staging_folder(store) as other:
+        with scratch_folder(store) as other:
             assert (own / "rows").exists()
             assert own != other
     abandoned = tmp_path / "shards" / ".halving-making-dead"
@@ -377,9 +383,9 @@ def test_what_another_process_is_making_stays(tmp_path: Path) -> None:
     (abandoned / "lock").touch()
     with (abandoned / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with staging_folder(store):
+        with scratch_folder(store):
             assert abandoned.exists(), "its process lives"
-    with staging_folder(store):
+    with scratch_folder(store):
         assert not abandoned.exists()
 
 
@@ -435,15 +441,15 @@ def test_a_faulty_shard_is_found_named_and_fetched(
     whole = dataset.read()
     shard = shards_of(dataset.manifest, "train")[1]
     fault(Path(backend.store.path(shard.name)))
-    faults = [one for one in shard_copies.verify(dataset) if one is not None]
-    assert [(one.split, one.shard, one.what) for one in faults] == [("train", shard, what)]
+    faults = [outcome for outcome in shard_copies.verify(dataset) if outcome is not None]
+    assert [(outcome.split, outcome.shard, outcome.what) for outcome in faults] == [("train", shard, what)]
     monkeypatch.delenv(shard_copies.REMOTE)  # with it reading fetches the shard
     with pytest.raises((NotFound, StoreError), match=shard.sha256):
         dataset.read("train")
-    brought = [one.shard for one in shard_copies.fetch(dataset, remote) if one is not None]
+    brought = [outcome.shard for outcome in shard_copies.fetch(dataset, remote) if outcome is not None]
     assert brought == [shard]
     assert dataset.read().equals(whole)
-    assert [one for one in shard_copies.verify(dataset) if one is not None] == []
+    assert [outcome for outcome in shard_copies.verify(dataset) if outcome is not None] == []
 
 
 def test_a_copy_that_is_damaged_too_is_not_fetched(backend: Backend, remote: Store) -> None:

@@ -22,15 +22,15 @@ Leaks = Callable[..., dict[str, DataCheck]]
 
 @pytest.fixture
 def leaks(backend: Backend, provide: Callable[..., DatasetSource]) -> Leaks:
-    def found(
+    def find_leaks(
         table: pa.Table, accepted: tuple[str, ...] = (), ignored: tuple[str, ...] = (), **changes: Any
     ) -> dict[str, DataCheck]:
         source = provide(table, **({"split_column": "part"} | changes))
         snapshot = take_snapshot(backend.store, backend.catalog, source)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        return {one.name: one for one in leaks_of(dataset, source, accepted, ignored)}
+        return {check.name: check for check in leaks_of(dataset, source, accepted, ignored)}
 
-    return found
+    return find_leaks
 
 
 def with_copy(label: str, part: str = "test") -> pa.Table:
@@ -46,9 +46,9 @@ def test_a_split_in_order_leaks_nothing(leaks: Leaks) -> None:
         {"group": "user", "checks": {"time_column": "day"}},
         {"split_column": None, "group": "user"},
     ):
-        found = leaks(visits(), **changes)
-        assert {name: one.reason for name, one in found.items() if not one.passed} == {}
-        assert list(found) == ["leaked_features", "leaked_groups", "time_order", "lone_predictor"]
+        outcomes = leaks(visits(), **changes)
+        assert {name: outcome.reason for name, outcome in outcomes.items() if not outcome.passed} == {}
+        assert list(outcomes) == ["leaked_features", "leaked_groups", "time_order", "lone_predictor"]
 
 
 @pytest.mark.parametrize("label", ["low", "high"])
@@ -57,12 +57,12 @@ def test_features_that_were_trained_on_are_found_whatever_the_target_says(
     leaks: Leaks, monkeypatch: pytest.MonkeyPatch, label: str, at_once: int
 ) -> None:
     monkeypatch.setattr(held_out_leaks, "_AT_ONCE", at_once)
-    found = leaks(with_copy(label))["leaked_features"]
-    assert (found.passed, found.reason) == (
+    outcome = leaks(with_copy(label))["leaked_features"]
+    assert (outcome.passed, outcome.reason) == (
         False,
         "1 of the 61 rows of the test split have the features of a row of another split",
     )
-    assert [(row["split"], row["id"]) for row in found.rows] == [("test", "5"), ("train", "5")]
+    assert [(row["split"], row["id"]) for row in outcome.rows] == [("test", "5"), ("train", "5")]
 
 
 def test_copies_under_other_ids_are_found_where_the_id_is_ignored(leaks: Leaks) -> None:
@@ -174,10 +174,10 @@ def test_rows_that_an_earlier_target_had_dealt_are_compared(leaks: Leaks) -> Non
 
 
 def test_each_of_two_equal_rows_of_the_test_split_counts(leaks: Leaks) -> None:
-    found = leaks(pa.concat_tables([with_copy("low"), with_copy("low").slice(len(visits()))]))[
+    outcome = leaks(pa.concat_tables([with_copy("low"), with_copy("low").slice(len(visits()))]))[
         "leaked_features"
     ]
-    assert found.reason == "2 of the 62 rows of the test split have the features of a row of another split"
+    assert outcome.reason == "2 of the 62 rows of the test split have the features of a row of another split"
 
 
 def test_batches_are_looked_up_in_hashes_that_were_sorted_once() -> None:
@@ -192,7 +192,7 @@ def test_batches_are_looked_up_in_hashes_that_were_sorted_once() -> None:
 def test_columns_that_were_not_tried_as_predictors_are_named(
     leaks: Leaks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lone_predictor, "MOST_COLUMNS", 2)
+    monkeypatch.setattr(lone_predictor, "MAX_COLUMNS", 2)
     assert "of the first 2 (the others were not tried) predicts" in leaks(visits())["lone_predictor"].reason
 
 
@@ -215,9 +215,9 @@ def test_a_group_in_the_test_split_that_was_trained_on_is_found(leaks: Leaks) ->
 
 def test_rows_that_are_trained_on_and_later_than_the_test_split_are_found(leaks: Leaks) -> None:
     parts = ["test"] * 60 + ["train"] * 180 + ["validation"] * 60
-    found = leaks(visits(part=parts), checks={"time_column": "day", "time_order": "off"})["time_order"]
-    assert not found.passed
-    assert "the test split begins at 2026-01-01" in found.reason
+    outcome = leaks(visits(part=parts), checks={"time_column": "day", "time_order": "off"})["time_order"]
+    assert not outcome.passed
+    assert "the test split begins at 2026-01-01" in outcome.reason
 
 
 def test_a_column_made_of_the_target_is_found_unless_it_is_accepted(leaks: Leaks) -> None:

@@ -44,7 +44,7 @@ def rows(copies: int = 0, **changes: Any) -> pa.Table:
     return pa.table(columns | changes)
 
 
-def checked(backend: Backend, source: DatasetSource) -> tuple[Dataset, dict[str, DataCheck]]:
+def check(backend: Backend, source: DatasetSource) -> tuple[Dataset, dict[str, DataCheck]]:
     snapshot = take_snapshot(backend.store, backend.catalog, source)
     dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
     names = ("duplicates", "leaked_rows")
@@ -54,7 +54,7 @@ def checked(backend: Backend, source: DatasetSource) -> tuple[Dataset, dict[str,
     }
 
 
-def counted(dataset: Dataset, columns: list[str]) -> tuple[int, int]:
+def count_repeats(dataset: Dataset, columns: list[str]) -> tuple[int, int]:
     """How many rows are copies within their split, and how many values are in two splits, by Python's own
     comparison of all rows.
     """
@@ -97,8 +97,8 @@ def test_rows_that_have_the_identity_in_common_are_counted_within_splits_and_acr
     identity: list[str],
     way: dict[str, Any],
 ) -> None:
-    dataset, outcomes = checked(backend, provide(rows(copies), checks={"identity": identity}, **way))
-    within, across = counted(dataset, identity)
+    dataset, outcomes = check(backend, provide(rows(copies), checks={"identity": identity}, **way))
+    within, across = count_repeats(dataset, identity)
     names = ", ".join(identity)
     is_dealt_by_hash = not {"split_column", "split_times"} & set(way)
     remedy = (
@@ -118,17 +118,17 @@ def test_rows_that_have_the_identity_in_common_are_counted_within_splits_and_acr
     )
     assert (outcomes["duplicates"].passed, outcomes["leaked_rows"].passed) == (not within, not across)
     for name in ("duplicates", "leaked_rows"):
-        shown = Counter(tuple(row[column] for column in identity) for row in outcomes[name].rows)
-        assert bool(shown) is not outcomes[name].passed
+        examples = Counter(tuple(row[column] for column in identity) for row in outcomes[name].rows)
+        assert bool(examples) is not outcomes[name].passed
 
 
-def test_copies_that_an_id_hides_pass_without_an_identity_and_are_found_and_shown_with_one(
+def test_copies_that_an_id_hides_pass_without_an_identity_and_are_found_with_one(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
-    _, without = checked(backend, provide(rows(40)))
+    _, without = check(backend, provide(rows(40)))
     assert (without["duplicates"].passed, without["leaked_rows"].passed) == (True, True)
-    dataset, outcomes = checked(backend, provide(rows(40), checks={"identity": ["text", "label"]}))
-    within, across = counted(dataset, ["text", "label"])
+    dataset, outcomes = check(backend, provide(rows(40), checks={"identity": ["text", "label"]}))
+    within, across = count_repeats(dataset, ["text", "label"])
     assert within > 0
     assert across > 0
     assert (outcomes["duplicates"].blocking, outcomes["leaked_rows"].blocking) == (False, True)
@@ -144,10 +144,10 @@ def test_a_group_of_columns_of_the_identity_keeps_copies_together(
 ) -> None:
     shares = {"train": 0.4, "validation": 0.3, "test": 0.3}
     many = rows(40, label=[f"class {number % 50}" for number in [*range(300), *range(40)]])
-    dataset, outcomes = checked(
+    dataset, outcomes = check(
         backend, provide(many, group=group, splits=shares, checks={"identity": ["text", "label"]})
     )
-    assert counted(dataset, ["text", "label"]) == (40, 0)
+    assert count_repeats(dataset, ["text", "label"]) == (40, 0)
     assert outcomes["duplicates"].reason == "40 rows are copies of others in their split, by text, label"
     assert outcomes["leaked_rows"].reason == "equal rows are in one split, because their hash deals them"
 
@@ -165,7 +165,7 @@ def test_a_group_of_columns_of_the_identity_keeps_copies_together(
         (["Text"], {"split_times": TIMES}, "dataset.checks.identity = 'Text' is not accepted"),
     ],
 )
-def test_a_column_of_the_identity_that_is_not_there_is_refused_before_anything_is_stored(
+def test_a_missing_column_of_the_identity_is_refused_before_anything_is_stored(
     backend: Backend, provide: Callable[..., DatasetSource], identity: Any, way: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=says):
@@ -195,13 +195,13 @@ def test_an_identity_that_cannot_be_one_is_refused(
         provide(rows(), checks={"identity": identity}, **way)
 
 
-def test_snapshots_of_the_same_rows_with_other_identities_are_others_of_the_same_shards(
+def test_the_same_rows_with_another_identity_are_another_snapshot_of_the_same_shards(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
     identities = [None, ["text"], ["label"], ["text", "label"], None, ["text"]]
     taken = []
     for identity in identities:
-        dataset, outcomes = checked(backend, provide(rows(40), checks={"identity": identity}))
+        dataset, outcomes = check(backend, provide(rows(40), checks={"identity": identity}))
         assert outcomes["leaked_rows"].passed is (identity is None)
         assert dataset.manifest["identity"] == identity
         taken.append(dataset)
@@ -215,9 +215,9 @@ def test_a_diff_compares_whole_rows_whatever_the_identity(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
     mended = rows(40, label=["other"] * 3 + rows(40)["label"].to_pylist()[3:])
-    old, _ = checked(backend, provide(rows(40), group="id"))
+    old, _ = check(backend, provide(rows(40), group="id"))
     for identity in (None, ["text"], ["id"]):
-        new, _ = checked(backend, provide(mended, group="id", checks={"identity": identity}))
+        new, _ = check(backend, provide(mended, group="id", checks={"identity": identity}))
         difference = compare_rows(backend.store, old, new)
         assert difference is not None
         assert (
@@ -241,9 +241,9 @@ def test_rows_that_are_appended_are_compared_with_those_that_were_there(
     table = rows(40)
     for number, (begin, end) in enumerate([(0, 300), (300, 320), (320, 340)]):
         pq.write_table(table.slice(begin, end - begin), tmp_path / f"{number}.parquet")
-        dataset, outcomes = checked(backend, source)
+        dataset, outcomes = check(backend, source)
         assert dataset.manifest["rows"] == end
-        within, across = counted(dataset, ["text"])
+        within, across = count_repeats(dataset, ["text"])
         assert within + across >= end - 300
         assert outcomes["duplicates"].passed is (within == 0)
         assert outcomes["leaked_rows"].passed is (across == 0)

@@ -25,14 +25,14 @@ DAYS = [date(2026, 3, 1) + timedelta(days=number) for number in range(clicks.DAY
 
 
 def spec(**changes: Any) -> DatasetSource:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "ctr",
         "labels": "examples.clicks:labels",
         "features": ["clicks@1:ctr", "clicks@1:night as at_night"],
         "label_time": "visited_at",
         "target": "ordered",
     }
-    return DatasetSource.model_validate({**given, **changes})
+    return DatasetSource.model_validate({**fields, **changes})
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def _views(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALVING_FEATURES", str(CHECKOUT / "features"))
 
 
-def taken(backend: Backend, source: DatasetSource) -> Snapshot:
+def take(backend: Backend, source: DatasetSource) -> Snapshot:
     return take_snapshot(backend.store, backend.catalog, source)
 
 
@@ -58,8 +58,8 @@ def brute_force() -> list[dict[str, Any]]:
         hours.setdefault(row["user_id"], []).append(row | features)
     joined = []
     for label in clicks.labels().to_pylist():
-        known = [one for one in hours[label["user_id"]] if one["loaded_at"] <= label["visited_at"]]
-        newest = max(known, key=lambda one: (one["ts"], one["loaded_at"]), default=None)
+        hours_so_far = [hour for hour in hours[label["user_id"]] if hour["loaded_at"] <= label["visited_at"]]
+        newest = max(hours_so_far, key=lambda hour: (hour["ts"], hour["loaded_at"]), default=None)
         counts = newest is not None and label["visited_at"] - newest["ts"] <= timedelta(days=2)
         joined.append(
             {
@@ -73,11 +73,11 @@ def brute_force() -> list[dict[str, Any]]:
 
 def test_the_rows_are_the_labels_with_what_was_known_at_their_time(backend: Backend) -> None:
     materialize_all(backend.store, project_view("clicks@1"))
-    snapshot = taken(backend, spec())
+    snapshot = take(backend, spec())
     assert rows(backend, snapshot) == brute_force()
     manifest = Dataset(backend.store, "ctr", snapshot.digest).manifest
     assert manifest["schema"] == {**_schema(clicks.labels()), "ctr": "double", "at_night": "bool"}
-    joined = [one for one in partitions(backend.store, "clicks", 1) if one.day in DAYS]
+    joined = [partition for partition in partitions(backend.store, "clicks", 1) if partition.day in DAYS]
     digest = digest_of_partitions(joined)
     hours = sum(ts.date() in DAYS for ts in clicks.hourly()["ts"].to_pylist())
     assert manifest["lineage"]["source"] == {
@@ -100,17 +100,17 @@ def test_the_rows_are_the_labels_with_what_was_known_at_their_time(backend: Back
     assert list(registered_views(backend.catalog)) == ["clicks@1"]
 
 
-def test_the_same_labels_and_days_are_the_same_snapshot_and_another_day_makes_another_one(
+def test_the_same_labels_and_days_are_the_same_snapshot_and_another_day_is_not(
     backend: Backend,
 ) -> None:
     view = project_view("clicks@1")
     for day in DAYS[:3]:
         materialize_day(backend.store, view, day)
-    first = taken(backend, spec())
-    again = taken(backend, spec())
+    first = take(backend, spec())
+    again = take(backend, spec())
     assert (again.digest, again.new) == (first.digest, False)
     materialize_day(backend.store, view, DAYS[3])
-    other = taken(backend, spec())
+    other = take(backend, spec())
     assert other.new
     assert other.digest != first.digest
     assert _days(backend, other) == _days(backend, first) + 1
@@ -119,14 +119,17 @@ def test_the_same_labels_and_days_are_the_same_snapshot_and_another_day_makes_an
 def test_a_label_stays_in_its_split_when_its_features_change(backend: Backend) -> None:
     view = project_view("clicks@1")
     materialize_day(backend.store, view, DAYS[0])
-    before = taken(backend, spec())
+    before = take(backend, spec())
     materialize_all(backend.store, view)
-    after = taken(backend, spec())
+    after = take(backend, spec())
     assert _schema(clicks.labels()).keys() - {"ordered"} == set(
         Dataset(backend.store, "ctr", after.digest).manifest["key"]
     )
     for split in ("train", "validation", "test"):
-        old, new = (_labels(Dataset(backend.store, "ctr", one.digest).read(split)) for one in (before, after))
+        old, new = (
+            _labels(Dataset(backend.store, "ctr", snapshot.digest).read(split))
+            for snapshot in (before, after)
+        )
         assert old == new
 
 
@@ -134,31 +137,31 @@ def test_a_definition_that_the_version_was_not_materialised_by_is_refused(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     materialize_day(backend.store, project_view("clicks@1"), DAYS[0])
-    taken(backend, spec())
+    take(backend, spec())
     text = (CHECKOUT / "features" / "clicks.yaml").read_text()
     (tmp_path / "clicks.yaml").write_text(text.replace("ttl: 2d", "ttl: 9d"))
     monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
     with pytest.raises(InvalidInput, match="ttl was 2d and is 9d"):
-        taken(backend, spec())
+        take(backend, spec())
 
 
 def test_a_view_that_was_never_materialised_is_named_with_the_command(backend: Backend) -> None:
     with pytest.raises(
         NotFound, match=r"clicks@1 has not been materialised in .*; halving features materialize does it"
     ):
-        taken(backend, spec())
+        take(backend, spec())
 
 
 @pytest.mark.parametrize(
-    ("feature", "told"),
+    ("feature", "message"),
     [
         ("click@1:ctr", r"no feature view click@1, did you mean 'clicks@1'\?; there are clicks@1"),
         ("clicks@2:ctr", r"no feature view clicks@2, did you mean 'clicks@1'\?; there are clicks@1"),
         ("clicks@1:rate", "clicks@1 has no such feature; it has ctr, night"),
     ],
 )
-def test_a_feature_that_does_not_exist_is_refused_with_what_there_is(feature: str, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
+def test_a_feature_that_does_not_exist_is_refused_with_what_there_is(feature: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
         views_of(spec(features=[feature]))
 
 
@@ -169,7 +172,7 @@ def test_a_project_without_views_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"labels": {"files": "gone/*.parquet"}}, r"dataset\.labels\.files = 'gone/\*\.parquet'"),
         (
@@ -184,11 +187,11 @@ def test_a_project_without_views_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_labels_that_cannot_be_joined_are_refused_by_the_field(
-    backend: Backend, changes: dict[str, Any], told: str
+    backend: Backend, changes: dict[str, Any], message: str
 ) -> None:
     materialize_day(backend.store, project_view("clicks@1"), DAYS[0])
-    with pytest.raises(InvalidInput, match=told):
-        taken(backend, spec(**changes))
+    with pytest.raises(InvalidInput, match=message):
+        take(backend, spec(**changes))
 
 
 def _days(backend: Backend, snapshot: Snapshot) -> int:

@@ -23,7 +23,7 @@ ROWS = [{"id": number, "text": f"größe {number}", "label": number % 2} for num
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
 LONG = [{**row, "text": "x" * (9 << 20)} if row["id"] == 40 else row for row in ROWS]
 ZONED = pa.timestamp("s", "UTC")
-MOMENT = datetime.datetime(2024, 1, 30, 22, tzinfo=datetime.UTC)
+INSTANT = datetime.datetime(2024, 1, 30, 22, tzinfo=datetime.UTC)
 BIG = 12345678901234567890
 
 
@@ -171,10 +171,10 @@ def test_what_is_not_accepted_is_said_in_words(
         (
             [{"a": "2024-01-31T00:00:00+02:00"}, {"a": "2024-01-30T22:00:00Z"}, {"a": None}],
             ZONED,
-            [MOMENT, MOMENT, None],
+            [INSTANT, INSTANT, None],
         ),
-        ([{"a": "2024-01-30 19:30-0230"}, {"a": "2024-01-31 00:00+02"}], ZONED, [MOMENT, MOMENT]),
-        ([{"a": {"b": ["2024-01-30T22:00:00Z"]}}], pa.struct([("b", pa.list_(ZONED))]), [{"b": [MOMENT]}]),
+        ([{"a": "2024-01-30 19:30-0230"}, {"a": "2024-01-31 00:00+02"}], ZONED, [INSTANT, INSTANT]),
+        ([{"a": {"b": ["2024-01-30T22:00:00Z"]}}], pa.struct([("b", pa.list_(ZONED))]), [{"b": [INSTANT]}]),
         (
             [{"a": "2024-01-30T22:00:00Z"}, {"a": "2024-01-30T22:00:00"}],
             pa.string(),

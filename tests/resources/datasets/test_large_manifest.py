@@ -42,10 +42,10 @@ def dataset(backend: Backend, provide: Callable[..., DatasetSource]) -> Dataset:
     first = {0, *Order([ROWS] * SHARDS, seed=0, epoch=1, lanes=LANES).needs()[1][:LANES].tolist()}
     names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(SHARDS)]
     shards = [real if number in first else Shard(name, ROWS, BYTES) for number, name in enumerate(names)]
-    return published(backend.store, manifest, shards)
+    return publish(backend.store, manifest, shards)
 
 
-def published(store: Store, manifest: dict[str, Any], shards: list[Shard]) -> Dataset:
+def publish(store: Store, manifest: dict[str, Any], shards: list[Shard]) -> Dataset:
     """A snapshot like another one with these shards to train on, its manifest written as they are."""
     digest = "sha256:" + hashlib.sha256(repr(shards).encode()).hexdigest()
     splits = {**manifest["splits"], "train": sum(shard.rows for shard in shards)}
@@ -80,7 +80,7 @@ def test_the_manifest_of_ten_terabytes_is_seven_megabytes(dataset: Dataset) -> N
     assert 6_500_000 < size < 7_000_000
 
 
-def test_training_on_ten_terabytes_begins_with_some_hundred_bytes_of_memory_for_each_shard(
+def test_training_on_ten_terabytes_begins_with_some_hundred_bytes_a_shard(
     dataset: Dataset,
 ) -> None:
     assert peak_of(lambda: dataset.manifest) < 500 * SHARDS

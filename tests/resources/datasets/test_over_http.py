@@ -409,7 +409,7 @@ def test_a_delta_table_is_read_unless_its_files_are_elsewhere(
     assert SECRET not in str(refused.value)
 
 
-def test_a_folder_that_the_projects_own_function_names_is_its_affair_and_not_one_of_an_installed_package(
+def test_a_folder_of_the_projects_own_function_is_read_and_of_a_packages_refused(
     backend: Backend, places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, other = places

@@ -13,7 +13,7 @@ from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.query_source import open_query
 
 DAY = datetime.date(2024, 1, 2)
-MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5)
+INSTANT = datetime.datetime(2024, 1, 2, 3, 4, 5)
 
 
 def column(select: str) -> pa.Array:
@@ -31,12 +31,12 @@ def column(select: str) -> pa.Array:
         ("'ab'::BLOB", b"ab", "binary"),
         ("'12:00:00.000001'::TIME", datetime.time(12, microsecond=1), "time64[us]"),
         ("DATE '2024-01-02'", DAY, "date32[day]"),
-        ("'2024-01-02 03:04:05'::TIMESTAMP_S", MOMENT, "timestamp[s]"),
-        ("'2024-01-02 03:04:05'::TIMESTAMP_MS", MOMENT, "timestamp[ms]"),
-        ("'2024-01-02 03:04:05'::TIMESTAMP", MOMENT, "timestamp[us]"),
+        ("'2024-01-02 03:04:05'::TIMESTAMP_S", INSTANT, "timestamp[s]"),
+        ("'2024-01-02 03:04:05'::TIMESTAMP_MS", INSTANT, "timestamp[ms]"),
+        ("'2024-01-02 03:04:05'::TIMESTAMP", INSTANT, "timestamp[us]"),
         (
             "'2024-01-02 04:04:05+01'::TIMESTAMPTZ",
-            MOMENT.replace(tzinfo=datetime.UTC),
+            INSTANT.replace(tzinfo=datetime.UTC),
             "timestamp[us, tz=UTC]",
         ),
         ("'123e4567-e89b-12d3-a456-426614174000'::UUID", "123e4567-e89b-12d3-a456-426614174000", "string"),

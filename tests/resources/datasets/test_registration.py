@@ -75,7 +75,7 @@ def change_manifest(backend: Backend, snapshot: Snapshot, **changes: Any) -> Non
     file.write_text(json.dumps({name: value for name, value in manifest.items() if value is not None}))
 
 
-def described(snapshots: list[Snapshot]) -> list[tuple[Any, ...]]:
+def facts_of(snapshots: list[Snapshot]) -> list[tuple[Any, ...]]:
     return [
         (
             each.digest,
@@ -100,7 +100,7 @@ def test_rows_that_are_lost_come_back_in_order_with_the_next_snapshot(
         lose_row(backend, before[number].digest)
     newest = grow()
     listed = list_snapshots(backend.catalog, "points")
-    assert described(listed[:3]) == described(rows)
+    assert facts_of(listed[:3]) == facts_of(rows)
     assert [snapshot.digest for snapshot in listed] == [
         *(snapshot.digest for snapshot in before),
         newest.digest,
@@ -122,11 +122,11 @@ def test_rows_that_are_lost_leave_no_file_to_be_read_again(
     read: list[str] = []
     opened = pq.ParquetFile
 
-    def counted(file: Any, *arguments: Any, **named: Any) -> pq.ParquetFile:
+    def count_calls(file: Any, *arguments: Any, **named: Any) -> pq.ParquetFile:
         read.append(str(getattr(file, "name", file)))
         return opened(file, *arguments, **named)
 
-    monkeypatch.setattr(pq, "ParquetFile", counted)
+    monkeypatch.setattr(pq, "ParquetFile", count_calls)
     taken = grow()
     assert taken.rows == 600
     assert [name for name in read if name.endswith("raw/0.parquet")] == [], (
@@ -215,7 +215,7 @@ def test_folders_without_a_manifest_are_none_of_ours(backend: Backend, grow: Gro
         assert [finding.level for finding in check_snapshots(backend.store, backend.catalog)] == [OK]
 
 
-def test_a_manifest_without_the_digest_of_its_code_is_registered_and_all_is_read_once_more(
+def test_a_manifest_without_the_digest_of_its_code_is_registered_and_read_again(
     backend: Backend, grow: Grow
 ) -> None:
     lost = grow()
@@ -243,17 +243,17 @@ def test_where_nothing_is_lost_one_folder_is_listed_and_no_manifest_is_read(
 ) -> None:
     for _ in range(3):
         grow()
-    asked: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
     for method in ("names", "read"):
         original = getattr(Store, method)
 
-        def counted(store: Store, name: str, method: str = method, original: Any = original) -> Any:
-            asked.append((method, name))
+        def count_calls(store: Store, name: str, method: str = method, original: Any = original) -> Any:
+            calls.append((method, name))
             return original(store, name)
 
-        monkeypatch.setattr(Store, method, counted)
+        monkeypatch.setattr(Store, method, count_calls)
     assert find_unregistered(backend.store, backend.catalog, "points").manifests == []
-    assert asked == [("names", "datasets/points")]
+    assert calls == [("names", "datasets/points")]
 
 
 def test_several_that_register_the_same_lost_snapshots_at_once_have_each_once(
@@ -295,7 +295,7 @@ def test_a_snapshot_of_any_store_is_registered_in_a_new_catalog(
     ]
     newest = take_snapshot(any_store, new, provide(table(0, 900), group="id"))
     assert [snapshot.digest for snapshot in list_snapshots(new)] == [*digests, newest.digest]
-    assert described(list_snapshots(new))[:2] == described(list_snapshots(old))
+    assert facts_of(list_snapshots(new))[:2] == facts_of(list_snapshots(old))
 
 
 def test_a_snapshot_whose_shard_is_lost_beside_a_remote_does_not_stop_the_next(

@@ -15,14 +15,14 @@ from resources.datasets.row_hashes import column_words, hash_rows
 
 def words(values: pa.Array) -> list[int]:
     """The words of one column's values."""
-    found: list[int] = column_words(pa.RecordBatch.from_arrays([values], ["a"]))["a"].tolist()
-    return found
+    numbers: list[int] = column_words(pa.RecordBatch.from_arrays([values], ["a"]))["a"].tolist()
+    return numbers
 
 
 def row_hashes(**columns: Any) -> list[int]:
     rows = pa.RecordBatch.from_pydict(columns)
-    found: list[int] = hash_rows(column_words(rows), columns).tolist()
-    return found
+    hashes: list[int] = hash_rows(column_words(rows), columns).tolist()
+    return hashes
 
 
 def test_the_hash_is_frozen_for_ever() -> None:
@@ -55,7 +55,7 @@ FROZEN_WORDS: list[list[int]] = [
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (pa.array([5, -7, None], pa.int8()), pa.array([5.0, -7.0, None], pa.float32())),
         (pa.array([5, 7], pa.uint16()), pa.array([Decimal("5.00"), Decimal("7.00")])),
@@ -73,14 +73,14 @@ FROZEN_WORDS: list[list[int]] = [
         (pa.array([[1, None], None, []]), pa.array([[1.0, None], None, []], pa.large_list(pa.float64()))),
     ],
 )
-def test_equal_values_have_equal_hashes_in_any_type(one: pa.Array, other: pa.Array) -> None:
-    assert words(one) == words(other)
+def test_equal_values_have_equal_hashes_in_any_type(first: pa.Array, second: pa.Array) -> None:
+    assert words(first) == words(second)
 
 
 def test_what_is_not_equal_has_another_hash() -> None:
     values = [
-        pa.array(given, kind)
-        for given, kind in (
+        pa.array(items, kind)
+        for items, kind in (
             ([0, 1, -1, 2**53, -(2**63)], pa.int64()),
             ([0.5, 1.5, 1e300, -1e300], pa.float64()),
         )
@@ -90,8 +90,8 @@ def test_what_is_not_equal_has_another_hash() -> None:
         pa.array(texts),
         pa.array([[], [0], [0, 0], [1, 2], [2, 1], [None], None], pa.list_(pa.int64())),
     ]
-    found = [word for column in values for word in words(column)]
-    assert len(set(found)) == len(found)
+    hashes = [word for column in values for word in words(column)]
+    assert len(set(hashes)) == len(hashes)
 
 
 def test_the_order_of_columns_and_where_an_array_begins_have_no_effect() -> None:

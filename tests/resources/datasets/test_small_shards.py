@@ -32,7 +32,7 @@ FULL = 128 * MIB
         ([FULL, *[MIB] * 16, 20 * MIB, *[MIB] * 31], MIB, 49),
     ],
 )
-def test_what_is_merged_is_a_quarter_of_what_comes_or_as_many_shards_as_have_gathered(
+def test_a_merge_takes_a_quarter_of_what_is_appended_or_the_shards_of_a_full_tier(
     sizes: list[int], added: int, first: int
 ) -> None:
     assert first_merged(sizes, added, FULL) == first

@@ -47,7 +47,7 @@ def images(rows: int, first: int = 0) -> pa.Table:
     )
 
 
-def opened(backend: Backend, snapshot: Snapshot) -> Dataset:
+def open_dataset(backend: Backend, snapshot: Snapshot) -> Dataset:
     return Dataset(backend.store, snapshot.name, snapshot.digest)
 
 
@@ -103,7 +103,7 @@ def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(
 def test_how_the_table_was_built_does_not_matter(
     backend: Backend, provide: Callable[..., DatasetSource], monkeypatch: pytest.MonkeyPatch, batch_bytes: int
 ) -> None:
-    monkeypatch.setattr(canonical.rebatched, "__defaults__", (batch_bytes,))
+    monkeypatch.setattr(canonical.rebatch, "__defaults__", (batch_bytes,))
     bits = pa.array([None if row % 7 == 0 else row % 3 == 0 for row in range(90)])
     inner = pa.array([None if row % 5 == 0 else {"a": row} for row in range(90)])
     table = (
@@ -114,7 +114,9 @@ def test_how_the_table_was_built_does_not_matter(
     under_nulls = pa.StructArray.from_arrays(
         [pa.array(range(90))], ["a"], mask=pa.array([row % 5 == 0 for row in range(90)])
     )
-    with_bitmaps = [pa.concat_arrays([pa.nulls(1, one.type), *one.chunks]).slice(1) for one in table.columns]
+    with_bitmaps = [
+        pa.concat_arrays([pa.nulls(1, column.type), *column.chunks]).slice(1) for column in table.columns
+    ]
     built = [
         table,
         pa.concat_tables([table.slice(0, 10), table.slice(10)]).replace_schema_metadata({"made": "today"}),
@@ -132,7 +134,7 @@ def test_how_the_table_was_built_does_not_matter(
 
 def test_what_the_record_says_is_what_is_there(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source(), {"dagster_run": "r"})
-    dataset = opened(backend, snapshot)
+    dataset = open_dataset(backend, snapshot)
     assert snapshot.rows == 90 == dataset.read().num_rows == sum(snapshot.splits.values())
     assert {split: dataset.read(split).num_rows for split in snapshot.splits} == snapshot.splits
     files = [
@@ -162,15 +164,15 @@ def test_what_the_record_says_is_what_is_there(backend: Backend) -> None:
 
 
 def test_splits_share_no_row_and_together_are_all_rows_in_the_order_of_the_source(backend: Backend) -> None:
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, source()))
-    given = import_function("source", POINTS["source"])()["x"].to_pylist()
-    found = {split: dataset.read(split)["x"].to_pylist() for split in dataset.splits}
-    assert sorted(row for rows in found.values() for row in rows) == sorted(given)
-    assert all(rows == [row for row in given if row in rows] for rows in found.values())
+    dataset = open_dataset(backend, take_snapshot(backend.store, backend.catalog, source()))
+    source_rows = import_function("source", POINTS["source"])()["x"].to_pylist()
+    rows_of_splits = {split: dataset.read(split)["x"].to_pylist() for split in dataset.splits}
+    assert sorted(row for rows in rows_of_splits.values() for row in rows) == sorted(source_rows)
+    assert all(rows == [row for row in source_rows if row in rows] for rows in rows_of_splits.values())
 
 
 def test_folds_are_read_as_train_and_validation(backend: Backend) -> None:
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=3)))
+    dataset = open_dataset(backend, take_snapshot(backend.store, backend.catalog, source(folds=3)))
     held_out = set(dataset.read("test")["x"].to_pylist())
     for fold in range(3):
         train, validation = (
@@ -192,7 +194,7 @@ def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(
     rows = images(1).take([0] * 8_192)  # 8 MiB, of which each MiB is like any other
     table = pa.concat_tables([rows, images(1, first=1), images(1, first=2)])
     table = table.append_column("part", pa.array(["train"] * 8_192 + ["validation", "test"]))
-    dataset = opened(
+    dataset = open_dataset(
         backend,
         take_snapshot(backend.store, backend.catalog, provide(table, split_column="part", shard_mib=1)),
     )
@@ -202,7 +204,7 @@ def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(
     assert dataset.read("train").num_rows == 8_192
 
 
-def test_shards_that_are_there_take_no_second_place_on_the_disk_while_they_are_cut_again(
+def test_stored_shards_take_no_second_place_on_the_disk_while_they_are_cut_again(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "store")
@@ -222,7 +224,7 @@ def test_shards_are_equal_cuts_of_one_split_each(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, provide(images(20_000), shard_mib=2))
-    dataset = opened(backend, snapshot)
+    dataset = open_dataset(backend, snapshot)
     for split, rows in snapshot.splits.items():
         shards = shards_of(dataset.manifest, split)
         assert len(shards) == round(rows * 1040 / (2 * MIB)) > 1
@@ -247,42 +249,42 @@ def test_what_is_appended_is_all_that_is_stored(
         for first in range(0, rows, 200):
             if not (path := tmp_path / "raw" / f"{first:06}.parquet").exists():
                 pq.write_table(images(200, first), path)
-        given = {
+        fields = {
             "name": "points",
             "target": "label",
             "shard_mib": 1,
             "source": {"files": str(tmp_path / "raw")},
         }
-        return take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(given))
+        return take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(fields))
 
     first = take(40_000)
-    before = {name: opened(backend, first).read(name)["id"].to_pylist() for name in first.splits}
+    before = {name: open_dataset(backend, first).read(name)["id"].to_pylist() for name in first.splits}
     read: list[str] = []
     original = pq.ParquetFile.iter_batches
 
-    def noted(self: pq.ParquetFile, *args: Any, **kwargs: Any) -> Any:
+    def note(self: pq.ParquetFile, *args: Any, **kwargs: Any) -> Any:
         read.append("a file")
         return original(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pq.ParquetFile, "iter_batches", noted)
+        patch.setattr(pq.ParquetFile, "iter_batches", note)
         second = take(40_200)
     assert len(read) == (1 if named else 0), "no old file is read"
-    manifest = opened(backend, second).manifest
+    manifest = open_dataset(backend, second).manifest
     assert manifest["stored"] <= 1.5 * 0.005 * second.bytes
     assert manifest["lineage"]["before"] == first.digest
     for split, ids in before.items():
-        now = opened(backend, second).read(split)["id"].to_pylist()
+        now = open_dataset(backend, second).read(split)["id"].to_pylist()
         assert now[: len(ids)] == ids
         assert now[len(ids) :] == [number for number in now if number >= 40_000]
-    found = manifest["statistics"]
-    assert sum(found[split]["label"]["classes"]["3"] for split in found) == 4_020
-    assert max(found[split]["id"]["max"] for split in found) == 40_199
-    third = opened(backend, take(41_200)).manifest
+    statistics = manifest["statistics"]
+    assert sum(statistics[split]["label"]["classes"]["3"] for split in statistics) == 4_020
+    assert max(statistics[split]["id"]["max"] for split in statistics) == 40_199
+    third = open_dataset(backend, take(41_200)).manifest
     assert {split: len(shards) for split, shards in third["shards"].items()} == {
         split: len(shards) for split, shards in manifest["shards"].items()
     }, "what is small beside what comes is merged with it"
-    assert sum(third["statistics"][split]["label"]["classes"]["3"] for split in found) == 4_120
+    assert sum(third["statistics"][split]["label"]["classes"]["3"] for split in statistics) == 4_120
     assert take(41_200).new is False
 
 
@@ -292,7 +294,7 @@ def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
 ) -> None:
     def take(rows: int) -> Dataset:
         if not named:
-            return opened(
+            return open_dataset(
                 backend, take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1))
             )
         (tmp_path / "raw").mkdir(exist_ok=True)
@@ -308,7 +310,7 @@ def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
             "shard_mib": 1,
             "source": {"files": str(tmp_path / "raw")},
         }
-        return opened(
+        return open_dataset(
             backend, take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(source))
         )
 
@@ -325,7 +327,7 @@ def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
 
 
 @pytest.mark.parametrize("grown", [False, True])
-def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_row_moves(
+def test_a_snapshot_counted_by_other_rules_is_read_again_once_and_no_row_moves(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: bool
 ) -> None:
     folder = tmp_path / "raw"
@@ -349,20 +351,21 @@ def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_ro
     with monkeypatch.context() as patch:
         patch.setattr(snapshots, "_RULES", 1)
         former = take()
-    before = {name: opened(backend, former).read(name)["id"].to_pylist() for name in former.splits}
+    before = {name: open_dataset(backend, former).read(name)["id"].to_pylist() for name in former.splits}
     if grown:
         write("b.parquet", 200)
     now = take()
-    manifest = opened(backend, now).manifest
+    manifest = open_dataset(backend, now).manifest
     assert now.digest != former.digest
     assert take().digest == now.digest
     assert not take().new
     assert {
-        name: opened(backend, now).read(name)["id"].to_pylist()[: len(ids)] for name, ids in before.items()
+        name: open_dataset(backend, now).read(name)["id"].to_pylist()[: len(ids)]
+        for name, ids in before.items()
     } == before
     assert grown or manifest["stored"] == 0, "its shards are those that are there"
     write("c.parquet", 400)
-    added = all_columns(opened(backend, take()).manifest)
+    added = all_columns(open_dataset(backend, take()).manifest)
     files = 3 if grown else 2
     assert added["x"]["nulls"] == 20 * files, "what is appended is added to what was counted"
     assert added["pair"] == {"nulls": 0, "null_items": 4 * files, "min": 0, "max": 599}
@@ -388,10 +391,10 @@ def test_rows_in_another_order_are_in_the_same_splits(
     )
     assert first.digest != turned.digest
     for split in first.splits:
-        one, other = (
-            set(opened(backend, snapshot).read(split)["id"].to_pylist()) for snapshot in (first, turned)
+        ascending, reordered = (
+            set(open_dataset(backend, snapshot).read(split)["id"].to_pylist()) for snapshot in (first, turned)
         )
-        assert one == other
+        assert ascending == reordered
 
 
 def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(
@@ -402,7 +405,7 @@ def test_a_folder_of_files_is_a_snapshot_with_a_row_for_each_file(
         for number in range(20):
             (tmp_path / "images" / label / f"{number}.png").write_bytes(f"{label} {number}".encode())
     snapshot = take_snapshot(backend.store, backend.catalog, provide(str(tmp_path / "images")))
-    rows = {row["path"]: row for row in opened(backend, snapshot).read().to_pylist()}
+    rows = {row["path"]: row for row in open_dataset(backend, snapshot).read().to_pylist()}
     assert len(rows) == 40
     assert {row["label"] for row in rows.values()} == {"cat", "dog"}
     assert rows["dog/2.png"]["content"] == b"dog 2"
@@ -416,7 +419,9 @@ def test_files_of_the_same_content_are_in_the_same_split(
         (tmp_path / "images" / copy).mkdir(parents=True)
         for number in range(40):
             (tmp_path / "images" / copy / f"{number}.png").write_bytes(f"image {number}".encode())
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(tmp_path / "images")))
+    dataset = open_dataset(
+        backend, take_snapshot(backend.store, backend.catalog, provide(tmp_path / "images"))
+    )
     contents = [set(dataset.read(split)["content"].to_pylist()) for split in dataset.splits]
     assert sum(map(len, contents)) == 40
 
@@ -544,16 +549,16 @@ def test_a_source_that_cannot_be_a_dataset_is_refused_by_field_and_value(
 @pytest.mark.usefixtures("with_dvc")
 def test_dvc_brings_a_lost_manifest_back_from_its_remote(backend: Backend) -> None:
     snapshot = take_snapshot(backend.store, backend.catalog, source())
-    dataset = opened(backend, snapshot)
+    dataset = open_dataset(backend, snapshot)
     folder = Path(backend.store.path(dataset.folder))
     project = Path(backend.store.path("datasets"))
     before = dataset.read("train")
     shutil.rmtree(folder)
     shutil.rmtree(project / ".dvc" / "cache")
     with pytest.raises(NotFound, match="`dvc pull` in its datasets folder brings it back"):
-        opened(backend, snapshot).read("train")
+        open_dataset(backend, snapshot).read("train")
     subprocess.run([sys.executable, "-m", "dvc", "pull", "-q"], cwd=project, check=True)
-    assert opened(backend, snapshot).read("train").equals(before)
+    assert open_dataset(backend, snapshot).read("train").equals(before)
 
 
 @pytest.mark.parametrize("lost", ["datasets/points", "shards/sha256"])
@@ -563,7 +568,7 @@ def test_what_is_lost_of_a_snapshot_is_written_again_when_its_source_still_gives
     snapshot = take_snapshot(backend.store, backend.catalog, source())
     shutil.rmtree(backend.store.path(lost))
     assert take_snapshot(backend.store, backend.catalog, source()).digest == snapshot.digest
-    assert opened(backend, snapshot).read("test").num_rows == snapshot.splits["test"]
+    assert open_dataset(backend, snapshot).read("test").num_rows == snapshot.splits["test"]
 
 
 def test_a_store_that_cannot_be_written_ends_in_one_clear_error(tmp_path: Path) -> None:
@@ -596,7 +601,7 @@ _DAYS = {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2
 
 
 @pytest.mark.parametrize("changes", [{"group": "label"}, {"split_column": "part"}, _DAYS])
-def test_a_snapshot_whose_leaks_would_be_looked_for_by_other_rules_than_the_specs_is_refused(
+def test_a_snapshot_with_other_rules_of_leaks_than_the_spec_is_refused(
     backend: Backend, small_spec: Callable[..., SweepSpec], changes: dict[str, Any]
 ) -> None:
     spec = small_spec()
@@ -639,7 +644,7 @@ def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(
         assert (
             snapshot_for(backend.store, backend.catalog, spec, allow_deprecated=True).digest == taken.digest
         )
-    assert opened(backend, taken).read("test").num_rows == taken.splits["test"]
+    assert open_dataset(backend, taken).read("test").num_rows == taken.splits["test"]
     deprecate(backend.catalog, taken.digest, None)
     assert snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest)) == replace(
         taken, new=False
@@ -661,7 +666,7 @@ def test_a_spec_may_insist_on_a_schema(backend: Backend, small_spec: Callable[..
 def test_a_loader_hands_out_the_rows_of_a_split_each_once(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:
-    dataset = opened(
+    dataset = open_dataset(
         backend, take_snapshot(backend.store, backend.catalog, provide(images(6_000), shard_mib=1, folds=3))
     )
     held_out = dataset.read("test")["id"].to_pylist()
@@ -711,11 +716,11 @@ def test_a_loader_hands_out_the_rows_of_a_split_each_once(
         (pa.array([None, [1], [2, 3], []] * 100), None),
     ],
 )
-def test_a_loader_of_a_snapshot_with_values_that_it_does_not_read_is_refused_when_it_is_opened(
+def test_a_loader_that_cannot_read_a_column_is_refused_when_it_is_opened(
     backend: Backend, provide: Callable[..., DatasetSource], values: pa.Array, what: str | None
 ) -> None:
     table = pa.table({"id": np.arange(400), "x": values, "label": np.arange(400) % 3})
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(table)))
+    dataset = open_dataset(backend, take_snapshot(backend.store, backend.catalog, provide(table)))
     if what is None:
         assert (
             sum(len(batch["x"]) for batch in dataset.loader("train", batch_size=32))
@@ -727,12 +732,12 @@ def test_a_loader_of_a_snapshot_with_values_that_it_does_not_read_is_refused_whe
 
 
 def test_snapshots_of_two_datasets_are_two_though_their_rows_are_equal(backend: Backend) -> None:
-    one, other = (
+    first, second = (
         take_snapshot(backend.store, backend.catalog, source(name=name)) for name in ("points", "others")
     )
-    assert (one.name, other.name) == ("points", "others")
-    assert one.digest != other.digest
-    shards = [opened(backend, snapshot).manifest["shards"] for snapshot in (one, other)]
+    assert (first.name, second.name) == ("points", "others")
+    assert first.digest != second.digest
+    shards = [open_dataset(backend, snapshot).manifest["shards"] for snapshot in (first, second)]
     assert shards[0] == shards[1], "which they share"
 
 
@@ -747,15 +752,15 @@ def test_nothing_is_launched_on_a_source_whose_snapshot_is_deprecated(
 
 def test_other_rules_of_dealing_are_still_compared_with_the_snapshot_before(backend: Backend) -> None:
     first, second = (take_snapshot(backend.store, backend.catalog, source(seed=seed)) for seed in (0, 1))
-    assert opened(backend, second).manifest["lineage"]["before"] == first.digest
+    assert open_dataset(backend, second).manifest["lineage"]["before"] == first.digest
 
 
 def test_the_held_out_rows_are_the_same_with_folds_and_without(backend: Backend) -> None:
-    plain, folded = (
-        opened(backend, take_snapshot(backend.store, backend.catalog, source(folds=folds)))
+    unfolded, folded = (
+        open_dataset(backend, take_snapshot(backend.store, backend.catalog, source(folds=folds)))
         for folds in (None, 4)
     )
-    assert plain.read("test").equals(folded.read("test"))
+    assert unfolded.read("test").equals(folded.read("test"))
 
 
 def test_a_folder_by_reference_is_not_what_it_was_with_its_content(backend: Backend, tmp_path: Path) -> None:
@@ -764,9 +769,9 @@ def test_a_folder_by_reference_is_not_what_it_was_with_its_content(backend: Back
         (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
     columns = []
     for reference in (None, "digest"):
-        given = {"folder": str(tmp_path / "raw"), "reference": reference}
-        snapshot = take_snapshot(backend.store, backend.catalog, source(source=given))
-        columns.append(set(opened(backend, snapshot).manifest["schema"]))
+        fields = {"folder": str(tmp_path / "raw"), "reference": reference}
+        snapshot = take_snapshot(backend.store, backend.catalog, source(source=fields))
+        columns.append(set(open_dataset(backend, snapshot).manifest["schema"]))
     assert columns[0] ^ columns[1] == {"content", "location"}
 
 
@@ -777,7 +782,7 @@ def test_a_folders_files_may_be_transformed_into_other_columns(backend: Backend,
     spec = source(
         source={"folder": str(tmp_path / "raw")}, transform="tests.resources.datasets.test_snapshots:lengths"
     )
-    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, spec))
+    dataset = open_dataset(backend, take_snapshot(backend.store, backend.catalog, spec))
     assert sorted(dataset.read()["number"].to_pylist()) == list(range(60))
 
 

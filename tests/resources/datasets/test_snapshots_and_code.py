@@ -79,7 +79,7 @@ def test_a_damaged_list_of_files_costs_a_new_reading_and_says_so(
         assert ids() == before
 
 
-def test_packages_of_a_transform_are_in_the_lineage_and_a_module_that_cannot_be_read_is_no_hindrance(
+def test_packages_of_a_transform_are_in_the_lineage_despite_an_unreadable_module(
     ids: Callable[..., list[int]], backend: Backend, tmp_path: Path
 ) -> None:
     def packages() -> dict[str, str]:

@@ -45,16 +45,16 @@ def spec(source: Any, **changes: Any) -> DatasetSource:
 
 def numbers(rows: int, first: int = 0) -> pa.Table:
     ids = np.arange(first, first + rows)
-    return pa.table({"id": ids, "text": [f"number {one}" for one in ids], "label": ids % 3})
+    return pa.table({"id": ids, "text": [f"number {number}" for number in ids], "label": ids % 3})
 
 
 def ids(source: Any) -> list[int]:
     """The ids of all rows of a source, in its order."""
     return [
-        one
+        number
         for part in open_source(spec(source)).parts
         for rows in part.read()
-        for one in rows["id"].to_pylist()
+        for number in rows["id"].to_pylist()
     ]
 
 
@@ -74,8 +74,8 @@ def test_files_of_each_format_are_read_in_the_order_of_their_names(
 ) -> None:
     for number in (2, 0, 1):
         write(form, tmp_path / "raw" / f"{number}.{ending}", numbers(50, first=50 * number))
-    for given in (str(tmp_path / "raw"), f"{tmp_path}/raw/*.{ending}", f"{tmp_path}/**/*.{ending}"):
-        assert ids({"files": given}) == list(range(150))
+    for pattern in (str(tmp_path / "raw"), f"{tmp_path}/raw/*.{ending}", f"{tmp_path}/**/*.{ending}"):
+        assert ids({"files": pattern}) == list(range(150))
     picked = [f"{tmp_path}/raw/1.{ending}", f"{tmp_path}/raw/[0]*"]
     assert ids({"files": picked}) == [*range(50, 100), *range(50)]
     snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
@@ -106,7 +106,7 @@ def test_files_and_folders_on_an_object_store_are_read(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["files", "folder", "one file"])
-def test_an_object_store_that_is_away_while_a_source_is_listed_is_an_error_that_says_so(
+def test_an_object_store_that_is_away_while_a_source_is_listed_is_named_in_the_error(
     s3: S3, backend: Backend, kind: str
 ) -> None:
     gate = Gate((s3.host, s3.port))
@@ -315,7 +315,7 @@ def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content
 
 
 @pytest.mark.parametrize("reference", ["etag", "version"])
-def test_files_on_s3_are_referred_to_without_being_read_and_refused_when_they_changed(
+def test_files_on_s3_are_referred_to_without_being_read_and_refused_once_changed(
     reference: str, s3: S3, tmp_path: Path, backend: Backend
 ) -> None:
     gate = Gate((s3.host, s3.port))
@@ -589,21 +589,21 @@ def test_an_iceberg_table_is_read_at_its_snapshot_and_what_is_appended_comes_las
     first = table.current_snapshot().snapshot_id
     table.append(numbers(300, first=3_000))
     second = table.current_snapshot().snapshot_id
-    given = {"iceberg": "lake.clicks", "catalog": "lake"}
-    assert ids({**given, "snapshot": first}) == list(range(3_000))
-    assert ids({**given, "snapshot": second}) == list(range(3_300))
+    fields = {"iceberg": "lake.clicks", "catalog": "lake"}
+    assert ids({**fields, "snapshot": first}) == list(range(3_000))
+    assert ids({**fields, "snapshot": second}) == list(range(3_300))
     before, now = (
-        {part.identity for part in open_source(spec({**given, "snapshot": one})).parts}
-        for one in (first, second)
+        {part.identity for part in open_source(spec({**fields, "snapshot": snapshot})).parts}
+        for snapshot in (first, second)
     )
     assert before < now, "so that what was there is not read again"
     with pytest.raises(
         InvalidInput,
         match=rf"dataset.source.snapshot = 7 is not accepted: lake.clicks has the snapshots .*{second}",
     ):
-        ids({**given, "snapshot": 7})
+        ids({**fields, "snapshot": 7})
     with pytest.raises(InvalidInput, match=r"dataset.source.iceberg = 'lake.views' is not accepted"):
-        ids({**given, "iceberg": "lake.views", "snapshot": first})
+        ids({**fields, "iceberg": "lake.views", "snapshot": first})
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -675,11 +675,11 @@ def test_an_iceberg_tables_files_are_read_as_pyiceberg_reads_them(iceberg: Any, 
 def test_a_transform_is_applied_to_the_rows_as_they_are_read(
     provide: Callable[..., DatasetSource], backend: Backend
 ) -> None:
-    source = provide(numbers(100), transform="tests.resources.datasets.test_sources:doubled")
+    source = provide(numbers(100), transform="tests.resources.datasets.test_sources:double_ids")
     snapshot = take_snapshot(backend.store, backend.catalog, source)
     dataset = Dataset(backend.store, "points", snapshot.digest)
     assert sorted(dataset.read()["id"].to_pylist()) == list(range(0, 200, 2))
-    assert "def doubled" in dataset.manifest["lineage"]["code"]["transform"]
+    assert "def double_ids" in dataset.manifest["lineage"]["code"]["transform"]
     for name, says in (
         ("raising", "it raised KeyError at .*no such column"),
         ("wrong", "it returned int; return a pyarrow.Table"),
@@ -692,8 +692,8 @@ def test_a_transform_is_applied_to_the_rows_as_they_are_read(
             )
 
 
-def doubled(table: pa.Table) -> pa.Table:
-    return table.set_column(0, "id", pa.array([2 * one for one in table["id"].to_pylist()]))
+def double_ids(table: pa.Table) -> pa.Table:
+    return table.set_column(0, "id", pa.array([2 * number for number in table["id"].to_pylist()]))
 
 
 def raising(table: pa.Table) -> pa.Table:
@@ -708,12 +708,12 @@ def test_batches_of_any_size_are_worked_on_in_those_of_some_mebibytes() -> None:
     large = pa.record_batch({"x": np.zeros(4_000_000)})
     small = pa.record_batch({"x": np.zeros(1)})
 
-    def given() -> Iterator[pa.RecordBatch]:
+    def give_batches() -> Iterator[pa.RecordBatch]:
         yield large
         for _ in range(3_000):
             yield small
 
-    sizes = [rows.nbytes for rows in slices(given())]
+    sizes = [rows.nbytes for rows in slices(give_batches())]
     assert sum(sizes) == large.nbytes + 3_000 * small.nbytes
     assert max(sizes) <= 2 * BATCH_BYTES
     assert len(sizes) <= large.nbytes / BATCH_BYTES + 2 + 3_000 / sources._MAX_PENDING
@@ -856,15 +856,15 @@ def test_files_of_a_pyarrow_dataset_that_change_while_they_are_read_are_named(
     for number in range(3):
         write("parquet", tmp_path / "raw" / f"{number}.parquet", numbers(50, first=50 * number))
 
-    def altered(table: pa.Table) -> pa.Table:
+    def alter(table: pa.Table) -> pa.Table:
         if path.exists() and table.num_rows:
             changes.append(change(path))
         return table
 
     path = tmp_path / "raw" / "0.parquet"
     changes: list[None] = []
-    source = provide(lambda: dataset.dataset(tmp_path / "raw"), transform="provided_source:altered")
-    sys.modules["provided_source"].altered = altered  # type: ignore[attr-defined]
+    source = provide(lambda: dataset.dataset(tmp_path / "raw"), transform="provided_source:alter")
+    sys.modules["provided_source"].alter = alter  # type: ignore[attr-defined]
     with pytest.raises(
         InvalidInput,
         match=(
@@ -953,9 +953,9 @@ def test_a_place_without_rows_is_refused_by_field_and_value(
     (tmp_path / "empty").mkdir()
     (tmp_path / "rows.bin").write_bytes(os.urandom(100))
     (tmp_path / "rows.pq").touch()
-    given = {
+    fields = {
         name: value.format(tmp_path) if name in ("files", "folder") else value
         for name, value in source.items()
     }
     with pytest.raises(InvalidInput, match=says):
-        ids(given)
+        ids(fields)

@@ -208,7 +208,7 @@ def test_a_column_that_cannot_decide_is_refused_by_name(
         deal_table(source(**changes), table)
 
 
-def numbered(rows: int = 2_000, **columns: Any) -> pa.Table:
+def numbered_rows(rows: int = 2_000, **columns: Any) -> pa.Table:
     numbers = np.arange(rows)
     return pa.table(
         {"id": numbers, "x": numbers % 17, "name": [f"n{number}" for number in numbers], "label": numbers % 2}
@@ -231,36 +231,36 @@ def splits_of(backend: Backend, provide: Callable[..., DatasetSource]) -> Callab
 @pytest.mark.parametrize(
     "table",
     [
-        numbered(later=np.arange(2_000) % 3),
-        numbered(later=["a"] * 2_000).select(["later", "label", "name", "x", "id"]),
-        numbered(x=np.arange(2_000) % 17 * 1.0),
-        numbered(name=pa.array([f"n{number}" for number in range(2_000)], pa.large_string())),
-        numbered(name=pa.array([f"n{number}" for number in range(2_000)]).dictionary_encode()),
-        numbered(label=["yes", "no"] * 1_000),
-        numbered(bits=pa.array([[number, 1] for number in range(2_000)], pa.list_(pa.int64()))),
-        numbered(2_500),
+        numbered_rows(later=np.arange(2_000) % 3),
+        numbered_rows(later=["a"] * 2_000).select(["later", "label", "name", "x", "id"]),
+        numbered_rows(x=np.arange(2_000) % 17 * 1.0),
+        numbered_rows(name=pa.array([f"n{number}" for number in range(2_000)], pa.large_string())),
+        numbered_rows(name=pa.array([f"n{number}" for number in range(2_000)]).dictionary_encode()),
+        numbered_rows(label=["yes", "no"] * 1_000),
+        numbered_rows(bits=pa.array([[number, 1] for number in range(2_000)], pa.list_(pa.int64()))),
+        numbered_rows(2_500),
     ],
 )
 def test_columns_that_are_added_and_other_types_of_equal_values_move_no_row(
     splits_of: Callable[..., dict[int, str]], table: pa.Table
 ) -> None:
-    before = splits_of(numbered())
+    before = splits_of(numbered_rows())
     after = splits_of(table)
     assert {number: after[number] for number in before} == before
-    assert splits_of(numbered()) == before
+    assert splits_of(numbered_rows()) == before
 
 
 def test_the_first_columns_decide_though_the_columns_change_again_and_again(
     splits_of: Callable[..., dict[int, str]],
 ) -> None:
-    before = splits_of(numbered())
+    before = splits_of(numbered_rows())
     for changes in (
         {"later": np.arange(2_000)},
         {"other": np.arange(2_000)},
         {"later": np.arange(2_000) % 5, "third": ["t"] * 2_000},
     ):
-        assert splits_of(numbered(**changes)) == before
-    assert splits_of(numbered(), split_column=None, seed=0) == before
+        assert splits_of(numbered_rows(**changes)) == before
+    assert splits_of(numbered_rows(), split_column=None, seed=0) == before
 
 
 @pytest.mark.parametrize(
@@ -276,24 +276,24 @@ def test_snapshots_that_were_dealt_in_another_way_meanwhile_move_no_row(
             for number in range(2_000)
         ]
     )
-    before = splits_of(numbered(day=day))
-    assert splits_of(numbered(day=day), **between) != before
-    assert splits_of(numbered(day=day, later=np.arange(2_000))) == before
+    before = splits_of(numbered_rows(day=day))
+    assert splits_of(numbered_rows(day=day), **between) != before
+    assert splits_of(numbered_rows(day=day, later=np.arange(2_000))) == before
 
 
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        (numbered().drop_columns(["name"]), "name is gone"),
-        (numbered().rename_columns(["id", "x", "title", "label"]), "name is gone"),
-        (numbered(x=[str(number % 17) for number in range(2_000)]), "x is string and was int64"),
-        (numbered(x=pa.array(range(2_000), pa.timestamp("s"))), r"x is timestamp\[s\] and was int64"),
+        (numbered_rows().drop_columns(["name"]), "name is gone"),
+        (numbered_rows().rename_columns(["id", "x", "title", "label"]), "name is gone"),
+        (numbered_rows(x=[str(number % 17) for number in range(2_000)]), "x is string and was int64"),
+        (numbered_rows(x=pa.array(range(2_000), pa.timestamp("s"))), r"x is timestamp\[s\] and was int64"),
     ],
 )
 def test_rows_that_would_all_be_dealt_anew_are_refused_with_the_ways_on(
     splits_of: Callable[..., dict[int, str]], table: pa.Table, says: str
 ) -> None:
-    before = splits_of(numbered())
+    before = splits_of(numbered_rows())
     with pytest.raises(
         InvalidInput,
         match=(
@@ -306,14 +306,14 @@ def test_rows_that_would_all_be_dealt_anew_are_refused_with_the_ways_on(
 
 
 def test_rows_are_dealt_anew_where_the_spec_says_so(splits_of: Callable[..., dict[int, str]]) -> None:
-    before = splits_of(numbered())
-    anew = splits_of(numbered().drop_columns(["name"]), redeal=True)
+    before = splits_of(numbered_rows())
+    anew = splits_of(numbered_rows().drop_columns(["name"]), redeal=True)
     assert sum(anew[number] != split for number, split in before.items()) > 500
-    assert splits_of(numbered(later=["a"] * 2_000).drop_columns(["name"])) == anew, (
+    assert splits_of(numbered_rows(later=["a"] * 2_000).drop_columns(["name"])) == anew, (
         "what decided last decides from then on"
     )
     with pytest.raises(ValidationError, match="group says each row's split, so redeal would have no effect"):
-        splits_of(numbered(), redeal=True, group="id")
+        splits_of(numbered_rows(), redeal=True, group="id")
 
 
 def test_files_that_are_appended_are_dealt_by_the_first_columns_too(backend: Backend, tmp_path: Path) -> None:
@@ -327,9 +327,9 @@ def test_files_that_are_appended_are_dealt_by_the_first_columns_too(backend: Bac
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         return {number: split for split in dataset.splits for number in dataset.read(split)["id"].to_pylist()}
 
-    pq.write_table(numbered(), folder / "0.parquet")
+    pq.write_table(numbered_rows(), folder / "0.parquet")
     before = take()
-    pq.write_table(numbered(later=np.arange(2_000)), folder / "0.parquet")
+    pq.write_table(numbered_rows(later=np.arange(2_000)), folder / "0.parquet")
     assert take() == before
-    pq.write_table(numbered(3_000, later=np.arange(3_000)).slice(2_000), folder / "1.parquet")
+    pq.write_table(numbered_rows(3_000, later=np.arange(3_000)).slice(2_000), folder / "1.parquet")
     assert {number: split for number, split in take().items() if number < 2_000} == before

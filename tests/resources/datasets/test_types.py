@@ -28,10 +28,14 @@ def _column(make: Callable[[int], Any], kind: pa.DataType | None = None) -> pa.A
     return pa.array([None if row % 7 == 3 else make(row) for row in range(ROWS)], kind)
 
 
+def _float(row: int) -> float:
+    if row % 50 == 0:
+        return float("nan")
+    return float("inf") if row % 51 == 0 else row / 3
+
+
 COLUMNS = {
-    "a float": _column(
-        lambda row: float("nan") if row % 50 == 0 else float("inf") if row % 51 == 0 else row / 3
-    ),
+    "a float": _column(_float),
     "large": _column(lambda row: 10**18 + row),
     "nanoseconds": pa.array([1_767_225_600_000_000_001 + row for row in range(ROWS)], pa.timestamp("ns")),
     "half": _column(lambda row: np.float16(row), pa.float16()),
@@ -58,10 +62,10 @@ def test_values_come_back_as_they_were_given(backend: Backend, provide: Callable
     source = provide(lambda: iter([*empty, *table.to_batches(max_chunksize=17)]))
     snapshot = take_snapshot(backend.store, backend.catalog, source)
     dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-    found = dataset.read().sort_by("id")
+    stored = dataset.read().sort_by("id")
     for name in table.column_names:
         # by their text, for NaN is not equal to itself
-        assert str(found[name].to_pylist()) == str(table[name].to_pylist()), name
+        assert str(stored[name].to_pylist()) == str(table[name].to_pylist()), name
     assert {check.name for check in check_data(dataset, source, None) if not check.passed} == set()
     statistics = json.loads(json.dumps(dataset.manifest["statistics"]["train"]))
     assert statistics["duration"]["max"] < ROWS
@@ -142,7 +146,7 @@ def test_a_type_that_cannot_be_held_is_refused_by_column(
 def test_rows_of_another_form_than_the_first_are_refused(
     backend: Backend, provide: Callable[..., DatasetSource], first: Any, later: Any, says: str
 ) -> None:
-    batches = [pa.record_batch({"x": pa.array(given), "label": [1]}) for given in (first, later)]
+    batches = [pa.record_batch({"x": pa.array(values), "label": [1]}) for values in (first, later)]
     with pytest.raises(InvalidInput, match=f"in the column 'x' .*{says}"):
         take_snapshot(backend.store, backend.catalog, provide(lambda: iter(batches)))
 

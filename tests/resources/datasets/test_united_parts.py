@@ -58,7 +58,7 @@ def raw(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
 @pytest.mark.parametrize(
-    ("one", "other", "kind"),
+    ("first", "second", "kind"),
     [
         (pa.array([1]), pa.array([1.5]), pa.float64()),
         (pa.array([1], pa.int32()), pa.array([1.5], pa.float32()), pa.float64()),
@@ -84,21 +84,21 @@ def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
     raw: Path,
     backend: Backend,
     names: tuple[str, str],
-    one: pa.Array,
-    other: pa.Array,
+    first: pa.Array,
+    second: pa.Array,
     kind: pa.DataType | None,
 ) -> None:
-    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
-        pq.write_table(table(first, x), raw / f"{name}.parquet")
+    for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
+        pq.write_table(table(offset, x), raw / f"{name}.parquet")
     rows = held(backend, spec({"files": str(raw)}))
-    values = [value.as_py() for value in (one[0], other[0])]
+    values = [value.as_py() for value in (first[0], second[0])]
     assert rows["x"].to_pylist() == [values[0]] * ROWS + [values[1]] * ROWS
     assert kind is None or rows.schema.field("x").type == kind
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
 @pytest.mark.parametrize(
-    ("one", "other", "says"),
+    ("first", "second", "says"),
     [
         (
             pa.array([1]),
@@ -134,10 +134,10 @@ def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
     ],
 )
 def test_parquet_files_that_do_not_go_together_are_refused(
-    raw: Path, backend: Backend, names: tuple[str, str], one: pa.Array, other: pa.Array, says: str
+    raw: Path, backend: Backend, names: tuple[str, str], first: pa.Array, second: pa.Array, says: str
 ) -> None:
-    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
-        pq.write_table(table(first, x), raw / f"{name}.parquet")
+    for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
+        pq.write_table(table(offset, x), raw / f"{name}.parquet")
     with pytest.raises(InvalidInput, match=f"dataset.source.files is not accepted: .*{says}"):
         take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
 
@@ -154,7 +154,7 @@ def write_text(ending: str, path: Path, first: int, x: str) -> None:
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
 @pytest.mark.parametrize(
-    ("ending", "one", "other", "right"),
+    ("ending", "first", "second", "right"),
     [
         ("csv", "1", "1.5", [1.0, 1.5]),
         ("csv", "1", "", [1, None]),
@@ -177,17 +177,23 @@ def write_text(ending: str, path: Path, first: int, x: str) -> None:
     ],
 )
 def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
-    raw: Path, backend: Backend, names: tuple[str, str], ending: str, one: str, other: str, right: list[Any]
+    raw: Path,
+    backend: Backend,
+    names: tuple[str, str],
+    ending: str,
+    first: str,
+    second: str,
+    right: list[Any],
 ) -> None:
-    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
-        write_text(ending, raw / name, first, x)
+    for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
+        write_text(ending, raw / name, offset, x)
     (raw / f"0.{ending}").touch()
     assert held(backend, spec({"files": str(raw)}))["x"].to_pylist() == [right[0]] * ROWS + [right[1]] * ROWS
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
 @pytest.mark.parametrize(
-    ("ending", "one", "other", "says"),
+    ("ending", "first", "second", "says"),
     [
         (
             "csv",
@@ -230,10 +236,10 @@ def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
     ],
 )
 def test_text_files_that_do_not_go_together_are_refused(
-    raw: Path, backend: Backend, names: tuple[str, str], ending: str, one: str, other: str, says: str
+    raw: Path, backend: Backend, names: tuple[str, str], ending: str, first: str, second: str, says: str
 ) -> None:
-    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
-        write_text(ending, raw / name, first, x)
+    for offset, name, x in zip((0, ROWS), names, (first, second), strict=True):
+        write_text(ending, raw / name, offset, x)
     with pytest.raises(InvalidInput, match=f"dataset.source.files.* is not accepted: .*{says}"):
         take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
 
@@ -291,7 +297,7 @@ def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> No
 )
 @pytest.mark.parametrize("block", [64, 8 << 20])
 @pytest.mark.parametrize("writes_null", [False, True])
-def test_an_object_without_a_value_has_that_of_its_folder_whatever_the_objects_beside_it_have(
+def test_an_object_without_a_value_has_its_folders_whatever_others_beside_it_have(
     raw: Path,
     monkeypatch: pytest.MonkeyPatch,
     of_folder: str,
@@ -331,19 +337,19 @@ def test_what_is_appended_is_brought_to_the_union_of_what_was_there(
     source = spec({"files": str(raw)})
     names = counted_reads(monkeypatch)
 
-    def appended(name: str, x: pa.Array) -> list[str]:
+    def append_file(name: str, x: pa.Array) -> list[str]:
         names.clear()
         pq.write_table(table(ROWS * len(list(raw.iterdir())), x), raw / name)
         assert held(backend, source).num_rows == ROWS * len(list(raw.iterdir()))
         return sorted(names)
 
-    assert appended("a.parquet", pa.array([1])) == ["a.parquet"]
-    assert appended("b.parquet", pa.array([2])) == ["b.parquet"]
-    assert appended("c.parquet", pa.array([0.5])) == ["a.parquet", "b.parquet", "c.parquet"], (
+    assert append_file("a.parquet", pa.array([1])) == ["a.parquet"]
+    assert append_file("b.parquet", pa.array([2])) == ["b.parquet"]
+    assert append_file("c.parquet", pa.array([0.5])) == ["a.parquet", "b.parquet", "c.parquet"], (
         "which makes doubles of all"
     )
-    assert appended("d.parquet", pa.array([3])) == ["d.parquet"], "the union is the one that was there"
-    assert appended("e.parquet", pa.nulls(1)) == ["e.parquet"]
+    assert append_file("d.parquet", pa.array([3])) == ["d.parquet"], "the union is the one that was there"
+    assert append_file("e.parquet", pa.nulls(1)) == ["e.parquet"]
     assert (
         held(backend, source)["x"].to_pylist()
         == [1.0] * ROWS + [2.0] * ROWS + [0.5] * ROWS + [3.0] * ROWS + [None] * ROWS
@@ -399,7 +405,7 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
         if way == "transform":
             source = spec(
                 {"files": f"{raw}/plain.parquet"},
-                transform="tests.resources.datasets.test_united_parts:filtered",
+                transform="tests.resources.datasets.test_united_parts:keep_odd_ids",
             )
             pq.write_table(pa.Table.from_pandas(frame(has_more), preserve_index=False), raw / "plain.parquet")
         if way == "delta":
@@ -418,7 +424,7 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
     assert after == {9999: after[9999]} | before
 
 
-def filtered(rows: pa.Table) -> pa.Table:
+def keep_odd_ids(rows: pa.Table) -> pa.Table:
     """As a project's transform that works on a frame."""
     whole = rows.to_pandas()
     return pa.Table.from_pandas(whole[whole["id"] % 2 == 1])
@@ -435,7 +441,7 @@ def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "says"),
+    ("first", "second", "says"),
     [
         (
             {"x": pa.array([1])},
@@ -468,17 +474,17 @@ def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column
     ],
 )
 @pytest.mark.parametrize("partitioning", [None, "hive"])
-def test_a_pyarrow_dataset_of_files_that_differ_is_refused_where_it_has_the_columns_of_the_first(
+def test_a_pyarrow_dataset_of_files_that_differ_is_refused_without_its_own_schema(
     raw: Path,
     backend: Backend,
     provide: Callable[..., DatasetSource],
-    one: dict[str, pa.Array],
-    other: dict[str, pa.Array],
+    first: dict[str, pa.Array],
+    second: dict[str, pa.Array],
     says: str | None,
     partitioning: str | None,
 ) -> None:
-    for first, name, values in ((0, "a", one), (ROWS, "b", other)):
-        rows = table(first, pa.array([0])).drop_columns(["x"])
+    for offset, name, values in ((0, "a", first), (ROWS, "b", second)):
+        rows = table(offset, pa.array([0])).drop_columns(["x"])
         for column, value in values.items():
             rows = rows.append_column(column, pa.concat_arrays([value] * ROWS))
         (raw / "day=1").mkdir(exist_ok=True)
@@ -492,7 +498,7 @@ def test_a_pyarrow_dataset_of_files_that_differ_is_refused_where_it_has_the_colu
     else:
         assert (
             held(backend, source)["x"].to_pylist()
-            == [one["x"][0].as_py()] * ROWS + [other["x"][0].as_py()] * ROWS
+            == [first["x"][0].as_py()] * ROWS + [second["x"][0].as_py()] * ROWS
         )
 
 

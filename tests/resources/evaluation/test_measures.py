@@ -18,9 +18,9 @@ from resources.evaluation.predictions import Predictions, metric_on, sorted_clas
 from resources.evaluation.ranked import Ranked
 from resources.evaluation.resampling import interval_of, wilson
 from resources.sweep_spec.metrics import (
-    KNOWN,
     NUMBER_SCORERS,
     PROBABILITY_SCORERS,
+    SCORERS,
     SHORT_NAMES,
     TWO_CLASS_SCORERS,
     higher_is_better,
@@ -66,8 +66,8 @@ def by_scikit(predictions: Predictions, metric: str, rows: Any) -> float:
 
 
 def test_the_listed_scorers_are_scikit_learns_but_for_clusterings_and_several_labels() -> None:
-    left_out = {name for name in get_scorer_names() if name not in KNOWN}
-    assert not KNOWN - set(get_scorer_names()) - set(SHORT_NAMES)
+    left_out = {name for name in get_scorer_names() if name not in SCORERS}
+    assert not SCORERS - set(get_scorer_names()) - set(SHORT_NAMES)
     assert {name for name in left_out if not name.endswith("_samples")} == {
         "adjusted_mutual_info_score",
         "adjusted_rand_score",
@@ -79,10 +79,10 @@ def test_the_listed_scorers_are_scikit_learns_but_for_clusterings_and_several_la
         "rand_score",
         "v_measure_score",
     }
-    assert [metric for metric in sorted(KNOWN) if not higher_is_better(metric)] == ["mae", "rmse"]
+    assert [metric for metric in sorted(SCORERS) if not higher_is_better(metric)] == ["mae", "rmse"]
 
 
-@pytest.mark.parametrize("metric", sorted(KNOWN))
+@pytest.mark.parametrize("metric", sorted(SCORERS))
 def test_every_metric_has_scikit_learns_value_on_all_rows_and_on_rows_drawn_twice(metric: str) -> None:
     predictions = (
         numeric(1)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halving.data.exact_casts import Unlike, cast_exactly
-from resources.source_files.column_types import plain_type, united_type
+from resources.source_files.column_types import plain_type, unite_types
 from tests.properties import examples
 
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -55,11 +55,11 @@ TYPES = st.recursive(
 )
 
 
-def _united(*kinds: pa.DataType) -> pa.DataType | None:
+def _unite(*kinds: pa.DataType) -> pa.DataType | None:
     union = pa.null()
     try:
         for kind in kinds:
-            union = united_type(union, kind)
+            union = unite_types(union, kind)
     except Unlike:
         return None
     return union
@@ -73,7 +73,7 @@ def _united(*kinds: pa.DataType) -> pa.DataType | None:
 def test_a_union_does_not_depend_on_the_order(kinds: list[pa.DataType], random: object) -> None:
     shuffled = list(kinds)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert _canonical(_united(*kinds)) == _canonical(_united(*shuffled))
+    assert _canonical(_unite(*kinds)) == _canonical(_unite(*shuffled))
 
 
 def _canonical(kind: pa.DataType | None) -> pa.DataType | None:
@@ -91,7 +91,7 @@ def _canonical(kind: pa.DataType | None) -> pa.DataType | None:
 def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(
     whole: list[int | None], fractions: list[float | None]
 ) -> None:
-    union = united_type(pa.int64(), pa.float64())
+    union = unite_types(pa.int64(), pa.float64())
     assert repr(cast_exactly(pa.array(fractions, pa.float64()), union).to_pylist()) == repr(fractions)
     try:
         cast = cast_exactly(pa.array(whole, pa.int64()), union)
@@ -127,17 +127,17 @@ def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(
     ],
 )
 def test_nested_values_are_cast_by_their_names_and_places(values: pa.Array, kind: pa.DataType) -> None:
-    def filled(value: object) -> object:
+    def fill(value: object) -> object:
         """A value with null for the fields that it lacks."""
         if isinstance(value, dict):
-            return {"a": None, "b": None} | {name: filled(inner) for name, inner in value.items()}
-        return [filled(inner) for inner in value] if isinstance(value, list) else value
+            return {"a": None, "b": None} | {name: fill(inner) for name, inner in value.items()}
+        return [fill(inner) for inner in value] if isinstance(value, list) else value
 
     for array in (values, values.slice(1), pa.concat_arrays([values, values])[1:]):
         cast = cast_exactly(array, kind)
         cast.validate(full=True)
         assert cast.type == kind
-        assert [filled(value) for value in cast.to_pylist()] == [filled(value) for value in array.to_pylist()]
+        assert [fill(value) for value in cast.to_pylist()] == [fill(value) for value in array.to_pylist()]
 
 
 def test_what_is_plain_is_cast_to_itself() -> None:

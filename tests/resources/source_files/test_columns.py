@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from halving import InvalidInput
-from resources.source_files.columns import Columns, as_united, united
+from resources.source_files.columns import Columns, bring_to_union, unite
 
 FIELD = "dataset.source.files"
 UTC = pa.timestamp("us", "UTC")
@@ -20,17 +20,17 @@ def _columns(**types: pa.DataType) -> Columns:
     return Columns(pa.schema(list(types.items())))
 
 
-def _both(one: pa.DataType, other: pa.DataType, **options: Any) -> tuple[pa.DataType, pa.DataType]:
+def _both(first: pa.DataType, second: pa.DataType, **options: Any) -> tuple[pa.DataType, pa.DataType]:
     """The union of a column's types in both orders of the files."""
     columns = [
-        (shown, Columns(pa.schema([("x", kind)]), **options))
-        for shown, kind in (("a.parquet", one), ("b.parquet", other))
+        (file, Columns(pa.schema([("x", kind)]), **options))
+        for file, kind in (("a.parquet", first), ("b.parquet", second))
     ]
-    return united(FIELD, columns).field("x").type, united(FIELD, reversed(columns)).field("x").type
+    return unite(FIELD, columns).field("x").type, unite(FIELD, reversed(columns)).field("x").type
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "union"),
+    ("first", "second", "union"),
     [
         (pa.int64(), pa.int64(), pa.int64()),
         (pa.int64(), pa.float64(), pa.float64()),
@@ -75,19 +75,19 @@ def _both(one: pa.DataType, other: pa.DataType, **options: Any) -> tuple[pa.Data
     ],
 )
 def test_types_of_one_family_have_a_union_whichever_file_is_first(
-    one: pa.DataType, other: pa.DataType, union: pa.DataType | None
+    first: pa.DataType, second: pa.DataType, union: pa.DataType | None
 ) -> None:
-    found = _both(one, other)
+    unions = _both(first, second)
     if union is not None:
-        assert found == (union, union)
+        assert unions == (union, union)
     else:
-        assert [{field.name: field.type for field in kind} for kind in found] == [
+        assert [{field.name: field.type for field in kind} for kind in unions] == [
             {"a": pa.float64(), "b": pa.string()}
         ] * 2
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (pa.int64(), pa.string()),
         (pa.bool_(), pa.int64()),
@@ -107,13 +107,13 @@ def test_types_of_one_family_have_a_union_whichever_file_is_first(
     ],
 )
 def test_types_that_do_not_go_together_are_refused_with_both_files_and_both_types(
-    one: pa.DataType, other: pa.DataType
+    first: pa.DataType, second: pa.DataType
 ) -> None:
-    for first, later in ((one, other), (other, one)):
+    for earlier, later in ((first, second), (second, first)):
         with pytest.raises(InvalidInput) as refusal:
-            united(FIELD, [("a.parquet", _columns(x=first)), ("b.parquet", _columns(x=later))])
+            unite(FIELD, [("a.parquet", _columns(x=earlier)), ("b.parquet", _columns(x=later))])
         assert (
-            f"{FIELD} is not accepted: the column 'x' is {first} in a.parquet and {later} in b.parquet"
+            f"{FIELD} is not accepted: the column 'x' is {earlier} in a.parquet and {later} in b.parquet"
             in str(refusal.value)
         )
 
@@ -141,16 +141,16 @@ def test_files_of_texts_unite_as_the_rows_of_one_do_and_as_texts_with_no_others(
     ]
     is_of_texts = union not in (pa.float64(),)
     for order in permutations(files):
-        assert united(FIELD, order).field("x").type == union
+        assert unite(FIELD, order).field("x").type == union
         for place in range(len(order) + 1):
             with_other = [*order[:place], ("other.parquet", _columns(x=union)), *order[place:]]
             if is_of_texts:
                 with pytest.raises(
                     InvalidInput, match=r"the column 'x' is .+ in .+ and .+ in .+; write it with one type"
                 ):
-                    united(FIELD, with_other)
+                    unite(FIELD, with_other)
             else:
-                assert united(FIELD, with_other).field("x").type == union
+                assert unite(FIELD, with_other).field("x").type == union
 
 
 def test_whole_numbers_that_no_double_is_are_texts_beside_texts() -> None:
@@ -159,9 +159,9 @@ def test_whole_numbers_that_no_double_is_are_texts_beside_texts() -> None:
     with pytest.raises(
         InvalidInput, match=r"the column 'x' has whole numbers beyond 2..53 in a and fractions in b"
     ):
-        united(FIELD, files)
+        unite(FIELD, files)
     assert (
-        united(FIELD, [*files, ("c", replace(_columns(x=pa.string()), texts=frozenset("x")))]).field("x").type
+        unite(FIELD, [*files, ("c", replace(_columns(x=pa.string()), texts=frozenset("x")))]).field("x").type
         == pa.string()
     )
 
@@ -174,16 +174,16 @@ def test_the_file_that_gave_a_column_its_type_is_the_one_that_is_named() -> None
         ("d", _columns(x=pa.string())),
     ]
     with pytest.raises(InvalidInput, match="the column 'x' is int64 in b and string in d"):
-        united(FIELD, files)
+        unite(FIELD, files)
 
 
 def test_columns_are_in_the_order_of_the_first_file() -> None:
     files = [("a", _columns(b=pa.int64(), a=pa.string())), ("b", _columns(a=pa.string(), b=pa.int64()))]
-    assert united(FIELD, files).names == ["b", "a"]
+    assert unite(FIELD, files).names == ["b", "a"]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "says"),
+    ("first", "second", "says"),
     [
         (("a", "b"), ("a",), "two has no column 'b', which one has; give files of the same columns"),
         (("a",), ("a", "b"), "one has no column 'b', which two has; give files of the same columns"),
@@ -196,26 +196,26 @@ def test_columns_are_in_the_order_of_the_first_file() -> None:
     ],
 )
 def test_files_of_other_columns_are_refused_with_both_names(
-    one: tuple[str, ...], other: tuple[str, ...], says: str
+    first: tuple[str, ...], second: tuple[str, ...], says: str
 ) -> None:
     files = [
-        (shown, Columns(pa.schema([(name, pa.int64()) for name in names])))
-        for shown, names in (("one", one), ("two", other))
+        (file, Columns(pa.schema([(name, pa.int64()) for name in names])))
+        for file, names in (("one", first), ("two", second))
     ]
     with pytest.raises(InvalidInput, match=says):
-        united(FIELD, files)
+        unite(FIELD, files)
 
 
 def test_keys_that_json_files_lack_are_null() -> None:
-    one = Columns(pa.schema({"a": pa.int64(), "s": pa.struct({"x": pa.int64()})}), optional=True)
-    other = Columns(pa.schema({"s": pa.struct({"y": pa.string()}), "b": pa.bool_()}), optional=True)
-    wanted = united(FIELD, [("one", one), ("two", other)])
-    rows = pa.RecordBatch.from_pylist([{"s": {"y": "q"}, "b": True}], other.types)
-    assert as_united(rows, wanted, {}, "two", field=FIELD, optional=True).to_pylist() == [
+    first = Columns(pa.schema({"a": pa.int64(), "s": pa.struct({"x": pa.int64()})}), optional=True)
+    second = Columns(pa.schema({"s": pa.struct({"y": pa.string()}), "b": pa.bool_()}), optional=True)
+    wanted = unite(FIELD, [("one", first), ("two", second)])
+    rows = pa.RecordBatch.from_pylist([{"s": {"y": "q"}, "b": True}], second.types)
+    assert bring_to_union(rows, wanted, {}, "two", field=FIELD, optional=True).to_pylist() == [
         {"a": None, "s": {"x": None, "y": "q"}, "b": True}
     ]
     with pytest.raises(InvalidInput, match="two has the columns"):
-        as_united(rows, wanted, {}, "two", field=FIELD)
+        bring_to_union(rows, wanted, {}, "two", field=FIELD)
 
 
 def test_a_file_without_rows_has_no_say() -> None:
@@ -226,11 +226,11 @@ def test_a_file_without_rows_has_no_say() -> None:
         ("nothing", empty),
         ("two", _columns(a=pa.int64())),
     ]
-    assert united(FIELD, files[:3]) == files[1][1].types
+    assert unite(FIELD, files[:3]) == files[1][1].types
     with pytest.raises(InvalidInput, match="two has no column 'b', which one has"):
-        united(FIELD, files)
+        unite(FIELD, files)
     with pytest.raises(InvalidInput, match="two has no column 'b', which one has"):
-        united(FIELD, [files[3], files[0], ("one", _columns(a=pa.int64(), b=pa.string()))])
+        unite(FIELD, [files[3], files[0], ("one", _columns(a=pa.int64(), b=pa.string()))])
 
 
 def test_large_whole_numbers_beside_fractions_are_refused() -> None:
@@ -240,17 +240,19 @@ def test_large_whole_numbers_beside_fractions_are_refused() -> None:
         with pytest.raises(
             InvalidInput, match=r"the column 'x' has whole numbers beyond 2\*\*53 in a and fractions in b"
         ):
-            united(FIELD, files)
-    assert united(FIELD, [("a", large), ("b", _columns(x=pa.int64()))]).field("x").type == pa.int64()
+            unite(FIELD, files)
+    assert unite(FIELD, [("a", large), ("b", _columns(x=pa.int64()))]).field("x").type == pa.int64()
 
 
 def test_a_column_of_the_path_is_a_constant_where_the_file_has_none() -> None:
     wanted = pa.schema({"x": pa.float64(), "country": pa.string(), "year": pa.int64()})
     rows = pa.record_batch({"country": ["fr", "fr"], "x": pa.array([1, None])})
-    made = as_united(rows, wanted, {"country": pa.scalar("de"), "year": pa.scalar(2024)}, "a", field=FIELD)
+    made = bring_to_union(
+        rows, wanted, {"country": pa.scalar("de"), "year": pa.scalar(2024)}, "a", field=FIELD
+    )
     assert made.to_pylist() == [
         {"x": 1.0, "country": "fr", "year": 2024},
         {"x": None, "country": "fr", "year": 2024},
     ]
     of_path = {"country": pa.scalar(None, pa.string()), "year": pa.scalar(1)}
-    assert as_united(rows.select(["x"]), wanted, of_path, "a", field=FIELD)["country"].null_count == 2
+    assert bring_to_union(rows.select(["x"]), wanted, of_path, "a", field=FIELD)["country"].null_count == 2

@@ -49,7 +49,7 @@ def test_files_are_sorted_by_path_and_read_like_a_list(folder: Path) -> None:
 def test_a_file_that_two_patterns_name_is_there_once_where_the_first_has_it(folder: Path) -> None:
     files = find_files_of_all("files", [f"{folder}/deep/*.csv", f"{folder}/*.csv", f"{folder}/**/*.csv"])
     assert names(files, folder) == ["deep/c.csv", "a.csv", "b.csv", "deep.csv", "é.csv", "deep/er/d.csv"]
-    assert [files[number].shown for number in range(6)] == [file.shown for file in files]
+    assert [files[number].address for number in range(6)] == [file.address for file in files]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_change_is_named(folder: Path, change: Callable[[Path], object], says:
         check()
 
 
-def test_a_folder_that_goes_away_while_it_is_listed_is_told_from_one_that_is_not_there(
+def test_a_folder_deleted_while_it_is_listed_is_told_from_one_that_never_was(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidInput, match=f"there is no folder {folder}/nowhere$"):

@@ -102,9 +102,9 @@ def test_the_names_of_folders_are_columns(
     values: list[dict[str, Any]],
     pattern: str,
 ) -> None:
-    partitions, found = partitions_of(tmp_path, [f"{folder}/x.csv" for folder in folders], [pattern])
+    partitions, columns = partitions_of(tmp_path, [f"{folder}/x.csv" for folder in folders], [pattern])
     assert partitions.types == pa.schema(list(kinds.items()))
-    assert found == values
+    assert columns == values
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,9 @@ def test_a_column_of_the_file_stays_as_it_is_and_others_come_behind_it(tmp_path:
     (file,) = find_files("files", f"{tmp_path}/**/*.csv")
     partitions = find_partitions("files", [file])
     rows = pa.record_batch({"y": [7, 8], "x": [1.5, 2.5]})
-    assert partitions.added(rows, file).to_pydict() == {"y": [7, 8], "x": [1.5, 2.5], "c": ["de", "de"]}
-    assert partitions.added_types(rows.schema) == partitions.added(rows, file).schema
-    assert NO_PARTITIONS.added(rows, file) == rows
+    assert partitions.add_to(rows, file).to_pydict() == {"y": [7, 8], "x": [1.5, 2.5], "c": ["de", "de"]}
+    assert partitions.added_types(rows.schema) == partitions.add_to(rows, file).schema
+    assert NO_PARTITIONS.add_to(rows, file) == rows
 
 
 def test_partitions_on_s3_are_those_of_a_folder(any_store: Store) -> None:

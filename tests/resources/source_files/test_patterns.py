@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from halving import InvalidInput, Store
 from resources.source_files.listing import find_files, watch_files
-from resources.source_files.patterns import divided, fits, is_data, is_file_of_a_folder
+from resources.source_files.patterns import fits, is_data, is_file_of_a_folder, split_pattern
 from tests.properties import examples
 
 SPARK = [
@@ -31,7 +31,7 @@ def make(folder: Path, names: list[str]) -> None:
         (folder / name).touch()
 
 
-def named(folder: Path, pattern: str, hidden: bool = False) -> list[str]:
+def find(folder: Path, pattern: str, hidden: bool = False) -> list[str]:
     return [
         os.path.relpath(file.path, folder)
         for file in find_files("files", f"{folder}/{pattern}".rstrip("/"), hidden=hidden)
@@ -89,7 +89,7 @@ def test_a_pattern_names_what_it_says(
     tmp_path: Path, there: list[str], pattern: str, files: list[str]
 ) -> None:
     make(tmp_path, there)
-    assert named(tmp_path, pattern) == files
+    assert find(tmp_path, pattern) == files
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_pattern_that_names_nothing_or_something_else_is_refused(
 ) -> None:
     make(tmp_path, there)
     with pytest.raises(InvalidInput, match=rf"(?s)^files = '.*' is not accepted: {says}"):
-        named(tmp_path, pattern)
+        find(tmp_path, pattern)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_files_of_a_delta_table_on_s3_are_refused(any_store: Store) -> None:
 
 def test_what_a_query_may_read_is_watched_hidden_or_not(tmp_path: Path) -> None:
     make(tmp_path, ["_raw/a.csv", ".b.csv", "c.csv"])
-    assert named(tmp_path, "**/*.csv", hidden=True) == [".b.csv", "_raw/a.csv", "c.csv"]
+    assert find(tmp_path, "**/*.csv", hidden=True) == [".b.csv", "_raw/a.csv", "c.csv"]
     check = watch_files("sql", [f"{tmp_path}/**/*.csv"])
     check()
     (tmp_path / "_raw" / "a.csv").write_text("changed")
@@ -201,7 +201,7 @@ def test_folders_that_are_no_data_are_not_looked_into(
         return original(base, recursive=recursive)
 
     monkeypatch.setattr("pyarrow.fs.FileSelector", selector)
-    assert named(tmp_path, "**/*.csv") == ["a/x.csv"]
+    assert find(tmp_path, "**/*.csv") == ["a/x.csv"]
     assert sorted(listed) == [".", "a"]
 
 
@@ -244,11 +244,14 @@ def test_a_path_is_divided_where_a_mark_has_to_stand_for_something(
     tmp_path: Path, path: str, base: str, wanted: list[str]
 ) -> None:
     make(tmp_path, ["a.csv", "[x]/a.csv"])
-    assert divided(fs.LocalFileSystem(), f"{tmp_path}/{path}") == (f"{tmp_path}/{base}".rstrip("/"), wanted)
+    assert split_pattern(fs.LocalFileSystem(), f"{tmp_path}/{path}") == (
+        f"{tmp_path}/{base}".rstrip("/"),
+        wanted,
+    )
 
 
 def test_a_pattern_of_the_whole_disk_begins_at_its_root() -> None:
-    assert divided(fs.LocalFileSystem(), "/*/none.csv") == ("/", ["*", "none.csv"])
+    assert split_pattern(fs.LocalFileSystem(), "/*/none.csv") == ("/", ["*", "none.csv"])
 
 
 segments = st.lists(

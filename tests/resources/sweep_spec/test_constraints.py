@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halving import InvalidInput
-from resources.sweep_spec.constraints import Constraint, constraint, is_word, quoted
+from resources.sweep_spec.constraints import Constraint, constraint, is_word, quote_name
 from tests.properties import examples
 
 
@@ -72,7 +72,7 @@ def test_a_name_in_quotes_may_be_any(expression: str, params: dict[str, Any], ho
 @settings(max_examples=examples(200))
 @given(st.text(min_size=1, max_size=20), st.integers(0, 2))
 def test_whatever_its_characters_a_name_in_quotes_is_that_name(name: str, value: int) -> None:
-    rule = Constraint(f"{quoted(name)} < 1")
+    rule = Constraint(f"{quote_name(name)} < 1")
     assert rule.names == {name}
     assert rule.holds({name: value}) is (value < 1)
     assert Constraint(f"columns[{name!r}] < 1").names == {name}

@@ -23,7 +23,7 @@ def spec(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "parts"),
     [
         ({"labels": None}, ["give source, or labels with the features", "got features"]),
         ({"features": None}, ["give source, or labels with the features", "got labels"]),
@@ -55,19 +55,19 @@ def spec(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_labels_and_features_that_do_not_fit_are_refused_with_one_message(
-    changes: dict[str, Any], told: list[str]
+    changes: dict[str, Any], parts: list[str]
 ) -> None:
     with pytest.raises(InvalidInput) as refusal:
         parse_spec(spec(**changes))
-    for part in told:
+    for part in parts:
         assert part in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 2
 
 
 def test_labels_may_be_given_in_every_way_that_a_source_is() -> None:
-    given = parse_spec(spec(labels={"files": "labels/*.parquet"}, label_time="at", timezone="UTC")).dataset
-    assert given.described == "files labels/*.parquet with clicks@1:ctr"
-    assert DatasetSource.model_validate(given.model_dump(mode="json", exclude_none=True)) == given
+    dataset = parse_spec(spec(labels={"files": "labels/*.parquet"}, label_time="at", timezone="UTC")).dataset
+    assert dataset.described == "files labels/*.parquet with clicks@1:ctr"
+    assert DatasetSource.model_validate(dataset.model_dump(mode="json", exclude_none=True)) == dataset
 
 
 def test_the_labels_function_is_looked_for_before_anything_runs() -> None:

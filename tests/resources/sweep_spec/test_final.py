@@ -23,7 +23,7 @@ def on(*splits: str, **dataset: Any) -> dict[str, Any]:
     }
 
 
-def test_without_one_a_spec_is_what_it_was_and_with_one_it_is_three_trainings_at_full_budget(
+def test_only_a_spec_with_final_has_three_more_trainings_at_full_budget(
     small_spec: Spec,
 ) -> None:
     without = small_spec()
@@ -74,9 +74,9 @@ def test_a_final_training_that_cannot_be_is_refused_with_the_remedy(
 
 
 def test_it_is_written_in_yaml_as_it_is_in_the_documentation(small_spec: Spec) -> None:
-    given = yaml.safe_load("{seeds: 2, on: [train], epochs: 4}")  # for YAML 1.1 the key is true
-    assert small_spec(final=given).final == Final(seeds=2, on=["train"], epochs=4)
-    assert small_spec(final=json.loads(json.dumps(given))).final == Final(seeds=2, on=["train"], epochs=4)
+    fields = yaml.safe_load("{seeds: 2, on: [train], epochs: 4}")  # for YAML 1.1 the key is true
+    assert small_spec(final=fields).final == Final(seeds=2, on=["train"], epochs=4)
+    assert small_spec(final=json.loads(json.dumps(fields))).final == Final(seeds=2, on=["train"], epochs=4)
 
 
 def test_splits_that_a_column_names_are_checked_against_the_snapshot(small_spec: Spec) -> None:

@@ -3,7 +3,7 @@
 from resources.sweep_spec.needs import LargestNeed, largest_need, needs_in_words
 
 
-def test_a_sweep_is_at_its_largest_when_all_of_its_trials_are_at_the_rung_that_needs_most(small_spec):
+def test_a_sweep_is_largest_when_all_of_its_trials_are_at_the_rung_that_needs_most(small_spec):
     by_rung = {"gpus": {1: 4, 9: 2}, "nodes": {1: 1, 9: 4}, "cpus": 8, "memory": "32Gi"}
     spec = small_spec(resources=by_rung, image="train", concurrency=3)
     assert largest_need(spec) == LargestNeed(
@@ -32,7 +32,7 @@ def test_a_sweep_of_gangs_that_may_shrink_says_to_what(small_spec):
     )
 
 
-def test_a_sweep_whose_gangs_a_queue_admits_as_a_whole_does_not_say_that_they_may_shrink(small_spec):
+def test_a_sweep_whose_gangs_a_queue_admits_whole_does_not_say_that_they_may_shrink(small_spec):
     spec = small_spec(
         resources={"processes": 2, "nodes": 4, "queue": "q"}, image="train", elastic={"min_nodes": 2}
     )

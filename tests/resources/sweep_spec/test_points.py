@@ -132,16 +132,16 @@ def test_random_points_lie_evenly_in_the_range_or_in_its_logarithm() -> None:
         return sum(holds(point[name]) for point in points) / len(points)
 
     for value in (1, 2, 3):  # as Optuna: each has the values that are rounded to it
-        assert share("whole", lambda found, value=value: found == value) == pytest.approx(
+        assert share("whole", lambda drawn, value=value: drawn == value) == pytest.approx(
             math.log((value + 0.5) / (value - 0.5)) / math.log(3.5 / 0.5), abs=0.03
         )
     for value in (0, 2, 4):
-        assert share("step", lambda found, value=value: found == value) == pytest.approx(1 / 3, abs=0.03)
+        assert share("step", lambda drawn, value=value: drawn == value) == pytest.approx(1 / 3, abs=0.03)
     for decade in (1e-3, 1e-2):
-        assert share("real", lambda found, decade=decade: found < decade) == pytest.approx(
+        assert share("real", lambda drawn, decade=decade: drawn < decade) == pytest.approx(
             math.log10(decade / 1e-4) / 3, abs=0.03
         )
-    assert share("choice", lambda found: found == "a") == pytest.approx(1 / 2, abs=0.03)
+    assert share("choice", lambda drawn: drawn == "a") == pytest.approx(1 / 2, abs=0.03)
 
 
 @settings(max_examples=examples(100))
@@ -167,7 +167,7 @@ def test_a_grid_has_every_point_of_the_axes_once(space: dict[str, Any], constrai
         [f"{numbers[0]} <= {space[numbers[0]]['int']['low'] + 1}"] if constrained and numbers else []
     )
     spec = spec_of(space, constraints=constraints, max_trials=90_000)
-    found = grid_of(spec)
+    grid = grid_of(spec)
     axes = {name: [(name, value) for value in axis(parameter, 3)] for name, parameter in spec.space.items()}
     # Each combination of all axes, less the parameters that do not exist there.
     expected = {
@@ -175,9 +175,9 @@ def test_a_grid_has_every_point_of_the_axes_once(space: dict[str, Any], constrai
         for combination in product(*axes.values())
     }
     expected = {point for point in expected if satisfies(spec, dict(point))}
-    assert {tuple(point.items()) for point in found} == expected
-    assert len(found) == len(expected)
-    assert all(problems_of(spec, point) == [] for point in found)
+    assert {tuple(point.items()) for point in grid} == expected
+    assert len(grid) == len(expected)
+    assert all(problems_of(spec, point) == [] for point in grid)
 
 
 def _existing(spec: SweepSpec, params: dict[str, Any]) -> set[str]:
@@ -234,11 +234,11 @@ def test_the_last_parameter_of_a_grid_changes_fastest() -> None:
 def test_an_axis_has_every_step_or_as_many_values_as_points(
     parameter: dict[str, Any], values: list[Any]
 ) -> None:
-    found = axis(Parameter.model_validate(parameter), 3)
-    assert found == [
+    steps = axis(Parameter.model_validate(parameter), 3)
+    assert steps == [
         pytest.approx(value) if parameter.get("float", {}).get("log") else value for value in values
     ]
-    assert [type(value) for value in found] == [type(value) for value in values]
+    assert [type(value) for value in steps] == [type(value) for value in values]
 
 
 @pytest.mark.parametrize(
@@ -265,9 +265,9 @@ def test_an_axis_has_every_step_or_as_many_values_as_points(
 def test_points_space_whole_numbers_as_they_do_others(
     low: int, high: int, more: dict[str, Any], points: int, values: list[int]
 ) -> None:
-    found = axis(Parameter.model_validate({"int": {"low": low, "high": high, **more}}), points)
-    assert found == values
-    assert {type(value) for value in found} == {int}
+    steps = axis(Parameter.model_validate({"int": {"low": low, "high": high, **more}}), points)
+    assert steps == values
+    assert {type(value) for value in steps} == {int}
 
 
 @settings(max_examples=examples(300))

@@ -533,16 +533,16 @@ def numeric_fields(model: type[BaseModel]) -> set[tuple[type[BaseModel], str, An
     """The fields of a part of a spec, and of the parts in it, that are numbers or have numbers by name; and
     whether they are numbers.
     """
-    found = set()
+    fields = set()
     for name, field in model.model_fields.items():
         kinds = [field.annotation, *types_inside(field.annotation)]
         if {int, float} & {*kinds} and not {bool, Any} & {*kinds}:
             alone = field.annotation in (int, float) or get_origin(field.annotation) in (UnionType, Union)
-            found.add((model, field.alias or name, alone))
+            fields.add((model, field.alias or name, alone))
         for kind in kinds:
             if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
-                found |= numeric_fields(kind)
-    return found
+                fields |= numeric_fields(kind)
+    return fields
 
 
 def types_inside(annotation: Any) -> list[Any]:

@@ -112,12 +112,16 @@ def test_a_wrong_image_is_refused(image, small):
 
 
 def test_processes_are_one_for_each_gpu_unless_said_otherwise(small):
-    def given(**resources):
+    def resources_of(**resources):
         return parse_spec(small(resources=resources, image="train")).resources.at(1)
 
-    assert (given().processes, given(gpus=8).processes, given(gpus=8, processes=1).processes) == (1, 8, 1)
-    assert (given(gpus=2, cpus=8).threads, given(processes=4, cpus=2).threads) == (4, 1)
-    assert (given(gpus=4, nodes=2).world_size, given(gpus=4, nodes=2).all_gpus) == (8, 8)
+    assert (
+        resources_of().processes,
+        resources_of(gpus=8).processes,
+        resources_of(gpus=8, processes=1).processes,
+    ) == (1, 8, 1)
+    assert (resources_of(gpus=2, cpus=8).threads, resources_of(processes=4, cpus=2).threads) == (4, 1)
+    assert (resources_of(gpus=4, nodes=2).world_size, resources_of(gpus=4, nodes=2).all_gpus) == (8, 8)
 
 
 def test_what_is_said_of_a_rung_holds_for_attempts_that_train_towards_it_or_further(small):

@@ -142,11 +142,11 @@ def test_the_digest_is_that_of_the_meaning_not_of_the_spelling(small: Callable[.
 def test_a_spec_that_does_not_ask_for_determinism_has_the_digest_that_it_had(
     small: Callable[..., dict[str, Any]],
 ) -> None:
-    plain = parse_spec(small())
-    assert "deterministic" not in plain.canonical_json()
+    spec = parse_spec(small())
+    assert "deterministic" not in spec.canonical_json()
     assert (
         parse_spec(small(deterministic=False)).digest
-        == plain.digest
+        == spec.digest
         != parse_spec(small(deterministic=True)).digest
     )
 

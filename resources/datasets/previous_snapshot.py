@@ -1,6 +1,4 @@
-"""What a new snapshot takes over from the newest one of its dataset, so that rows that were there are neither
-stored nor hashed again.
-"""
+"""What a new snapshot takes over from the dataset's newest one, so that its rows are not stored again."""
 
 import base64
 import contextlib
@@ -25,18 +23,16 @@ from resources.catalog import Catalog, SnapshotRow
 from resources.datasets.file_sources import Part
 
 PARTS = "parts.parquet"
-"""The file beside a manifest with the identities of the source's parts, in their order, where the parts have
-identities.
-"""
+"""The file beside a manifest that lists the identities of the source's parts, in order, if they have any."""
 
 Digests = NDArray[np.bytes_]
-"""Of the identities of a source's parts: 16 bytes each, by BLAKE2b.
+"""Digests of the identities of a source's parts: 16 bytes each, by BLAKE2b.
 
-The identities of a million files take ten times as much memory.
+The identities of a million files would take ten times as much memory.
 """
 
 _DIGEST_BYTES = 16
-_AT_ONCE = 65_536  # parts whose identities are Python's at a time
+_AT_ONCE = 65_536  # identities of parts that are Python objects at a time
 
 _CUTTING = (
     "target",
@@ -52,12 +48,12 @@ _CUTTING = (
 
 
 @dataclass(frozen=True)
-class Former:
+class PreviousSnapshot:
     """A snapshot whose rows were dealt and cut by the same rules.
 
     Attributes:
-        parts: digests of its source's parts, made by the same code; None: not known, so all rows are read
-            again.
+        parts: digests of its source's parts, if the same code made their rows; None if they are not known,
+            so that all rows are read again.
     """
 
     manifest: dict[str, Any]
@@ -65,15 +61,17 @@ class Former:
 
     @property
     def read_as(self) -> pa.Schema | None:
-        """The union of the columns of its source's parts, to which their rows were brought; None: these did
-        not say which they have.
+        """The union of the columns of its source's parts, to which their rows were cast.
+
+        None if the parts could not say their columns beforehand.
         """
         text = self.manifest.get("read_as")
         return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))) if text else None
 
-    def added(self, parts: Digests | None) -> list[int] | None:
-        """The numbers of the parts that it has not, if it has all others; None: a part of it is gone or
-        changed, or it is not known.
+    def added_parts(self, parts: Digests | None) -> list[int] | None:
+        """The numbers of the parts that are new, if the others are the same as before.
+
+        None if a part is gone or changed, or the parts are not known.
         """
         if self.parts is None or parts is None or not np.isin(self.parts, parts).all():
             return None
@@ -81,7 +79,7 @@ class Former:
 
 
 def digests_of_parts(parts: Iterable[Part]) -> Digests | None:
-    """The digest of each part's identity, in their order; None where a part has none."""
+    """The digest of each part's identity, in order; None if a part has none."""
     digests = bytearray()
     for part in parts:
         if part.identity is None:
@@ -91,7 +89,7 @@ def digests_of_parts(parts: Iterable[Part]) -> Digests | None:
 
 
 def content_of_parts(parts: Iterable[Part]) -> bytes:
-    """The content of the file :data:`PARTS`, of parts that all have an identity."""
+    """The content of the file :data:`PARTS` for parts that all have an identity."""
     schema = pa.schema([("part", pa.large_string())])
     sink = pa.BufferOutputStream()
     remaining = iter(parts)
@@ -102,12 +100,12 @@ def content_of_parts(parts: Iterable[Part]) -> bytes:
 
 
 @dataclass(frozen=True)
-class FormerKey:
-    """The columns by whose hash the rows of a dataset were dealt when its spec said nothing of it.
+class PreviousKey:
+    """The columns whose hash dealt the rows of a dataset when its spec named none.
 
     Attributes:
-        snapshot: the digest of the newest snapshot that was taken so.
-        types: of the columns, as text.
+        snapshot: digest of the newest snapshot that was taken so.
+        types: the columns with their types, as text.
     """
 
     snapshot: str
@@ -120,28 +118,29 @@ def newest_digest(catalog: Catalog, name: str) -> str | None:
         return session.scalar(_newest(name).with_only_columns(SnapshotRow.digest))
 
 
-def find_former(
+def find_previous_snapshot(
     store: Store, catalog: Catalog, recipe: dict[str, Any], transform_sha256: str
-) -> Former | None:
-    """The newest snapshot of the dataset, if its rows were dealt and cut as the recipe says and its shards
-    are all there.
-    """
+) -> PreviousSnapshot | None:
+    """Find the dataset's newest snapshot, if it was dealt and cut as the recipe says."""
     with catalog.read() as session:
         row = session.scalar(_newest(recipe["name"]))
         if row is None or any(row.recipe.get(field) != recipe.get(field) for field in _CUTTING):
             return None
         digest = row.digest
-        same_code = row.transform_sha256 == transform_sha256 and _place(row.recipe) == _place(recipe)
+        same_source = _source_without_version(row.recipe) == _source_without_version(recipe)
+        same_code = row.transform_sha256 == transform_sha256 and same_source
     try:
         manifest = Dataset(store, recipe["name"], digest).manifest
     except NotFound:
         return None
-    return Former(manifest, _parts(store, manifest) if same_code else None)
+    parts = _parts(store, manifest) if same_code else None
+    return PreviousSnapshot(manifest, parts)
 
 
-def find_former_key(store: Store, catalog: Catalog, recipe: dict[str, Any]) -> FormerKey | None:
-    """Read by which columns the rows of a dataset were dealt last where its spec named no group, no
-    split_column and no split_times.
+def find_previous_key(store: Store, catalog: Catalog, recipe: dict[str, Any]) -> PreviousKey | None:
+    """Find the columns that dealt the rows of a dataset last, when its spec named none.
+
+    A spec names what deals rows by group, split_column or split_times.
 
     Returns:
         None where the recipe names one of them, there is no such snapshot, or the manifests of all are gone.
@@ -153,16 +152,16 @@ def find_former_key(store: Store, catalog: Catalog, recipe: dict[str, Any]) -> F
         snapshots = session.execute(
             _newest(name).limit(None).with_only_columns(SnapshotRow.digest, SnapshotRow.recipe)
         ).all()
-    for digest, former_recipe in snapshots:
-        if _is_dealt_by_columns(former_recipe):
+    for digest, previous_recipe in snapshots:
+        if _is_dealt_by_columns(previous_recipe):
             with contextlib.suppress(NotFound):
                 manifest = Dataset(store, name, digest).manifest
-                return FormerKey(digest, {column: manifest["schema"][column] for column in manifest["key"]})
+                return PreviousKey(digest, {column: manifest["schema"][column] for column in manifest["key"]})
     return None
 
 
 def _is_dealt_by_columns(recipe: dict[str, Any]) -> bool:
-    """Whether a recipe leaves it open what decides a row's split."""
+    """Whether a recipe leaves open what decides a row's split."""
     return not any(recipe.get(field) for field in ("group", "split_column", "split_times"))
 
 
@@ -172,16 +171,15 @@ def _newest(name: str) -> Select[SnapshotRow]:
     )
 
 
-def _place(recipe: dict[str, Any]) -> Any:
-    """The source without the version of it: of another place, or read in another way, a part of the same name
-    is not the same.
+def _source_without_version(recipe: dict[str, Any]) -> Any:
+    """The source without its version.
+
+    From another place, or read in another way, a part of the same name is not the same part.
     """
     source = recipe.get("source")
-    return (
-        {field: value for field, value in source.items() if field not in ("version", "snapshot")}
-        if isinstance(source, dict)
-        else source
-    )
+    if not isinstance(source, dict):
+        return source
+    return {field: value for field, value in source.items() if field not in ("version", "snapshot")}
 
 
 def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
@@ -189,7 +187,7 @@ def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
     digests = bytearray()
     try:
         table = pq.read_table(pa.BufferReader(store.read(name)))
-    except NotFound:  # of a source whose parts have no identities
+    except NotFound:  # The parts of its source have no identities.
         return None
     except pa.ArrowInvalid as error:
         warn(f"all of {manifest['name']} is read again, for {name} in {store.root} is damaged: {error}")
@@ -197,7 +195,7 @@ def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
     for batch in table.to_batches(_AT_ONCE):
         for identity in batch.column("part").to_pylist():
             digests += _digest(identity)
-    return None if _lost(store, manifest) else _as_digests(digests)
+    return None if _has_lost_shards(store, manifest) else _as_digests(digests)
 
 
 def _digest(identity: str) -> bytes:
@@ -205,18 +203,18 @@ def _digest(identity: str) -> bytes:
 
 
 def _as_digests(content: bytearray) -> Digests:
-    # NumPy leaves NUL bytes at the end of a text out of comparisons, which changes nothing where all have the
-    # same length.
+    # NumPy ignores NUL bytes at the end of a text in comparisons, which changes nothing for equal lengths.
     return np.frombuffer(content, f"S{_DIGEST_BYTES}")
 
 
-def _lost(store: Store, manifest: dict[str, Any]) -> bool:
-    """Whether the store lacks a shard, or has it in another size: then the source is read again, and what is
-    missing is written.
+def _has_lost_shards(store: Store, manifest: dict[str, Any]) -> bool:
+    """Whether the store lacks a shard, or has it in another size.
+
+    Then the source is read again, and what is missing is written.
     """
-    there = {name: size for name, size, _ in store.files("shards/sha256")}
+    sizes = {name: size for name, size, _ in store.files("shards/sha256")}
     shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
     return any(
-        there.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in there
+        sizes.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in sizes
         for shard in shards
     )

@@ -10,7 +10,7 @@ from halving.store.faults import store_faults
 
 
 @contextlib.contextmanager
-def staging_folder(store: Store) -> Iterator[Path]:
+def scratch_folder(store: Store) -> Iterator[Path]:
     """A new folder, deleted at the end; what a killed process left there is deleted first.
 
     Raises:
