@@ -1,3 +1,1 @@
-"""What the assets stand on: sweep specs, catalog, search, datasets, scheduling, execution, analysis,
-evaluation and registry.
-"""
+"""What the assets stand on: sweep specs, catalog, search, datasets, execution, evaluation and registry."""

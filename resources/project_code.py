@@ -1,10 +1,9 @@
-"""The code that a function of the project stands on, as one digest: while that is the same, the function does
-the same.
+"""A digest of the project code that a function uses: while it is the same, the function does the same.
 
-What the function reaches is read from the text of the project's modules by the names in it, as Python's rules
-of scope have them; nothing is executed. So neither what a process has in memory by now counts, nor where the
-project lies. What is reached in no such way, as by ``getattr``, is not looked at. Of what is installed the
-names count alone, unless pip installed it from a folder: its versions are in the lineage of what is made.
+What the function uses is found in the text of the project's modules, by names and Python's rules of scope;
+nothing is executed. So neither the state of a process nor the place of the project counts. What is reached in
+other ways, as by ``getattr``, is not seen. Of an installed package only the names count, because its version
+is in the lineage; a package that pip installed from a folder counts as project code.
 """
 
 import ast
@@ -20,28 +19,27 @@ from halving.python_source import parse_python
 from halving.trial.import_string import import_function
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-# whose names are not the module's
+# Scopes whose names are not the module's.
 _INNER_SCOPES = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_MODULES = 20
-"""That are remembered: all functions of a project, one after another, reach much the same modules.
+"""Modules that are kept parsed, because the functions of a project use much the same ones.
 
-A tree takes 50 times its text.
+A tree takes 50 times as much memory as its text.
 """
 _NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
 
 _Place = tuple[str, tuple[str, ...]]
-"""A module, and the attributes that lead from it to what is meant: none means the module itself."""
+"""A module and a path of attributes in it; an empty path is the module itself."""
 
 
 def code_digest(field: str, path: str) -> str:
-    """SHA-256, in hex, of a function's import path, and of its code and all code of the project that it
-    reaches.
+    """SHA-256, in hex, of a function's import path, its code and all project code that it uses.
 
-    Comments, docstrings, layout and the order of definitions do not count. Of what is neither a function nor
-    a class, as a constant, the statements count by which its module makes it.
+    Comments, docstrings, layout and the order of definitions do not count. A name that is neither a function
+    nor a class, such as a constant, counts by the statements that make it.
 
     Args:
-        field: that names the function, for the message.
+        field: field that names the function, for the message.
         path: ``module:function``.
 
     Raises:
@@ -53,8 +51,9 @@ def code_digest(field: str, path: str) -> str:
 
 
 class _Reached:
-    """What a function reaches: ``code`` has the statements of each name, by ``module:name``, and is empty of
-    what is not the project's.
+    """The code that a function reaches: ``code`` has the statements of each name, by ``module:name``.
+
+    The statements are empty for names outside of the project.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -63,7 +62,7 @@ class _Reached:
         start = self._module(module)
         places: set[_Place] = set()
         bound = start is None or start.binds(name)
-        # of a name that is made otherwise, the whole module
+        # A name that no statement makes counts as its whole module.
         pending: list[_Place] = [(module, (name,) if bound else ())]
         while pending:
             place = pending.pop()
@@ -72,7 +71,7 @@ class _Reached:
                 pending += self._places_from(*place)
 
     def _places_from(self, name: str, attributes: tuple[str, ...]) -> Iterator[_Place]:
-        """Take the code at a place down; the places that it reaches."""
+        """Record the code at a place, and yield the places that it uses."""
         module = self._module(name)
         if module is None:
             self.code[".".join([name, *attributes])] = []
@@ -100,14 +99,14 @@ class _Reached:
                 other, there = module.places_imported(statement)[name]
                 submodule = ".".join([other, *there])
                 if there and other == module.name and self._module(submodule) is not None:
-                    yield submodule, tuple(more)  # a package whose __init__ imports its own modules
+                    yield submodule, tuple(more)  # The package's __init__ imports this module.
                 else:
                     yield other, (*there, *more)
             else:
                 yield from module.references(statement)
 
     def _module(self, name: str) -> "_Module | None":
-        """A module of the project; None for another one, and for one that Python cannot read either."""
+        """A module of the project; None for any other one, and for one that Python cannot parse."""
         if name not in self._modules:
             own = own_module(name)
             try:
@@ -121,9 +120,9 @@ class _Module:
     """A module as text.
 
     Attributes:
-        tree: without docstrings.
-        statements: that make or change each of its names, in order.
-        stars: the modules of which it imports all.
+        tree: its tree, without docstrings.
+        statements: the statements that make or change each name, in order.
+        stars: modules from which it imports everything.
     """
 
     def __init__(self, name: str, package: str, text: str) -> None:
@@ -149,7 +148,7 @@ class _Module:
         return name in self.statements or bool(self.stars)
 
     def places_imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, _Place]:
-        """Where the names are from that an import makes."""
+        """Where the names come from that an import makes."""
         if isinstance(statement, ast.ImportFrom):
             return {
                 alias.asname or alias.name: (self._base(statement), (alias.name,))
@@ -164,7 +163,7 @@ class _Module:
         }
 
     def references(self, node: ast.stmt | ast.Module) -> Iterator[_Place]:
-        """The places that a statement names, by itself or within its functions."""
+        """The places that a statement uses, by itself or within its functions."""
         inner: dict[str, _Place] = {}
         for statement in ast.walk(node):
             if isinstance(statement, ast.Import | ast.ImportFrom) and statement is not node:
@@ -178,9 +177,7 @@ class _Module:
                 yield self.name, (name, *attributes)
 
     def _globals_of(self, node: ast.stmt | ast.Module) -> set[str] | None:
-        """The names of the module that a function or class uses, without those that are its own; None: any
-        may be.
-        """
+        """The module-level names that a function or class uses; None if it may use any."""
         if not isinstance(node, _SCOPES):
             return None
         table = next(
@@ -193,7 +190,7 @@ class _Module:
         )
         if table is None:
             return None
-        # what is evaluated where the function or class is defined
+        # These expressions are evaluated where the function or class is defined.
         evaluated: list[ast.expr | None] = [*node.decorator_list]
         if isinstance(node, ast.ClassDef):
             evaluated += [*node.bases, *(keyword.value for keyword in node.keywords)]
@@ -215,10 +212,11 @@ class _Module:
         """The module that names are imported from."""
         if not statement.level:
             return statement.module or ""
-        parts = self._package.split(".")
-        return ".".join(
-            [*parts[: len(parts) - statement.level + 1], *([statement.module] if statement.module else [])]
-        )
+        packages = self._package.split(".")
+        parts = packages[: len(packages) - statement.level + 1]
+        if statement.module:
+            parts.append(statement.module)
+        return ".".join(parts)
 
 
 @lru_cache(_MAX_MODULES)
@@ -234,15 +232,13 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def _globals_in(table: symtable.SymbolTable) -> set[str]:
-    """The names of the module that a scope and those within it use."""
+    """The module-level names that a scope and its inner scopes use."""
     names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
     return names.union(*map(_globals_in, table.get_children()))
 
 
 def _names_bound(node: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement makes, or whose value it changes: by an item, an attribute or
-    a method.
-    """
+    """The module-level names that a statement makes or changes, also by an item, an attribute or a method."""
     if isinstance(node, _SCOPES):
         yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -268,7 +264,7 @@ def _root(node: ast.expr) -> Iterator[str]:
 
 
 def _dotted_names(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """The names within a node, each with the attributes that are asked of it: ``("helpers", "scale")``."""
+    """The names within a node, each with the attributes that follow it: ``("helpers", "scale")``."""
     attributes: list[str] = []
     inner = node
     while isinstance(inner, ast.Attribute):

@@ -1,6 +1,4 @@
-"""boto3's client of a store on S3: for what Arrow cannot do, which is to sign addresses, to set tags and to
-delete many at once.
-"""
+"""boto3's client for a store on S3, for what Arrow cannot do: sign addresses, set tags, delete in bulk."""
 
 import os
 from functools import lru_cache
@@ -11,7 +9,7 @@ from halving.store.store import Store
 
 
 def s3_client(store: Store) -> Any:
-    """The client for a store's address, whose options are taken as Arrow takes them; one for all threads."""
+    """The client for a store's address, with options as Arrow reads them; all threads share it."""
     return _client(store.root)
 
 

@@ -1,4 +1,4 @@
-"""A folder for a snapshot that is being made, on the store's own disk where it has one."""
+"""A scratch folder for a snapshot in the making, on the store's own disk if it has one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from halving.store.faults import store_faults
 
 @contextlib.contextmanager
 def scratch_folder(store: Store) -> Iterator[Path]:
-    """A new folder, deleted at the end; what a killed process left there is deleted first.
+    """Make a new folder that is deleted at the end; leftovers of killed processes are deleted first.
 
     Raises:
         StoreError: the disk refuses it.

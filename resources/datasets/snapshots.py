@@ -1,10 +1,12 @@
-"""Taking a dataset snapshot: an immutable set of shards, named by their content.
+"""Take a dataset snapshot: an immutable set of shards, named by their content.
 
-``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are
-shared by all snapshots that have them in common. The digest is a SHA-256 over the list of shards, the schema,
-the target column, the rules of what is hashed and counted of a row (the group, the column that names the
-split, the identity), and the dataset's name. Rows are read once, dealt into splits and spooled to disk, then
-cut; so a snapshot of any size takes the memory of some batches, and twice its size on disk until it is done.
+``datasets/NAME/HASH/manifest.json`` lists the shards of each split. They lie in ``shards/sha256/``, and
+snapshots that have shards in common share them. The digest is a SHA-256 over the shards, the schema, the
+target column, the rules of hashes and statistics (the group, the column that names the split, the identity),
+and the dataset's name.
+
+Rows are read once, dealt into splits, spooled to disk and then cut. So a snapshot of any size takes the
+memory of some batches, and twice its size on disk until it is done.
 """
 
 import contextlib
@@ -52,9 +54,9 @@ from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
 _RULES = 2
-"""Of what :mod:`resources.datasets.statistics` counts, and of which rows and columns a source has.
+"""Version of the statistics (:mod:`resources.datasets.statistics`) and of the rules of rows and columns.
 
-It is raised where one of them changes: what was read by others is read again, once, and has a digest of its
+It is raised when one of them changes: then a source is read again, once, and its snapshot has a digest of its
 own.
 """
 
@@ -68,16 +70,16 @@ def take_snapshot(
     refresh: bool = False,
     places: Places | None = None,
 ) -> Snapshot:
-    """Read the source, snapshot its content, and register it. The same content again gives the same snapshot.
+    """Read the source, store its content as a snapshot, and register it.
 
-    It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had
-    finished. Where its manifest was written, and the catalog does not know it yet, the next one registers it.
+    The same content gives the same snapshot. It may be killed at any point: the next call deletes what was
+    unfinished, and finds the shards that were finished. If the manifest was written, but is not in the
+    catalog yet, the next call registers it.
 
     Args:
-        made_by: what lineage says of who took it, such as the Dagster run.
-        refresh: whether all is read again, also files that the snapshot before has by name, size and time.
-        places: of which the source may be, because the spec came over HTTP; None: of all that this process
-            may read.
+        made_by: who takes it, for the lineage, such as the Dagster run.
+        refresh: whether all is read again, even files whose name, size and time have not changed.
+        places: places that a spec from HTTP may read; None is all that this process may read.
 
     Raises:
         InvalidInput: the source's result, a column or the size is not accepted, or the source changed while
@@ -99,7 +101,9 @@ def take_snapshot(
             and not refresh
             and _is_readable(store, previous, rules)
         )
-        added = previous.added_parts(digests) if previous is not None and trusted else None
+        added = None
+        if previous is not None and trusted:
+            added = previous.added_parts(digests)
         if previous is not None and added == []:
             return register(store, catalog, previous.manifest)
         if (
@@ -160,10 +164,10 @@ def snapshot_for(
     refresh: bool = False,
     places: Places | None = None,
 ) -> Snapshot:
-    """The snapshot that a spec names, else a new one of its source.
+    """The snapshot that a spec names, or else a new one of its source.
 
     Args:
-        allow_deprecated: whether it may be one that was deprecated.
+        allow_deprecated: whether the snapshot may be deprecated.
         refresh, places: as for :func:`take_snapshot`.
 
     Raises:
@@ -183,58 +187,61 @@ def snapshot_for(
         raise InvalidInput(f"snapshot = {spec.snapshot!r} is not accepted: {error}") from None
     if (snapshot.name, snapshot.target) != (spec.dataset.name, spec.dataset.target):
         raise InvalidInput(
-            f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with "
-            f"the target {snapshot.target!r}, "
-            f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
+            f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} "
+            f"with the target {snapshot.target!r}, not of {spec.dataset.name!r} with {spec.dataset.target!r}"
         )
     _check_dealing(snapshot, spec)
     return _of_schema(catalog, usable(snapshot, "snapshot", allow_deprecated=allow_deprecated), spec)
 
 
 def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest of the snapshot that was its dataset's newest when this one was taken; None for the first,
-    or where it is gone.
+    """The manifest of the snapshot that was the dataset's newest when this one was taken.
+
+    None if this one was the first, or the manifest is gone.
     """
     before = manifest["lineage"]["before"]
+    if not before:
+        return None
     with contextlib.suppress(NotFound):
-        return Dataset(store, manifest["name"], before).manifest if before else None
+        return Dataset(store, manifest["name"], before).manifest
     return None
 
 
 def _check_dealing(snapshot: Snapshot, spec: SweepSpec) -> None:
-    """Refuse a snapshot whose checks of leaks would be of other rules than the spec's.
+    """Refuse a snapshot whose checks for leaks had other rules than the spec's.
 
-    Shares, bounds of time and the seed are not compared: other ones may give the same snapshot, whose recipe
-    is that of the first.
+    Shares, bounds of time and the seed are not compared: different ones may give the same snapshot, which
+    keeps the recipe of the first.
     """
     had = _with_identity(snapshot.recipe)
     wanted = _with_identity(spec.dataset.model_dump(mode="json", exclude_none=True))
     for field in ("group", "split_column", "split_times", "checks.identity"):
-        value = had.get(field)
-        is_same = (
-            bool(value) == bool(wanted.get(field)) if field == "split_times" else value == wanted.get(field)
-        )
+        before = had.get(field)
+        value = wanted.get(field)
+        is_same = before == value
+        if field == "split_times":
+            is_same = bool(before) == bool(value)
         if not is_same:
             raise InvalidInput(
-                f"snapshot = {spec.snapshot!r} is not accepted: it was taken with dataset.{field} = "
-                f"{value!r}, and the spec has "
-                f"{wanted.get(field)!r}; leave snapshot out, and one is taken as the spec says"
+                f"snapshot = {spec.snapshot!r} is not accepted: "
+                f"it was taken with dataset.{field} = {before!r}, and the spec has {value!r}; "
+                "leave snapshot out, and one is taken as the spec says"
             )
 
 
 def _with_identity(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe with the columns by which rows are told apart beside its own fields."""
+    """A recipe with ``checks.identity`` beside its own fields."""
     return {**recipe, "checks.identity": recipe.get("checks", {}).get("identity")}
 
 
 def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapshot:
-    """The snapshot, if it has the schema that the spec insists on."""
+    """Return the snapshot if it has the schema that the spec insists on."""
     wanted = spec.dataset.schema_sha256
     if wanted is not None and not snapshot.schema_sha256.startswith(wanted):
         raise InvalidInput(
             f"dataset.schema_sha256 = {wanted!r} is not accepted: {snapshot.key} has the schema "
-            f"{snapshot.schema_sha256}"
-            f"{find_schema(catalog, snapshot, wanted)}; `halving datasets diff` shows what changed"
+            f"{snapshot.schema_sha256}{find_schema(catalog, snapshot, wanted)}; "
+            "`halving datasets diff` shows what changed"
         )
     return snapshot
 
@@ -247,11 +254,11 @@ def _spool(
     previous_key: PreviousKey | None,
     raw: Iterator[pa.RecordBatch],
 ) -> tuple[dict[str, Spool], Dealer, pa.Schema]:
-    """Read the rows and deal them.
+    """Read the rows and deal them into a spool for each split.
 
     Args:
-        schema: that they must have; None: the first of them say it.
-        raw: the source's rows, before its transform.
+        schema: schema that the rows must have; None takes that of the first rows.
+        raw: rows of the source, before its transform.
     """
     spools: dict[str, Spool] = {}
     dealer: Dealer | None = None
@@ -289,7 +296,7 @@ def _spool(
                 spools[split].append(rows, hashes)
     except BaseException:
         for spool in spools.values():
-            with contextlib.suppress(OSError):  # of a full disk
+            with contextlib.suppress(OSError):  # The disk may be full.
                 spool.close()
         raise
     if dealer is None or schema is None:
@@ -301,7 +308,7 @@ def _spool(
 
 
 def _manifest(source: DatasetSource, rules: str, schema: pa.Schema, cut: Cut) -> dict[str, Any]:
-    """What a snapshot is, apart from where it comes from."""
+    """The part of a manifest that does not depend on where the rows come from."""
     shards = [shard for of_split in cut.shards.values() for shard in of_split]
     manifest = {
         "name": source.name,
@@ -326,10 +333,12 @@ def _manifest(source: DatasetSource, rules: str, schema: pa.Schema, cut: Cut) ->
 
 
 def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
-    """Refuse a snapshot in which nothing can be trained on, compared or judged."""
+    """Refuse a snapshot that lacks rows to train on, to compare by or to judge on."""
     total = sum(rows.values())
     if source.split_column or source.split_times:
-        field = f"split_column = {source.split_column!r}" if source.split_column else "split_times"
+        field = "split_times"
+        if source.split_column:
+            field = f"split_column = {source.split_column!r}"
         if missing := [name for name in REQUIRED_SPLITS if not rows.get(name)]:
             raise InvalidInput(
                 f"dataset.{field} is not accepted: of {total} rows none is in {missing}; there are {rows}"
@@ -338,11 +347,10 @@ def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
     wanted = ["test", *fold_names(source.folds)] if source.folds else list(source.splits)
     for name in wanted:
         if not rows.get(name):
-            share = (
-                f"folds = {source.folds}"
-                if name.startswith("fold-")
-                else f"splits.{name} = {source.splits[name]}"
-            )
+            if name.startswith("fold-"):
+                share = f"folds = {source.folds}"
+            else:
+                share = f"splits.{name} = {source.splits[name]}"
             raise InvalidInput(
                 f"dataset.{share} of {total} rows is empty; give a larger share, more rows, or a group "
                 "with more values"
@@ -350,11 +358,11 @@ def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's
-    hash, the target and the name.
+    """The digest of a snapshot: what it holds, and not where that comes from.
 
-    It is over the rules of hashes, too: the checks of leaks are made of the hashes that they define, and
-    others of what is counted by them.
+    It is a SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in order, by split, then the schema's
+    hash, the target and the name. The rules of hashes count, too, because checks for leaks and statistics
+    depend on them.
     """
     digest = sha256()
     for split in sorted(manifest["shards"]):
@@ -368,7 +376,7 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def _is_readable(store: Store, previous: PreviousSnapshot, rules: str) -> bool:
-    """Whether its hashes and its schema are what a manifest would say of it now."""
+    """Whether its hashes and its schema are those that a new manifest would have."""
     return (
         previous.manifest["hashes"] == rules
         and _schema_sha256(_schema_of(store, previous)) == previous.manifest["schema_sha256"]
@@ -382,17 +390,16 @@ def _schema_of(store: Store, previous: PreviousSnapshot) -> pa.Schema:
 
 
 def _rules_of_hashes(source: DatasetSource) -> str:
-    """Eight digits that are equal where the same is hashed and counted of a row."""
+    """Fingerprint of the settings that affect row hashes; equal ones may share cached hashes."""
     rules = [_RULES, source.group, source.split_column, source.target]
-    # Only where it is given: without it they are those of snapshots that were taken before there was an
-    # identity.
+    # Without an identity the rules stay those of snapshots that were taken before identities existed.
     if source.checks.identity is not None:
         rules.append(source.checks.identity)
     return sha256(json.dumps(rules).encode()).hexdigest()[:8]
 
 
 def _kinds_of_hashes(source: DatasetSource) -> list[str]:
-    """What each row is hashed by, in the order in which its hashes are kept."""
+    """The kinds of hashes of each row, in the order in which they are stored."""
     kinds = [ROW]
     if source.group:
         kinds.append(GROUP)
@@ -402,5 +409,5 @@ def _kinds_of_hashes(source: DatasetSource) -> list[str]:
 
 
 def _schema_sha256(schema: pa.Schema) -> str:
-    """Of its columns' names and types as text, which is the same in any version of Arrow."""
+    """SHA-256 of the columns' names and types as text, which is the same in any version of Arrow."""
     return sha256("".join(f"{column.name}\t{column.type}\n" for column in schema).encode()).hexdigest()

@@ -1,9 +1,8 @@
 """Where rows come from: a function's result, or what a spec names without code.
 
-Each source gives its rows in parts, in a fixed order.
-
-A part that has an identity (a file with its size and time, a data file of a lake's table) is read once: a
-later snapshot that finds it again takes over what was made of it.
+Each source gives its rows in parts, in a fixed order. A part with an identity (a file with its size and time,
+a data file of a lake's table) is read once: a later snapshot that finds it again takes over what was made of
+it.
 """
 
 import inspect
@@ -31,18 +30,18 @@ from resources.sweep_spec.dataset import DatasetSource
 if TYPE_CHECKING:
     from pyarrow import dataset
 
-_MAX_PENDING = 256  # batches that are put together: each takes some kilobytes, however small its rows are
+_MAX_PENDING = 256  # batches that are joined into one; each takes some kilobytes, however small its rows are
 
 
 @dataclass(frozen=True)
 class OpenedSource:
-    """What a source has.
+    """A source that was opened: its parts, and the facts about it.
 
     Attributes:
         parts: all its parts in order.
-        facts: what lineage says of it: its kind and place, and its version.
-        default_group: the columns that decide a row's split where the spec names none.
-        check_unchanged: raises InvalidInput if the source is not any more what it was when it was opened.
+        facts: facts for the lineage: its kind, place and version.
+        default_group: columns that decide a row's split if the spec names none.
+        check_unchanged: raises InvalidInput if the source has changed since it was opened.
     """
 
     parts: Sequence[Part]
@@ -52,10 +51,10 @@ class OpenedSource:
 
 
 def open_source(source: DatasetSource, places: Places | None = None) -> OpenedSource:
-    """Find out what a spec's source has; its rows are read later, part by part.
+    """Open a spec's source; its rows are read later, part by part.
 
     Args:
-        places: that may be read; None: all that this process may.
+        places: places that may be read; None is all that this process may read.
 
     Raises:
         InvalidInput: there is nothing to read, or no function of the name.
@@ -74,15 +73,13 @@ def open_source(source: DatasetSource, places: Places | None = None) -> OpenedSo
         return OpenedSource(*open_query(value.sql, field, places))
     from resources.datasets.lake_sources import open_delta, open_iceberg
 
-    is_delta = value.delta is not None
-    parts, facts = (
-        open_delta(value.delta, value.version, field, places) if is_delta else open_iceberg(value, field)
-    )
-    return OpenedSource(parts, facts)
+    if value.delta is not None:
+        return OpenedSource(*open_delta(value.delta, value.version, field, places))
+    return OpenedSource(*open_iceberg(value, field))
 
 
 def transform_rows(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows as the spec's ``transform`` gives them.
+    """Apply the spec's ``transform``, if it has one, to the rows.
 
     Raises:
         InvalidInput: it raised, or gave something else than a table.
@@ -122,7 +119,7 @@ def _function(field: str, path: str, places: Places | None) -> OpenedSource:
             raise InvalidInput(
                 f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder"
             )
-        # what the project's own code names is its own affair
+        # A folder that the project's own code names is not bound to the places.
         bounds = None if places is None or _is_own(load) else places
         if bounds is not None:
             bounds.check(field, str(loaded))
@@ -138,11 +135,10 @@ def _function(field: str, path: str, places: Places | None) -> OpenedSource:
 
 
 def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> None:
-    """Refuse a ``pyarrow.dataset`` that has the columns of its first file, where later files have others, of
-    which it would say nothing.
+    """Refuse a ``pyarrow.dataset`` that would ignore columns or types of its later files.
 
-    Where it was given a schema, which is another than the first file's, that is what its rows are meant to
-    have.
+    It has the columns of its first file, unless it was given a schema of its own: then that is what its rows
+    are meant to have.
     """
     from pyarrow import dataset
 
@@ -160,33 +156,34 @@ def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> N
             kind = plain_type(of_first.field(column.name).type)
             if column.type != kind:
                 raise InvalidInput(
-                    f"{field} is not accepted: the column {column.name!r} is {kind} in {first.path}, whose "
-                    "columns the pyarrow.dataset "
-                    f"has, and {later.physical_schema.field(column.name).type} in {later.path}; give "
-                    "pyarrow.dataset.dataset a schema"
+                    f"{field} is not accepted: the column {column.name!r} is {kind} in {first.path}, "
+                    "whose columns the pyarrow.dataset has, "
+                    f"and {later.physical_schema.field(column.name).type} in {later.path}; "
+                    "give pyarrow.dataset.dataset a schema"
                 )
 
 
 def _is_own(function: Callable[..., Any]) -> bool:
-    """Whether a function is of the project's code, and not of a package that is installed beside it."""
+    """Whether a function is of the project's code, and not of an installed package."""
     return own_module(str(getattr(inspect.unwrap(function), "__module__", ""))) is not None
 
 
 def _folder(place: str, reference: str | None, field: str, places: Places | None = None) -> OpenedSource:
     parts, facts, check = open_folder(place, reference, field, places)
-    same = "sha256" if reference in (None, "digest") else "etag"
-    return OpenedSource(parts, facts, (same,), check)  # the same file in two places is in one split
+    # Grouped by content, copies of a file are in one split.
+    content = "sha256" if reference in (None, "digest") else "etag"
+    return OpenedSource(parts, facts, (content,), check)
 
 
 def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBatch]:
-    """Record batches of a function's result."""
+    """The record batches of a function's result."""
     if hasattr(loaded, "to_batches"):  # a table, or a pyarrow.dataset
         loaded = loaded.to_batches()
     if isinstance(loaded, str | bytes) or not isinstance(loaded, Iterable):
         raise InvalidInput(
-            f"{field} = {path!r} is not accepted: it returned {type(loaded).__name__}; return a "
-            "pyarrow.Table "
-            "(pyarrow.Table.from_pandas for a DataFrame), an iterator of record batches, or a folder's path"
+            f"{field} = {path!r} is not accepted: it returned {type(loaded).__name__}; "
+            "return a pyarrow.Table (pyarrow.Table.from_pandas for a DataFrame), "
+            "an iterator of record batches, or a folder's path"
         )
     batches = iter(loaded)
     while True:
@@ -203,7 +200,10 @@ def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBat
                 f"{field} = {path!r} is not accepted: it gave {type(rows).__name__} among its rows; give "
                 "pyarrow record batches"
             )
-        yield from rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        if isinstance(rows, pa.Table):
+            yield from rows.to_batches()
+        else:
+            yield rows
 
 
 def _describe_failure(field: str, path: str, error: Exception) -> str:
@@ -211,9 +211,7 @@ def _describe_failure(field: str, path: str, error: Exception) -> str:
 
 
 def slices(batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about 4 to 8 MiB: large ones are sliced, and small ones are put
-    together.
-    """
+    """Regroup rows into batches of about 4 to 8 MiB: split large ones, and join small ones."""
     pending: list[pa.RecordBatch] = []
     size = 0
     for rows in batches:
@@ -223,11 +221,9 @@ def slices(batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES) 
             yield _concat(pending)
             pending = []
             size = 0
-        step = (
-            max(1, rows.num_rows * BATCH_BYTES // max(1, rows.nbytes))
-            if rows.nbytes > max_bytes
-            else rows.num_rows
-        )
+        step = rows.num_rows
+        if rows.nbytes > max_bytes:
+            step = max(1, rows.num_rows * BATCH_BYTES // rows.nbytes)
         for begin in range(0, rows.num_rows, step):
             part = rows.slice(begin, step)
             pending.append(part)
@@ -241,4 +237,5 @@ def slices(batches: Iterable[pa.RecordBatch], max_bytes: int = 2 * BATCH_BYTES) 
 
 
 def _concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which copies also a single one
+    # concat_batches would copy a single batch, too.
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,11 +1,10 @@
-"""Which split a row belongs to: a pure function of the row and the spec, so that a row never changes its
-split.
+"""Which split a row belongs to: a pure function of the row and the spec, so it never changes.
 
 By shares, a row's group is hashed with the seed to a fraction of [0, 1), and the splits divide that interval
 among them: test first, then the others by name. So a row that is added, removed or moved has no effect on
-another, and a share that grows takes rows from its neighbours only. Without a group all columns but the
-target are hashed, of those that the dataset's first snapshot had: a column that is added later moves no row.
-How many rows a split gets is binomial: about 1,000 +- 28 of 5,000 at a share of 0.2.
+another, and a share that grows takes rows from its neighbours only. Without a group, all columns of the
+dataset's first snapshot but the target are hashed, so a column that is added later moves no row. How many
+rows a split gets is binomial: about 1,000 +- 28 of 5,000 at a share of 0.2.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +26,10 @@ from resources.sweep_spec.dataset import DatasetSource
 
 _MAX_SPLITS = 100
 _HELD_OUT = "test"
-_MAX_NAMED = 5  # of the values that are wrong
+_MAX_NAMED = 5  # splits named in a message
 
 Dealt = Mapping[str, NDArray[np.int64]]
-"""The rows of a batch by split, ascending; each row is in exactly one."""
+"""The row numbers of a batch by split, ascending; each row is in exactly one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Dealer:
     """Deals batches of rows into splits.
 
     Attributes:
-        key: the columns that decide by their hash; none where a column or the time decides.
+        key: columns that decide by their hash; empty if a column or the time decides.
     """
 
     key: tuple[str, ...]
@@ -54,24 +53,23 @@ def make_dealer(
     """Make the dealer of a spec for rows of a schema.
 
     Args:
-        default_group: the columns that decide where neither the spec has a ``group`` nor the dataset a former
-            snapshot; none: all but the target.
-        former_key: what decided before where the spec had no ``group``. It decides again, so that a column
-            that is added moves no row.
+        default_group: columns that decide if neither the spec has a ``group`` nor the dataset a previous
+            snapshot; by default all but the target.
+        previous_key: columns that decided before, when the spec had no ``group``. They decide again, so that
+            a column that is added moves no row.
 
     Raises:
-        InvalidInput: the spec names a column that is not there, or a column that decided is not there any
-            more.
+        InvalidInput: the spec names a column that is not there, or a column that decided before is gone.
     """
     columns = schema.names
-    for field, named in (
+    for field, names in (
         ("target", [source.target]),
         ("group", source.group or []),
         ("split_column", [source.split_column] if source.split_column else []),
         ("split_times.column", [source.split_times.column] if source.split_times else []),
         ("checks.identity", source.checks.identity or []),
     ):
-        for column in named:
+        for column in names:
             if column not in columns:
                 raise InvalidInput(
                     f"dataset.{field} = {column!r} is not accepted: the columns are {list(columns)}"
@@ -84,7 +82,9 @@ def make_dealer(
             (), _by_time(times.column, [times.validation, times.test], ["train", "validation", "test"])
         )
     key = _key_of(source, schema, default_group, previous_key)
-    shares = _shares_of_folds(source.splits, source.folds) if source.folds else source.splits
+    shares: Mapping[str, float] = source.splits
+    if source.folds:
+        shares = _shares_of_folds(source.splits, source.folds)
     names, bounds = thresholds(shares)
     salt = mix(np.array([source.seed], np.uint64))[0]
 
@@ -110,13 +110,13 @@ def _key_of(
     if previous_key is not None and not source.redeal:
         _check_key(previous_key, schema)
         return tuple(previous_key.types)
-    if default_group and set(default_group) <= set(schema.names):  # a transform may have left them out
+    if default_group and set(default_group) <= set(schema.names):  # A transform may drop them.
         return tuple(default_group)
     return tuple([name for name in schema.names if name != source.target] or schema.names)
 
 
 def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
-    """Refuse rows that the former key would deal otherwise than before."""
+    """Refuse rows that the previous key would deal differently than before."""
     changes = []
     for column, previous_kind in previous_key.types.items():
         kind = str(schema.field(column).type) if column in schema.names else None
@@ -127,21 +127,18 @@ def _check_key(previous_key: PreviousKey, schema: pa.Schema) -> None:
     if changes:
         raise InvalidInput(
             f"dataset.group is needed: the rows of {previous_key.snapshot} were dealt by the hash of "
-            f"{listed(list(previous_key.types))}, of "
-            f"which now {listed(changes)}. So all rows would be dealt anew, and rows of the test split be "
-            "trained on. Give group, columns "
-            "that tell rows from each other and stay as they are; or redeal: true, which deals all rows "
-            "anew all the same"
+            f"{listed(list(previous_key.types))}, of which now {listed(changes)}. "
+            "So all rows would be dealt anew, and rows of the test split be trained on. "
+            "Give group, columns that tell rows from each other and stay as they are; "
+            "or redeal: true, which deals all rows anew all the same"
         )
 
 
 def thresholds(shares: Mapping[str, float]) -> tuple[list[str], Words]:
-    """The splits, test first and the others sorted by name, and where each but the first begins, in parts of
-    2**64.
+    """The splits in the order of their intervals, and where each but the first begins, in parts of 2**64.
 
-    Exact: 0.1 is a tenth.
-
-    So what is held out depends on its own share alone, and not on the other splits or folds.
+    The bounds are exact: 0.1 is a tenth. Test comes first, so that what is held out depends on its own share
+    alone, and not on the other splits or folds.
     """
     names = sorted(shares, key=lambda name: (name != _HELD_OUT, name))
     total = Fraction(0)
@@ -170,11 +167,9 @@ def _by_column(column: str) -> Callable[[pa.RecordBatch, Mapping[str, Words]], D
         if values.null_count or not (
             pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
         ):
-            values_in_words = (
-                f"{values.null_count} nulls among {len(values)} rows"
-                if values.null_count
-                else f"values of the type {values.type}"
-            )
+            values_in_words = f"values of the type {values.type}"
+            if values.null_count:
+                values_in_words = f"{values.null_count} nulls among {len(values)} rows"
             raise InvalidInput(
                 f"dataset.split_column = {column!r} is not accepted: it has {values_in_words}; "
                 "give a column with a split's name in each"
@@ -208,11 +203,9 @@ def _by_time(
         values = rows.column(column)
         kind = values.type
         if values.null_count or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-            values_in_words = (
-                f"{values.null_count} nulls among {len(values)} rows"
-                if values.null_count
-                else f"values of the type {kind}"
-            )
+            values_in_words = f"values of the type {kind}"
+            if values.null_count:
+                values_in_words = f"{values.null_count} nulls among {len(values)} rows"
             raise InvalidInput(
                 f"dataset.split_times.column = {column!r} is not accepted: it has {values_in_words}; "
                 "give dates or timestamps"
@@ -224,7 +217,7 @@ def _by_time(
         bounds = pc.cast(
             pa.array([start.replace(tzinfo=None) for start in starts], pa.timestamp("us")), pa.int64()
         ).to_numpy()
-        # A bound between two ticks of a coarser unit belongs to the later one: what is before it is earlier.
+        # A bound between two ticks of a coarser unit is rounded up to the later one.
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
         edges = np.array([-(-int(bound) * per_second // 10**6) for bound in bounds], np.int64)
         place = np.searchsorted(edges, ticks, side="right")

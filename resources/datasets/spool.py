@@ -1,6 +1,4 @@
-"""A split's rows on this machine's disk, in the order in which they came, until it is known how many there
-are.
-"""
+"""A split's rows on this machine's disk, in order, until it is known how many there are."""
 
 from array import array
 from bisect import bisect_right
@@ -14,17 +12,18 @@ import pyarrow as pa
 from resources.datasets.canonical import BATCH_BYTES, row_bytes
 from resources.datasets.row_hashes import Words
 
-_MIN_WRITE = BATCH_BYTES // 2  # bytes that are written at once: most of a batch's rows are often of one split
+_MIN_WRITE = BATCH_BYTES // 2  # bytes of the smallest write; often most rows of a batch are of one split
 
 
 class Spool:
-    """Append rows, then read them from any row on. It holds one batch in memory.
+    """A file of rows: append them, then read from any row on; it holds one batch in memory.
 
     Args:
-        folder: where its two files go; whoever gives it deletes it.
+        folder: folder for its two files, which the caller deletes.
 
     Attributes:
-        rows, bytes: of all of it; there when it is complete, as all that reads.
+        rows: number of rows; known once it is complete.
+        bytes: bytes of all rows; known once it is complete.
     """
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
@@ -37,12 +36,12 @@ class Spool:
         self._hashes = self._hashes_path.open("wb")
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        # rows and bytes of each batch
+        # Rows and bytes of each batch.
         self._counts = array("q")
         self._sizes = array("q")
 
     def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
-        """Add rows and their hashes, shape (rows, kinds)."""
+        """Append rows and their hashes, shape (rows, kinds)."""
         self._kinds = hashes.shape[1]
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
@@ -51,7 +50,7 @@ class Spool:
             self._write()
 
     def complete(self) -> None:
-        """No row follows."""
+        """Finish writing; reading is possible from here on."""
         self._write()
         self.close()
         self._starts = list(accumulate(self._counts, initial=0))
@@ -66,7 +65,7 @@ class Spool:
         self._hashes.close()
 
     def bytes_before(self, row: int) -> int:
-        """How many bytes the rows before a row have."""
+        """Bytes of all rows before this one."""
         batch = min(bisect_right(self._starts, row) - 1, len(self._counts) - 1)
         if batch < 0:
             return 0
@@ -74,7 +73,7 @@ class Spool:
         return self._offsets[batch] + int(row_bytes(self._reader.get_batch(batch).slice(0, within)).sum())
 
     def row_at(self, offset: int) -> int:
-        """The first row that begins at so many bytes or later."""
+        """The first row that begins at this many bytes or later."""
         batch = bisect_right(self._offsets, offset) - 1
         if batch >= len(self._counts):
             return self.rows
@@ -83,7 +82,7 @@ class Spool:
         return self._starts[batch] + int(np.searchsorted(begins, offset))
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows from ``begin`` up to ``end``. Several threads may read."""
+        """Read the rows from ``begin`` up to ``end``; safe in several threads."""
         batch = bisect_right(self._starts, begin) - 1
         with self._open_rows() as reader:
             while begin < end:
@@ -102,13 +101,13 @@ class Spool:
         ).reshape(-1, kinds)
 
     def _open_rows(self) -> pa.RecordBatchFileReader:
-        # not mapped: what was read would count as its memory
+        # The file is not mapped, because pages that were read would count as memory of the process.
         return pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))
 
     def _write(self) -> None:
         if not self._pending:
             return
-        # Arrow copies also a single one.
+        # concat_batches would copy a single batch, too.
         rows = self._pending[0] if len(self._pending) == 1 else pa.concat_batches(self._pending)
         self._pending = []
         self._pending_bytes = 0
@@ -118,7 +117,7 @@ class Spool:
 
 
 class JoinedSpools:
-    """Reads complete spools, one behind the other, as one."""
+    """Complete spools, read one behind the other as one."""
 
     def __init__(self, spools: Sequence[Spool]) -> None:
         self._spools = spools
@@ -129,32 +128,30 @@ class JoinedSpools:
         self.bytes = self._offsets[-1]
 
     def bytes_before(self, row: int) -> int:
-        """As of one spool."""
+        """Bytes of all rows before this one."""
         number = self._place(self._starts, row)
         return self._offsets[number] + self._spools[number].bytes_before(row - self._starts[number])
 
     def row_at(self, offset: int) -> int:
-        """As of one spool."""
+        """The first row that begins at this many bytes or later."""
         number = self._place(self._offsets, offset)
         return self._starts[number] + self._spools[number].row_at(offset - self._offsets[number])
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """As of one spool."""
+        """Read the rows from ``begin`` up to ``end``; safe in several threads."""
         for spool, first, last in self._parts(begin, end):
             yield from spool.read(first, last)
 
     def hashes(self, begin: int, end: int) -> Words:
-        """As of one spool."""
+        """The hashes of these rows, shape (rows, kinds)."""
         return np.concatenate([spool.hashes(first, last) for spool, first, last in self._parts(begin, end)])
 
     def _place(self, bounds: list[int], value: int) -> int:
-        """The number of the spool in which a row or a byte is; the end is in the last one."""
+        """The number of the spool that has a row or a byte; the end is in the last one."""
         return min(bisect_right(bounds, value), len(self._spools)) - 1
 
     def _parts(self, begin: int, end: int) -> Iterator[tuple[Spool, int, int]]:
-        """The spools that have some of these rows, with the first of them and the one behind the last,
-        counted in the spool.
-        """
+        """The spools that have some of these rows, with the begin and end of the rows in each."""
         for spool, start in zip(self._spools, self._starts, strict=False):
             first = max(begin - start, 0)
             last = min(end - start, spool.rows)

@@ -1,6 +1,6 @@
-"""What a snapshot's columns hold: what is missing, the least and the greatest value, the target's classes.
+"""Statistics of a snapshot's columns: missing values, bounds, and the target's classes.
 
-Parts add up to the whole.
+The statistics of parts add up to those of the whole.
 """
 
 from collections import Counter
@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MAX_CLASSES = 100
-"""A target with more values is a number to predict, or has classes that nobody would read."""
+"""A target with more values is a number to predict, or has too many classes to list."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _LONGEST = 100  # characters of a text that is shown
 _TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
 Statistics = dict[str, dict[str, Any]]
-"""By column: ``nulls`` (of floats NaN, too), ``null_items`` within lists (where there are some), ``not_utf8``
-(where a text is not), ``min``, ``max`` (where it has an order), and of the target ``classes``: how many rows
-each has.
+"""Statistics by column.
+
+``nulls`` (of floats NaN, too), ``null_items`` within lists (if there are some), ``not_utf8`` (if a text is
+not), ``min`` and ``max`` (if it has an order), and of the target ``classes``: the rows of each class.
 """
 
 
@@ -32,7 +33,7 @@ def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
 
 
 def merge(parts: Iterable[Statistics]) -> Statistics:
-    """The statistics of all rows together."""
+    """The statistics of all parts together."""
     whole: Statistics = {}
     for part in parts:
         for name, column in part.items():
@@ -44,11 +45,7 @@ def merge(parts: Iterable[Statistics]) -> Statistics:
                 merged_column["not_utf8"] = True
             for bound, choose in (("min", min), ("max", max)):
                 if bound in column:
-                    merged_column[bound] = (
-                        choose(merged_column[bound], column[bound])
-                        if bound in merged_column
-                        else column[bound]
-                    )
+                    merged_column[bound] = choose(merged_column.get(bound, column[bound]), column[bound])
             if "classes" in column or "classes" in merged_column:
                 merged_column["classes"] = _add_classes(
                     merged_column.get("classes", {}), column.get("classes", {})
@@ -57,12 +54,12 @@ def merge(parts: Iterable[Statistics]) -> Statistics:
 
 
 def all_columns(manifest: Mapping[str, Any]) -> Statistics:
-    """The statistics of all rows of a snapshot, by its manifest, which has them by split."""
+    """The statistics of all rows of a snapshot, from its manifest, which has them by split."""
     return merge(manifest["statistics"].values())
 
 
 def subtract(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
-    """The statistics of rows of which some are counted elsewhere: counts are taken off, bounds stay."""
+    """Take parts off the counts of a whole; its bounds stay."""
     remaining = {name: dict(column) for name, column in whole.items()}
     for part in parts:
         for name, column in part.items():
@@ -84,9 +81,9 @@ def _add_classes(first: dict[str, int] | None, second: dict[str, int] | None) ->
 
 
 def _column_statistics(column: pa.Array, is_target: bool) -> dict[str, Any]:
-    statistics: dict[str, Any] = {
-        "nulls": missing(column).true_count if pa.types.is_floating(column.type) else column.null_count
-    }
+    statistics: dict[str, Any] = {"nulls": column.null_count}
+    if pa.types.is_floating(column.type):
+        statistics["nulls"] = missing(column).true_count
     values = column
     null_items = 0
     while pa.types.is_nested(values.type) and not pa.types.is_struct(values.type):
@@ -115,7 +112,7 @@ def _column_statistics(column: pa.Array, is_target: bool) -> dict[str, Any]:
 
 
 def _is_utf8(column: pa.Array) -> bool:
-    """Whether all texts are UTF-8, as Arrow takes for granted; what is no text is, too."""
+    """Whether all texts are UTF-8, which Arrow takes for granted; true of other types."""
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return True
     try:
@@ -126,37 +123,38 @@ def _is_utf8(column: pa.Array) -> bool:
 
 
 def _bounds(values: pa.Array) -> dict[str, Any]:
-    """``min`` and ``max``; nothing where there are none, or none that Python has: times after the year 9999,
-    texts that are not UTF-8.
+    """``min`` and ``max``; empty if there are none that Python can hold.
+
+    Python has no times after the year 9999, and no texts that are not UTF-8.
     """
     try:
         bounds = _float_bounds(values) or pc.min_max(values).as_py()
     except (pa.ArrowNotImplementedError, OverflowError, ValueError):
         return {}
-    if bounds["min"] is None or bounds["min"] != bounds["min"]:  # a column of NaN alone has none
+    if bounds["min"] is None or bounds["min"] != bounds["min"]:  # All of it is null or NaN.
         return {}
     return {bound: _json_value(value) for bound, value in bounds.items()}
 
 
 def _float_bounds(values: pa.Array) -> dict[str, Any] | None:
-    """The bounds of floats without nulls and NaN by NumPy, which is seven times as fast at it as Arrow; None
-    of anything else.
-    """
+    """The bounds of floats without nulls and NaN, by NumPy, which is seven times as fast; else None."""
     if not pa.types.is_floating(values.type) or values.null_count or not len(values):
         return None
     numbers = values.to_numpy()
     low = numbers.min()
     high = numbers.max()
-    return {"min": low.item(), "max": high.item()} if low == low else None
+    if low != low:  # There is a NaN.
+        return None
+    return {"min": low.item(), "max": high.item()}
 
 
 def missing(values: pa.Array) -> pa.Array:
-    """Where a value is null, or a float that is NaN: pandas and NumPy write null so."""
+    """Where a value is null, or a float is NaN, as which pandas and NumPy write null."""
     return pc.is_null(comparable(values), nan_is_null=True)
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Of the types that Arrow does not compare: durations in seconds, and half precision as single."""
+    """Convert types that Arrow does not compare: durations to seconds, half precision to single."""
     if pa.types.is_duration(values.type):
         return pc.divide(
             values.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[values.type.unit])
@@ -165,7 +163,7 @@ def comparable(values: pa.Array) -> pa.Array:
 
 
 def _json_value(value: Any) -> Any:
-    """As JSON has it, in an order that the value has, too: a text's beginning, a moment in ISO 8601."""
+    """A value as JSON that keeps its order: a text's beginning, a time in ISO 8601."""
     if isinstance(value, str):
         return value[:_LONGEST]
     if isinstance(value, bool | int | float):

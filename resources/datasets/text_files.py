@@ -1,4 +1,4 @@
-"""Text files: in which encoding one is, and how it is read from its beginning on."""
+"""Text files: find their encoding, and read them from the beginning."""
 
 import codecs
 import contextlib
@@ -12,7 +12,7 @@ from resources.source_files.listing import SourceFile
 BLOCK = 8 * 2**20
 """Bytes of a text file that are parsed at a time."""
 UTF_8 = ("utf-8", "utf-8-sig")
-_MARKS = {  # the longer ones first, since UTF-32's begins with UTF-16's
+_MARKS = {  # The longer ones come first, since UTF-32's begins with UTF-16's.
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF8: "utf-8-sig",
@@ -22,7 +22,7 @@ _MARKS = {  # the longer ones first, since UTF-32's begins with UTF-16's
 
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
-# how such files begin, and what their names should end with
+# How compressed files begin, and what their names should end with.
 _COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
@@ -32,9 +32,9 @@ class TextFile:
 
     Attributes:
         address: its path, or its address on an object store.
-        encoding: as Python names it.
-        head: its first block, which ``read`` gives once more.
-        watch: is called with all that ``read`` gives.
+        encoding: its encoding, by Python's name.
+        head: its first block, which ``read`` returns again.
+        watch: called with everything that ``read`` returns.
     """
 
     address: str
@@ -46,12 +46,13 @@ class TextFile:
     watch: Callable[[bytes], None] = lambda chunk: None
 
     def read(self, size: int) -> bytes:
-        """The next bytes: fewer than that many at the file's end only."""
+        """Read the next bytes; fewer than asked for only at the file's end."""
         begin = self._begun
         self._begun = min(len(self.head), begin + size)
         chunk = self.head[begin : self._begun]
         missing = size - len(chunk)
-        chunk = chunk + bytes(self._stream.read(missing)) if missing else chunk
+        if missing:
+            chunk += bytes(self._stream.read(missing))
         self.watch(chunk)
         return chunk
 
@@ -65,12 +66,12 @@ class TextFile:
 def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
     """Open a text file.
 
-    A byte order mark says its encoding; without one it is the one that is given, or else UTF-8.
+    Its encoding is what a byte order mark says, else the given one, else UTF-8.
 
     Raises:
         ValueError: it holds bytes that no text has.
     """
-    ending = PurePosixPath(file.path).suffix.lower()  # Arrow itself knows .gz and not .GZ
+    ending = PurePosixPath(file.path).suffix.lower()  # Arrow itself knows .gz, but not .GZ.
     with file.filesystem.open_input_stream(file.path, compression=_COMPRESSIONS.get(ending)) as stream:
         head = bytes(stream.read(BLOCK))
         wanted = next((name for mark, name in _COMPRESSED.items() if head.startswith(mark)), None)
@@ -88,7 +89,7 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
 
 
 def not_in_encoding(what: str, encoding: str) -> ValueError:
-    """The error that says that something of a file is not in the encoding in which it was read."""
+    """The error for a part of a file that is not in the encoding in which it was read."""
     if encoding in UTF_8:
         return ValueError(f"{what} is not UTF-8; say what it is, for example encoding: latin-1 (or cp1252)")
     return ValueError(f"{what} is not {encoding}; give the encoding in which it was written")

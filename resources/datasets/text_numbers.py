@@ -1,4 +1,4 @@
-"""The type that holds the numbers of a text file exactly, block after block."""
+"""Check, block by block, which type holds the numbers of a text file exactly."""
 
 import math
 import re
@@ -8,21 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 EXACT = 2**53
-"""Up to here each whole number is a double."""
+"""Each whole number up to this one is a double."""
 _SUSPECT = r"^\s*[+-]?[0-9]+(?:\.0*)?\s*$|[eE][+]?[0-9]{3}"
-"""Texts of far doubles that may be others than is written: whole numbers, and those that are too large for
-any.
-"""
+"""Texts of large doubles that may have been rounded: whole numbers, and numbers beyond any double."""
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 _NOT_ZERO = r"^\s*[+-]?[0.]*[1-9]"
 
 
 @dataclass
 class Numbers:
-    """What is to be known of a column's numbers beside their type.
+    """Facts about a column's numbers that decide whether a type holds them.
 
     Attributes:
-        inexact: one that no double is; None: there is none.
+        inexact: a number that no double is; None if there is none.
         has_negative: whether a whole number is below zero.
     """
 
@@ -30,7 +28,7 @@ class Numbers:
     has_negative: bool = False
 
     def see_whole(self, numbers: pa.Array) -> None:
-        """Look at whole numbers."""
+        """Take in whole numbers."""
         bounds = pc.min_max(numbers)
         lowest = bounds["min"].as_py()
         highest = bounds["max"].as_py()
@@ -49,17 +47,19 @@ class Numbers:
             )
 
     def see_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
-        """Look at doubles, and at the texts that they were read from."""
+        """Take in doubles, and the texts that they were read from."""
         if self.inexact is None:
             far = texts.filter(pc.greater_equal(pc.abs(numbers), float(EXACT)))
             suspects = far.filter(pc.match_substring_regex(far, _SUSPECT))
             zeros = texts.filter(pc.equal(numbers, 0.0))
-            lost = zeros.filter(pc.match_substring_regex(zeros, _NOT_ZERO))  # too small for a double
+            lost = zeros.filter(
+                pc.match_substring_regex(zeros, _NOT_ZERO)
+            )  # These are too small for a double.
             suspects = pa.concat_arrays([suspects, lost])
             self.inexact = next((text for text in suspects.to_pylist() if not is_exact(text)), None)
 
     def check(self, kind: pa.DataType) -> None:
-        """Raise ValueError where a column of this type would have another number than is written."""
+        """Raise ValueError if a column of this type would hold another number than is written."""
         if self.inexact is not None and pa.types.is_floating(kind):
             raise ValueError(f"has the number {self.inexact}, which a column of doubles would round")
         if self.has_negative and kind == pa.uint64():
@@ -69,8 +69,9 @@ class Numbers:
 
 
 def is_exact(text: str) -> bool:
-    """Whether a double is the number that is written: a whole one as it is, another one as near as a double
-    can be, and not as 0.
+    """Whether the double of a text is the number that is written.
+
+    A whole number must be equal; any other must be as near as a double can be, and not become 0.
     """
     text = text.strip()
     number = float(text)

@@ -1,5 +1,6 @@
-"""The parts of a source as one: the union of their columns, found before a row is read, and their rows
-brought to it.
+"""The parts of a source as one: the union of their columns, and their rows cast to it.
+
+The union is found before a row is read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,15 +14,15 @@ from resources.datasets.ahead import map_ahead
 from resources.datasets.file_sources import Part
 from resources.source_files.columns import Columns, unite, without_index
 
-# parts that are asked for their columns: of a text file that reads it, some blocks of 8 MiB at a time
+# Parts whose columns are found at a time. For a text file this reads all of it, in blocks of 8 MiB.
 _AT_ONCE = 4
 
 
 def unite_columns(field: str, parts: Sequence[Part]) -> pa.Schema | None:
-    """Unite the columns of all parts; None where one does not say which it has.
+    """Unite the columns of all parts; None if a part cannot say its columns beforehand.
 
     Args:
-        field: of the spec that names the files, for messages.
+        field: field of the spec that names the files, for messages.
 
     Raises:
         InvalidInput: two parts do not go together, or one cannot be read.
@@ -33,16 +34,16 @@ def unite_columns(field: str, parts: Sequence[Part]) -> pa.Schema | None:
 
 
 def extends(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
-    """Whether parts that came later have columns that leave the union of the former ones as it is.
+    """Whether new parts leave the union of the previous parts' columns as it is.
 
     Args:
-        former: that union; None: these did not say which they have.
+        previous: that union; None if the previous parts could not say their columns.
     """
     if not all(part.columns for part in parts):
         return previous is None
     if previous is None:
         return False
-    with suppress(InvalidInput):  # which is said of the files by their names, when all are united
+    with suppress(InvalidInput):  # It is raised again with the files' names, when all are united.
         return (
             unite(
                 "", chain([("", Columns(previous, optional=True))], map_ahead(_columns_of, parts, _AT_ONCE))
@@ -53,15 +54,15 @@ def extends(previous: pa.Schema | None, parts: Sequence[Part]) -> bool:
 
 
 def read_parts(parts: Iterable[Part], columns: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """The rows of parts, in their order, brought to the union of their columns.
+    """Read the rows of parts, in order, cast to the union of their columns.
 
     Raises:
         InvalidInput: a part cannot be read, or has a value that the union does not hold.
         StoreError: the object store cannot be read.
     """
     for part in parts:
-        for rows in part.read() if columns is None else part.read(columns):
-            yield without_index(rows)
+        batches = part.read() if columns is None else part.read(columns)
+        yield from map(without_index, batches)
 
 
 def _columns_of(part: Part) -> tuple[str, Columns]:

@@ -1,3 +1,1 @@
-"""The files that paths and patterns name, on this machine or an object store, and whether they are still what
-they were.
-"""
+"""The files that paths and patterns name, on this machine or an object store, and whether they change."""

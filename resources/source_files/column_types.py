@@ -1,4 +1,4 @@
-"""Types of columns, how they unite, and which of them snapshots have."""
+"""Types of columns: how they unite, and which of them snapshots have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,11 +18,12 @@ _FAMILIES: dict[str, list[Callable[[pa.DataType], bool]]] = {
 
 
 def unite_types(first: pa.DataType, second: pa.DataType, *, optional: bool = False) -> pa.DataType:
-    """The type that holds the values of both; of whole numbers and fractions a double, whose values are
-    looked at as they are read.
+    """The type that holds the values of both.
+
+    For whole numbers and fractions it is double, and each value is checked when it is read.
 
     Raises:
-        Unlike: there is none that would not make something else of them.
+        Unlike: no type holds both without changing them.
     """
     if first == second or pa.types.is_null(second):
         return first
@@ -38,11 +39,8 @@ def unite_types(first: pa.DataType, second: pa.DataType, *, optional: bool = Fal
         return pa.list_(unite_types(first.value_type, second.value_type, optional=optional), first.list_size)
     if is_list(first) and is_list(second):
         item = unite_types(first.value_type, second.value_type, optional=optional)
-        return (
-            pa.large_list(item)
-            if pa.types.is_large_list(first) or pa.types.is_large_list(second)
-            else pa.list_(item)
-        )
+        is_large = pa.types.is_large_list(first) or pa.types.is_large_list(second)
+        return pa.large_list(item) if is_large else pa.list_(item)
     if isinstance(first, pa.BaseExtensionType) or isinstance(second, pa.BaseExtensionType):
         return unite_types(_storage(first), _storage(second), optional=optional)
     if pa.types.is_decimal(first) and pa.types.is_decimal(second):
@@ -69,25 +67,26 @@ def _unite_structs(first: pa.StructType, second: pa.StructType, optional: bool) 
 def _unite_decimals(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     try:
         return _unify(first, second)
-    except pa.ArrowInvalid:  # no decimal has as many digits
+    except pa.ArrowInvalid:  # No decimal has as many digits.
         return pa.float64()
 
 
 def _unify(first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    """Of one family alone: across them Arrow makes binary of text, and double of decimals."""
+    """Unite types of one family; across families Arrow would make binary of text, and double of decimals."""
     if pa.types.is_timestamp(first) and first.tz != second.tz:
-        # the same moments, in the one zone of all
+        # The instants stay the same; all zones unite to UTC.
         return _unify(pa.timestamp(first.unit, "UTC"), pa.timestamp(second.unit, "UTC"))
     if pa.uint64() in (first, second) and pa.types.is_integer(first):
-        # of which Arrow makes int64; but ids of 20 digits are more likely than numbers below zero beside it
+        # Arrow would make int64 of it, but ids of 20 digits are more likely than negative numbers beside it.
         return pa.uint64()
     both = [pa.schema([("x", kind)]) for kind in (first, second)]
     return pa.unify_schemas(both, promote_options="permissive").field("x").type
 
 
 def _family(kind: pa.DataType) -> Any:
-    """What is equal of types of which one can hold the values of another; None of a type that goes with no
-    other.
+    """The family of a type: types of one family can hold each other's values.
+
+    None for a type that goes with no other one.
     """
     if pa.types.is_timestamp(kind):
         return "timestamp", kind.tz is not None
@@ -98,21 +97,23 @@ def _family(kind: pa.DataType) -> Any:
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:
-    """What an extension type is made of; of an opaque one only its maker can read that."""
-    is_known = isinstance(kind, pa.BaseExtensionType) and kind.extension_name != "arrow.opaque"
-    if isinstance(kind, pa.BaseExtensionType) and not is_known:
+    """The storage type of an extension type; an opaque one can be read by its maker only."""
+    if not isinstance(kind, pa.BaseExtensionType):
+        return kind
+    if kind.extension_name == "arrow.opaque":
         raise Unlike(str(kind))
-    return plain_type(kind.storage_type) if is_known else kind
+    return plain_type(kind.storage_type)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without encodings and views, and with one name for the items of lists; all else as it is."""
+    """The type without encodings and views, and with one name for the items of lists."""
     return _with_leaves(kind, lambda leaf: leaf)
 
 
 def canonical_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a snapshot holds such values in: plain, and of a decimal int64 where it has no fractions,
-    else double.
+    """The type in which a snapshot stores such values.
+
+    It is plain; a decimal becomes int64 if it has no fractions, else double.
 
     Raises:
         Unlike: it cannot hold them, or they are all null and no type is known.
@@ -132,7 +133,7 @@ def _refuse_double_fields(kind: pa.DataType) -> None:
 
 
 def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The plain type with what is not nested changed."""
+    """The plain type, with its innermost types changed."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return _with_leaves(kind.value_type, change)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):

@@ -1,6 +1,4 @@
-"""What columns files say they have, before a row is read; their union; and rows brought to it, each value as
-it was or refused.
-"""
+"""The columns of files, found before a row is read; their union; and rows cast to it, exactly or refused."""
 
 import re
 from collections import Counter
@@ -28,12 +26,10 @@ class Columns:
     """The columns of one file.
 
     Attributes:
-        types: as :func:`plain_type` gives them; null where the file holds no value from which a type could be
-            told.
-        large: names of those with whole numbers beyond 2**53, as far as a text format knows. Of Parquet the
-            rows tell.
-        optional: whether a column, or a field of a struct, that is not there is null, as a key of JSON is.
-        texts: names of those that can be read as the texts that are written there, as all of a CSV file can.
+        types: types as :func:`plain_type` gives them; null for a column without a value to tell its type by.
+        large: columns of a text format with whole numbers beyond 2**53; of Parquet only the rows tell.
+        optional: whether a missing column, or field of a struct, counts as null, as a missing key of JSON.
+        texts: columns that can be read as the texts that are written there; in a CSV file these are all.
     """
 
     types: pa.Schema
@@ -43,40 +39,39 @@ class Columns:
 
 
 def is_leftover_index(name: str) -> bool:
-    """Whether a column is the index of a pandas frame that was filtered or sorted: where its rows stood
-    before, which says nothing of them.
+    """Whether a column is the leftover index of a filtered or sorted pandas frame.
 
-    The name alone tells. The metadata that names such columns, too, is lost where another tool has written
-    the rows.
+    It says where rows stood before, and nothing about them. The name alone decides: pandas' metadata, which
+    also names such columns, is lost where another tool has written the rows.
     """
     return _LEFTOVER_INDEX.fullmatch(name) is not None
 
 
 def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows without the columns that are a leftover index."""
+    """The rows without leftover indexes."""
     names = [name for name in rows.schema.names if is_leftover_index(name)]
     return rows.drop_columns(names) if names else rows
 
 
 def unite(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
-    """Unite the columns of files, each with its name as people know it; columns are in the order in which
-    they are first there.
+    """Unite the columns of files; each comes with its name in messages.
 
-    Of texts alone the union is the type that they have within one file, where numbers beside words are texts.
+    Columns are in the order of their first appearance. If all values are texts, the type is the one that they
+    would have within one file, where numbers beside words are texts.
 
     Args:
-        ways: what to do about two types that do not go together, for the message.
+        ways: advice about two types that do not go together, for the message.
 
     Raises:
         InvalidInput: two files have other columns, or types that do not go together; both are named.
     """
     types: dict[str, pa.DataType] = {}
     file_of_column: dict[str, str] = {}  # the first file that has it
-    file_of_type: dict[str, str] = {}  # the file that gave it its type
+    file_of_type: dict[str, str] = {}  # the file that gave the column its type
     file_of_large: dict[str, str] = {}
     file_without_texts: dict[str, str] = {}  # the first file in which it is not written as texts
-    unlike: dict[str, dict[str, pa.DataType]] = {}  # two files whose types go together as texts alone
-    complete_file: str | None = None  # the first file that has all of its columns, and so all that there are
+    unlike: dict[str, dict[str, pa.DataType]] = {}  # two files whose types unite only as texts
+    complete_file: str | None = None  # the first file in which a missing column is not null
     last: Columns | None = None
     for file, columns in files:
         if columns == last:
@@ -124,9 +119,8 @@ def unite(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS
         if pa.types.is_floating(types[name]):
             raise InvalidInput(
                 f"{field} is not accepted: the column {name!r} has whole numbers beyond 2**53 in {file} "
-                "and fractions in "
-                f"{file_of_type[name]}, and no double is both; write whole numbers as texts, or give sql "
-                "with a cast"
+                f"and fractions in {file_of_type[name]}, and no double is both; "
+                "write whole numbers as texts, or give sql with a cast"
             )
     return pa.schema(list(types.items()))
 
@@ -148,15 +142,15 @@ def bring_to_union(
     field: str,
     optional: bool = False,
 ) -> pa.RecordBatch:
-    """Bring rows of a file to the united columns: in their order, with their types.
+    """Cast rows of a file to the united columns, in their order.
 
     Args:
-        constants: of each column that the file's path says, its value; what the file itself has comes first.
-        shown: the file as people know it.
-        optional: as :attr:`Columns.optional`; then null is what the path says, too.
+        constants: values of the columns that the file's path gives; what the file itself has comes first.
+        file: its name in messages.
+        optional: see :attr:`Columns.optional`; if true, nulls are filled from the path, too.
 
     Raises:
-        InvalidInput: a value does not fit, or the file has other columns than it said.
+        InvalidInput: a value does not fit, or the file has other columns than before.
     """
     names = {name for name in rows.schema.names if not is_leftover_index(name)}
     missing = set(wanted.names) - names - set(constants)
@@ -167,7 +161,9 @@ def bring_to_union(
         )
     columns = []
     for column in wanted:
-        values = rows.column(column.name) if column.name in names else pa.nulls(rows.num_rows, column.type)
+        values = pa.nulls(rows.num_rows, column.type)
+        if column.name in names:
+            values = rows.column(column.name)
         is_of_path = column.name in constants and (optional or column.name not in names)
         try:
             values = cast_exactly(values, column.type)
@@ -179,7 +175,6 @@ def bring_to_union(
         except (Unlike, pa.ArrowException) as error:
             raise InvalidInput(
                 f"{field} is not accepted: the column {column.name!r} of {file} does not become "
-                f"{column.type}, which it is "
-                f"with the other files: {error}; {_WAYS}"
+                f"{column.type}, which it is with the other files: {error}; {_WAYS}"
             ) from None
     return pa.RecordBatch.from_arrays(columns, schema=wanted)

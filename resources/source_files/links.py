@@ -1,6 +1,4 @@
-"""Links on this machine's disk: a file that is reached in two ways has its rows once, and a link to a folder
-above it has an end.
-"""
+"""Links on this machine's disk: a file that is reached in two ways is read once, and link cycles end."""
 
 import contextlib
 import os
@@ -11,20 +9,20 @@ from typing import TypeAlias
 
 from resources.source_files.patterns import names_below, partition_of
 
-_Values: TypeAlias = frozenset[tuple[str, str]]  # of partition columns, by name
-_AT_ONCE = 4_096  # folders that are remembered; paths come sorted
+_Values: TypeAlias = frozenset[tuple[str, str]]  # partition columns and their values
+_AT_ONCE = 4_096  # folders that are remembered, which suffices because paths come sorted
 
 
 def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
-    """Find the paths that lead by a link to a file that is there without one, too.
+    """Find the paths that lead by a link to a file that is also listed without one.
 
-    Links to a file elsewhere are files each: a store of contents, as DVC's, keeps equal files once, and links
-    to it from each place. So is a link to a file beside which its folders say other values (``country=fr``
-    beside ``country=de``).
+    A link to a file elsewhere counts as a file of its own: a store of contents, like DVC's, keeps equal files
+    once, and links to it from each place. So does a link whose folders say other partition values than the
+    file's (``country=fr`` beside ``country=de``).
 
     Args:
-        base: the folder that all of them are below.
-        paths: gives them, each time anew, since a million of them as Python's would take much memory.
+        base: folder that all paths are below.
+        paths: makes the paths anew for each pass, because a list of a million would take much memory.
     """
     links_in = lru_cache(_AT_ONCE)(_links_in)
 
@@ -56,7 +54,7 @@ def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
 
 
 def leads_back(folder: str) -> bool:
-    """Whether a folder is a link to one that it lies in, whose files would be listed again and again."""
+    """Whether a folder is a link to one of its parents, whose files would be listed again and again."""
     if not Path(folder).is_symlink():
         return False
     real = os.path.realpath(folder)
@@ -64,12 +62,12 @@ def leads_back(folder: str) -> bool:
 
 
 def _values_of(base: str, path: str) -> _Values:
-    """What the names of a file's folders say."""
+    """The partition values in the names of a file's folders."""
     return frozenset(filter(None, map(partition_of, names_below(base, path)[:-1])))
 
 
 def _links_in(folder: str) -> frozenset[str]:
-    """The names of the links in a folder: the system says it with their names, so that no file is asked."""
+    """The names of the links in a folder; the system lists them with the names, so no file is read."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         return frozenset(entry.name for entry in entries if entry.is_symlink())
     return frozenset()

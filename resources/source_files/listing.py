@@ -1,5 +1,6 @@
-"""The files that a path or a pattern names, on this machine or an object store, and whether they are still
-what they were.
+"""List the files that a path or a pattern names, and check later whether they have changed.
+
+They lie on this machine or on an object store.
 """
 
 import contextlib
@@ -34,20 +35,20 @@ if TYPE_CHECKING:
     from pyarrow import dataset, fs
 
 _MAX_NAMED = 3  # files in a message
-_AT_ONCE = 65_536  # files whose names are Python's at a time
+_AT_ONCE = 65_536  # files whose names are Python objects at a time
 _COLUMNS = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("written", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file as it was when it was looked at.
+    """A file as it was when it was listed.
 
     Attributes:
         path: on the filesystem.
         address: its path, or its address on an object store, as messages and lineage have it.
         size: in bytes.
         written: nanoseconds since 1970.
-        base: the folder below which the names of its folders may be partitions.
+        base: folder below which names of folders may be partitions.
     """
 
     filesystem: "fs.FileSystem"
@@ -59,14 +60,15 @@ class SourceFile:
 
     @property
     def identity(self) -> str:
-        """Another one once the file was written again."""
+        """A text that changes when the file is written again."""
         return f"{self.address} {self.size} {self.written}"
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """Files of one filesystem below a base: of each its path, size and time, and what stands before the path
-    when people are shown it.
+    """Files of one filesystem below a base: their paths, sizes and times.
+
+    ``prefix`` stands before the path in an address.
     """
 
     filesystem: "fs.FileSystem"
@@ -80,7 +82,7 @@ class _Listing:
         )
 
     def identities(self) -> pa.ChunkedArray:
-        """As :attr:`SourceFile.identity` of each."""
+        """The :attr:`SourceFile.identity` of each file."""
         size, written = (self.table[name].cast(pa.large_string()) for name in ("size", "written"))
         return pc.binary_join_element_wise(self.addresses(), size, written, pa.scalar(" ", pa.large_string()))
 
@@ -88,7 +90,7 @@ class _Listing:
 class SourceFiles(Sequence[SourceFile]):
     """The files that one or several patterns name, each once.
 
-    They are kept as Arrow has them: a million take about 100 MB.
+    They are kept in Arrow: a million take about 100 MB.
     """
 
     def __init__(self, listings: Sequence[_Listing]) -> None:
@@ -115,7 +117,7 @@ class SourceFiles(Sequence[SourceFile]):
     def __getitem__(self, number: int | slice) -> SourceFile | list[SourceFile]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
-        # which counts from the end where it is negative, and raises IndexError
+        # Indexing a range resolves negative numbers, and raises IndexError.
         number = range(len(self))[number]
         of_listing = bisect_right(self._starts, number) - 1
         listing = self.listings[of_listing]
@@ -125,7 +127,7 @@ class SourceFiles(Sequence[SourceFile]):
         return SourceFile(listing.filesystem, path, listing.prefix + path, size, written, listing.base)
 
     def matching(self, is_match: Callable[[str], bool]) -> "SourceFiles":
-        """Those of whose paths something is true."""
+        """The files whose path meets a condition."""
         listings = []
         for listing in self.listings:
             mask = pa.array(
@@ -139,12 +141,11 @@ class SourceFiles(Sequence[SourceFile]):
 def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool = False) -> SourceFiles:
     """Find the files that a path or a pattern names, sorted by path.
 
-    A path that exists is that path, before it is a pattern.
-
-    ``*`` stays within a folder, and the segment ``**`` does not; a folder's path names all files below it.
+    A path that exists is taken as it is, before it is taken as a pattern. ``*`` stays within a folder, and
+    the segment ``**`` does not; a folder's path names all files below it.
 
     Args:
-        field: that has the pattern, for messages.
+        field: field that has the pattern, for messages.
         folders: whether a folder's path names the files below it; otherwise it names none.
         hidden: whether names that begin with ``_`` or ``.`` are data, too.
 
@@ -183,7 +184,7 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
 
 
 def _without_doubles(files: SourceFiles, base: str) -> SourceFiles:
-    """Leave out files of this machine's disk to which a link leads and that are among them anyway."""
+    """Leave out paths of this machine's disk that lead by a link to another file of the list."""
     from pyarrow import fs
 
     listings = [listing for listing in files.listings if isinstance(listing.filesystem, fs.LocalFileSystem)]
@@ -198,34 +199,33 @@ def _without_doubles(files: SourceFiles, base: str) -> SourceFiles:
 
 
 def _refuse_delta(field: str, pattern: str, files: SourceFiles, logs: Sequence[str]) -> None:
-    """Refuse files of a Delta table, some of which hold rows that are not in it any more.
+    """Refuse files of a Delta table, some of which hold rows that were deleted from it.
 
     Args:
-        logs: the folders of the logs of such tables, as they were listed.
+        logs: folders of logs of Delta tables that were listed.
     """
     from pyarrow import fs
 
     listing = files.listings[0]
-    above = f"{listing.base.rstrip('/')}/{DELTA_LOG}"  # which is not listed where a partition's folder is
+    above = f"{listing.base.rstrip('/')}/{DELTA_LOG}"  # not listed if a partition's folder is
     with store_faults(f"{field} = {pattern!r} cannot be read"):
         is_there = listing.filesystem.get_file_info(above).type == fs.FileType.Directory
     for log in [*logs, *([above] if is_there else [])]:
         if files.matching(partial(_is_of_table, log)):
             table = log.rpartition("/")[0]
             raise InvalidInput(
-                f"{field} = {pattern!r} is not accepted: {table} is a Delta table, whose files hold rows "
-                "that were deleted, too; "
-                "give delta: … and version: …"
+                f"{field} = {pattern!r} is not accepted: {table} is a Delta table, "
+                "whose files hold rows that were deleted, too; give delta: … and version: …"
             )
 
 
 def _is_of_table(log: str, path: str) -> bool:
-    """Whether a file is of the Delta table that has this log."""
+    """Whether a file belongs to the Delta table with this log."""
     return path.startswith(log.removesuffix(DELTA_LOG)) and not path.startswith(f"{log}/")
 
 
 def _not_data(find: Callable[[], SourceFiles]) -> str:
-    """How many files there are that are no data, as a message says it after that nothing else is there."""
+    """For a message: how many files there would be if hidden ones counted."""
     try:
         count = len(find())
     except InvalidInput:
@@ -234,14 +234,13 @@ def _not_data(find: Callable[[], SourceFiles]) -> str:
 
 
 def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
-    """Find the files that several patterns name, in the order of the patterns; one that two of them match, or
-    lead to, is there once.
+    """Find the files that several patterns name, in the order of the patterns, each file once.
 
     Raises:
         InvalidInput, StoreError: as :func:`find_files`.
     """
     files = _each_once([find_files(field, pattern) for pattern in patterns])
-    # those on this machine's disk
+    # Only this machine's disk has links.
     bases = [listing.base for listing in files.listings if listing.base.startswith("/")]
     return _without_doubles(files, os.path.commonpath(bases)) if len(patterns) > 1 and bases else files
 
@@ -259,8 +258,8 @@ def list_files(
     """List the files in a folder and, if recursive, below it, sorted by path.
 
     Args:
-        is_data: whether a file of this name, or what is in a folder of this name, is listed.
-        logs: to it the folders of the logs of Delta tables are added that are there.
+        is_data: whether a file of this name, or the content of a folder of this name, is listed.
+        logs: list to which the folders of logs of Delta tables are added.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -280,11 +279,9 @@ def list_files(
             return _files_of(filesystem, place, base, infos())
         except (FileNotFoundError, NotADirectoryError) as error:
             is_there = filesystem.get_file_info(base).type == fs.FileType.Directory
-            why = (
-                f"a folder went away while it was listed: {error}"
-                if is_there
-                else f"there is no folder {base}"
-            )
+            why = f"there is no folder {base}"
+            if is_there:
+                why = f"a folder went away while it was listed: {error}"
             raise InvalidInput(f"{field} = {place!r} is not accepted: {why}") from None
         except UnicodeDecodeError as error:
             name = bytes(error.object).rpartition(b"/")[2]
@@ -309,11 +306,10 @@ def open_place(field: str, place: str) -> "tuple[fs.FileSystem, str]":
 
 
 def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
-    """Note the files that paths and patterns name by now; the function that is returned refuses any change
-    since.
+    """Note the files that paths and patterns name now; the returned function refuses later changes.
 
-    A path or pattern that names none, or what only its reader reaches, is left alone: whoever reads it says
-    so. So are folders.
+    Paths that name nothing, folders, and what only the reader can reach are left alone: whoever reads them
+    reports it.
     """
 
     def find() -> SourceFiles:
@@ -327,9 +323,7 @@ def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
 
 
 def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[], None]:
-    """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any
-    change since.
-    """
+    """Note the files of a ``pyarrow.dataset``; the returned function refuses later changes."""
 
     def find() -> SourceFiles:
         return _files_of(files.filesystem, "", "", files.filesystem.get_file_info(files.files))
@@ -338,8 +332,9 @@ def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[]
 
 
 def refuse_changes(field: str, before: SourceFiles, find: Callable[[], SourceFiles]) -> Callable[[], None]:
-    """The function that looks again, and refuses what was changed, deleted or added since; it raises
-    :class:`InvalidInput`.
+    """Make a function that lists the files again, and raises InvalidInput if any changed.
+
+    Deleted and added files count as changes.
     """
 
     def check() -> None:
@@ -347,9 +342,9 @@ def refuse_changes(field: str, before: SourceFiles, find: Callable[[], SourceFil
         if [listing.table for listing in now.listings] == [listing.table for listing in before.listings]:
             return
         raise InvalidInput(
-            f"{field} is not accepted: {_what_changed(before, now)} while it was read, so the rows may be "
-            "of two states; read it again "
-            "when nothing writes there, or write new files under new names elsewhere first"
+            f"{field} is not accepted: {_what_changed(before, now)} while it was read, "
+            "so the rows may be of two states; read it again when nothing writes there, "
+            "or write new files under new names elsewhere first"
         )
 
     return check
@@ -361,11 +356,13 @@ def _what_changed(before: SourceFiles, now: SourceFiles) -> str:
     for listing in before.listings:
         is_changed = pc.invert(pc.is_in(listing.identities(), identities))
         changed += listing.addresses().filter(is_changed).slice(0, _MAX_NAMED).to_pylist()
-    return f"{changed[:_MAX_NAMED]} changed" if changed else f"{len(now) - len(before)} files were added"
+    if changed:
+        return f"{changed[:_MAX_NAMED]} changed"
+    return f"{len(now) - len(before)} files were added"
 
 
 def _each_once(files: Sequence[SourceFiles]) -> SourceFiles:
-    """The files of all, without those that are among the ones before."""
+    """The files of all lists, each once."""
     if len(files) == 1:
         return files[0]
     listings: list[_Listing] = []
@@ -384,10 +381,10 @@ def _join_chunks(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 def _infos(
     filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool], recursive: bool
 ) -> "Iterator[fs.FileInfo]":
-    """What there is in a folder, with what is below it if recursive.
+    """The entries of a folder, and of the folders below it if recursive.
 
-    This machine's disk is asked for a folder at a time, so that the answers are small, and not for folders
-    that are no data; an object store, where each question takes long, at once.
+    A local disk is listed folder by folder, so that answers are small and hidden folders are skipped; an
+    object store, where each request takes long, all at once.
     """
     from pyarrow import fs
 
@@ -405,7 +402,7 @@ def _infos(
 def _files_of(
     filesystem: "fs.FileSystem", place: str, base: str, infos: "Iterable[fs.FileInfo]"
 ) -> SourceFiles:
-    """Those of what a filesystem has that are files, sorted by path."""
+    """The files among some entries, sorted by path."""
     scheme, mark, _ = place.partition("://")
     facts = ((info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file)
     tables = [_COLUMNS.empty_table()]
@@ -416,6 +413,6 @@ def _files_of(
 
 
 def _texts(chunk: pa.Array) -> Iterator[Any]:
-    """Strings of Arrow as Python's, some at a time."""
+    """Strings of Arrow as Python's, converted in blocks."""
     for begin in range(0, len(chunk), _AT_ONCE):
         yield from chunk.slice(begin, _AT_ONCE).to_pylist()

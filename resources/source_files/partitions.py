@@ -1,5 +1,6 @@
-"""Columns that files have by the names of their folders alone, as Hive and Spark write them:
-``country=de/day=2024-01-02/part.parquet``.
+"""Columns that only the names of folders give: ``country=de/day=2024-01-02/part.parquet``.
+
+Hive and Spark write files so.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,28 +21,28 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class Partitions:
-    """The partitions of some files.
+    """The partition columns of some files.
 
     Attributes:
-        types: of the columns that the names of folders give, which do not depend on which file is first.
-        values: of each such column what each of its texts is.
+        types: types of the columns that the names of folders give; the order of files has no effect on them.
+        values: the value of each text, by column.
     """
 
     types: pa.Schema
     values: Mapping[str, Mapping[str, Any]]
 
     def of(self, file: SourceFile) -> dict[str, Any]:
-        """The value of each of these columns in a file."""
+        """The values of the partition columns for a file."""
         return {
             name: self.values[name][text] for name, text in _texts_of(file).items() if name in self.values
         }
 
     def scalars_of(self, file: SourceFile) -> dict[str, pa.Scalar]:
-        """The same as Arrow has it, with its type."""
+        """The values of the partition columns for a file, as Arrow scalars of their types."""
         return {name: pa.scalar(value, self.types.field(name).type) for name, value in self.of(file).items()}
 
     def add_to(self, rows: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
-        """Rows of a file with these columns behind its own; one that it has itself stays as it is."""
+        """Append these columns to rows of a file; one that the file has itself stays as it is."""
         values = self.scalars_of(file)
         for column in self.types:
             if column.name not in rows.schema.names:
@@ -49,7 +50,7 @@ class Partitions:
         return rows
 
     def added_types(self, types: pa.Schema) -> pa.Schema:
-        """The columns of a file with these behind them."""
+        """The columns of a file, with these columns behind them."""
         for column in self.types:
             if column.name not in types.names:
                 types = types.append(column)
@@ -62,10 +63,10 @@ NO_PARTITIONS = Partitions(pa.schema([]), {})
 
 
 def find_partitions(field: str, files: Iterable[SourceFile], *, ways: str = _WAYS) -> Partitions:
-    """Find the columns in the names of files' folders, each of the type that all of its values have.
+    """Find the columns in the names of files' folders, each of the type that fits all of its values.
 
     Args:
-        ways: what to do about files in folders of other columns, for the message.
+        ways: advice about files in folders of other columns, for the message.
 
     Raises:
         InvalidInput: two files are in folders of other columns; both are named.
@@ -85,9 +86,8 @@ def find_partitions(field: str, files: Iterable[SourceFile], *, ways: str = _WAY
             texts = {name: {} for name in texts_of_file}
         if set(texts_of_file) != set(texts):
             raise InvalidInput(
-                f"{field} is not accepted: {first.address} is in folders of {_spell_names(texts)}, and "
-                f"{file.address} in those of "
-                f"{_spell_names(texts_of_file)}; {ways}"
+                f"{field} is not accepted: {first.address} is in folders of {_spell_names(texts)}, "
+                f"and {file.address} in those of {_spell_names(texts_of_file)}; {ways}"
             )
         for name, text in texts_of_file.items():
             texts[name][text] = None
@@ -109,7 +109,7 @@ def _refuse_double_names(field: str, file: SourceFile) -> None:
 
 
 def _texts_of(file: SourceFile) -> dict[str, str]:
-    """What the names of a file's folders say, as it is written there."""
+    """The partition texts in the names of a file's folders, as they are written."""
     return dict(_pairs_of(file))
 
 
@@ -119,18 +119,17 @@ def _pairs_of(file: SourceFile) -> list[tuple[str, str]]:
 
 
 def _type_and_values(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:
-    """The type of a column, and the value that each text is."""
+    """The type of a column, and the value of each text."""
     written = [text for text in texts if text != _NULL]
     decoded = pa.array([unquote(text) for text in written], pa.string())
     kind = types_of_texts(pa.record_batch({"": decoded})).field(0).type
-    if written and pa.types.is_null(kind):  # NA is a country where no other value says that it is none
+    if written and pa.types.is_null(kind):  # Alone, NA may be a country.
         kind = pa.string()
-    values = (
-        decoded
-        if pa.types.is_string(kind)
-        else values_of_texts(pa.record_batch({"": decoded}), pa.schema([("", kind)])).column(0)
-    )
-    if len(values.unique()) < len(values):  # 1.1 and 1.10 are two releases, and true and 1 two of something
+    values = decoded
+    if not pa.types.is_string(kind):
+        values = values_of_texts(pa.record_batch({"": decoded}), pa.schema([("", kind)])).column(0)
+    # Different texts must stay different: 1.1 and 1.10 may be two releases.
+    if len(values.unique()) < len(values):
         kind = pa.string()
         values = decoded
     return kind, {**dict(zip(written, values.to_pylist(), strict=True)), _NULL: None}

@@ -1,5 +1,7 @@
-"""Which files a path or a pattern names: what is there as it is written, before a mark stands for anything,
-and what is no data.
+"""Which files a path or a pattern names.
+
+A name that exists is taken literally, before its marks stand for anything. Names of tools' own files are no
+data.
 """
 
 import re
@@ -20,10 +22,10 @@ _OF_WRITERS = frozenset({"_SUCCESS", "_temporary"})
 
 
 def split_pattern(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
-    """Divide a path into what is there as it is written, and the segments of the pattern below it; a path
-    without a mark has none.
+    """Split a path into the part that exists as it is written, and the pattern's segments below it.
 
-    ``exports [final]/*.csv`` is the pattern ``*.csv`` in that folder, where there is one.
+    ``exports [final]/*.csv`` is the pattern ``*.csv`` in that folder, if it exists. A path without a mark has
+    no segments.
     """
     from pyarrow import fs
 
@@ -40,7 +42,7 @@ def split_pattern(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str
 
 
 def check_stars(field: str, pattern: str, wanted: Sequence[str]) -> None:
-    """Refuse two stars within a name, which would stay within a folder.
+    """Refuse ``**`` within a name, where it would not match folders.
 
     Raises:
         InvalidInput: a segment of the pattern has them.
@@ -57,9 +59,8 @@ def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> b
     """Whether a pattern names a file.
 
     Args:
-        names: of the file's folders and its own.
-        wanted: the pattern's segments; ``**`` is any number of folders, or all files below where it is the
-            last.
+        names: names of the file's folders, and its own.
+        wanted: the pattern's segments; ``**`` is any number of folders, or as the last one all files below.
         hidden: whether names that are no data count like others.
     """
     if not wanted:
@@ -78,39 +79,42 @@ def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> b
 
 
 def is_data(name: str) -> bool:
-    """Whether a file or folder of this name holds rows: what begins with ``_`` or ``.`` is of a tool, but for
-    a partition's folder.
+    """Whether a file or folder of this name holds rows.
+
+    Names that begin with ``_`` or ``.`` belong to tools, unless they are a partition's folder.
     """
     return name[:1] != "." and (name[:1] != "_" or "=" in name) and name not in _OF_SYSTEMS
 
 
 def is_file_of_a_folder(name: str) -> bool:
-    """The same where each file is a row: cameras write ``_DSC0001.JPG``, and classes may be called
-    ``_background_noise_``.
+    """Whether a file of this name is a row, where each file is one.
+
+    Here ``_`` is allowed: cameras write ``_DSC0001.JPG``, and classes may be called ``_background_noise_``.
     """
     return name[:1] != "." and name not in _OF_SYSTEMS and name not in _OF_WRITERS
 
 
 def may_be(name: str, segment: str) -> bool:
-    """Whether a segment of a pattern may stand for a name: for what is no data only one that begins as it
-    does, as in a shell.
+    """Whether a segment of a pattern may stand for a name.
+
+    A name that is no data is matched only by a segment that begins with the same mark, as in a shell.
     """
     return is_data(name) or name == segment or (name[:1] in ("_", ".") and segment[:1] == name[:1])
 
 
 def names_below(base: str, path: str) -> list[str]:
-    """The names of a path's folders below a folder, and its own."""
+    """The names of a path's folders below a base, and its own."""
     return path[len(base) :].lstrip("/").split("/")
 
 
 def partition_of(folder: str) -> tuple[str, str] | None:
-    """The column and the text in a folder's name, ``country=de``; None: it is of no partition."""
+    """The column and the text in a folder's name, ``country=de``; None if it is no partition."""
     column, mark, text = folder.partition("=")
     return (unquote(column), text) if column and mark else None
 
 
 def above_partitions(folder: str) -> str:
-    """The folder in which partitions begin that it is one of: ``sales`` of ``sales/country=de/day=3``."""
+    """The folder above a partition's folders: ``sales`` of ``sales/country=de/day=3``."""
     above, _, name = folder.rpartition("/")
     return folder if partition_of(name) is None else above_partitions(above)
 

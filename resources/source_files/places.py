@@ -1,6 +1,4 @@
-"""The places outside of the store that specs may name which come over HTTP: those that the administrator
-lists, and nothing else.
-"""
+"""The places outside of the store that specs from HTTP may read: those that the administrator lists."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -13,29 +11,29 @@ from halving.store.filesystem import check_address
 from resources.source_files.listing import SourceFiles
 
 VARIABLE = "HALVING_SOURCES"
-"""The variable that lists them, with commas between: ``/data/teams, s3://lake/clicks, iceberg:lake``."""
+"""Variable that lists the places, separated by commas: ``/data/teams, s3://lake/clicks, iceberg:lake``."""
 
 _CATALOG = "iceberg:"
-_AT_ONCE = 65_536  # paths that are Python's at a time
+_AT_ONCE = 65_536  # paths that are Python objects at a time
 
 
 @dataclass(frozen=True)
 class Places:
-    """Folders, files, addresses and Iceberg's catalogs (``iceberg:NAME``), each with all that is below it.
+    """Folders, files, addresses and Iceberg catalogs (``iceberg:NAME``), each with all that is below it.
 
-    The textual checks ask no disk, so that a server can make them that has not the code location's; whoever
-    reads makes the others, too.
+    The textual checks read no disk, so a server without the code location's disk can make them; whoever reads
+    the files makes the others, too.
     """
 
     entries: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
-        """Those on this machine's disk."""
+        """The places on this machine's disk."""
         return [entry for entry in self.entries if entry.startswith("/")]
 
     def check(self, field: str, place: str) -> None:
-        """Refuse a path, a pattern or an address that is not below a place, as far as its text says.
+        """Refuse a path, a pattern or an address that by its text is not below a place.
 
         Raises:
             InvalidInput: naming the field, what it has and which places are listed.
@@ -53,8 +51,7 @@ class Places:
             raise self.refusal(field, name, f"{_CATALOG}{name} is not listed")
 
     def check_files(self, field: str, place: str, files: SourceFiles) -> None:
-        """Refuse files of this machine's disk that are elsewhere than their paths say, because a link leads
-        there.
+        """Refuse files of this machine's disk that really lie elsewhere, because of a link.
 
         Raises:
             InvalidInput: as :meth:`check`; it names the link, and nothing that is behind it.
@@ -67,7 +64,7 @@ class Places:
                     self.check_links(field, place, batch.column("path").to_pylist())
 
     def check_links(self, field: str, place: str, paths: Iterable[str]) -> None:
-        """Refuse paths of this machine's disk that are elsewhere than they say.
+        """Refuse paths of this machine's disk that lead outside of the places by a link.
 
         Raises:
             InvalidInput: as :meth:`check_files`.
@@ -83,10 +80,10 @@ class Places:
                 raise self.refusal(field, place, f"{_link_of(path, real)} leads to another place")
 
     def refusal(self, field: str, value: str, reason: str) -> InvalidInput:
-        """The error for what is not accepted over HTTP, with what is."""
+        """The error for a value that is not accepted over HTTP; it says what is."""
         return InvalidInput(
-            f"{field} = {value!r:.200} is not accepted over HTTP: {reason}; give a snapshot, a function of "
-            "the code location, "
+            f"{field} = {value!r:.200} is not accepted over HTTP: {reason}; "
+            "give a snapshot, a function of the code location, "
             f"or a place that {VARIABLE} lists: {', '.join(self.entries) or 'none is listed'}"
         )
 
@@ -105,10 +102,10 @@ class Places:
 
 
 def listed_places(variables: Mapping[str, str] | None = None) -> Places:
-    """The places that :data:`VARIABLE` lists; none where it is not set.
+    """The places that :data:`VARIABLE` lists; none if it is not set.
 
     Args:
-        variables: of the environment (default: this process's).
+        variables: environment variables (default: this process's).
 
     Raises:
         InvalidInput: it lists something else.
@@ -122,16 +119,15 @@ def listed_places(variables: Mapping[str, str] | None = None) -> Places:
         is_place = (entry.startswith("/") or "://" in entry) and ".." not in _names(entry) and not is_file
         if not (is_catalog or is_place):
             raise InvalidInput(
-                f"{VARIABLE} = {value!r} is not accepted: {entry!r} is neither an absolute path, nor an "
-                "address (s3://bucket/folder), "
-                f"nor {_CATALOG}CATALOG; write commas between them"
+                f"{VARIABLE} = {value!r} is not accepted: {entry!r} is neither an absolute path, "
+                f"nor an address (s3://bucket/folder), nor {_CATALOG}CATALOG; write commas between them"
             )
     return Places(entries)
 
 
 def _reason_against_address(address: str, entries: Iterable[str]) -> str | None:
     parts = _parts(address)
-    # Some readers decode what is written as %2e, and others do not, so neither way may lead out.
+    # Some readers decode %2e and others do not, so the path must stay inside both ways.
     ways = (parts.path, unquote(parts.path))
     if any(".." in way.split("/") for way in ways):
         return "it has .. in it"
@@ -146,7 +142,7 @@ def _reason_against_address(address: str, entries: Iterable[str]) -> str | None:
 def _parts(address: str) -> SplitResult:
     try:
         return urlsplit(address, allow_fragments=False)
-    except ValueError:  # of brackets in the place of a host
+    except ValueError:  # There are brackets in place of a host.
         return SplitResult("", address, "", "", "")
 
 

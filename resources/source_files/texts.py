@@ -1,22 +1,21 @@
-"""The types of values that are written as texts: those of a CSV file, and those in the names of folders."""
+"""The types of values that are written as texts, in CSV files and in names of folders."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
 LEADING_ZERO = r"^\s*[+-]?0[0-9xX]"
-"""Texts that Arrow reads as whole numbers and that are none: zip codes, and 0xFF…, of which it makes -1."""
+"""Texts that Arrow would read as whole numbers, wrongly: zip codes, and 0xFF…, of which it makes -1."""
 
-# a double holds the whole numbers of 15 digits, and not all that are longer
+# A double holds all whole numbers of 15 digits, but not all longer ones.
 _LONG = r"^\s*[+-]?[0-9]{16,}\s*$"
 
 
 def types_of_texts(texts: pa.RecordBatch) -> pa.Schema:
-    """Say of which type each column of texts is, as Arrow's reader of CSV has it for all of them, but never a
-    number that is another.
+    """Find the type of each column of texts, as Arrow's CSV reader has it, but never change a number.
 
-    ``007`` is a text, as zip codes are, and so is ``0x1F``. Whole numbers beyond int64 are uint64 where they
-    fit, and else texts, as they are where a fraction makes the column double, which would round them. A
+    ``007`` is a text, like zip codes, and so is ``0x1F``. Whole numbers beyond int64 are uint64 if they fit,
+    and else texts. They are texts, too, where a fraction makes the column double, which would round them. A
     column without values has the type null.
     """
     types = values_of_texts(texts).schema
@@ -28,7 +27,7 @@ def types_of_texts(texts: pa.RecordBatch) -> pa.Schema:
 
 
 def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """The type of the values of both, as they are written in texts; None: there is none but text."""
+    """The type of the values of both, as they are written in texts; None if only text would do."""
     if first == second or pa.types.is_null(second):
         return first
     if pa.types.is_null(first):
@@ -46,9 +45,9 @@ def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
 
 
 def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa.Table:
-    """Read columns of texts as values, of these types or of those that Arrow finds.
+    """Read columns of texts as values of these types, or of those that Arrow finds.
 
-    A row in which every text is null is left out where there is one column.
+    If there is a single column, rows in which it is null are left out.
 
     Raises:
         pyarrow.ArrowInvalid: a text is no value of its column's type.
@@ -75,7 +74,7 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
 
 
 def _exact_type(texts: pa.Array, kind: pa.DataType) -> pa.DataType:
-    """The type in which numbers are what is written: that which they have, uint64 or text."""
+    """The type in which numbers are what is written: the given one, uint64 or text."""
     if _any(texts, LEADING_ZERO):
         return pa.string()
     if pa.types.is_floating(kind) and _any(texts, _LONG):
