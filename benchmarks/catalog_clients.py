@@ -143,7 +143,11 @@ def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random)
                 select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.worker == "bench")
             )
         )
-    mine = [each for each in scheduler.claimed() if each.trial in filled and each.trial % clients == place]
+    mine = [
+        each
+        for each in scheduler.claimed_attempts()
+        if each.trial in filled and each.trial % clients == place
+    ]
     held: list[Any] = []  # the trial that was taken last, and the rung that it comes to next
 
     def beat() -> None:
@@ -160,7 +164,7 @@ def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random)
             taken.ladder[rung], {"score": taken.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench"
         )
         try:
-            goes_on = isinstance(scheduler.reached(taken, report, 60.0), Continue)
+            goes_on = isinstance(scheduler.report_rung(taken, report, 60.0), Continue)
         except Superseded:
             # its lease ran out while the clients waited for each other; the call is one all the same
             goes_on = False

@@ -175,7 +175,7 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
     reports = [0.0]  # the share of calls that are reports though somebody waits
     taken: list[Any] = []  # trials whose lease is a worker's
     for scheduler in schedulers.values():
-        at_work += [(scheduler, trial, trial.rung) for trial in scheduler.claimed()]
+        at_work += [(scheduler, trial, trial.rung) for trial in scheduler.claimed_attempts()]
 
     def begin(stage: dict[str, Any], first: bool) -> None:
         reports[:] = [stage["reports"]]
@@ -185,7 +185,7 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
                 schedulers[trial.sweep].heartbeat(trial, LEASE)
         while len(waiting) < stage["waiting"]:
             scheduler, trial, _ = at_work.pop(source.randrange(len(at_work)))
-            scheduler.released(trial, 1.0)
+            scheduler.release(trial, 1.0)
             waiting.append((scheduler, f"{trial.key} {trial.attempt}"))
         if first:
             share_places(catalog, stage["projects"], stage["places"])
@@ -214,7 +214,7 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
         said = ReachedRung(
             trial.ladder[rung], {"score": trial.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench"
         )
-        if isinstance(scheduler.reached(trial, said, 60.0), Continue):
+        if isinstance(scheduler.report_rung(trial, said, 60.0), Continue):
             at_work.append((scheduler, trial, rung + 1))
         else:
             waiting.append((scheduler, f"{trial.key} {trial.attempt}"))

@@ -99,9 +99,9 @@ def _go_on(catalog: Any, sweeps: list[str]) -> None:
 
     for sweep in sweeps[:HANDED_OUT]:
         scheduler = Scheduler(catalog, sweep)
-        for waiting in scheduler.handed_out():
+        for waiting in scheduler.unclaimed_attempts():
             scheduler.claim(waiting.trial, "bench")
-        ending = scheduler.claimed()[0]
+        ending = scheduler.claimed_attempts()[0]
         # so bad that its trial is paused
         report = ReachedRung(ending.granted, {"score": 1e6}, "sha256:bench")
-        scheduler.reached(ending, report, 60.0)
+        scheduler.report_rung(ending, report, 60.0)

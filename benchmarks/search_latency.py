@@ -216,7 +216,7 @@ def _goes_on(scheduler: Any, assignment: Any, epochs: int, source: random.Random
 
     values = {"score": assignment.params["x"] + source.gauss(0.0, 0.2) + 1 / epochs}
     return isinstance(
-        scheduler.reached(assignment, ReachedRung(epochs, values, "sha256:bench"), 1.0), Continue
+        scheduler.report_rung(assignment, ReachedRung(epochs, values, "sha256:bench"), 1.0), Continue
     )
 
 

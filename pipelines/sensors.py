@@ -166,7 +166,7 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
 def launch_requested(
     context: dg.SensorEvaluationContext, backend: Backend
 ) -> dg.SensorResult | dg.SkipReason:
-    open_intents = intents.unsettled(backend.catalog)
+    open_intents = intents.list_unsettled(backend.catalog)
     seen = (
         _launched_runs(context.instance, [_intent_key(intent) for intent, _ in open_intents])
         if open_intents
@@ -191,7 +191,7 @@ def hand_out(scheduler: Scheduler) -> list[Assignment]:
     earlier tick.
     """
     _start(scheduler, _HANDED_OUT_A_TICK)
-    return scheduler.handed_out()
+    return scheduler.unclaimed_attempts()
 
 
 def _start(scheduler: Scheduler, most: int) -> list[Assignment]:
@@ -219,14 +219,14 @@ def _requests(backend: Backend, scheduler: Scheduler) -> list[dg.RunRequest]:
 def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assignment]:
     """Queue again the attempts whose runs ended before they claimed them."""
     queued = []
-    waiting = {assignment.run_key: assignment for assignment in scheduler.handed_out()}
+    waiting = {assignment.run_key: assignment for assignment in scheduler.unclaimed_attempts()}
     for run in _runs(instance, _RUN_KEY, waiting, _ENDED):
         assignment = waiting[run.tags[_RUN_KEY]]
         error = (
             f"run {run.run_id} of attempt {assignment.attempt} ended as {run.status.value} before it began "
             "to train"
         )
-        if scheduler.launch_failed(assignment, error):
+        if scheduler.report_failed_launch(assignment, error):
             queued.append(assignment)
     return queued
 
@@ -239,7 +239,7 @@ def _slow_to_start(
     """
     news = []
     limit = scheduler.spec.resources.start_timeout_seconds
-    pods = starting(scheduler.id, scheduler.handed_out())
+    pods = starting(scheduler.id, scheduler.unclaimed_attempts())
     known = _reasons(backend, scheduler) if pods else {}
     # First the runs, then the trials: the next attempt at a trial begins when no run can claim this one any
     # more.
@@ -255,7 +255,7 @@ def _slow_to_start(
                 f"the pod of attempt {pod.assignment.attempt} did not start within start_timeout_seconds = "
                 f"{limit:g}: {reason}"
             )
-            if not scheduler.launch_failed(pod.assignment, error):
+            if not scheduler.report_failed_launch(pod.assignment, error):
                 continue
         elif pod.reason != before:
             scheduler.note_waiting(pod.assignment, pod.reason, unclaimed=True)
@@ -282,7 +282,7 @@ def _stop_diverged(backend: Backend, turn: int, scheduler: Scheduler) -> list[As
     stopped = []
     for assignment, error in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
         with suppress(Superseded):  # it ended by itself meanwhile
-            scheduler.failed(assignment, error, seconds=None, checkpoint=None)
+            scheduler.report_failure(assignment, error, seconds=None, checkpoint=None)
             stopped.append(assignment)
     return stopped
 

@@ -49,18 +49,20 @@ def search(
             values = train(given.trial, given.params, epochs)
             spent = seconds * (epochs - trained)
             if values is None:
-                scheduler.failed(given, f"RuntimeError: trial {given.trial} cannot be trained", spent, None)
+                scheduler.report_failure(
+                    given, f"RuntimeError: trial {given.trial} cannot be trained", spent, None
+                )
                 break
             reports[given.trial] = epochs
             if most is not None and sum(reports.values()) > most:
                 return scheduler.id
             report = ReachedRung(epochs, dict(values), f"sha256:{given.trial}-{epochs}")
-            if not isinstance(scheduler.reached(given, report, spent), Continue):
+            if not isinstance(scheduler.report_rung(given, report, spent), Continue):
                 break
             if spec.resources.at(epochs) != spec.resources.at(
                 next(budget for budget in given.ladder if budget > epochs)
             ):
-                scheduler.resized(given, 0.0)
+                scheduler.report_resize(given, 0.0)
                 break
     if curves:
         log_curves(backend, spec, scheduler.id, reports, train)

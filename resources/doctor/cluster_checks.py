@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from halving import InvalidInput
 from halving.doctor.checks import ERROR, OK, Finding
-from resources.execution.kubernetes.api import answered, core_api, namespace
+from resources.execution.kubernetes.api import ask_api, core_api, namespace
 from resources.execution.kubernetes.cluster_config import VARIABLE, load_cluster
 
 _TIMEOUT_SECONDS = (3.0, 10.0)  # to connect, and for an answer
@@ -25,7 +25,7 @@ def check_cluster() -> Iterator[Finding]:
         )
         return
     refused: list[str] = []
-    answered(
+    ask_api(
         lambda: api.list_namespaced_pod(where, limit=1, _request_timeout=_TIMEOUT_SECONDS), refused.append
     )
     if refused and "does not answer" in refused[0]:

@@ -15,7 +15,7 @@ from halving.errors import StoreError
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.execution.local_processes import TrialProcess
-from resources.execution.signals import Sigterm, undisturbed
+from resources.execution.signals import Sigterm, ignore_signals
 from resources.execution.watches import Heartbeat, StreamWatch
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.scheduler import Scheduler
@@ -78,7 +78,7 @@ class AttemptLoop:
         except BaseException:
             # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves
             # now.
-            with undisturbed(), suppress(Superseded):
+            with ignore_signals(), suppress(Superseded):
                 self._withdrawn = True
                 self._patient = False
                 if sigterm.came:
@@ -155,7 +155,7 @@ class AttemptLoop:
 
     def _reach(self, message: ReachedRung) -> None:
         """Have it decided whether the trial goes on after its rung, and answer."""
-        decision = self._scheduler.reached(self._assignment, message, self._lap())
+        decision = self._scheduler.report_rung(self._assignment, message, self._lap())
         if not isinstance(decision, Continue):
             self._last = decision
         granted = message.epoch
@@ -169,35 +169,35 @@ class AttemptLoop:
     def _end(self, message: Message | None) -> Decision:
         """Have it decided what becomes of a trial whose process has ended, with this as its last message."""
         scheduler = self._scheduler
-        given = self._assignment
+        assignment = self._assignment
         seconds = self._lap()
         # The last message of a process that was terminated counts only if its training had ended by itself
         # before.
         if message is None or isinstance(message, Stopped | Interrupted):
             if self._stream.diverged:
-                return scheduler.failed(given, self._stream.diverged, seconds, None)
+                return scheduler.report_failure(assignment, self._stream.diverged, seconds, None)
             if self._resizing:  # whatever ended the worker meanwhile: nothing is lost
-                return scheduler.resized(given, seconds)
+                return scheduler.report_resize(assignment, seconds)
             if self._reclaimed:
-                return scheduler.preempted(given, self._reclaimed, seconds)
+                return scheduler.report_preemption(assignment, self._reclaimed, seconds)
             if self._withdrawn:
-                return scheduler.released(given, seconds)
+                return scheduler.release(assignment, seconds)
         match message:
             case ReturnedEarly():
-                return scheduler.returned(given, message, seconds)
+                return scheduler.report_return(assignment, message, seconds)
             case Raised(error, final=True, checkpoint=checkpoint):
-                return scheduler.failed(given, error, seconds, self._last_checkpoint(checkpoint))
+                return scheduler.report_failure(assignment, error, seconds, self._last_checkpoint(checkpoint))
             case Raised(error) if self._is_to_be_halved():
-                return scheduler.halved(given, error, seconds)
+                return scheduler.report_out_of_memory(assignment, error, seconds)
             case Raised(error):
-                return scheduler.crashed(given, error, seconds)
+                return scheduler.report_crash(assignment, error, seconds)
             case Interrupted(reason):
-                return scheduler.preempted(given, reason, seconds)
+                return scheduler.report_preemption(assignment, reason, seconds)
         termination = self._process.termination()
-        decide = scheduler.crashed if termination.own_fault else scheduler.preempted
-        return decide(given, termination.reason, seconds)
+        decide = scheduler.report_crash if termination.own_fault else scheduler.report_preemption
+        return decide(assignment, termination.reason, seconds)
 
-    def _last_checkpoint(self, told: str | None) -> str | None:
+    def _last_checkpoint(self, reported: str | None) -> str | None:
         """The trial's last checkpoint, by its record: one that was being written when the training ended came
         after what was told.
         """
@@ -206,8 +206,8 @@ class AttemptLoop:
         except (StoreError, ValueError, TypeError, KeyError) as error:
             # what a trial's image has written may be no record
             _log.warning("could not look for the last checkpoint of %s: %s", self._assignment.key, error)
-            return told
-        return last.digest if last is not None else told
+            return reported
+        return last.digest if last is not None else reported
 
     def _is_to_be_halved(self) -> bool:
         """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with

@@ -18,7 +18,9 @@ def ranges_of(spec: SweepSpec) -> dict[str, Range]:
     )
 
 
-def diverged_trials(store: Store, scheduler: Scheduler, turn: int, most: int) -> list[tuple[Assignment, str]]:
+def diverged_trials(
+    store: Store, scheduler: Scheduler, turn: int, limit: int
+) -> list[tuple[Assignment, str]]:
     """Attempts that are running and have diverged, each with what was found.
 
     Each check reads what an attempt has streamed, so at most ``most`` attempts are checked; the next ``turn``
@@ -26,10 +28,10 @@ def diverged_trials(store: Store, scheduler: Scheduler, turn: int, most: int) ->
     """
     ranges = ranges_of(scheduler.spec)
     diverged = []
-    running = scheduler.claimed()
-    begin = turn * most % len(running) if len(running) > most else 0
-    for assignment in [*running, *running][begin : begin + min(most, len(running))]:
+    running = scheduler.claimed_attempts()
+    begin = turn * limit % len(running) if len(running) > limit else 0
+    for assignment in [*running, *running][begin : begin + min(limit, len(running))]:
         watch = DivergenceWatch(store, scheduler.spec.project, assignment.key, assignment.attempt, ranges)
-        if found := watch.check():
-            diverged.append((assignment, found))
+        if problem := watch.check():
+            diverged.append((assignment, problem))
     return diverged

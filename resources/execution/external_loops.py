@@ -1,8 +1,7 @@
-"""External loops: training loops that are no workers of ours ask for a trial, tell what it has reached, and
-are told what to do.
+"""External loops: training loops outside the platform that ask for trials and report their results.
 
-The decisions are those that a worker gets. Whatever is sent twice is answered as the first time, by what the
-catalog recorded.
+They get the same decisions as a worker. A message that is sent twice gets the first answer again, because the
+catalog recorded it.
 """
 
 import math
@@ -20,7 +19,7 @@ from resources.catalog import Catalog, statements
 from resources.catalog.pipelined import Asked
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, Lent, LoopScheduler
+from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, LentAssignment, LoopScheduler
 from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
@@ -29,16 +28,14 @@ from resources.sweep_spec.base import listed
 from resources.sweep_spec.functions import check_sampler
 
 LEASE_SECONDS = 600.0
-"""How long a loop may be silent where it asks for no other lease: most have no thread that sends
-heartbeats.
-"""
+"""Default lease of a loop. It is long, because most loops have no thread that sends heartbeats."""
 
-# For so long nobody looks again once there was nothing to do: a thousand loops may ask every second. What is
-# told here ends it at once.
+# When there was nothing to do, asks within this time are answered without a look at the catalog: a thousand
+# loops may ask every second. A report ends the wait at once.
 _IDLE_SECONDS = 0.2
-_CHOOSING_SECONDS = 0.05  # the same while the next params are being chosen
-# A trial that is given back because its sweep is paused or stopped goes on when it is asked for again, if it
-# is.
+_CHOOSING_SECONDS = 0.05  # The same while the next params are being chosen.
+# From the scheduler's decision to what the loop is to do. A requeued trial was given back because its sweep
+# is paused or stopped; it goes on when it is handed out again.
 _WORDS = {
     "continue": "continue",
     "pause": "pause",
@@ -50,7 +47,7 @@ _WORDS = {
 
 
 class DrivenOtherwise(HalvingError, RuntimeError):
-    """The sweep's trials are run by Dagster, so they are not handed out to others."""
+    """The sweep's trials are run by Dagster, so they are not handed out to external loops."""
 
 
 class CannotSuggest(HalvingError, RuntimeError):
@@ -58,15 +55,15 @@ class CannotSuggest(HalvingError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Given:
+class TrialToTrain:
     """A trial for a loop to train.
 
     Attributes:
-        epoch: epochs that were told of already; ``checkpoint`` is the one that was told last, if any was.
-        epochs: train up to this one in all, then tell.
-        lease_until: seconds since the epoch; by then something must have been told, or a heartbeat sent. None
-            where the attempt is over: the worker has asked again, and there is nothing left to train
-            (``epochs`` is ``epoch``).
+        epoch: the last epoch that was reported.
+        epochs: the epoch to train up to before the next report.
+        checkpoint: the last one that was reported, if any.
+        lease_until: when the lease ends unless the loop reports or sends a heartbeat, in seconds since the
+            epoch. None if the attempt is over and nothing is left to train (``epochs`` equals ``epoch``).
     """
 
     trial: int
@@ -85,9 +82,10 @@ class Verdict:
     """What a loop is to do with its trial.
 
     Attributes:
-        decision: ``continue`` up to ``epochs``; or leave the trial: ``pause`` (with its checkpoint, it may be
-            handed out again), ``stop``, ``complete``, or ``retry`` (it failed and will be handed out again).
-        reason: why, where the epochs alone do not say.
+        decision: ``continue`` up to ``epochs``, or leave the trial: ``pause`` (it may be handed out again,
+            with its checkpoint), ``stop``, ``complete``, or ``retry`` (it failed and will be handed out
+            again).
+        reason: why, unless the epochs alone explain it.
     """
 
     decision: str
@@ -97,39 +95,39 @@ class Verdict:
 
 
 def check_study(spec: SweepSpec) -> None:
-    """Check that external loops can train a study, and that this process may choose its params: it imports
-    nothing that a spec names but Optuna's own samplers.
+    """Check that external loops can train a study, and that this process may choose its params.
+
+    The process imports no code that a spec names, except for Optuna's own samplers.
 
     Raises:
-        InvalidInput: it has a final training, or the sampler is another or does not take its options.
+        InvalidInput: the study has a final training or a sampler from elsewhere, or the sampler does not take
+            its options.
     """
     if spec.final:
         raise InvalidInput(
             f"final = {spec.final.model_dump(exclude_none=True)} is not accepted with driver api: loops of "
-            "your own read their data "
-            "themselves, so nothing here can have them train on other splits; leave it out and train the "
-            "winner again yourself, or launch "
-            "the sweep with driver sensors"
+            "your own read their data themselves, so nothing here can have them train on other splits; leave "
+            "it out and train the winner again yourself, or launch the sweep with driver sensors"
         )
     sampler, _ = spec.sampler
     if ":" in sampler and not sampler.startswith("optuna.samplers:"):
         raise InvalidInput(
             f"strategy.{spec.strategy.name}.sampler = {sampler!r} is not accepted with driver api: the "
-            "server chooses params, and imports "
-            "no other code; give a sampler of optuna.samplers, or launch the sweep with driver sensors"
+            "server chooses params, and imports no other code; give a sampler of optuna.samplers, or launch "
+            "the sweep with driver sensors"
         )
     check_sampler(spec)
 
 
 class ExternalLoops:
-    """The external loops of one sweep; threads share it.
+    """What the external loops of one sweep ask and report; threads share it.
 
     Attributes:
-        held_back: why :meth:`ask` gave no trial when it looked last, where that was not for want of work.
+        held_back: why the last :meth:`ask` gave no trial although there is work; else None.
 
     Raises:
-        NotFound: no such sweep.
-        DrivenOtherwise: its driver is another than ``api``.
+        NotFound: there is no such sweep.
+        DrivenOtherwise: its driver is not ``api``.
     """
 
     def __init__(self, catalog: Catalog, sweep: str, **options: Any) -> None:
@@ -150,57 +148,53 @@ class ExternalLoops:
         self.held_back: str | None = None
 
     def close(self) -> None:
-        """Choose no more params ahead of time."""
+        """Stop choosing params ahead of time."""
         self._prefetch.close()
 
     @property
     def problem(self) -> str | None:
-        """Why no params can be chosen for the next trial; None if they can, as far as this process has
-        tried.
-        """
+        """Why the last try to choose params failed for good; None if it did not fail for good."""
         failure = self._prefetch.failure
         if failure is None or isinstance(failure, DBAPIError | HalvingError):
-            # a catalog that is away comes back
-            return None
+            return None  # A catalog that is unavailable comes back.
         spec = self.scheduler.spec
         sampler, options = spec.sampler
-        said = (
-            f"and options {listed(f'{name} = {value!r}' for name, value in options.items())}"
-            if options
-            else "and no options"
-        )
+        options_text = "no options"
+        if options:
+            options_text = f"options {listed(f'{name} = {value!r}' for name, value in options.items())}"
         return (
             f"sweep {self.scheduler.id} cannot choose the params of its next trial: "
-            f"strategy.{spec.strategy.name} with sampler {sampler!r} "
-            f"{said} fails: {str(failure) or type(failure).__name__}; stop it, and launch one with other "
-            "options"
+            f"strategy.{spec.strategy.name} with sampler {sampler!r} and {options_text} fails: "
+            f"{str(failure) or type(failure).__name__}; stop it, and launch one with other options"
         )
 
     def ask(
         self, worker: str, lease_seconds: float = LEASE_SECONDS, *, again: bool = True
-    ) -> Given | Wait | Finish:
-        """A trial to train; it never waits for one.
+    ) -> TrialToTrain | Wait | Finish:
+        """Hand out a trial to train, without waiting for one.
 
-        With ``again`` a worker that has got one before gets the same, with a new lease.
+        Args:
+            again: give a worker that has a trial already the same one, with a new lease.
 
         Raises:
-            CannotSuggest: the sampler fails; it is tried again with every ask.
+            CannotSuggest: the sampler fails. It is tried again with every ask.
         """
-        nothing_to_do = self._over or time.monotonic() < self._idle_until
-        if nothing_to_do and not (again and self.scheduler.has_given(worker)):
+        is_idle = time.monotonic() < self._idle_until
+        if (self._over or is_idle) and not (again and self.scheduler.has_lent(worker)):
             return Finish() if self._over else Wait()
         self._prefetch.refill()
-        given = self.scheduler.ask(worker, lease_seconds, again=again)
-        if isinstance(given, Lent):
-            self._prefetch.given_out()
-            return self._given(given)
-        if isinstance(given, Finish):
+        work = self.scheduler.ask(worker, lease_seconds, again=again)
+        if isinstance(work, LentAssignment):
+            self._prefetch.note_handed_out()
+            return self._trial_to_train(work)
+        if isinstance(work, Finish):
             self._over = True
-            return given
-        if given is None and (failing := self.problem):
-            raise CannotSuggest(failing)
+            return work
+        is_choosing = work is None
+        if is_choosing and (problem := self.problem):
+            raise CannotSuggest(problem)
         self.held_back = self.scheduler.held_back()
-        self._idle_until = time.monotonic() + (_CHOOSING_SECONDS if given is None else _IDLE_SECONDS)
+        self._idle_until = time.monotonic() + (_CHOOSING_SECONDS if is_choosing else _IDLE_SECONDS)
         return Wait()
 
     def tell(
@@ -214,167 +208,175 @@ class ExternalLoops:
         *,
         stored: bool = True,
     ) -> Verdict:
-        """Say what a trial has reported after ``epoch`` epochs; the answer says whether it goes on.
+        """Report a trial's results after ``epoch`` epochs; the answer says whether it goes on.
 
-        ``values`` are the objectives, each as it counts at the epoch, and the metrics that the spec bounds.
-        Others are kept beside them if they are finite. Before the granted epoch nothing is decided; only the
-        spec's divergence bounds are looked at, and the lease is renewed.
+        Before the granted epoch nothing is decided: the values are checked against the spec's divergence
+        bounds, and the lease is renewed.
 
         Args:
-            stored: whether the checkpoint is in the store, which is asked before: here nobody waits for the
-                store.
+            values: the objectives, each as it counts at the epoch, and the metrics that the spec bounds.
+                Other metrics are kept beside them if they are finite.
+            stored: whether the checkpoint is in the store. The caller looks before, so that nothing here
+                waits for the store.
 
         Raises:
-            NotFound: no such trial or attempt.
+            NotFound: there is no such trial or attempt.
             InvalidInput: a value is missing, the epoch was not granted, or the checkpoint is not in the
                 store.
             Superseded: the attempt has lost its lease, or was ended.
         """
         newest = self.scheduler.assignment(trial)
-        given = newest if attempt == newest.attempt else self.scheduler.assignment(trial, attempt)
-        if (word := self._recorded(given, epoch)) is not None:
-            # told again: whoever answered first may have been killed right after
+        assignment = newest if attempt == newest.attempt else self.scheduler.assignment(trial, attempt)
+        if (word := self._find_decision(assignment, epoch)) is not None:
+            # This was reported before. Whoever decided then may have been killed before it settled the sweep.
             if word != "continue":
                 self.settle()
-                return self._verdict(given, epoch, word)
-            # or it is told that it has lost the trial meanwhile
-            self.scheduler.heartbeat(given, lease_seconds)
-            return self._verdict(given, epoch, word, lease_seconds)
+                return self._verdict(assignment, epoch, word)
+            # The heartbeat raises if the attempt has lost the trial meanwhile.
+            self.scheduler.heartbeat(assignment, lease_seconds)
+            return self._verdict(assignment, epoch, word, lease_seconds)
         if checkpoint is not None and not stored:
             raise InvalidInput(
                 f"checkpoint = {checkpoint!r} is not accepted: the store has no such blob; save it there "
                 "before you tell, or tell without"
             )
-        if found := self._diverged(values, epoch):
-            self._ended(self.scheduler.failed(given, found, self._seconds(given), checkpoint))
-            return Verdict("stop", epoch, reason=found)
+        if divergence := self._find_divergence(values, epoch):
+            self._settle_after(
+                self.scheduler.report_failure(assignment, divergence, self._seconds(assignment), checkpoint)
+            )
+            return Verdict("stop", epoch, reason=divergence)
         if attempt == newest.attempt and epoch > newest.granted:
             raise InvalidInput(
                 f"epoch = {epoch} is not accepted: {newest.granted} epochs are granted to trial "
-                f"{given.key}; tell at that one"
+                f"{assignment.key}; tell at that one"
             )
         if attempt != newest.attempt or epoch < newest.granted:
             return self.heartbeat(trial, attempt, lease_seconds)
         self._check_values(values)
-        # Metrics that must be finite are by now. Of the others, a value that is not says nothing, and
-        # Postgres keeps no NaN in JSON.
+        # The metrics that have to be finite are finite at this point. Other values that are not are dropped,
+        # because Postgres keeps no NaN in JSON.
         kept = {metric: value for metric, value in values.items() if math.isfinite(value)}
-        decision = self.scheduler.reached(
-            given, ReachedRung(epoch, kept, checkpoint or ""), self._seconds(given), lease_seconds
+        decision = self.scheduler.report_rung(
+            assignment, ReachedRung(epoch, kept, checkpoint or ""), self._seconds(assignment), lease_seconds
         )
-        self._ended(decision)
-        return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
+        self._settle_after(decision)
+        return self._verdict(assignment, epoch, type(decision).__name__.lower(), lease_seconds)
 
     def heartbeat(self, trial: int, attempt: int, lease_seconds: float = LEASE_SECONDS) -> Verdict:
-        """Renew the lease; the answer says whether the trial is wanted back.
+        """Renew the lease; the answer says whether the trial is to be released.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
-        given = self.scheduler.assignment(trial, attempt)
-        control = self.scheduler.heartbeat(given, lease_seconds)
+        assignment = self.scheduler.assignment(trial, attempt)
+        control = self.scheduler.heartbeat(assignment, lease_seconds)
         if control is Control.RUN:
-            return Verdict("continue", given.granted, self._lease(lease_seconds))
-        why = (
-            "its project's GPU-hours are used up"
-            if control is Control.YIELD
-            else f"its sweep's user asked for {control}"
+            return Verdict("continue", assignment.granted, self._lease_end(lease_seconds))
+        why = f"its sweep's user asked for {control}"
+        if control is Control.YIELD:
+            why = "its project's GPU-hours are used up"
+        return Verdict(
+            "pause", assignment.granted, self._lease_end(lease_seconds), f"{why}; release the trial"
         )
-        return Verdict("pause", given.granted, self._lease(lease_seconds), f"{why}; release the trial")
 
     def fail(
         self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()
     ) -> Verdict:
-        """A trial has failed; with ``final`` it would fail again, and is given up.
+        """Report that a trial has failed.
 
         Args:
-            also: what else is written in the transaction that ends the attempt; nothing where it was ended so
-                before.
+            final: give the trial up, because it would fail again.
+            also: statements for the same transaction; they are skipped if the failure was recorded before.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
-        given = self.scheduler.assignment(trial, attempt)
-        seconds = self._seconds(given)
+        assignment = self.scheduler.assignment(trial, attempt)
+        seconds = self._seconds(assignment)
         if final:
-            decision = self.scheduler.failed(given, error, seconds, None, also)
+            decision = self.scheduler.report_failure(assignment, error, seconds, None, also)
         else:
-            decision = self.scheduler.crashed(given, error, seconds, also)
-        self._ended(decision)
-        return Verdict("stop" if isinstance(decision, Fail) else "retry", given.granted)
+            decision = self.scheduler.report_crash(assignment, error, seconds, also)
+        self._settle_after(decision)
+        return Verdict("stop" if isinstance(decision, Fail) else "retry", assignment.granted)
 
     def release(self, trial: int, attempt: int, *, also: Sequence[Asked] = ()) -> Verdict:
-        """Give a trial back: it is handed out again, unless its sweep was stopped.
+        """Give a trial back; it is handed out again unless its sweep was stopped.
 
-        ``also`` as of :meth:`fail`.
+        Args:
+            also: as in :meth:`fail`.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
         """
-        given = self.scheduler.assignment(trial, attempt)
-        self._ended(self.scheduler.released(given, self._seconds(given), also))
-        return Verdict("pause", given.granted)
+        assignment = self.scheduler.assignment(trial, attempt)
+        self._settle_after(self.scheduler.release(assignment, self._seconds(assignment), also))
+        return Verdict("pause", assignment.granted)
 
     def settle(self) -> None:
-        """Something has changed that nobody may ask about: end the search if it is over."""
+        """End the search if it is over; needed after changes, because nobody may ask for work any more."""
         self._idle_until = 0.0
         self._over = self._over or self.scheduler.end_if_over()
 
-    def _given(self, given: Lent) -> Given:
-        epoch = given.ladder[given.rung - 1] if given.rung else 0
-        epochs = epoch if given.lease_until is None else given.granted
-        checkpoint = self.scheduler.checkpoint(given.trial)
-        return Given(
-            given.trial,
-            given.key,
-            given.attempt,
-            given.params,
-            given.seed,
+    def _trial_to_train(self, lent: LentAssignment) -> TrialToTrain:
+        epoch = lent.ladder[lent.rung - 1] if lent.rung else 0
+        epochs = epoch if lent.lease_until is None else lent.granted
+        checkpoint = self.scheduler.checkpoint(lent.trial)
+        return TrialToTrain(
+            lent.trial,
+            lent.key,
+            lent.attempt,
+            lent.params,
+            lent.seed,
             epoch,
             epochs,
             checkpoint,
-            given.lease_until,
+            lent.lease_until,
         )
 
-    def _recorded(self, given: Assignment, epoch: int) -> str | None:
-        """What was decided when this attempt told of this epoch before."""
-        of = {
-            "of_sweep": given.sweep,
-            "of_trial": given.trial,
-            "of_attempt": given.attempt,
+    def _find_decision(self, assignment: Assignment, epoch: int) -> str | None:
+        """The word of the decision on an earlier report of this epoch; None if there was none."""
+        of_report = {
+            "of_sweep": assignment.sweep,
+            "of_trial": assignment.trial,
+            "of_attempt": assignment.attempt,
             "of_epochs": epoch,
         }
-        rows = self._catalog.at_once(statements.DECISION, of)
+        rows = self._catalog.at_once(statements.DECISION, of_report)
         return rows[0].decision if rows else None
 
     def _verdict(
-        self, given: Assignment, epoch: int, word: str, lease_seconds: float | None = None
+        self, assignment: Assignment, epoch: int, word: str, lease_seconds: float | None = None
     ) -> Verdict:
-        granted = (
-            next((budget for budget in given.ladder if budget > epoch), epoch)
-            if word == "continue"
-            else epoch
-        )
-        until = self._lease(lease_seconds) if lease_seconds and word == "continue" else None
-        return Verdict(_WORDS[word], granted, until)
+        if word != "continue":
+            return Verdict(_WORDS[word], epoch)
+        granted = next((budget for budget in assignment.ladder if budget > epoch), epoch)
+        lease_until = self._lease_end(lease_seconds) if lease_seconds else None
+        return Verdict(_WORDS[word], granted, lease_until)
 
-    def _ended(self, decision: Any) -> None:
-        """After a decision there may be work for others, or the search may be over: nearly never, so nobody's
-        writing waits for a look.
+    def _settle_after(self, decision: Any) -> None:
+        """Let other loops ask at once, and end the search if this was its last decision.
+
+        The cache is checked before, because that is rare and a look locks the sweep.
         """
         self._idle_until = 0.0
         if not isinstance(decision, Continue) and self.scheduler.may_be_over():
             self.settle()
 
-    def _seconds(self, given: Assignment) -> float:
-        """Training seconds of an attempt since its last rung, or since it was handed out: by the catalog,
-        whichever server did that.
+    def _seconds(self, assignment: Assignment) -> float:
+        """Training seconds of an attempt since its last rung, or since it was handed out.
+
+        They are read from the catalog, because another server may have taken the last report.
         """
-        of = {"of_sweep": given.sweep, "of_trial": given.trial, "of_attempt": given.attempt}
-        rows = self._catalog.at_once(statements.LAST_TOLD, of)
+        of_attempt = {
+            "of_sweep": assignment.sweep,
+            "of_trial": assignment.trial,
+            "of_attempt": assignment.attempt,
+        }
+        rows = self._catalog.at_once(statements.LAST_TOLD, of_attempt)
         return max(0.0, self._catalog.now() - rows[0].moment.timestamp()) if rows else 0.0
 
-    def _lease(self, seconds: float) -> float:
+    def _lease_end(self, seconds: float) -> float:
         return self._catalog.now() + seconds
 
     def _check_values(self, values: dict[str, float]) -> None:
@@ -386,10 +388,12 @@ class ExternalLoops:
                 f"rung tell {listed(wanted)}"
             )
 
-    def _diverged(self, values: dict[str, float], epoch: int) -> str | None:
+    def _find_divergence(self, values: dict[str, float], epoch: int) -> str | None:
         for metric in self._ranges.keys() & values.keys():
-            if found := problem(f"metric {metric!r}", values[metric], self._ranges[metric], f"epoch {epoch}"):
-                return found
+            if divergence := problem(
+                f"metric {metric!r}", values[metric], self._ranges[metric], f"epoch {epoch}"
+            ):
+                return divergence
         return None
 
 
@@ -399,7 +403,7 @@ __all__ = [
     "CannotSuggest",
     "DrivenOtherwise",
     "ExternalLoops",
-    "Given",
     "Superseded",
+    "TrialToTrain",
     "Verdict",
 ]

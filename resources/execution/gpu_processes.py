@@ -81,7 +81,7 @@ class GpuProcess:
 
     def start(self) -> None:
         # A worker that goes from trial to trial would always be there before those who look once a second.
-        if self._asked(self._held.somebody_waits):
+        if self._ask_catalog(self._held.somebody_waits):
             self._look_later()
         else:
             self._look()
@@ -149,9 +149,9 @@ class GpuProcess:
     def _look(self) -> None:
         """Start it, if so many devices are free."""
         self._look_later()
-        gpus = self._asked(lambda: self._held.take(self._assignment, self._count))
+        gpus = self._ask_catalog(lambda: self._held.take(self._assignment, self._count))
         if gpus is None:
-            free = self._asked(self._held.free)
+            free = self._ask_catalog(self._held.free)
             if free is not None:
                 self._waiting.note(
                     f"for {self._count} GPUs of {self._held.machine}: {free} of {len(self._held)} are free"
@@ -164,7 +164,7 @@ class GpuProcess:
     def _look_later(self) -> None:
         self._next_look = time.monotonic() + _LOOK_SECONDS * random.uniform(0.5, 1.5)
 
-    def _asked(self, question: Callable[[], _Answer]) -> _Answer | None:
+    def _ask_catalog(self, question: Callable[[], _Answer]) -> _Answer | None:
         """The catalog's answer; None while the database is unavailable: the next look asks again."""
         try:
             return question()

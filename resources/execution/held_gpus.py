@@ -58,8 +58,8 @@ class HeldGpus:
             DBAPIError: the database does not answer; whether it holds any is known after the next call.
         """
         with self._catalog.write(exclusive=True) as session:
-            for one in (assignment, *self._owed):  # its own of an earlier try, whose COMMIT got no answer
-                session.execute(_of(one))
+            for holder in (assignment, *self._owed):  # its own of an earlier try, whose COMMIT got no answer
+                session.execute(_of(holder))
             free = self._free(session)[:count]
             if len(free) < count:
                 return None

@@ -111,8 +111,8 @@ class ForkServer:
         self._gpus = gpus
         # Before anything numeric is imported by the fork server: BLAS and CUDA read these once, so that by
         # rung the most threads count.
-        most = max(resources.by_rung.values(), key=lambda attempt: attempt.threads)
-        os.environ.update(thread_limits(most) | hash_seed(deterministic))
+        widest = max(resources.by_rung.values(), key=lambda attempt: attempt.threads)
+        os.environ.update(thread_limits(widest) | hash_seed(deterministic))
         # torch.cuda.is_available() at a trainable's top level must not start CUDA in the process that trials
         # fork from.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -141,7 +141,7 @@ class ForkServer:
         if gpus is None and self._gpus is not None:
             gpus = self._gpus[: attempt.gpus] if attempt.gpus < self._resources.largest.gpus else self._gpus
         if gpus is not None:
-            context = replace(context, provenance=_seeing(gpus, context.provenance))
+            context = replace(context, provenance=_with_visible_gpus(gpus, context.provenance))
         main: Callable[..., None] = run_trial
         arguments: tuple[Any, ...] = (context, self._trainable, assignment.granted, theirs, attempt.threads)
         if attempt.processes > 1:
@@ -283,8 +283,8 @@ def _visible(gpus: list[str] | None) -> Iterator[None]:
             os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 
 
-def _seeing(gpus: list[str], provenance: dict[str, Any]) -> dict[str, Any]:
+def _with_visible_gpus(gpus: list[str], provenance: dict[str, Any]) -> dict[str, Any]:
     """What a worker recorded of its machine, with the GPUs that its trial sees."""
     hardware = provenance.get("hardware", {})
-    seen = {**hardware.get("visible_gpus", {}), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    return {**provenance, "hardware": {**hardware, "visible_gpus": seen}}
+    visible = {**hardware.get("visible_gpus", {}), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    return {**provenance, "hardware": {**hardware, "visible_gpus": visible}}

@@ -25,18 +25,18 @@ def local_concurrency(spec: SweepSpec) -> int:
         needs.append(("gpus", str(spec.resources.gpus), wanted.gpus, len(visible_gpus())))
     if wanted.memory:
         needs.append(("memory", wanted.memory, quantity_bytes(wanted.memory), usable_memory()))
-    for name, asked, needed, there in needs:
-        if needed > there:
-            has = f"{there >> 20}Mi" if name == "memory" else there
-            raise too_few(name, asked, str(has))
-    room = min(int(there // needed) for _, _, needed, there in needs)
+    for name, value, needed, available in needs:
+        if needed > available:
+            has = f"{available >> 20}Mi" if name == "memory" else available
+            raise too_few(name, value, str(has))
+    room = min(int(available // needed) for _, _, needed, available in needs)
     return min(spec.concurrency, room) if spec.concurrency else room
 
 
-def too_few(name: str, asked: str, there: str) -> InvalidInput:
+def too_few(name: str, value: str, available: str) -> InvalidInput:
     """Why a trial cannot run on this machine that needs more of one of ``resources`` than there is."""
     return InvalidInput(
-        f"resources.{name} = {asked} is not accepted here: this machine has {there} for this process"
+        f"resources.{name} = {value} is not accepted here: this machine has {available} for this process"
     )
 
 

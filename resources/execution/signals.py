@@ -27,14 +27,14 @@ class Sigterm:
 
     def __enter__(self) -> "Sigterm":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._noted)
+            self._before = signal.signal(signal.SIGTERM, self._note)
         return self
 
     def __exit__(self, *_raised: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 
-    def _noted(self, number: int, frame: FrameType | None) -> None:
+    def _note(self, number: int, frame: FrameType | None) -> None:
         self.came = True
         if callable(self._before):
             self._before(number, frame)
@@ -43,7 +43,7 @@ class Sigterm:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def ignore_signals() -> Iterator[None]:
     """Let no signal interrupt the block: Ctrl-C comes twice, from the terminal and from Dagster."""
     if threading.current_thread() is not threading.main_thread():
         yield

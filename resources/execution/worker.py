@@ -49,14 +49,14 @@ def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assig
     ran = 0
     with Prefetch(scheduler) as prefetch:
         while True:
-            given = scheduler.next_work(worker)
-            if isinstance(given, Finish):
+            answer = scheduler.next_work(worker)
+            if isinstance(answer, Finish):
                 return ran
-            if isinstance(given, Wait):
-                time.sleep(_HELD_BACK_SECONDS if isinstance(given, HeldBack) else _POLL_SECONDS)
+            if isinstance(answer, Wait):
+                time.sleep(_HELD_BACK_SECONDS if isinstance(answer, HeldBack) else _POLL_SECONDS)
                 continue
             with prefetch.while_training():
-                runner.run(given, on_change)
+                runner.run(answer, on_change)
             ran += 1
 
 
@@ -108,7 +108,7 @@ class TrialRunner:
         self, assignment: Assignment, error: str, on_change: Callable[[Assignment], None]
     ) -> Decision | None:
         with suppress(Superseded):
-            decision = self._scheduler.failed(assignment, error, 0.0, None)
+            decision = self._scheduler.report_failure(assignment, error, 0.0, None)
             on_change(assignment)
             return decision
         return None
@@ -125,8 +125,13 @@ class TrialRunner:
             params=assignment.params,
             seed=assignment.seed,
             objectives=tuple(
-                ObjectiveRule(one.metric, summary=one.summary, window=one.window or 1, maximize=one.maximize)
-                for one in self._spec.objectives
+                ObjectiveRule(
+                    objective.metric,
+                    summary=objective.summary,
+                    window=objective.window or 1,
+                    maximize=objective.maximize,
+                )
+                for objective in self._spec.objectives
             ),
             bounded=tuple(self._spec.bounds),
             divergence={metric: (bounds.min, bounds.max) for metric, bounds in self._spec.divergence.items()},
@@ -187,9 +192,9 @@ def _processes(scheduler: Scheduler, store: Store) -> TrialProcesses:
     needed = spec.resources.largest.gpus
     # A worker in a pod of its own has that pod's GPUs; on a machine that others use a trial sees none but its
     # own.
-    seen = devices if cluster is not None else devices[:needed]
+    visible = devices if cluster is not None else devices[:needed]
     server = ForkServer(
-        spec.trained_by, spec.resources, seen if devices else None, deterministic=bool(spec.deterministic)
+        spec.trained_by, spec.resources, visible if devices else None, deterministic=bool(spec.deterministic)
     )
     if cluster is not None or not needed:
         return server

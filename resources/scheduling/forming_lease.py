@@ -9,7 +9,7 @@ from sqlalchemy import delete, select
 
 from resources.catalog import Catalog, FormingGangRow
 from resources.catalog.retry import retry_transient
-from resources.scheduling.forming_line import PATIENCE_SECONDS, Place, latest_end, renewed
+from resources.scheduling.forming_line import PATIENCE_SECONDS, Place, latest_end, renew_place
 
 _LOOK_SECONDS = 1.0  # between two looks at the line
 _RETRY_SECONDS = 5.0  # the database is asked again, before the gang stays as it was
@@ -81,7 +81,7 @@ class FormingLease:
                 self._catalog.read_clock(session)
                 now = self._catalog.now()
             session.execute(delete(FormingGangRow).where(~FormingGangRow.until.between(now, latest_end(now))))
-            own = renewed(line, self._gang, now, self._patience)
+            own = renew_place(line, self._gang, now, self._patience)
             session.merge(FormingGangRow(**asdict(own)))
             return own.forms
 

@@ -50,7 +50,7 @@ def latest_end(now: float) -> float:
     return now + LEASE_SECONDS + AHEAD_SECONDS
 
 
-def renewed(line: Iterable[Place], gang: str, now: float, patience: float = PATIENCE_SECONDS) -> Place:
+def renew_place(line: Iterable[Place], gang: str, now: float, patience: float = PATIENCE_SECONDS) -> Place:
     """A gang's place from now on: it has the turn, waits, or has just lost the turn and is at the end of the
     line.
 

@@ -75,7 +75,7 @@ class Forecast:
             f"project {self.project}: "
             f"{'unknown' if hours is None else f'about {hours:.4g}' if hours else 'no'} GPU-hours ({how})"
         )
-        return f"{about}; it has {self._left(self.quota)}" if self.quota else about
+        return f"{about}; it has {self._describe_left(self.quota)}" if self.quota else about
 
     def refusal(self, spec: SweepSpec) -> str | None:
         """Why a launch of the spec is refused; None where there is enough."""
@@ -83,7 +83,7 @@ class Forecast:
         expected = self.estimate.gpu_hours
         if quota is None:
             return None
-        left = f"project {self.project} has {self._left(quota)}"
+        left = f"project {self.project} has {self._describe_left(quota)}"
         if quota.spent:
             return f"resources.gpus = {spec.resources.gpus} is not accepted: {left}; {quota.remedy()}"
         if expected is None or expected <= quota.left - self.others:
@@ -94,7 +94,7 @@ class Forecast:
             f"({self.estimate.how}), and {left}: give fewer trials, epochs or GPUs; {quota.remedy()}"
         )
 
-    def _left(self, quota: GpuHours) -> str:
+    def _describe_left(self, quota: GpuHours) -> str:
         left = f"{quota.left:.4g} of its {quota.quota:g} GPU-hours left this month"
         return left + (
             f", of which its unfinished sweeps are expected to take {self.others:.4g}" if self.others else ""
@@ -272,11 +272,11 @@ class GpuHoursWatch:
 
     def _take_turn(self) -> None:
         now = self._catalog.now()
-        of = {
+        parameters = {
             "of_sweep": self._sweep,
             "now": now,
             "before": now - LOOK_SECONDS,
             "latest": now + AHEAD_SECONDS,
         }
-        if self._catalog.at_once(statements.TURN_TO_LOOK_AT_GPU_HOURS, of):
+        if self._catalog.at_once(statements.TURN_TO_LOOK_AT_GPU_HOURS, parameters):
             self.look()

@@ -1,10 +1,8 @@
-"""Intents: sweeps that somebody asked for while no process of Dagster was there to open them.
+"""Intents: requests for sweeps, which a sensor turns into Dagster's runs.
 
-A sensor makes them Dagster's runs.
-
-An intent names the sweep that it will become, so that whoever asks knows its id at once. What becomes of an
-intent is decided by :func:`next_step`, a pure function of the intent and of its run, as often as a tick looks
-at it.
+A server can record an intent while no process of Dagster is there to open the sweep. The intent names the
+sweep that it will become, so that the client knows its id at once. At each tick :func:`next_step`, a pure
+function of the intent and its run, decides what to do about it.
 """
 
 from collections.abc import Callable, Collection
@@ -28,17 +26,17 @@ DONE = "done"
 FAILED = "failed"
 CANCELED = "canceled"
 OPEN = (WAITING, LAUNCHED)
-"""Statuses of an intent that is not settled yet."""
+"""Statuses of an intent that is not settled."""
 
 Driver = Literal["sensors", "api"]
-"""Who drives the sweep that an intent becomes: Dagster's sensors, or external loops, which ask the API."""
+"""What runs the sweep's trials: Dagster's sensors, or external loops, which ask the API."""
 Kind = Literal["study", "training-run"]
 
 _SOON = timedelta(seconds=60)  # a daemon that runs looks every few seconds
 
 
 class IntentCanceled(HalvingError, RuntimeError):
-    """The intent was canceled, so its sweep is not to be opened."""
+    """The intent was canceled, so its sweep must not be opened."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,12 @@ class Launched:
 
 @dataclass(frozen=True)
 class Launch:
-    """Ask Dagster for the intent's run; its run key makes that once."""
+    """Ask Dagster for the intent's run; its run key makes sure that it is launched once."""
 
 
 @dataclass(frozen=True)
 class Became:
-    """The intent's new status, with the run that did it and, where it failed, the reason."""
+    """The intent's new status, with the run that led to it and, if it failed, the reason."""
 
     status: str
     run: str | None
@@ -72,7 +70,7 @@ class Became:
 def next_step(
     status: str, known_run: str | None, launched: Launched | None, *, opened: bool
 ) -> Launch | Became | None:
-    """What is to be done about an intent; None if nothing is.
+    """Decide what to do about an intent; None if there is nothing to do.
 
     Args:
         status, known_run: the intent's.
@@ -82,26 +80,29 @@ def next_step(
     if status not in OPEN:
         return None
     run = launched.run if launched else known_run
-    if opened:  # whatever became of the run: its work is done
+    if opened:  # Whatever became of the run, its work is done.
         return Became(DONE, run)
-    if launched is None:  # never launched, or Dagster has lost its history
+    if launched is None:  # It was never launched, or Dagster has lost its history.
         return Launch()
-    if launched.going_on:
-        return None if (status, known_run) == (LAUNCHED, run) else Became(LAUNCHED, run)
-    return Became(FAILED, run, launched.reason)
+    if not launched.going_on:
+        return Became(FAILED, run, launched.reason)
+    if (status, known_run) == (LAUNCHED, run):
+        return None
+    return Became(LAUNCHED, run)
 
 
 def waits_for(intent: IntentRow, now: datetime) -> str | None:
-    """Why an intent is not done yet, for people; None if it is settled."""
-    if intent.status == WAITING:
-        if now - intent.created_at < _SOON:
-            return "for Dagster's sensor launch_requested, which looks every few seconds"
-        return (
-            f"Dagster has not picked it up since {intent.created_at:%Y-%m-%d %H:%M} UTC: is its daemon "
-            "running, "
-            "and the sensor launch_requested on?"
-        )
-    return f"for Dagster's run {intent.run}, which opens its sweep" if intent.status == LAUNCHED else None
+    """What an intent waits for, in words for people; None if it is settled."""
+    if intent.status == LAUNCHED:
+        return f"for Dagster's run {intent.run}, which opens its sweep"
+    if intent.status != WAITING:
+        return None
+    if now - intent.created_at < _SOON:
+        return "for Dagster's sensor launch_requested, which looks every few seconds"
+    return (
+        f"Dagster has not picked it up since {intent.created_at:%Y-%m-%d %H:%M} UTC: is its daemon running, "
+        "and the sensor launch_requested on?"
+    )
 
 
 def add(
@@ -113,14 +114,14 @@ def add(
     actor: str,
     projects: Collection[str] | None = None,
 ) -> IntentRow:
-    """Add an intent in a transaction of the caller's.
+    """Add an intent within the caller's transaction.
 
     Args:
         projects: the only ones whose sweeps it may learn from, also when ``warm_start`` is resolved later;
-            None is all.
+            with None all.
 
     Raises:
-        InvalidInput: retention has deleted the checkpoint that it is to go on from.
+        InvalidInput: retention has deleted the checkpoint that the sweep is to start from.
     """
     hold_source(session, spec)
     sweep = f"{spec.name}-{token_hex(4)}"
@@ -144,7 +145,7 @@ def add(
 
 
 def find(catalog: Catalog, intent: str) -> IntentRow:
-    """An intent by its id.
+    """Find an intent by its id.
 
     Raises:
         NotFound: no such intent.
@@ -154,7 +155,7 @@ def find(catalog: Catalog, intent: str) -> IntentRow:
 
 
 def of_sweep(catalog: Catalog, sweep: str) -> IntentRow | None:
-    """The intent that became this sweep, or is to become it; None for a sweep that was launched otherwise."""
+    """The intent that became, or will become, this sweep; None if the sweep was launched otherwise."""
     with catalog.read() as session:
         return session.scalar(select(IntentRow).where(IntentRow.sweep == sweep))
 
@@ -162,7 +163,8 @@ def of_sweep(catalog: Catalog, sweep: str) -> IntentRow | None:
 def project_of(intent: IntentRow) -> str:
     """The project of the sweep that an intent becomes."""
     spec = intent.payload["spec"]
-    return str(spec.get("project", spec["name"]))  # an intent from before sweeps had projects names none
+    # Intents that were recorded before sweeps had projects name none.
+    return str(spec.get("project", spec["name"]))
 
 
 def not_open(
@@ -172,7 +174,7 @@ def not_open(
 
     Args:
         projects: only sweeps of these projects.
-        limit: at most so many.
+        limit: how many to return at most.
     """
     query = select(IntentRow).outerjoin(SweepRow, SweepRow.id == IntentRow.sweep).where(SweepRow.id.is_(None))
     if projects is not None:
@@ -186,7 +188,7 @@ def not_open(
         )
 
 
-def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
+def list_unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
     """Intents that are waiting or launched, oldest first, each with whether its sweep is open already."""
     with catalog.read() as session:
         query = (
@@ -201,7 +203,7 @@ def unsettled(catalog: Catalog) -> list[tuple[IntentRow, bool]]:
 
 
 def become(catalog: Catalog, intent: str, became: Became, within: Session | None = None) -> bool:
-    """Write what became of an intent; False if it was settled before, and stays as it was."""
+    """Write an intent's new status; return False if it was settled before, and then leave it unchanged."""
     with catalog.write(within=within) as session:
         row = _get(session, intent, lock=True)
         if row.status not in OPEN:
@@ -213,11 +215,11 @@ def become(catalog: Catalog, intent: str, became: Became, within: Session | None
 
 
 def begin(catalog: Catalog, intent: str, run: str) -> IntentRow:
-    """Dagster's run begins to carry out an intent; give the intent.
+    """Record that a run of Dagster begins to carry out an intent; return the intent.
 
     Raises:
         NotFound: no such intent.
-        IntentCanceled: it is not to be carried out any more.
+        IntentCanceled: it was canceled.
     """
     become(catalog, intent, Became(LAUNCHED, run))
     row = find(catalog, intent)
@@ -226,15 +228,14 @@ def begin(catalog: Catalog, intent: str, run: str) -> IntentRow:
 
 
 def carry_out(catalog: Catalog, intent: str, run: str, open_it: Callable[[Session], SweepRow]) -> SweepRow:
-    """Open an intent's sweep in the transaction that settles the intent: a cancel finds neither done, or
-    both.
+    """Open an intent's sweep and settle the intent in one transaction, so that a cancel sees both or neither.
 
     Args:
         open_it: opens the sweep, or finds it open, within that transaction.
 
     Raises:
         NotFound: no such intent.
-        IntentCanceled: it is not to be carried out any more, and no sweep was opened.
+        IntentCanceled: it was canceled, and no sweep was opened.
     """
     with catalog.write() as session:
         row = _get(session, intent, lock=True)
@@ -245,44 +246,44 @@ def carry_out(catalog: Catalog, intent: str, run: str, open_it: Callable[[Sessio
 
 
 def cancel(catalog: Catalog, intent: str, actor: str, within: Session) -> bool:
-    """Settle an intent before its sweep is opened; False if that is too late."""
+    """Cancel an intent before its sweep is opened; return False if it is too late for that."""
     return become(
         catalog, intent, Became(CANCELED, None, f"it was canceled by {actor} before it began"), within
     )
 
 
 def withdraw(catalog: Catalog, sweep: str, actor: str, within: Session) -> IntentRow | None:
-    """Cancel the intent of a sweep that is not open yet; twice is as good as once.
+    """Cancel the intent of a sweep that is not open yet; a second call changes nothing.
 
     Returns:
-        The intent, canceled or settled before; None if the sweep is open, or no intent is to become it.
+        The intent, canceled now or settled before; None if the sweep is open or has no intent.
     """
     intent = within.scalar(select(IntentRow.id).where(IntentRow.sweep == sweep))
     if intent is None:
         return None
     cancel(catalog, intent, actor, within)
-    # Looked for behind the intent's lock: whoever carries it out has opened the sweep by now, or never will.
+    # The intent is locked now, so the process that carries it out has opened the sweep by now, or never will.
     is_open = within.scalar(select(SweepRow.id).where(SweepRow.id == sweep)) is not None
     return None if is_open else within.get_one(IntentRow, intent)
 
 
 class NotOpen(HalvingError, RuntimeError):
-    """The sweep was asked for, and is not open."""
+    """The sweep was requested, and is not open."""
 
 
 def stop_sweep(
     catalog: Catalog, sweep: str, actor: str, within: Session | None = None
 ) -> SweepRow | IntentRow:
-    """End a sweep's search now; of one that is not open yet, cancel the intent, so that it is never opened.
+    """End a sweep's search now; if the sweep is not open yet, cancel its intent instead.
 
     Args:
-        actor: who asks, which a canceled intent says.
+        actor: who asks; a canceled intent names them.
 
     Returns:
         The sweep, being stopped, or its canceled intent.
 
     Raises:
-        NotFound: no such sweep, and no intent that is to become it.
+        NotFound: there is neither such a sweep nor an intent for it.
         SweepEnded: its search is over.
         NotOpen: it could not be opened, and never will be.
     """
@@ -296,7 +297,7 @@ def stop_sweep(
 
 
 def why_not_open(intent: IntentRow) -> str:
-    """Why the sweep of an intent is not open, for people."""
+    """Why the sweep of an intent is not open, in words for people."""
     if reason := waits_for(intent, utcnow()):
         return f"sweep {intent.sweep} is not open yet, so it can only be stopped; it waits: {reason}"
     return f"sweep {intent.sweep} was never opened: {intent.error}"

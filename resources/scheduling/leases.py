@@ -1,8 +1,8 @@
-"""Leases that run out: doubted first, then revoked, with the reason why the worker ended where it is known.
+"""Leases that have run out: they are doubted first and revoked later.
 
-A lease is renewed by heartbeats. When the database was unavailable all leases have expired at once, those of
-living workers too. So an expired lease is only doubted, and its worker is lost if no heartbeat comes for
-:data:`DOUBT_SECONDS` more.
+A lease is renewed by heartbeats. When the database was unavailable, all leases expire at once, those of
+living workers too. So an expired lease is only doubted at first. Its worker is lost if no heartbeat comes for
+another :data:`DOUBT_SECONDS`.
 """
 
 import logging
@@ -31,10 +31,10 @@ class Leases:
     Args:
         catalog: where the sweep is.
         transactions: the sweep's.
-        clock: seconds since the epoch, the same for all processes that look at a lease. A worker whose clock
-            is slow has a lease that looks expired, but it keeps renewing it, so it is never lost.
-        termination_lookup: gives the reason why a worker ended.
-        longest: seconds of the longest lease that there is.
+        clock: seconds since the epoch, the same for all processes that look at a lease. The lease of a worker
+            whose clock is slow looks expired, but the worker keeps renewing it, so it is never lost.
+        termination_lookup: finds out why a worker ended.
+        longest: the longest possible lease in seconds.
     """
 
     def __init__(
@@ -53,13 +53,15 @@ class Leases:
         self._looked_at = float("-inf")
 
     def next_end(self, seconds: float | None = None) -> float:
-        """When a lease that begins now will end, in seconds since the epoch; after :data:`LEASE_SECONDS` if
-        no others are given.
+        """When a lease that begins now will end, in seconds since the epoch.
+
+        Args:
+            seconds: its length, by default :data:`LEASE_SECONDS`.
         """
         return self._clock() + (LEASE_SECONDS if seconds is None else seconds)
 
     def look_if_due(self) -> dict[str, float] | None:
-        """The times that leases are to be compared with now; None where that was done a moment ago."""
+        """The times to compare all leases with; None if that was done less than a second ago."""
         now = self._clock()
         if 0.0 <= now - self._looked_at < _LOOK_SECONDS:
             return None
@@ -67,22 +69,24 @@ class Leases:
         return self._times(now)
 
     def requeue_lost(self) -> list[Assignment]:
-        """Doubt the leases that have expired since the last look; queue again, or give up, the trials doubted
-        for long enough.
+        """Doubt expired leases, and queue again, or give up, the trials doubted for long enough.
+
+        Returns:
+            The attempts that were lost.
         """
         now = self._clock()
-        given: dict[str, Any] = {"of_sweep": self._transactions.sweep, **self._times(now)}
-        overdue = self._catalog.at_once(statements.OVERDUE, given)
-        if any(row.lease_until > given["latest"] for row in overdue):
+        parameters: dict[str, Any] = {"of_sweep": self._transactions.sweep, **self._times(now)}
+        overdue = self._catalog.at_once(statements.OVERDUE, parameters)
+        if any(row.lease_until > parameters["latest"] for row in overdue):
             with self._catalog.read() as session:
                 self._catalog.read_clock(session)
             now = self._clock()
-            given |= self._times(now)
-            overdue = self._catalog.at_once(statements.OVERDUE, given)
+            parameters |= self._times(now)
+            overdue = self._catalog.at_once(statements.OVERDUE, parameters)
         until = now + DOUBT_SECONDS
         latest = until + AHEAD_SECONDS
         if any(row.doubted_until is None or row.doubted_until > latest for row in overdue):
-            self._catalog.at_once(statements.DOUBT, {**given, "until": until, "latest_doubt": latest})
+            self._catalog.at_once(statements.DOUBT, {**parameters, "until": until, "latest_doubt": latest})
         lost = {
             (row.number, row.attempt): self._termination_of(row.worker)
             for row in overdue
@@ -92,37 +96,42 @@ class Leases:
         if not lost:
             return []
         with self._transactions.deciding() as connection:
-            return self._requeue(connection, given, lost)
+            return self._requeue(connection, parameters, lost)
 
     def _times(self, now: float) -> dict[str, float]:
-        """Between which ends of leases one is held: beyond the latest it was given before the clock was set
-        back.
+        """The present time, and the latest possible end of a lease.
+
+        A lease that ends later was given before the clock was set back.
         """
         return {"now": now, "latest": now + self._longest + AHEAD_SECONDS}
 
     def _requeue(
-        self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Termination | None]
+        self,
+        connection: Connection,
+        parameters: dict[str, Any],
+        lost: dict[tuple[int, int], Termination | None],
     ) -> list[Assignment]:
         assignments = []
-        for row in connection.execute(statements.OVERDUE_LOCKED, given).all():
-            if (row.number, row.attempt) not in lost or not _is_lost(row, given["now"]):
+        for row in connection.execute(statements.OVERDUE_LOCKED, parameters).all():
+            if (row.number, row.attempt) not in lost or not _is_lost(row, parameters["now"]):
                 continue
             assignments.append(self._transactions.assignment(row.number))
             termination = lost[row.number, row.attempt]
             error = f"attempt {row.attempt} was lost: worker {row.worker} stopped sending heartbeats"
-            error += f"; {termination.reason}" if termination else ""
-            crashed = termination is not None and termination.own_fault
+            event: Crashed | Preempted = Preempted(row.number)
+            if termination is not None:
+                error += f"; {termination.reason}"
+                if termination.own_fault:
+                    event = Crashed(row.number)
             untold = self._transactions.untold_seconds(connection, row.number)
-            self._transactions.decide(
-                Crashed(row.number) if crashed else Preempted(row.number), error=error, untold=untold
-            )
+            self._transactions.decide(event, error=error, untold=untold)
         return assignments
 
     def _termination_of(self, worker: str) -> Termination | None:
         try:
             return self._termination_lookup(worker) if self._termination_lookup else None
         except Exception as error:  # noqa: BLE001
-            # whatever a cluster's API may raise: the trial is queued without a reason
+            # Whatever a cluster's API raises, the trial is queued, then without a reason.
             _log.warning("cannot find out why worker %s ended: %s", worker, error)
             return None
 

@@ -1,5 +1,6 @@
-"""A sweep's scheduler for external loops, which ask for one trial at a time, over a network that may lose
-answers.
+"""A sweep's scheduler for external loops, which ask for one trial at a time.
+
+They ask over a network that may lose answers.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ LONGEST_LEASE_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
-class Lent(Assignment):
+class LentAssignment(Assignment):
     """A trial that a loop has, or had.
 
     Attributes:
@@ -30,27 +31,30 @@ class Lent(Assignment):
 
 
 class LoopScheduler(Scheduler):
-    """As :class:`resources.scheduling.scheduler.Scheduler`; nothing here waits for a suggestion."""
+    """A :class:`resources.scheduling.scheduler.Scheduler` that never waits for a suggestion."""
 
     takes_places: ClassVar[bool] = False
     longest_lease: ClassVar[float] = LONGEST_LEASE_SECONDS
 
-    def ask(self, worker: str, lease_seconds: float, *, again: bool) -> Lent | Wait | Finish | None:
-        """Hand out the next trial to a worker that works on one only; with ``again`` it may have asked
-        before.
+    def ask(self, worker: str, lease_seconds: float, *, again: bool) -> LentAssignment | Wait | Finish | None:
+        """Hand out the next trial to a worker that works on one trial only.
 
-        It then gets the same attempt, as far as that has come by now, and its lease is renewed unless it is
-        over. It never waits: None if params must be chosen first, which is up to :meth:`suggest_ahead`.
+        Args:
+            again: the worker may have asked before. It then gets the same attempt with its present progress,
+                and the lease is renewed unless the attempt is over.
+
+        Returns:
+            None if params must be chosen first, by :meth:`suggest_ahead`.
         """
         suggester = self._turns.suggester
-        unsure: list[Assignment] = []  # of all tries: the answer to a COMMIT may have been lost
-        given = self._retrying(
+        unsure: list[Assignment] = []  # of all tries, because the answer to a COMMIT may be lost
+        work = self._retrying(
             lambda: self._next_work(worker, suggester, unsure, lease_seconds=lease_seconds, again=again)
         )
-        assert not isinstance(given, Assignment) or isinstance(given, Lent)
-        return given
+        assert not isinstance(work, Assignment) or isinstance(work, LentAssignment)
+        return work
 
-    def has_given(self, worker: str) -> bool:
+    def has_lent(self, worker: str) -> bool:
         """Whether :meth:`ask` has given this worker a trial, whatever has become of it."""
         return bool(self.catalog.at_once(statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}))
 
@@ -61,9 +65,9 @@ class LoopScheduler(Scheduler):
             NotFound: no such trial, or no such attempt yet.
         """
         with self._transactions.reading():
-            if not 0 <= trial < len(self._transactions.cache.known):
+            if not 0 <= trial < len(self._transactions.cache.details):
                 raise NotFound(
-                    f"no trial {trial} in sweep {self.id}: it has {len(self._transactions.cache.known)}, "
+                    f"no trial {trial} in sweep {self.id}: it has {len(self._transactions.cache.details)}, "
                     "from 0"
                 )
             current = self._transactions.assignment(trial)
@@ -76,12 +80,10 @@ class LoopScheduler(Scheduler):
     def checkpoint(self, trial: int) -> str | None:
         """The digest of a trial's newest checkpoint, as of the last transaction; None if it has none."""
         with self._transactions.lock:
-            return self._transactions.cache.known[trial].checkpoint or None
+            return self._transactions.cache.details[trial].checkpoint or None
 
     def held_back(self) -> str | None:
-        """Why no trial is handed out, whatever there is to do, as of the last transaction; None where nothing
-        holds the sweep back.
-        """
+        """Why the last transaction found the sweep paused; None if it was not."""
         with self._transactions.lock:
             cache = self._transactions.cache
             if cache.out_of_gpu_hours is not None:
@@ -89,16 +91,16 @@ class LoopScheduler(Scheduler):
             return "the sweep's user has paused it" if cache.state.control is Control.PAUSE else None
 
     def may_be_over(self) -> bool:
-        """Whether nothing was left to do as of the last transaction; also where that is not known."""
+        """Whether nothing was left to do as of the last transaction; also True if that is unknown."""
         with self._transactions.lock:
             return not self._transactions.cache.is_read or isinstance(
                 decide(self._transactions.state, Idle())[0], Finish
             )
 
     def end_if_over(self) -> bool:
-        """End the search if nothing is left to do; whether it has ended.
+        """End the search if nothing is left to do; return whether it has ended.
 
-        Only needed where nobody asks for work any more.
+        This is only needed when nobody asks for work any more.
         """
         return self._retrying(self._end_if_over)
 
@@ -111,24 +113,23 @@ class LoopScheduler(Scheduler):
         *,
         lease_seconds: float | None = None,
         again: bool = False,
-    ) -> Lent | Wait | Finish | None:
+    ) -> LentAssignment | Wait | Finish | None:
         lease_until = self._leases.next_end(lease_seconds)
-        if again and (
-            known := connection.execute(
-                statements.GIVEN_TO, {"of_sweep": self.id, "of_worker": worker}
-            ).first()
-        ):
-            return self._lend_again(known, lease_until)
-        given = super()._hand_out(connection, worker, suggester, unsure, lease_seconds=lease_seconds)
-        return Lent(**vars(given), lease_until=lease_until) if isinstance(given, Assignment) else given
+        if again:
+            of_worker = {"of_sweep": self.id, "of_worker": worker}
+            row = connection.execute(statements.GIVEN_TO, of_worker).first()
+            if row is not None:
+                return self._lend_again(row, lease_until)
+        work = super()._hand_out(connection, worker, suggester, unsure, lease_seconds=lease_seconds)
+        return LentAssignment(**vars(work), lease_until=lease_until) if isinstance(work, Assignment) else work
 
-    def _lend_again(self, known: Any, lease_until: float) -> Lent:
-        given = replace(self._transactions.assignment(known.trial), attempt=known.attempt)
-        if not self._transactions.is_current(given):
-            return Lent(**vars(given), lease_until=None)
-        of = {"of_sweep": self.id, "of_trial": given.trial, "of_attempt": given.attempt}
-        self._transactions.note(statements.RENEW_LEASE, {**of, "lease_until": lease_until})
-        return Lent(**vars(given), lease_until=lease_until)
+    def _lend_again(self, row: Any, lease_until: float) -> LentAssignment:
+        assignment = replace(self._transactions.assignment(row.trial), attempt=row.attempt)
+        if not self._transactions.is_current(assignment):
+            return LentAssignment(**vars(assignment), lease_until=None)
+        of_attempt = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        self._transactions.note(statements.RENEW_LEASE, {**of_attempt, "lease_until": lease_until})
+        return LentAssignment(**vars(assignment), lease_until=lease_until)
 
     def _end_if_over(self) -> bool:
         with self._transactions.deciding():

@@ -1,12 +1,12 @@
-"""The search's decisions carried out on the catalog.
+"""The scheduler of a sweep: it carries out the search's decisions on the catalog.
 
 Every call is one short transaction: lock the sweep, read, decide, write.
 
-Workers hold a lease on the trial that they run and renew it by heartbeats. When a lease ran out the trial is
-given to another worker under the next attempt number, and later reports of the old attempt are refused.
+Workers hold a lease on the trial that they run and renew it by heartbeats. When a lease has run out, another
+worker gets the trial under the next attempt number, and later reports of the old attempt are refused.
 
-While the database is unavailable a call is tried again. It may then be done twice as a whole: what the first
-try recorded is recognised.
+While the database is unavailable, a call is tried again. The first try may have been committed all the same,
+so every call recognises what an earlier try has recorded.
 """
 
 import time
@@ -58,28 +58,29 @@ _Done = TypeVar("_Done")
 
 
 class HeldBack(Wait):
-    """It is not the sweep's turn; asking costs all who share the machines a moment, so ask more rarely than
-    for work.
+    """There is work, but it is not the sweep's turn.
+
+    Each ask delays all sweeps that share the machines, so ask more rarely than after a plain :class:`Wait`.
     """
 
 
 class Scheduler:
-    """All decisions about one sweep; threads may share it.
+    """Makes all decisions about one sweep; threads may share it.
 
     Args:
-        catalog: where its state is; what the scheduler keeps between calls is a cache of it.
+        catalog: holds the sweep's state; the scheduler only caches it between calls.
         sweep: its id.
-        clock: seconds since the epoch, for leases; by default the database's.
-        termination_lookup: gives the reason why a worker whose heartbeats have stopped has ended.
+        clock: seconds since the epoch, for leases; by default the database's clock.
+        termination_lookup: finds out why a worker whose heartbeats have stopped has ended.
         retry_seconds: how long a call is tried again while the database is unavailable.
-        places: how many trials of a spec may run at a time here; by default any number. It says how much a
-            sweep asks for, where projects share the machines.
+        places: how many trials of a spec may run here at a time; by default any number. Where projects share
+            the machines, it limits how many places the sweep asks for.
     """
 
     takes_places: ClassVar[bool] = True
     """Whether its trials run on the machines that the projects share."""
     longest_lease: ClassVar[float] = LEASE_SECONDS
-    """Seconds for which a worker may have a trial without a heartbeat, at most."""
+    """The longest time in seconds that a worker may keep a trial without a heartbeat."""
 
     def __init__(
         self,
@@ -109,132 +110,140 @@ class Scheduler:
     def next_work(self, worker: str | None) -> Assignment | Wait | Finish:
         """Hand out the next trial.
 
-        With ``worker`` that worker has it at once; with None a run has to :meth:`claim` it.
+        Args:
+            worker: gets it at once; with None a run has to :meth:`claim` it.
         """
         suggester = self._turns.suggester
         unsure = list[Assignment]()
         if suggester.needs_history:
-            load_optuna()  # takes long the first time, so not in a transaction
-        while (given := self._retrying(lambda: self._next_work(worker, suggester, unsure))) is None:
+            load_optuna()  # It takes long the first time, so it is not done in a transaction.
+        while (work := self._retrying(lambda: self._next_work(worker, suggester, unsure))) is None:
             if not self.suggest_ahead(1):
-                time.sleep(_POLL_SECONDS)  # another process is choosing
-        return given
+                time.sleep(_POLL_SECONDS)  # Another process is choosing params.
+        return work
 
     @property
     def chooses_ahead(self) -> bool:
-        """Whether params are chosen ahead of time, because choosing takes long; if not, :meth:`suggest_ahead`
-        does nothing.
+        """Whether params are chosen ahead of time, because the sampler takes long.
+
+        Otherwise :meth:`suggest_ahead` does nothing.
         """
         return self._turns.suggester.takes_long
 
     def suggest_ahead(self, wanted: int) -> int:
-        """Choose params ahead of time until ``wanted`` trials wait to be started; give how many were added.
+        """Choose params until ``wanted`` trials wait to be started; return how many were added.
 
-        The sampler works outside of any transaction, on what was known when it began: other processes decide
-        meanwhile.
+        The sampler works outside of any transaction, on the results that there were when it began. Other
+        processes go on deciding meanwhile.
         """
         return self._turns.take(wanted)
 
     def claim(self, trial: int, worker: str, attempt: int | None = None) -> Assignment:
-        """Take a trial that was handed out without a worker; with ``attempt`` only if that is its current
-        attempt.
+        """Take a trial that was handed out without a worker.
+
+        Args:
+            attempt: the attempt that the trial has to be at; with None any.
 
         Raises:
-            Superseded: it does not wait for a worker: another run has it, or it was given up.
+            Superseded: the trial does not wait for a worker: another run has it, or it was given up.
         """
         unsure: list[Assignment] = []
         return self._retrying(lambda: self._claim(trial, worker, attempt, unsure))
 
-    def handed_out(self) -> list[Assignment]:
+    def unclaimed_attempts(self) -> list[Assignment]:
         """Attempts that wait for a run to claim them."""
-        return self._running(claimed=False)
+        return self._attempts(claimed=False)
 
-    def claimed(self) -> list[Assignment]:
+    def claimed_attempts(self) -> list[Assignment]:
         """Attempts that a worker has."""
-        return self._running(claimed=True)
+        return self._attempts(claimed=True)
 
     def begin_holding(self, assignment: Assignment, nodes: int) -> None:
-        """Record that an attempt has its resources only now, because its pods had to start, and on how many
-        nodes it has them.
+        """Record that an attempt has its resources from now on, and on how many nodes.
+
+        Until now its pods had to start.
         """
-        of = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        of_attempt = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         began = datetime.fromtimestamp(self.catalog.now(), UTC)
         self._retrying(
             lambda: self.catalog.at_once(
-                statements.BEGIN_HOLDING, {**of, "held_since": began, "nodes": nodes}
+                statements.BEGIN_HOLDING, {**of_attempt, "held_since": began, "nodes": nodes}
             )
         )
 
     def note_waiting(self, assignment: Assignment, reason: str | None, *, unclaimed: bool = False) -> None:
         """Record why the attempt's pod has not started, in the cluster's words; None once it has.
 
-        Nothing is written if the trial has another attempt now, or with ``unclaimed`` if a worker has it.
+        Nothing is written if the trial has another attempt now.
+
+        Args:
+            unclaimed: write nothing if a worker has the attempt, either.
         """
-        given = {
+        values = {
             "of_sweep": self.id,
             "of_trial": assignment.trial,
             "of_attempt": assignment.attempt,
             "waiting": reason,
         }
         statement = statements.NOTE_UNCLAIMED_WAITING if unclaimed else statements.NOTE_WAITING
-        self.catalog.at_once(statement, given)
+        self.catalog.at_once(statement, values)
 
     def heartbeat(self, assignment: Assignment, lease_seconds: float | None = None) -> Control:
-        """Renew the lease, and give what the sweep's user wants: on a pause or a stop the trial is to be
-        released.
+        """Renew the lease; return what the sweep is to do now.
+
+        Unless that is to run, the trial is to be released.
 
         Raises:
             Superseded: the lease was lost.
         """
-        given = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        of_attempt = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         lightly = self.catalog.engine.dialect.name == "postgresql"
         statement = statements.RENEW_LEASE_LIGHTLY if lightly else statements.RENEW_LEASE
         renewed = self.catalog.at_once(
-            statement, {**given, "lease_until": self._leases.next_end(lease_seconds)}
+            statement, {**of_attempt, "lease_until": self._leases.next_end(lease_seconds)}
         )
         if not renewed:
-            found = self.catalog.at_once(statements.STATUS, given)
-            raise _superseded(
-                assignment,
-                f"attempt {found[0].attempt} is {found[0].status}" if found else "the trial is gone",
-            )
+            rows = self.catalog.at_once(statements.STATUS, of_attempt)
+            now = f"attempt {rows[0].attempt} is {rows[0].status}" if rows else "the trial is gone"
+            raise _superseded_error(assignment, now)
         self._gpu_hours.look_if_due(renewed[0].looked_at)
         return Control(renewed[0].control)
 
-    def reached(
+    def report_rung(
         self, assignment: Assignment, report: ReachedRung, seconds: float, lease_seconds: float | None = None
     ) -> Decision:
-        """A trial reports at its rung; decide whether it goes on, pauses or ends.
+        """Report a trial's result at its rung, and decide whether it goes on, pauses or ends.
 
-        ``seconds`` it has trained since its last report.
-
-        With ``lease_seconds`` this is a heartbeat, too: if it goes on, its lease lasts so much longer.
+        Args:
+            seconds: training time since the last report.
+            lease_seconds: renew the lease for this time if the trial goes on; with None it is not renewed.
         """
         event = Reached(assignment.trial, self._result(report))
         return self._report(assignment, event, seconds, report=report, lease_seconds=lease_seconds)
 
-    def returned(self, assignment: Assignment, report: ReturnedEarly, seconds: float) -> Decision:
-        """A trainable returned before its rung, with its last result."""
+    def report_return(self, assignment: Assignment, report: ReturnedEarly, seconds: float) -> Decision:
+        """Report that a trainable returned before its rung, with its last result."""
         return self._report(
             assignment, Returned(assignment.trial, self._result(report)), seconds, report=report
         )
 
-    def crashed(
+    def report_crash(
         self, assignment: Assignment, error: str, seconds: float, also: Sequence[Asked] = ()
     ) -> Decision:
-        """A trial's process died or its trainable raised: queued again, or given up after ``max_retries``.
+        """Queue a crashed trial again, or give it up after ``max_retries``.
 
-        ``also`` is what else is written in the transaction that decides; nothing where it was decided before.
+        It crashed if its process died or its trainable raised an error.
+
+        Args:
+            also: statements for the same transaction; they are skipped if the crash was recorded before.
         """
         return self._report(assignment, Crashed(assignment.trial), seconds, error=error, also=also)
 
-    def preempted(self, assignment: Assignment, error: str, seconds: float) -> Decision:
-        """A trial's process or worker was ended from outside: queued again, at most ``max_preemptions``
-        times.
-        """
+    def report_preemption(self, assignment: Assignment, error: str, seconds: float) -> Decision:
+        """Queue a trial whose process or worker was ended from outside, at most ``max_preemptions`` times."""
         return self._report(assignment, Preempted(assignment.trial), seconds, error=error)
 
-    def failed(
+    def report_failure(
         self,
         assignment: Assignment,
         error: str,
@@ -242,63 +251,65 @@ class Scheduler:
         checkpoint: str | None,
         also: Sequence[Asked] = (),
     ) -> Decision:
-        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one, ``also`` as
-        of :meth:`crashed`.
+        """Give up a trial that failed in a way that would happen again.
 
-        ``seconds`` is None where it is not its worker that ends it.
+        Args:
+            seconds: training time since the last report; None if it is not the worker that reports.
+            checkpoint: the trial's last good one.
+            also: as in :meth:`report_crash`.
         """
         return self._report(
             assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint, also=also
         )
 
-    def released(self, assignment: Assignment, seconds: float, also: Sequence[Asked] = ()) -> Decision:
-        """A worker gives its trial back, because its user ends the worker or the sweep; the trial may go on
-        from its checkpoint.
+    def release(self, assignment: Assignment, seconds: float, also: Sequence[Asked] = ()) -> Decision:
+        """Give a trial back, because the worker or the sweep ends; it may go on from its checkpoint.
 
-        ``also`` as of :meth:`crashed`.
+        Args:
+            also: as in :meth:`report_crash`.
         """
         return self._report(assignment, Released(assignment.trial), seconds, also=also)
 
-    def resized(self, assignment: Assignment, seconds: float) -> Decision:
-        """A trial that goes on after its rung has saved there and ended: its next attempt begins with the
-        resources of the next rung.
-        """
+    def report_resize(self, assignment: Assignment, seconds: float) -> Decision:
+        """Queue a trial that goes on after its rung with other resources, in another attempt."""
         return self._report(assignment, Resized(assignment.trial), seconds)
 
-    def halved(self, assignment: Assignment, error: str, seconds: float) -> Decision:
-        """A rank ran out of memory, and the trial is tried once more with half the micro-batch; that counts
-        as no failure.
-        """
+    def report_out_of_memory(self, assignment: Assignment, error: str, seconds: float) -> Decision:
+        """Queue a trial that ran out of memory once more, with half the micro-batch; it is no failure."""
         return self._report(assignment, Halved(assignment.trial), seconds, error=error)
 
     def take_back_unclaimed(self) -> None:
-        """Release what no run has claimed: all that a paused or stopped sweep has handed out, and what a more
-        important sweep wants.
+        """Release attempts that no run has claimed, if they are not to start.
+
+        Of a paused or stopped sweep these are all, otherwise those whose places a more important sweep wants.
         """
-        self._retrying(self._taken_back)
+        self._retrying(self._take_back_once)
 
-    def launch_failed(self, assignment: Assignment, error: str) -> bool:
-        """Queue again, or give up, a trial whose run ended before it claimed it; False if the attempt was
-        claimed or is over.
+    def report_failed_launch(self, assignment: Assignment, error: str) -> bool:
+        """Queue again, or give up, a trial whose run ended before it claimed the trial.
 
-        It is no fault of the trial's where the sweep is paused or stopped: its run was refused.
+        If the sweep is paused or stopped, the run was refused, and the trial is not at fault.
+
+        Returns:
+            False if the attempt was claimed or is over.
         """
         return self._retrying(lambda: self._launch_failed(assignment, error))
 
     def requeue_lost(self) -> list[Assignment]:
-        """Queue again, or give up, trials whose lease ran out and was not renewed while it was doubted; give
-        those attempts.
+        """Queue again, or give up, the trials of lost workers; return their attempts.
+
+        A worker is lost if its lease ran out and was not renewed while it was doubted.
         """
         return self._retrying(self._leases.requeue_lost)
 
     def state(self) -> SearchState:
-        """The sweep as the search sees it now; a copy that belongs to the caller."""
+        """A copy of the sweep's present state, which belongs to the caller."""
         with self._transactions.reading():
             state = self._transactions.state
             return SearchState(self.rules, state.max_trials, [*state.trials, *state.finals], state.control)
 
     def running(self) -> int:
-        """Trials that are handed out or running."""
+        """How many trials are handed out or running."""
         with self._transactions.reading():
             return self._transactions.state.running
 
@@ -317,15 +328,16 @@ class Scheduler:
     def _next_work(
         self, worker: str | None, suggester: Suggester, unsure: list[Assignment], **options: Any
     ) -> Assignment | Wait | Finish | None:
-        """One try; None if params must be chosen first.
+        """Try to hand out a trial; None if params must be chosen first.
 
-        ``unsure`` keeps what was handed out, in case the COMMIT gets no answer.
+        Args:
+            unsure: keeps what was handed out for the next try, because the answer to the COMMIT may be lost.
         """
         self._gpu_hours.look_if_due()
         with self._transactions.deciding(self._leases.look_if_due()) as connection:
             if not self._transactions.cache.overdue:
                 return self._hand_out(connection, worker, suggester, unsure, **options)
-        self._leases.requeue_lost()  # these are handed out before new trials
+        self._leases.requeue_lost()  # Lost trials are handed out before new ones.
         with self._transactions.deciding() as connection:
             return self._hand_out(connection, worker, suggester, unsure, **options)
 
@@ -339,7 +351,7 @@ class Scheduler:
         lease_seconds: float | None = None,
     ) -> Assignment | Wait | Finish | None:
         transactions = self._transactions
-        if unsure and worker and self._has(connection, unsure[0], worker):
+        if unsure and worker and self._is_held_by(connection, unsure[0], worker):
             return unsure[0]
         self._take_back_unclaimed(connection)
         decision, trial = decide(transactions.state, Idle())
@@ -353,7 +365,7 @@ class Scheduler:
             return HeldBack()
         # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
         lease_until = self._leases.next_end(lease_seconds) if worker else None
-        if trial.number < len(transactions.cache.known):
+        if trial.number < len(transactions.cache.details):
             unsure[:] = [transactions.hand_out(trial, worker, lease_until)]
         elif isinstance(decision, StartFinal):
             unsure[:] = [transactions.start_final(trial, decision.winner, worker, lease_until)]
@@ -364,8 +376,9 @@ class Scheduler:
         return unsure[0]
 
     def _has_turn(self, connection: Connection, trial: TrialState, worker: str | None) -> bool:
-        """Whether a trial may be started now, where projects share the machines; if not, why is noted, and
-        less important trials may be asked to give their places back.
+        """Ask for a place for a trial where projects share the machines; return whether it may start now.
+
+        If not, the reason is noted, and less important trials may be asked to give their places back.
         """
         places = self._places(self.spec) if self._places else None
         needs = self._transactions.gpus_of(trial)
@@ -377,17 +390,16 @@ class Scheduler:
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         transactions = self._transactions
-        given = {"of_sweep": self.id, "of_trial": trial}
+        of_trial = {"of_sweep": self.id, "of_trial": trial}
         with transactions.deciding() as connection:
-            if unsure and self._has(connection, unsure[0], worker):
+            if unsure and self._is_held_by(connection, unsure[0], worker):
                 return unsure[0]
             status = transactions.status(trial)
-            holder = connection.scalar(statements.WORKER, given)
+            holder = connection.scalar(statements.WORKER, of_trial)
             if (control := transactions.state.control) is not Control.RUN:
                 raise Superseded(
                     f"trial {trial_key(self.id, trial)} is not to start: its sweep is to {control}, by its "
-                    "user or because its project's "
-                    "GPU-hours are used up: halving leaderboard says which"
+                    "user or because its project's GPU-hours are used up: halving leaderboard says which"
                 )
             if status is not Status.RUNNING or holder is not None:
                 reason = f"it is {status}" if status else "there is no such trial"
@@ -403,27 +415,27 @@ class Scheduler:
             unsure[:] = [claimed]
             return claimed
 
-    def _has(self, connection: Connection, assignment: Assignment, worker: str) -> bool:
-        """Whether a worker has this very attempt: an earlier try was committed, and its answer was lost."""
-        given = {"of_sweep": self.id, "of_trial": assignment.trial}
+    def _is_held_by(self, connection: Connection, assignment: Assignment, worker: str) -> bool:
+        """Whether a worker has this very attempt, because an earlier try was committed without an answer."""
+        of_trial = {"of_sweep": self.id, "of_trial": assignment.trial}
         return (
             self._transactions.is_current(assignment)
-            and connection.scalar(statements.WORKER, given) == worker
+            and connection.scalar(statements.WORKER, of_trial) == worker
         )
 
-    def _running(self, *, claimed: bool) -> list[Assignment]:
+    def _attempts(self, *, claimed: bool) -> list[Assignment]:
         with self._transactions.reading() as connection:
-            found = connection.execute(statements.RUNNING, {"of_sweep": self.id})
+            rows = connection.execute(statements.RUNNING, {"of_sweep": self.id})
             return [
                 self._transactions.assignment(row.number)
-                for row in found
+                for row in rows
                 if (row.worker is not None) is claimed
             ]
 
-    def _report(self, assignment: Assignment, event: Any, seconds: float | None, **given: Any) -> Decision:
-        return self._retrying(lambda: self._reported(assignment, event, seconds, **given))
+    def _report(self, assignment: Assignment, event: Any, seconds: float | None, **details: Any) -> Decision:
+        return self._retrying(lambda: self._report_once(assignment, event, seconds, **details))
 
-    def _reported(
+    def _report_once(
         self,
         assignment: Assignment,
         event: Any,
@@ -439,12 +451,12 @@ class Scheduler:
         with transactions.deciding() as connection:
             current = transactions.is_current(assignment)
             if not current or (isinstance(report, ReachedRung) and self._is_old(assignment, report)):
-                if recorded := transactions.recorded(connection, assignment, report, error):
+                if recorded := transactions.find_decision(connection, assignment, report, error):
                     return recorded
                 if not current:
-                    attempt = transactions.cache.known[assignment.trial].attempt
+                    attempt = transactions.cache.details[assignment.trial].attempt
                     status = transactions.status(assignment.trial)
-                    raise _superseded(assignment, f"attempt {attempt} is {status}")
+                    raise _superseded_error(assignment, f"attempt {attempt} is {status}")
             for statement, values in also:
                 transactions.note(statement, values)
             untold = transactions.untold_seconds(connection, assignment.trial) if seconds is None else 0.0
@@ -457,14 +469,19 @@ class Scheduler:
                 untold=untold,
             )
             if lease_seconds is not None and isinstance(decision, Continue):
-                of = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+                of_attempt = {
+                    "of_sweep": self.id,
+                    "of_trial": assignment.trial,
+                    "of_attempt": assignment.attempt,
+                }
                 transactions.note(
-                    statements.RENEW_LEASE, {**of, "lease_until": self._leases.next_end(lease_seconds)}
+                    statements.RENEW_LEASE,
+                    {**of_attempt, "lease_until": self._leases.next_end(lease_seconds)},
                 )
             return decision
 
     def _is_old(self, assignment: Assignment, report: ReachedRung) -> bool:
-        """Whether a report is from a rung at which the trial was decided on before."""
+        """Whether a report is from a rung at which a decision on the trial was made before."""
         state = self._transactions.state
         ladder = state.ladder(assignment.trial)
         rung = len(state.trial(assignment.trial).results)
@@ -472,24 +489,26 @@ class Scheduler:
 
     def _launch_failed(self, assignment: Assignment, error: str) -> bool:
         with self._transactions.deciding() as connection:
-            given = {"of_sweep": self.id, "of_trial": assignment.trial}
+            of_trial = {"of_sweep": self.id, "of_trial": assignment.trial}
             if (
                 not self._transactions.is_current(assignment)
-                or connection.scalar(statements.WORKER, given) is not None
+                or connection.scalar(statements.WORKER, of_trial) is not None
             ):
                 return False
             goes_on = self._transactions.state.control is Control.RUN
-            self._transactions.decide((Crashed if goes_on else Released)(assignment.trial), error=error)
+            event = Crashed(assignment.trial) if goes_on else Released(assignment.trial)
+            self._transactions.decide(event, error=error)
             return True
 
-    def _taken_back(self) -> None:
+    def _take_back_once(self) -> None:
         self._gpu_hours.look_if_due()
         with self._transactions.deciding() as connection:
             self._take_back_unclaimed(connection)
 
     def _take_back_unclaimed(self, connection: Connection) -> None:
-        """Release what no run has claimed yet: of a sweep that goes on only what was asked back, which saves
-        nothing by going on.
+        """As :meth:`take_back_unclaimed`, within a transaction.
+
+        An unclaimed attempt has nothing to save, so it is released as soon as its place is asked back.
         """
         goes_on = self._transactions.state.control is Control.RUN
         if goes_on and not (self._transactions.cache.shared and self.takes_places):
@@ -502,12 +521,16 @@ class Scheduler:
         if self._transactions.cache.status != "searching":
             return
         state = self._transactions.state
-        found = bool(ranking(state))
-        status = "failed" if not found else "evaluating" if self.spec.judged_by else "finished"
+        has_result = bool(ranking(state))
+        status = "finished"
+        if not has_result:
+            status = "failed"
+        elif self.spec.judged_by:
+            status = "evaluating"
         ended = {"status": status, "finished_at": None if status == "evaluating" else utcnow()}
         self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
         for trial in [state.trial(number) for _, number in state.queued]:
-            # the search ended before it could go on
+            # The search ended before the trial could go on.
             self._transactions.stop(replace(trial, status=Status.STOPPED))
 
     def _result(self, report: RungMessage) -> Result:
@@ -515,5 +538,5 @@ class Scheduler:
         return Result(values, violation(self.spec, report.values))
 
 
-def _superseded(assignment: Assignment, now: str) -> Superseded:
+def _superseded_error(assignment: Assignment, now: str) -> Superseded:
     return Superseded(f"attempt {assignment.attempt} at trial {assignment.key} lost its lease: {now}")

@@ -1,7 +1,7 @@
-"""A sweep in memory, brought up to date from the catalog's rows that changed since it was last read.
+"""A cache of a sweep's state, updated from the catalog's rows that have changed since the last read.
 
-The catalog alone counts; the cache can be forgotten at any moment and is then read again. It exists because
-rebuilding ten thousand trials for each decision would take longer than a decision may take.
+The catalog alone counts: the cache can be dropped at any time, and is then read again. It exists because
+rebuilding ten thousand trials would take longer than a decision may take.
 """
 
 from collections import defaultdict
@@ -18,8 +18,8 @@ from resources.sweep_spec import SweepSpec
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a trial beside its state."""
+class TrialDetails:
+    """A trial's columns that the search does not need: params, the sampler's notes, attempt, checkpoint."""
 
     params: dict[str, Any]
     sampler_attrs: dict[str, Any]
@@ -30,9 +30,11 @@ class Known:
 class StateCache:
     """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
 
-    ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks
-    for a place, ``waits`` that it was held back when it last asked, and ``out_of_gpu_hours`` why it is paused
-    if its project's hours are used up.
+    Attributes:
+        shared: whether projects share the machines.
+        asks: whether the catalog says that this sweep asks for a place.
+        waits: whether the sweep was held back when it last asked.
+        out_of_gpu_hours: why the sweep is paused if its project's hours are used up; else None.
     """
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
@@ -43,9 +45,9 @@ class StateCache:
         self.forget()
 
     def forget(self) -> None:
-        """Read everything again next time: what was decided in memory may not have been committed."""
+        """Drop the cache, because decisions in memory may not have been committed; the next read is whole."""
         self.state = SearchState(self.rules, self._max_trials)
-        self.known: list[Known] = []
+        self.details: list[TrialDetails] = []
         self.revision = -1
         self.status = ""
         self.overdue = False
@@ -55,21 +57,23 @@ class StateCache:
 
     @property
     def is_read(self) -> bool:
-        """Whether there is anything in it: not before the first refresh, and not after it was forgotten."""
+        """Whether the cache has been read since it was created or dropped."""
         return self.revision >= 0
 
     def refresh(self, connection: Connection, *, lock: bool, look_at: dict[str, float] | None = None) -> None:
-        """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
+        """Read what has changed.
 
-        With ``look_at``, the times of :data:`resources.catalog.statements.OVERDUE`, ``overdue`` is then
-        whether a running trial's lease had run out by then.
+        Args:
+            lock: nobody else decides about this sweep until the transaction ends.
+            look_at: the times of :data:`resources.catalog.statements.OVERDUE`. With them ``overdue`` becomes
+                whether a running trial's lease has run out.
         """
         sweep = {"of_sweep": self.sweep}
         since = {"of_sweep": self.sweep, "since": self.revision}
-        asked: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
-        asked += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
+        questions: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
+        questions += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
         look: list[Asked] = [(statements.OVERDUE, {**sweep, **look_at})] if look_at is not None else []
-        answers = together(connection, look + asked)  # leases first, before the sweep is locked
+        answers = together(connection, look + questions)  # Leases come first, before the sweep is locked.
         self.overdue = bool(look and next(answers))
         (row,) = next(answers)
         self.state.control = Control(row.control)
@@ -84,7 +88,7 @@ class StateCache:
             return
         new_results = self._by_trial(next(answers))
         for trial in next(answers):
-            earlier = self.state.trial(trial.number).results if trial.number < len(self.known) else ()
+            earlier = self.state.trial(trial.number).results if trial.number < len(self.details) else ()
             results = (*earlier, *new_results.get(trial.number, ()))
             state = TrialState(
                 trial.number,
@@ -95,22 +99,23 @@ class StateCache:
                 trial.audited,
                 trial.final,
             )
-            self.put(state, Known(trial.params, trial.sampler_attrs or {}, trial.attempt, trial.checkpoint))
+            self.put(
+                state, TrialDetails(trial.params, trial.sampler_attrs or {}, trial.attempt, trial.checkpoint)
+            )
         self.revision = row.revision
 
-    def put(self, trial: TrialState, known: Known) -> None:
+    def put(self, trial: TrialState, details: TrialDetails) -> None:
         """Replace a trial by its new state, or add a new one."""
         self.state.put(trial)
-        self.known[trial.number : trial.number + 1] = [known]
+        self.details[trial.number : trial.number + 1] = [details]
 
     def _by_trial(self, rows: list[Any]) -> dict[int, list[Result | None]]:
-        found: dict[int, list[Result | None]] = defaultdict(list)
+        results: dict[int, list[Result | None]] = defaultdict(list)
         others = self._spec.objectives[1:]
         for row in rows:
-            result = (
-                None
-                if row.value is None
-                else Result((row.value, *(row.metrics[other.metric] for other in others)), row.violation)
-            )
-            found[row.trial].append(result)
-        return found
+            result = None
+            if row.value is not None:
+                values = (row.value, *(row.metrics[other.metric] for other in others))
+                result = Result(values, row.violation)
+            results[row.trial].append(result)
+        return results

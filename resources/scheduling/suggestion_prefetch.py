@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from resources.scheduling.scheduler import Scheduler
 
-_MOST_AHEAD = 32
-_SUGGESTING_SECONDS = 0.05  # until it is known how long a suggestion takes
+_MAX_AHEAD = 32
+_SUGGESTING_SECONDS = 0.05  # assumed until the first suggestion has been timed
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 class Prefetch:
     """Chooses the next trials' params in a thread while this worker's trial trains.
 
-    It keeps as many ready as trials are started during one suggestion (Little's law), and one more. A longer
+    It keeps as many ready as trials are started during one suggestion (Little's law), plus one. A longer
     queue would only mean params that were chosen without the newest results.
     """
 
@@ -40,24 +40,24 @@ class Prefetch:
         self.close()
 
     def start(self) -> None:
-        """Begin; once."""
+        """Start the thread; call it once."""
         self._thread.start()
 
     def close(self) -> None:
-        """Choose nothing more. What is being chosen is not waited for."""
+        """Stop, without waiting for params that are being chosen."""
         self._closed = True
         self._wanted.set()
 
     @contextmanager
     def while_training(self) -> Iterator[None]:
-        """Refill the queue now, while the attempt in the block runs."""
+        """Refill the queue while the attempt in the block runs."""
         began = time.monotonic()
         self.refill()
         yield
         self._training = time.monotonic() - began
 
     def refill(self) -> None:
-        """Refill the queue now, if params are chosen ahead of time at all."""
+        """Refill the queue in the thread, if params are chosen ahead of time at all."""
         if self._scheduler.chooses_ahead:
             self._wanted.set()
 
@@ -71,7 +71,8 @@ class Prefetch:
             try:
                 added = self._scheduler.suggest_ahead(self._length())
             except Exception as error:  # noqa: BLE001
-                # a worker chooses itself when it needs a trial, and raises what lasts; a loop is told
+                # A worker that needs a trial chooses params itself, and then raises an error that lasts. An
+                # external loop is told about the failure.
                 _log.exception("could not choose the next trials' params ahead of time")
                 self.failure = error
                 continue
@@ -86,19 +87,20 @@ class Prefetch:
 
 
 class LoopPrefetch(Prefetch):
-    """The same for external loops: as many are kept ready as are given out during one suggestion, and one
-    more.
-    """
+    """Chooses params for external loops: as many as are handed out during one suggestion, plus one."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
-        self._given: deque[float] = deque(maxlen=_MOST_AHEAD)
+        self._handed_out_at: deque[float] = deque(maxlen=_MAX_AHEAD)
 
-    def given_out(self) -> None:
-        """A loop has got a trial. How often they ask says how many wait, not how many trials they need."""
-        self._given.append(time.monotonic())
+    def note_handed_out(self) -> None:
+        """Record that a loop has got a trial.
+
+        The asks themselves do not count: they say how many loops wait, not how many trials they need.
+        """
+        self._handed_out_at.append(time.monotonic())
         self.refill()
 
     def _length(self) -> int:
         since = time.monotonic() - max(self._suggesting, _SUGGESTING_SECONDS)
-        return 1 + sum(moment > since for moment in list(self._given))
+        return 1 + sum(handed_out_at > since for handed_out_at in list(self._handed_out_at))

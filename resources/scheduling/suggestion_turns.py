@@ -1,5 +1,6 @@
-"""Choosing params ahead of time: one process after another, each outside of any transaction, because a
-sampler may take long.
+"""Turns of processes to choose params ahead of time.
+
+They choose one after another and outside of any transaction, because a sampler may take long.
 """
 
 import threading
@@ -24,7 +25,7 @@ class SuggestionTurns:
 
     Args:
         clock: seconds since the epoch, as of the sweep's leases.
-        retry_seconds: how long the database is asked again while it is unavailable.
+        retry_seconds: how long a call is tried again while the database is unavailable.
     """
 
     def __init__(
@@ -46,21 +47,21 @@ class SuggestionTurns:
 
     @cached_property
     def suggester(self) -> Suggester:
-        """The sampler, with the trials of earlier sweeps that the sweep starts from."""
+        """The sweep's suggester, with the trials of the earlier sweeps that it learns from."""
         return self._retrying(self._read_suggester)
 
     def take(self, wanted: int) -> int:
-        """Choose params until ``wanted`` trials wait to be started, as far as it is this process's turn; give
-        how many were added.
+        """Choose params until ``wanted`` trials wait to be started; return how many were added.
+
+        It stops when it is another process's turn.
         """
         added = 0
         if self.suggester.needs_history:
             load_optuna()
+        if not self.suggester.takes_long:
+            return added
         with self._lock:
-            while (
-                self.suggester.takes_long
-                and (number := self._retrying(partial(self._begin, wanted))) is not None
-            ):
+            while (number := self._retrying(partial(self._begin, wanted))) is not None:
                 suggestion = None
                 try:
                     suggestion = self.suggester.suggest(number)
@@ -74,10 +75,10 @@ class SuggestionTurns:
             return Suggester(self._spec, earlier_trials(self._catalog, session, row, self._spec))
 
     def _begin(self, wanted: int) -> int | None:
-        """The number of the next trial, if this process is to choose its params.
+        """Take the turn; return the next trial's number, or None if this process is not to choose params.
 
-        One process at a time does, for at most the time of a lease: others would find the same point, with
-        cores that training needs.
+        One process at a time chooses, for at most the length of a lease. Others would find the same point,
+        and use cores that training needs.
         """
         with self._transactions.deciding() as connection:
             state = self._transactions.state
@@ -91,25 +92,25 @@ class SuggestionTurns:
                 return None
         with self._transactions.lock:
             cache = self._transactions.cache
-            searched = zip(cache.known[: len(cache.state.trials)], cache.state.trials, strict=True)
-            tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in searched]
+            searched = zip(cache.details[: len(cache.state.trials)], cache.state.trials, strict=True)
+            tried = [Tried(details.params, trial, details.sampler_attrs) for details, trial in searched]
             self.suggester.learn(tried, cache.sampler_attrs)
             return len(tried)
 
     def _take_turn(self, connection: Connection) -> bool:
-        """Take the turn to choose, unless another process has it; the sweep's row is locked."""
-        of = {"of_sweep": self._transactions.sweep}
-        until = connection.execute(statements.SUGGESTING_UNTIL, of).scalar_one()
+        """Take the turn unless another process has it; the sweep's row is locked."""
+        of_sweep = {"of_sweep": self._transactions.sweep}
+        until = connection.execute(statements.SUGGESTING_UNTIL, of_sweep).scalar_one()
         if until is not None:
             if until > self._leases.next_end() + AHEAD_SECONDS:
                 self._catalog.read_clock(connection)
             if self._clock() <= until <= self._leases.next_end() + AHEAD_SECONDS:
                 return False
-        connection.execute(statements.SET_SUGGESTING, {**of, "until": self._leases.next_end()})
+        connection.execute(statements.SET_SUGGESTING, {**of_sweep, "until": self._leases.next_end()})
         return True
 
     def _end(self, number: int, suggestion: Suggestion | None) -> bool:
-        """Add the trial and let others choose params; whether it was added."""
+        """End the turn and add the trial; return whether it was added."""
         with self._transactions.deciding():
             self._transactions.note(statements.END_SUGGESTING, {"of_sweep": self._transactions.sweep})
             state = self._transactions.state

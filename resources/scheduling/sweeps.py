@@ -1,6 +1,6 @@
-"""Opening a sweep, and controlling it while it runs: pause, resume, stop, extend. Nothing here deletes.
+"""Opening a sweep, and controlling it while it runs: pause, resume, stop, extend.
 
-A control is a transaction of its own, or a part of the one that it is given (``within``).
+Nothing here deletes anything. A control is a transaction of its own, or a part of the caller's (``within``).
 """
 
 from hashlib import sha256
@@ -18,9 +18,9 @@ from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.strategy import GridSearch
 from resources.tenancy.projects import names_of
 
-MOST_TRIALS = 90_000  # Dagster advises fewer than 100,000 partitions for an asset
+MAX_TRIALS = 90_000  # Dagster advises fewer than 100,000 partitions for an asset
 OPEN = ("searching", "evaluating")
-"""Statuses of a sweep that launching the same spec again resumes."""
+"""Statuses of an unfinished sweep, which another launch of the same spec resumes."""
 
 
 class SweepEnded(HalvingError, RuntimeError):
@@ -38,24 +38,24 @@ def open_sweep(
     sources: list[str] | None = None,
     within: Session | None = None,
 ) -> SweepRow:
-    """Register a launch of ``spec``, or give the unfinished sweep of the same spec, project, snapshot and
-    driver to resume.
+    """Open a sweep, or resume the unfinished one of the same spec, project, snapshot and driver.
 
-    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep.
-    A project may be given by any name that it has or had. A sweep that is resumed has the priority of
-    ``spec`` from then on. With the id ``sweep`` it is that sweep, whatever others there are: a new one, or
-    the one that was opened with this id before, which stays as it is.
+    So executing the same spec again after a crash resumes its sweep, and after its end starts another one.
+    The project may be named by any name that it has or had. A sweep that is resumed gets the priority of
+    ``spec``.
 
     Args:
-        sources: what ``warm_start_sources`` gives for the spec. Whoever opens it within a transaction of
-            their own asks before that begins: reading the earlier sweeps may take a while.
+        sweep: the sweep's id, whatever others there are: of a new sweep, or of one that was opened with this
+            id before, which stays as it is.
+        sources: the result of ``warm_start_sources`` for the spec. A caller with a transaction of its own
+            reads them before the transaction begins, because that may take a while.
 
     Raises:
         InvalidInput: ``warm_start`` names a sweep that nothing can be learned from, or retention has deleted
-            what it is restored from.
-        AlreadyExists: the id ``sweep`` is that of a sweep of another spec.
+            the checkpoint that the sweep starts from.
+        AlreadyExists: the id ``sweep`` belongs to a sweep of another spec.
     """
-    # Before the transaction; they have ended, so they do not change.
+    # The sources are read before the transaction. Their sweeps have ended, so they do not change.
     warm_start = warm_start_sources(catalog, spec) if sources is None else sources
     with catalog.write(exclusive=True, within=within) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
@@ -66,7 +66,7 @@ def open_sweep(
                 raise AlreadyExists(f"sweep {sweep} exists with another spec")
             return opened
         if sweep is None and (unfinished := unfinished_sweep(session, spec, snapshot, driver)) is not None:
-            if unfinished.spec_digest != spec.digest:  # an earlier version opened it
+            if unfinished.spec_digest != spec.digest:  # An earlier version opened it.
                 unfinished.spec_digest = spec.digest
                 unfinished.ordinal = len(earlier)
             return _with_priority(unfinished, spec.priority)
@@ -93,10 +93,11 @@ def open_sweep(
 def has_unfinished(
     catalog: Catalog | None, spec: SweepSpec, driver: str, snapshot: str | None = None
 ) -> bool:
-    """Whether a launch of a spec goes on with an unfinished sweep; without a catalog there is none.
+    """Whether a launch of a spec resumes an unfinished sweep.
 
     Args:
-        snapshot: None where it is not taken yet: whether there is one on whatever snapshot.
+        catalog: None if there is none yet, and then no sweep either.
+        snapshot: with None, because it is not taken yet, a sweep on any snapshot counts.
     """
     if catalog is None:
         return False
@@ -105,11 +106,10 @@ def has_unfinished(
 
 
 def unfinished_sweep(session: Session, spec: SweepSpec, snapshot: str | None, driver: str) -> SweepRow | None:
-    """The sweep that a launch of a spec on a snapshot goes on with: the newest of them that has not ended;
-    None if there is none.
+    """The newest unfinished sweep of a spec on a snapshot; None if there is none.
 
-    An earlier version, which had fewer fields or other defaults, may have worked out another digest of the
-    spec.
+    The stored digest of the same spec may differ, because an earlier version had fewer fields or other
+    defaults.
     """
     of_launch = (
         SweepRow.name == spec.name,
@@ -133,17 +133,17 @@ def _with_priority(row: SweepRow, priority: int) -> SweepRow:
 
 
 def _is_of(row: SweepRow, spec: SweepSpec) -> bool:
-    """Whether a sweep is of a spec, whatever their projects, by what is stored of it as it is read now."""
+    """Whether a sweep's stored spec, as it is read now, equals a spec; projects are not compared."""
     if row.spec_digest == spec.digest:
         return True
     try:
         return stored_spec(row.spec).digest == spec.digest
-    except InvalidInput:  # of a version with other fields
+    except InvalidInput:  # It was stored by a version with other fields.
         return False
 
 
 def pause_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
-    """Hand out no more trials; running ones save a checkpoint and free their workers within seconds.
+    """Pause a sweep: it starts no trials, and running ones save a checkpoint and free their workers.
 
     Raises:
         NotFound: no such sweep.
@@ -153,7 +153,7 @@ def pause_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> 
 
 
 def resume_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
-    """Let a paused sweep go on, or revoke a stop while its last trials are still being ended.
+    """Let a paused sweep go on, or take a stop back while its last trials are still ending.
 
     Raises:
         NotFound: no such sweep.
@@ -182,23 +182,21 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int, within: Session 
     """
     with catalog.write(within=within) as session:
         row = _searching(catalog, session, sweep)
-        if (
-            session.scalar(
-                select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.final.is_not(None)).limit(1)
-            )
-            is not None
-        ):
-            raise _ended(sweep, "in its final training")
+        of_final = (
+            select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.final.is_not(None)).limit(1)
+        )
+        if session.scalar(of_final) is not None:
+            raise _ended_error(sweep, "in its final training")
         spec = stored_spec(row.spec)
         now = row.max_trials or planned_trials(spec)
         if isinstance(spec.strategy.chosen, GridSearch):
             raise InvalidInput(
                 f"sweep {sweep} is a grid of {now} points and tries them all: launch another with more points"
             )
-        if not now < max_trials <= MOST_TRIALS:
+        if not now < max_trials <= MAX_TRIALS:
             raise InvalidInput(
                 f"max_trials = {max_trials} is not accepted: give more than the {now} of now, at most "
-                f"{MOST_TRIALS}"
+                f"{MAX_TRIALS}"
             )
         row.max_trials = max_trials
         return row
@@ -214,11 +212,11 @@ def _control(catalog: Catalog, sweep: str, control: Control, within: Session | N
 def _searching(catalog: Catalog, session: Session, sweep: str) -> SweepRow:
     row = catalog.sweep(session, sweep, lock=True)
     if row.status != "searching":
-        raise _ended(sweep, row.status)
+        raise _ended_error(sweep, row.status)
     return row
 
 
-def _ended(sweep: str, now: str) -> SweepEnded:
+def _ended_error(sweep: str, now: str) -> SweepEnded:
     return SweepEnded(
         f"sweep {sweep} is {now}: its search is over. To search on, launch a spec with more max_trials and "
         f"warm_start: [{sweep}]"
@@ -226,9 +224,7 @@ def _ended(sweep: str, now: str) -> SweepEnded:
 
 
 def _free_id(session: Session, spec: SweepSpec, identity: str) -> str:
-    """The sweep's name and the first hex digits of its identity's hash: 4, or more where another sweep has
-    those.
-    """
+    """A free id: the sweep's name and 4 hex digits of its identity's hash, or more if those are taken."""
     digits = sha256(identity.encode()).hexdigest()
     for length in range(4, 64):
         candidate = f"{spec.name}-{digits[:length]}"

@@ -32,7 +32,7 @@ _OF_A_SEARCH = (
     "training",
     "final",
 )
-_MOST = 2**31  # a database keeps 32 bits of a trial's number
+_MAX_TRIAL_NUMBER = 2**31  # a database keeps 32 bits of a trial's number
 
 
 class NotOnItsOwn(HalvingError, RuntimeError):
@@ -40,7 +40,7 @@ class NotOnItsOwn(HalvingError, RuntimeError):
 
 
 def spec_of(
-    snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs: int, **given: Any
+    snapshot: Snapshot, *, project: str, params: dict[str, Any], epochs: int, **fields: Any
 ) -> SweepSpec:
     """The spec of a training run on a snapshot.
 
@@ -61,7 +61,7 @@ def spec_of(
             "dataset": dataset_of(snapshot),
             "snapshot": snapshot.digest,
             **_one_trial(params, epochs),
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in fields.items() if value is not None},
         }
     )
 
@@ -82,12 +82,16 @@ def spec_of_restored(
     with catalog.read() as session:
         sweep, trial = _trial(catalog, session, project, run)
         snapshot = catalog.snapshot(session, sweep.snapshot)
-    saved = [one for one in RunRecords(store, project, run).checkpoints() if store.has_blob(one.digest)]
-    of_epoch = [one for one in saved if one.epoch == epoch]
+    saved = [
+        checkpoint
+        for checkpoint in RunRecords(store, project, run).checkpoints()
+        if store.has_blob(checkpoint.digest)
+    ]
+    of_epoch = [checkpoint for checkpoint in saved if checkpoint.epoch == epoch]
     if not of_epoch:
         raise NotFound(
             f"run {project}/{run} has no checkpoint of epoch {epoch}; it has "
-            f"{sorted({one.epoch for one in saved})}"
+            f"{sorted({checkpoint.epoch for checkpoint in saved})}"
         )
     spec = stored_spec(sweep.spec)
     total = epochs or spec.budgets[-1]
@@ -98,9 +102,9 @@ def spec_of_restored(
         )
     kept = {name: value for name, value in sweep.spec.items() if name not in _OF_A_SEARCH}
     if len(spec.resources.by_rung) > 1:  # the run has one rung, and is given what the trial would have been
-        given = spec.resources.at(total)
-        elastic = {"min_nodes": spec.fewest_nodes(total)} if spec.elastic and given.nodes > 1 else None
-        kept |= {"resources": given.model_dump(mode="json"), "elastic": elastic}
+        resources = spec.resources.at(total)
+        elastic = {"min_nodes": spec.fewest_nodes(total)} if spec.elastic and resources.nodes > 1 else None
+        kept |= {"resources": resources.model_dump(mode="json"), "elastic": elastic}
     restored = {"project": project, "run": run, "epoch": epoch, "checkpoint": of_epoch[-1].digest}
     return parse_spec(
         {**kept, "snapshot": snapshot.digest, **_one_trial(trial.params, total), "restored_from": restored}
@@ -117,13 +121,13 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
     sweep_id = sweep_of_run(run)
     sweep = session.get(SweepRow, sweep_id, with_for_update=True)
     intent = session.scalar(select(IntentRow.payload).where(IntentRow.sweep == sweep_id)) or {}
-    asked: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
+    spec: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
     exists = (
         run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
     )
-    if asked.get("project", asked.get("name")) != project or not exists:
+    if spec.get("project", spec.get("name")) != project or not exists:
         raise no_training_run(project, run)
-    if ((sweep and sweep.max_trials) or max_trials(stored_spec(asked))) > 1:
+    if ((sweep and sweep.max_trials) or max_trials(stored_spec(spec))) > 1:
         raise NotOnItsOwn(
             f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, "
             "or let it go on"
@@ -148,7 +152,7 @@ def sweep_of_run(run: str) -> str:
     """
     with suppress(ValueError):
         sweep, number = parse_trial_key(check_name("run", run))
-        if trial_key(sweep, number) == run and number < _MOST:
+        if trial_key(sweep, number) == run and number < _MAX_TRIAL_NUMBER:
             return sweep
     raise NotFound(f"no training run {run!r}: the platform's runs are named like digits-7f3a.0000")
 

@@ -1,8 +1,7 @@
-"""The transactions of one sweep: while one is open nobody else decides about the sweep; and what a decision
-writes.
+"""The transactions of one sweep, and what each decision writes.
 
-Everything that a transaction writes is sent at its end, in the order in which it was decided, so that the
-sweep is locked as briefly as possible.
+While a transaction is open, nobody else decides about the sweep. All its writes are sent at its end, in the
+order of the decisions, so that the sweep is locked as briefly as possible.
 """
 
 import threading
@@ -19,7 +18,7 @@ from resources.catalog import Catalog, statements
 from resources.catalog.held import held_by, untold_seconds
 from resources.catalog.pipelined import Asked, together
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.state_cache import Known, StateCache
+from resources.scheduling.state_cache import StateCache, TrialDetails
 from resources.search.decide import (
     Complete,
     Continue,
@@ -49,7 +48,7 @@ RungMessage = ReachedRung | ReturnedEarly
 
 
 class SweepTransactions:
-    """Transactions about one sweep in the catalog, with a cache of it in memory; threads may share it."""
+    """Transactions about one sweep, with a cache of its state in memory; threads may share it."""
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
         self._catalog = catalog
@@ -69,11 +68,11 @@ class SweepTransactions:
 
     @contextmanager
     def deciding(self, look_at: dict[str, float] | None = None) -> Iterator[Connection]:
-        """A transaction in which nobody else decides about this sweep; after an error the cache is read
-        again.
+        """Open a transaction in which nobody else decides about this sweep; an error drops the cache.
 
-        With ``look_at``, of :meth:`resources.scheduling.leases.Leases.look_if_due`, the cache's ``overdue``
-        is then whether a lease had run out by then.
+        Args:
+            look_at: of :meth:`resources.scheduling.leases.Leases.look_if_due`. With it the cache's
+                ``overdue`` becomes whether a lease has run out.
         """
         with self.lock:
             self._writes = []
@@ -87,9 +86,9 @@ class SweepTransactions:
                         self.note(
                             statements.SET_REVISION, {"of_sweep": self.sweep, "revision": self.cache.revision}
                         )
-                    # exhausted: on SQLite the rest would not be executed
+                    # All answers are read, because SQLite would not execute the statements otherwise.
                     list(together(connection, self._writes, last=True))
-            except Superseded:  # raised before anything is written
+            except Superseded:  # It is raised before anything is written, so the cache stays right.
                 raise
             except BaseException:
                 self.cache.forget()
@@ -97,82 +96,84 @@ class SweepTransactions:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only reads, with the cache up to date."""
+        """Open a transaction that only reads, with the cache up to date."""
         with self.lock, self._catalog.read() as session:
             connection = session.connection()
             try:
                 self.cache.refresh(connection, lock=False)
             except BaseException:
-                self.cache.forget()  # it may be updated in part
+                self.cache.forget()  # It may be updated in part.
                 raise
             yield connection
 
     def status(self, trial: int) -> Status | None:
         """A trial's status; None where there is no such trial."""
-        return self.state.trial(trial).status if trial < len(self.cache.known) else None
+        return self.state.trial(trial).status if trial < len(self.cache.details) else None
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether this attempt is the trial's current one, and has not ended."""
         return (
             self.status(assignment.trial) is Status.RUNNING
-            and self.cache.known[assignment.trial].attempt == assignment.attempt
+            and self.cache.details[assignment.trial].attempt == assignment.attempt
         )
 
     def assignment(self, number: int) -> Assignment:
         """The trial's current attempt, with what is needed to run it up to its next rung."""
-        known = self.cache.known[number]
+        details = self.cache.details[number]
         ladder = self.state.ladder(number)
         trial = self.state.trial(number)
-        # A seed of the final training depends on the spec alone, not on how many trials the search had.
-        seeded = f"{self._seed} {number}" if trial.final is None else f"{self._seed} final {trial.final}"
+        seed_text = f"{self._seed} {number}"
+        if trial.final is not None:
+            # A seed of the final training depends on the spec alone, not on how many trials the search had.
+            seed_text = f"{self._seed} final {trial.final}"
         return Assignment(
             sweep=self.sweep,
             trial=number,
-            attempt=known.attempt,
-            params=known.params,
-            seed=int.from_bytes(sha256(seeded.encode()).digest()[:4]),
+            attempt=details.attempt,
+            params=details.params,
+            seed=int.from_bytes(sha256(seed_text.encode()).digest()[:4]),
             rung=len(trial.results),
-            granted=self._granted(trial),
+            granted=self._granted_epochs(trial),
             ladder=ladder,
             final=trial.final,
         )
 
     def gpus_of(self, trial: TrialState) -> int:
-        """The GPUs, on all nodes, of an attempt at a trial up to its next rung."""
-        budget = self._granted(trial)
+        """How many GPUs an attempt needs on all nodes together, up to the trial's next rung."""
+        budget = self._granted_epochs(trial)
         if budget not in self._gpus:
             self._gpus[budget] = self._resources.at(budget).all_gpus
         return self._gpus[budget]
 
-    def _granted(self, trial: TrialState) -> int:
+    def _granted_epochs(self, trial: TrialState) -> int:
         ladder = self.state.ladder(trial.number)
         return ladder[min(len(trial.results), len(ladder) - 1)]
 
     # All methods below are called within :meth:`deciding`.
 
     def note(self, statement: Any, values: dict[str, Any]) -> None:
-        """Have this statement executed at the end of the transaction."""
+        """Add a statement to those that are executed at the end of the transaction."""
         self._writes.append((statement, values))
 
     def add(self, suggestion: Suggestion) -> None:
         """Add a trial with these params, waiting to be started."""
-        self._add(TrialState(len(self.cache.known), Status.SUGGESTED), suggestion, {"attempt": 0})
+        self._add(TrialState(len(self.cache.details), Status.SUGGESTED), suggestion, {"attempt": 0})
 
     def start(self, suggestion: Suggestion, worker: str | None, lease_until: float | None) -> Assignment:
         """Add a trial with these params and begin its first attempt."""
-        return self._start(TrialState(len(self.cache.known), Status.RUNNING), suggestion, worker, lease_until)
+        return self._start(
+            TrialState(len(self.cache.details), Status.RUNNING), suggestion, worker, lease_until
+        )
 
     def start_final(
         self, trial: TrialState, winner: int, worker: str | None, lease_until: float | None
     ) -> Assignment:
-        """Add a trial of the final training, with the params of the trial ``winner``, and begin its first
-        attempt.
-        """
-        return self._start(trial, Suggestion(self.cache.known[winner].params), worker, lease_until)
+        """Add a trial of the final training with the winner's params, and begin its first attempt."""
+        return self._start(trial, Suggestion(self.cache.details[winner].params), worker, lease_until)
 
     def hand_out(self, trial: TrialState, worker: str | None, lease_until: float | None) -> Assignment:
-        """Begin the next attempt at a trial that there is."""
-        attempt = self.cache.known[trial.number].attempt + 1
+        """Begin the next attempt at an existing trial."""
+        attempt = self.cache.details[trial.number].attempt + 1
         handed = {
             "status": trial.status,
             "audited": trial.audited,
@@ -193,14 +194,14 @@ class SweepTransactions:
         checkpoint: str | None = None,
         untold: float = 0.0,
     ) -> Decision:
-        """Decide on an event of a running trial, and have the result written.
+        """Decide on an event of a running trial, and write the decision.
 
         Args:
-            seconds: for which it has trained since its last report.
-            untold: for which the attempt has held its resources where no worker says it;
+            seconds: training time since the last report.
+            untold: time for which the attempt has held its resources that no worker reports;
                 :meth:`untold_seconds`.
         """
-        known = self.cache.known[event.trial]
+        details = self.cache.details[event.trial]
         rung = len(self.state.trial(event.trial).results)
         decision, trial = decide(self.state, event)
         if trial is None:
@@ -212,14 +213,15 @@ class SweepTransactions:
             "preemptions": trial.preemptions,
             "error": error,
             "more_seconds": seconds,
-            # external loops may have none
-            "checkpoint": (report.checkpoint or None) if report else checkpoint,
+            "checkpoint": (report.checkpoint or None)
+            if report
+            else checkpoint,  # External loops may have none.
         }
         goes_on = trial.status is Status.RUNNING
         self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
         if not goes_on:
             outcome = _OUTCOMES.get(type(event), word)
-            ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": known.attempt}
+            ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": details.attempt}
             held = max(0.0, seconds) + untold
             self.note(
                 statements.CLOSE_ATTEMPT,
@@ -230,42 +232,45 @@ class SweepTransactions:
         return decision
 
     def claim(self, assignment: Assignment, worker: str, lease_until: float) -> None:
-        """Give an attempt that was handed out without a worker to one."""
-        given = {"of_sweep": self.sweep, "of_trial": assignment.trial}
-        self.note(statements.CLAIM, {**given, "worker": worker, "lease_until": lease_until})
+        """Give an attempt that was handed out without a worker to this worker."""
+        of_trial = {"of_sweep": self.sweep, "of_trial": assignment.trial}
+        self.note(statements.CLAIM, {**of_trial, "worker": worker, "lease_until": lease_until})
         self.note(
             statements.CLAIM_ATTEMPT,
-            {**given, "of_attempt": assignment.attempt, "worker": worker, "held_since": self._now()},
+            {**of_trial, "of_attempt": assignment.attempt, "worker": worker, "held_since": self._now()},
         )
 
     def untold_seconds(self, connection: Connection, trial: int) -> float:
-        """For how long the current attempt at a trial has held its resources beyond what its worker has
-        told.
-        """
-        of = {"of_sweep": self.sweep, "of_trial": trial, "of_attempt": self.cache.known[trial].attempt}
-        return untold_seconds(connection, of, self._catalog.now())
+        """Seconds for which a trial's current attempt has held its resources beyond its worker's reports."""
+        of_attempt = {
+            "of_sweep": self.sweep,
+            "of_trial": trial,
+            "of_attempt": self.cache.details[trial].attempt,
+        }
+        return untold_seconds(connection, of_attempt, self._catalog.now())
 
     def stop(self, trial: TrialState) -> None:
-        """End a queued trial: the search was stopped before it could go on."""
+        """End a queued trial, because the search was stopped before it could go on."""
         stays = {
             "audited": trial.audited,
-            "attempt": self.cache.known[trial.number].attempt,
+            "attempt": self.cache.details[trial.number].attempt,
             "worker": None,
             "lease_until": None,
         }
         self._write(statements.HAND_OUT, trial, {"status": trial.status, "gpus": 0, **stays})
 
-    def recorded(
+    def find_decision(
         self, connection: Connection, assignment: Assignment, report: RungMessage | None, error: str | None
     ) -> Decision | None:
-        """What was decided when this attempt reported the same before: the answer to that COMMIT may have
-        been lost.
+        """Find the decision on an earlier, equal report of this attempt; None if there was none.
+
+        The answer to that COMMIT may have been lost.
         """
-        given = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        of_attempt = {"of_sweep": self.sweep, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
         if report:
-            word = connection.scalar(statements.DECISION, {**given, "of_epochs": report.epoch})
+            word = connection.scalar(statements.DECISION, {**of_attempt, "of_epochs": report.epoch})
         else:
-            word = connection.scalar(statements.OUTCOME, {**given, "error": error})
+            word = connection.scalar(statements.OUTCOME, {**of_attempt, "error": error})
         if word in _OUTCOMES.values():
             word = "fail" if self.status(assignment.trial) is Status.FAILED else "requeue"
         return _DECIDED[word](assignment.trial) if word else None
@@ -277,8 +282,8 @@ class SweepTransactions:
         return self._begin(trial, worker)
 
     def _add(self, trial: TrialState, suggestion: Suggestion, values: dict[str, Any]) -> None:
-        given = {"sweep": self.sweep, "number": trial.number, "status": trial.status, "final": trial.final}
-        given |= {
+        row = {"sweep": self.sweep, "number": trial.number, "status": trial.status, "final": trial.final}
+        row |= {
             "failures": 0,
             "preemptions": 0,
             "seconds": 0.0,
@@ -290,29 +295,31 @@ class SweepTransactions:
             "sampler_attrs": suggestion.trial_attrs or None,
             "revision": self.cache.revision + 1,
         }
-        self.note(statements.ADD_TRIAL, {**given, **attrs, **values})
+        self.note(statements.ADD_TRIAL, {**row, **attrs, **values})
         if suggestion.sweep_attrs:
             self.note(
                 statements.SET_SAMPLER_ATTRS,
                 {"of_sweep": self.sweep, "sampler_attrs": suggestion.sweep_attrs},
             )
             self.cache.sampler_attrs = suggestion.sweep_attrs
-        self.cache.put(trial, Known(suggestion.params, suggestion.trial_attrs, values["attempt"], None))
+        self.cache.put(
+            trial, TrialDetails(suggestion.params, suggestion.trial_attrs, values["attempt"], None)
+        )
         self._changed = True
 
     def _begin(self, trial: TrialState, worker: str | None) -> Assignment:
-        given = self.assignment(trial.number)
+        assignment = self.assignment(trial.number)
         begun = {
             "sweep": self.sweep,
-            "trial": given.trial,
-            "attempt": given.attempt,
-            "rung": given.rung,
+            "trial": assignment.trial,
+            "attempt": assignment.attempt,
+            "rung": assignment.rung,
             "worker": worker,
         }
         now = self._now()
         times = {"started_at": now, "held_since": now if worker else None}
-        self.note(statements.ADD_ATTEMPT, {**begun, **times, **held_by(self._resources, given.granted)})
-        return given
+        self.note(statements.ADD_ATTEMPT, {**begun, **times, **held_by(self._resources, assignment.granted)})
+        return assignment
 
     def _rung_result(
         self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float
@@ -329,7 +336,7 @@ class SweepTransactions:
             "checkpoint": (report.checkpoint or None) if report else None,
             "best_checkpoint": report.best_checkpoint if report else None,
             "decision": decision,
-            "attempt": self.cache.known[trial.number].attempt,
+            "attempt": self.cache.details[trial.number].attempt,
             "seconds": seconds,
             "reached_at": self._now(),
             "materialized": False,
@@ -337,19 +344,20 @@ class SweepTransactions:
         }
 
     def _now(self) -> datetime:
-        """By the database's clock: time in training is between two of these, which two machines may have
-        written.
+        """The time by the database's clock.
+
+        Training time is the difference of two such times, which two machines may have written.
         """
         return datetime.fromtimestamp(self._catalog.now(), UTC)
 
     def _write(self, statement: Any, trial: TrialState, values: dict[str, Any]) -> None:
-        """Have a trial's new state written, and put it into the cache."""
+        """Write a trial's new state, and put it into the cache."""
         self.note(
             statement,
             {"of_sweep": self.sweep, "of_trial": trial.number, "revision": self.cache.revision + 1, **values},
         )
-        known = self.cache.known[trial.number]
-        attempt = values.get("attempt", known.attempt)
-        checkpoint = values.get("checkpoint") or known.checkpoint
-        self.cache.put(trial, Known(known.params, known.sampler_attrs, attempt, checkpoint))
+        details = self.cache.details[trial.number]
+        attempt = values.get("attempt", details.attempt)
+        checkpoint = values.get("checkpoint") or details.checkpoint
+        self.cache.put(trial, TrialDetails(details.params, details.sampler_attrs, attempt, checkpoint))
         self._changed = True

@@ -38,11 +38,11 @@ def warm_start_sources(
             which, why, and what to do.
     """
     with catalog.read() as session:
-        known = [] if projects is None else [SweepRow.project.in_(all_names_of(session, projects))]
+        in_projects = [] if projects is None else [SweepRow.project.in_(all_names_of(session, projects))]
         if spec.warm_start == "auto":
             query = (
                 select(SweepRow)
-                .where(SweepRow.status.in_(_ENDED), *known)
+                .where(SweepRow.status.in_(_ENDED), *in_projects)
                 .order_by(SweepRow.created_at.desc())
             )
             fitting = (
@@ -50,7 +50,7 @@ def warm_start_sources(
             )
             return list(islice(fitting, _AUTO_SWEEPS))
         for sweep in spec.warm_start or []:
-            row = session.scalar(select(SweepRow).where(SweepRow.id == sweep, *known))
+            row = session.scalar(select(SweepRow).where(SweepRow.id == sweep, *in_projects))
             misfit = _misfit(catalog, session, row, spec) if row else f"no sweep {sweep!r} in the catalog"
             if misfit:
                 raise InvalidInput(
@@ -65,7 +65,7 @@ def earlier_trials(catalog: Catalog, session: Session, row: SweepRow, spec: Swee
     return [
         trial
         for source in row.warm_start or []
-        for trial in _mapped(catalog, session, catalog.sweep(session, source), spec)[0]
+        for trial in _map_trials(catalog, session, catalog.sweep(session, source), spec)[0]
     ]
 
 
@@ -83,17 +83,20 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
         return f"neither has a trainable, and its name is {earlier.name}, not {spec.name}"
     for mine, theirs in zip(spec.objectives, earlier.objectives, strict=False):
         if (mine.metric, mine.direction, mine.summary) != (theirs.metric, theirs.direction, theirs.summary):
-            given, wanted = (f"{one.direction} {one.metric} ({one.summary})" for one in (theirs, mine))
-            return f"its objective is {given}, not {wanted}"
+            theirs_text, mine_text = (
+                f"{objective.direction} {objective.metric} ({objective.summary})"
+                for objective in (theirs, mine)
+            )
+            return f"its objective is {theirs_text}, not {mine_text}"
     if len(earlier.objectives) < len(spec.objectives):
         return f"it has {len(earlier.objectives)} objectives, not {len(spec.objectives)}"
-    trials, problems = _mapped(catalog, session, row, spec)
+    trials, problems = _map_trials(catalog, session, row, spec)
     if trials:
         return None
     return f"none of its trials fits ({problems[0]})" if problems else "it has no trial with a result"
 
 
-def _mapped(
+def _map_trials(
     catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec
 ) -> tuple[list[Earlier], list[str]]:
     """A sweep's trials in the new space, each with its last result; and why other trials were dropped."""
@@ -107,9 +110,9 @@ def _mapped(
         if trial.number not in last or trial.final is not None:
             # what the final training reports it was trained on
             continue
-        params = _projected(trial.params, spec)
-        if found := problems_of(spec, params):
-            problems.append(found[0])
+        params = _params_in_space(trial.params, spec)
+        if misfits := problems_of(spec, params):
+            problems.append(misfits[0])
             continue
         result = last[trial.number]
         metrics: dict[str, Any] = result.metrics or {spec.objective.metric: result.value}
@@ -125,7 +128,7 @@ def _mapped(
     return mapped, problems
 
 
-def _projected(params: dict[str, Any], spec: SweepSpec) -> dict[str, Any]:
+def _params_in_space(params: dict[str, Any], spec: SweepSpec) -> dict[str, Any]:
     """The params that the new space has, its constants filled in where the earlier sweep did not name
     them.
     """

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from resources.search.decide import pruned
+from resources.search.decide import pruned_trials
 from resources.search.state import Result, SearchState, Status, TrialState
 
 ENOUGH_AUDITED = 5
@@ -113,7 +113,7 @@ def audit_of(state: SearchState) -> Audit | None:
     rungs = _rungs(state, checked, wrong, last)
     raise_to = _raise_to(rungs, last) if rate is not None and rate > TOO_MANY_PRUNED else None
     best = _loss(state, best_kept) if kept else float("-inf")
-    found = Audit(
+    audit = Audit(
         share=rules.audit,
         kept=len(kept),
         audited=len(checked),
@@ -125,7 +125,7 @@ def audit_of(state: SearchState) -> Audit | None:
         rungs=rungs,
         raise_to=raise_to,
     )
-    return replace(found, verdict=_verdict(found, last))
+    return replace(audit, verdict=_verdict(audit, last))
 
 
 def _rungs(
@@ -133,7 +133,7 @@ def _rungs(
 ) -> list[RungAudit]:
     where_pruned, where_checked, where_wrong = (
         Counter(state.rules.ladder(trial.number)[len(trial.counted) - 1] for trial in trials)
-        for trials in (pruned(state), checked, wrong)
+        for trials in (pruned_trials(state), checked, wrong)
     )
     pairs: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for trial in state.trials:
@@ -196,37 +196,37 @@ def _raise_to(rungs: Sequence[RungAudit], last: int) -> int:
     )
 
 
-def _verdict(found: Audit, last: int) -> str:
-    if not found.share and not found.audited:
+def _verdict(audit: Audit, last: int) -> str:
+    if not audit.share and not audit.audited:
         return (
             "Not audited: nothing shows whether trials were pruned wrongly. Give the strategy audit: 0.1 "
             "and one in ten pruned trials "
             "is trained to the end."
         )
-    if found.false_prune_rate is None:
+    if audit.false_prune_rate is None:
         return (
-            f"Too little data for a verdict: {found.audited} audited trials and {found.kept} that the "
+            f"Too little data for a verdict: {audit.audited} audited trials and {audit.kept} that the "
             "search trained to the end, "
             f"and it takes {ENOUGH_AUDITED} and {ENOUGH_KEPT}."
         )
-    rate = f"{found.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
-    if found.missed_winners:
+    rate = f"{audit.false_prune_rate:.0%} of the audited trials beat the median of those that were kept"
+    if audit.missed_winners:
         rate += (
-            f", and {found.missed_winners} beat the best of them ({found.best_audited:.4g} against "
-            f"{found.best_kept:.4g})"
+            f", and {audit.missed_winners} beat the best of them ({audit.best_audited:.4g} against "
+            f"{audit.best_kept:.4g})"
         )
-    if found.raise_to is None:
+    if audit.raise_to is None:
         return f"{rate}: up to {TOO_MANY_PRUNED:.0%} is accepted. Leave min_budget where it is."
-    if found.raise_to == last:
+    if audit.raise_to == last:
         return (
             f"{rate}: no earlier rung predicts the last one. Train every trial to the end (strategy random "
             f"or tpe, budget: {last})."
         )
-    if all(rung.correlation is None for rung in found.rungs if rung.epochs >= found.raise_to):
+    if all(rung.correlation is None for rung in audit.rungs if rung.epochs >= audit.raise_to):
         return (
-            f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the next rung, and audit again."
+            f"{rate}: that is too many. Raise min_budget to {audit.raise_to}, the next rung, and audit again."
         )
     return (
-        f"{rate}: that is too many. Raise min_budget to {found.raise_to}, the first rung above whose ranks "
+        f"{rate}: that is too many. Raise min_budget to {audit.raise_to}, the first rung above whose ranks "
         "agree with the last one's."
     )

@@ -160,15 +160,15 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
         raise ValueError(f"trial {trial.number} is {trial.status}, not running: it can have no such event")
     match event:
         case Reached(_, result):
-            return _reached(state, trial, result)
+            return _decide_at_rung(state, trial, result)
         case Returned(_, result):
             return Complete(trial.number), _close(trial, Status.COMPLETED, result)
         case Crashed():
             crashed = replace(trial, failures=trial.failures + 1)
-            return _tried_again(crashed, Retry(trial.number), crashed.failures <= state.rules.max_retries)
+            return _try_again(crashed, Retry(trial.number), crashed.failures <= state.rules.max_retries)
         case Preempted():
             preempted = replace(trial, preemptions=trial.preemptions + 1)
-            return _tried_again(
+            return _try_again(
                 preempted, Requeue(trial.number), preempted.preemptions <= state.rules.max_preemptions
             )
         case Failed():
@@ -230,7 +230,7 @@ def winner_of(state: SearchState) -> TrialState | None:
     return trial if result is not None and result.violation == 0 else None
 
 
-def pruned(state: SearchState) -> list[TrialState]:
+def pruned_trials(state: SearchState) -> list[TrialState]:
     """Trials that their results kept from their last rung, those under audit included.
 
     With halving these are the paused ones: a trial that is stopped there was stopped with its sweep.
@@ -244,7 +244,7 @@ def pruned(state: SearchState) -> list[TrialState]:
     ]
 
 
-def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Decision, TrialState]:
+def _decide_at_rung(state: SearchState, trial: TrialState, result: Result) -> tuple[Decision, TrialState]:
     rung = len(trial.results)
     after = replace(trial, results=(*trial.results, result))
     if rung + 1 == len(state.ladder(trial.number)):
@@ -273,7 +273,7 @@ def _may_go_on(state: SearchState, number: int, rung: int, result: Result) -> bo
     return True
 
 
-def _tried_again(trial: TrialState, decision: Retry | Requeue, allowed: bool) -> tuple[Decision, TrialState]:
+def _try_again(trial: TrialState, decision: Retry | Requeue, allowed: bool) -> tuple[Decision, TrialState]:
     if not allowed:
         return Fail(trial.number), _close(trial, Status.FAILED, None)
     return decision, replace(trial, status=Status.QUEUED)
@@ -337,7 +337,7 @@ def _next_audit(state: SearchState) -> TrialState | None:
     if state.running > state.audits_running:
         return None
     if state.audit_order is None:  # computed once, as idle workers ask many times
-        population = [trial.number for trial in pruned(state)]
+        population = [trial.number for trial in pruned_trials(state)]
         state.audit_order = sorted(
             population, key=lambda number: blake2b(str(number).encode(), digest_size=8).digest()
         )

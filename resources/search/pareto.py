@@ -19,7 +19,7 @@ def front(values: Sequence[Sequence[float]], maximize: Sequence[bool]) -> list[i
     # In lexical order no point dominates an earlier one.
     for index in np.lexsort(points.T[::-1]):
         point = points[index]
-        found = points[kept]
-        if not ((found <= point).all(axis=1) & (found < point).any(axis=1)).any():
+        kept_points = points[kept]
+        if not ((kept_points <= point).all(axis=1) & (kept_points < point).any(axis=1)).any():
             kept.append(int(index))
     return sorted(kept)

@@ -102,10 +102,10 @@ def result_at(spec: SweepSpec, curve: TrialCurve, epochs: int) -> Result | None:
     objectives = {objective.metric: objective for objective in spec.objectives}
     values = {}
     for metric in [*spec.bounds, *objectives]:
-        known = _until(curve.points.get(metric, ()), epochs)
-        if not known:
+        history = _values_until(curve.points.get(metric, ()), epochs)
+        if not history:
             return None
-        values[metric] = _summarised(objectives[metric], known) if metric in objectives else known[-1]
+        values[metric] = _summarise(objectives[metric], history) if metric in objectives else history[-1]
     return Result(tuple(values[objective.metric] for objective in spec.objectives), violation(spec, values))
 
 
@@ -127,7 +127,7 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
             short.setdefault(trial, epochs - curve.epochs)
         return result_at(spec, curve, epochs)
 
-    found = simulate(
+    simulation = simulate(
         spec,
         evaluate,
         SimulatedWorkers(workers),
@@ -138,23 +138,24 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
     # end.
     beyond = {trial: epochs for trial, epochs in short.items() if curves[trial].ended != "stopped"}
     unknown = [epochs for trial, epochs in short.items() if trial not in beyond]
-    ranked = ranking(found.state)
+    ranked = ranking(simulation.state)
     winner, rung = (ranked[0][0].number, ranked[0][1]) if ranked else (None, 0)
     result = ranked[0][0].results[rung] if ranked else None
     return Replayed(
         strategy=spec.strategy.model_dump(exclude_none=True, exclude_unset=False),
-        trials=len(found.state.trials),
+        trials=len(simulation.state.trials),
         completed=sum(
-            trial.status is Status.COMPLETED and trial.number not in short for trial in found.state.trials
+            trial.status is Status.COMPLETED and trial.number not in short
+            for trial in simulation.state.trials
         ),
-        epochs=found.epochs - sum(beyond.values()),
+        epochs=simulation.epochs - sum(beyond.values()),
         unknown_epochs=sum(unknown),
         unknown_trials=len(unknown),
-        seconds=found.seconds,
-        worker_seconds=found.busy_seconds
+        seconds=simulation.seconds,
+        worker_seconds=simulation.busy_seconds
         - sum(epochs * curves[trial].seconds_per_epoch for trial, epochs in beyond.items()),
         winner=winner,
-        winner_epochs=min(spec.ladders[found.state.rules.bracket(winner)][rung], curves[winner].epochs)
+        winner_epochs=min(spec.ladders[simulation.state.rules.bracket(winner)][rung], curves[winner].epochs)
         if winner is not None
         else 0,
         winner_objective=result.value if result else None,
@@ -173,7 +174,7 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
     Raises:
         InvalidInput: there is no such strategy, it cannot be replayed, or its settings are wrong.
     """
-    name, settings = _named(strategy)
+    name, settings = _parse_strategy(strategy)
     model = model_inside(Strategy.model_fields[name].annotation)
     budget = "max_budget" if model and "max_budget" in model.model_fields else "budget"
     settings = {budget: spec.budgets[-1], **settings}
@@ -189,11 +190,11 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
     return parse_spec(data | {"strategy": {name: settings}, "max_trials": trials, **search_alone})
 
 
-def _until(points: Sequence[tuple[int, float]], epochs: int) -> list[float]:
+def _values_until(points: Sequence[tuple[int, float]], epochs: int) -> list[float]:
     return [value for _, value in points[: bisect_right(points, epochs, key=lambda point: point[0])]]
 
 
-def _summarised(objective: Objective, values: Sequence[float]) -> float:
+def _summarise(objective: Objective, values: Sequence[float]) -> float:
     match objective.summary:
         case "best":
             return max(values) if objective.maximize else min(values)
@@ -202,7 +203,7 @@ def _summarised(objective: Objective, values: Sequence[float]) -> float:
     return values[-1]
 
 
-def _named(strategy: Any) -> tuple[str, dict[str, Any]]:
+def _parse_strategy(strategy: Any) -> tuple[str, dict[str, Any]]:
     """A strategy's name and the settings that are given."""
     names = list(Strategy.model_fields)
     accepted = f"give one of {names}, or settings as {{asha: {{min_budget: 3, reduction_factor: 4}}}}"

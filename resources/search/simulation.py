@@ -145,8 +145,8 @@ class _Run:
         self._rng = random.Random(seed)
         self._state = SearchState(rules_of(spec), max_trials(spec))
         self._suggester = Suggester(spec)
-        self._suggest = suggest or self._sampled
-        self._found = Simulation(self._state)
+        self._suggest = suggest or self._sample
+        self._simulation = Simulation(self._state)
         self._now = 0.0
         self._serial = 0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -160,15 +160,15 @@ class _Run:
         for worker in range(self._workers.count):
             self._join(worker)
         self._serve_waiting()
-        while self._agenda and (self._max_epochs is None or self._found.epochs < self._max_epochs):
+        while self._agenda and (self._max_epochs is None or self._simulation.epochs < self._max_epochs):
             self._now, _, happen = heapq.heappop(self._agenda)
             happen()
             if not self._serve_waiting() and not self._legs:
                 break
         for worker in list(self._waiting):
             self._stop_waiting(worker)
-        self._found.seconds = self._now
-        return self._found
+        self._simulation.seconds = self._now
+        return self._simulation
 
     def _serve_waiting(self) -> bool:
         """Hand out work to the waiting workers; False when the search is over."""
@@ -188,26 +188,26 @@ class _Run:
         if trial is not None:
             self._state.put(trial)
             if isinstance(decision, StartFinal):
-                self._found.params.append(self._found.params[decision.winner])
-            elif trial.number == len(self._found.params):
-                self._found.params.append(self._suggest(trial.number))
-                self._found.starting = self._now
+                self._simulation.params.append(self._simulation.params[decision.winner])
+            elif trial.number == len(self._simulation.params):
+                self._simulation.params.append(self._suggest(trial.number))
+                self._simulation.starting = self._now
         return decision
 
-    def _sampled(self, number: int) -> Params:
+    def _sample(self, number: int) -> Params:
         if self._suggester.needs_history:
-            known = zip(self._found.params, self._state.trials, strict=False)
-            self._suggester.learn([Tried(params, trial) for params, trial in known], {})
+            trials = zip(self._simulation.params, self._state.trials, strict=False)
+            self._suggester.learn([Tried(params, trial) for params, trial in trials], {})
         return self._suggester.suggest(number).params
 
     def _begin_leg(self, worker: int, trial: int) -> None:
         rung = len(self._state.trial(trial).results)
-        per_epoch = self._epoch_seconds(self._found.params[trial]) / self._speed[worker]
+        per_epoch = self._epoch_seconds(self._simulation.params[trial]) / self._speed[worker]
         leg = _Leg(
             worker, trial, self._now, self._trained.get(trial, 0), self._state.ladder(trial)[rung], per_epoch
         )
         self._legs[worker] = leg
-        self._at(leg.began + (leg.to_epoch - leg.from_epoch) * per_epoch, lambda: self._end_leg(leg))
+        self._schedule(leg.began + (leg.to_epoch - leg.from_epoch) * per_epoch, lambda: self._end_leg(leg))
 
     def _end_leg(self, leg: _Leg) -> None:
         if self._legs.get(leg.worker) is not leg:
@@ -216,7 +216,7 @@ class _Run:
         self._account(leg, leg.to_epoch)
         event = self._outcome(leg)
         if isinstance(event, Reached | Returned):
-            self._found.rungs[leg.trial, len(self._state.trial(leg.trial).results)] += 1
+            self._simulation.rungs[leg.trial, len(self._state.trial(leg.trial).results)] += 1
         if isinstance(self._decide(event), Continue):
             self._begin_leg(leg.worker, leg.trial)
         else:
@@ -230,12 +230,12 @@ class _Run:
         if chance < workers.crash + workers.fail:
             return Failed(leg.trial)
         results = (
-            self._evaluate(leg.trial, self._found.params[leg.trial], epoch)
+            self._evaluate(leg.trial, self._simulation.params[leg.trial], epoch)
             for epoch in range(leg.to_epoch, -1, -1)
         )
         result = next(results)
         if result is None:  # the curve ends before the rung: its last result counts there
-            last = next((known for known in results if known is not None), None)
+            last = next((earlier for earlier in results if earlier is not None), None)
             return Returned(leg.trial, last) if last is not None else Failed(leg.trial)
         return (
             Returned(leg.trial, result)
@@ -245,9 +245,11 @@ class _Run:
 
     def _account(self, leg: _Leg, epoch: int) -> None:
         """Count a leg that was trained up to this epoch, which has a checkpoint."""
-        self._found.busy_seconds += self._now - leg.began
-        self._found.epochs += epoch - leg.from_epoch
-        self._found.repeated_epochs += max(0, min(epoch, self._furthest.get(leg.trial, 0)) - leg.from_epoch)
+        self._simulation.busy_seconds += self._now - leg.began
+        self._simulation.epochs += epoch - leg.from_epoch
+        self._simulation.repeated_epochs += max(
+            0, min(epoch, self._furthest.get(leg.trial, 0)) - leg.from_epoch
+        )
         self._furthest[leg.trial] = max(epoch, self._furthest.get(leg.trial, 0))
         self._trained[leg.trial] = epoch
 
@@ -255,7 +257,7 @@ class _Run:
         self._speed[worker] = self._rng.uniform(*self._workers.speeds)
         self._waiting[worker] = self._now
         if self._workers.mean_life is not None:
-            self._at(
+            self._schedule(
                 self._now + self._rng.expovariate(1 / self._workers.mean_life), lambda: self._lose(worker)
             )
 
@@ -263,16 +265,16 @@ class _Run:
         """A worker vanishes: this is noticed when its trial's lease runs out, and another worker comes
         later.
         """
-        self._found.lost_workers += 1
+        self._simulation.lost_workers += 1
         if (leg := self._legs.pop(worker, None)) is not None:
             self._account(
                 leg, min(leg.from_epoch + int((self._now - leg.began) / leg.epoch_seconds), leg.to_epoch)
             )
-            self._at(self._now + self._workers.lease, lambda: self._miss(leg))
+            self._schedule(self._now + self._workers.lease, lambda: self._miss(leg))
             # under a key that no worker has: the trial still counts as running
             self._legs[-1 - leg.trial] = leg
         self._stop_waiting(worker)
-        self._at(self._now + self._workers.replaced_after, lambda: self._join(worker))
+        self._schedule(self._now + self._workers.replaced_after, lambda: self._join(worker))
 
     def _miss(self, leg: _Leg) -> None:
         del self._legs[-1 - leg.trial]
@@ -282,10 +284,10 @@ class _Run:
         if (since := self._waiting.pop(worker, None)) is None:
             return
         all_started = len(self._state.trials) == self._state.max_trials
-        idle = max(0.0, self._found.starting - since) if all_started else self._now - since
-        self._found.idle_seconds += idle
-        self._found.tail_seconds += self._now - since - idle
+        idle = max(0.0, self._simulation.starting - since) if all_started else self._now - since
+        self._simulation.idle_seconds += idle
+        self._simulation.tail_seconds += self._now - since - idle
 
-    def _at(self, moment: float, happen: Callable[[], None]) -> None:
+    def _schedule(self, time: float, happen: Callable[[], None]) -> None:
         self._serial += 1
-        heapq.heappush(self._agenda, (moment, self._serial, happen))
+        heapq.heappush(self._agenda, (time, self._serial, happen))

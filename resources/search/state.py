@@ -293,10 +293,12 @@ def _bracket_cycle(weights: tuple[int, ...]) -> tuple[int, ...]:
     first.
     """
     cycle: list[int] = []
-    given = [0] * len(weights)
+    entered = [0] * len(weights)
     for turn in range(1, sum(weights) + 1):
-        lacking = [weight * turn / sum(weights) - count for weight, count in zip(weights, given, strict=True)]
+        lacking = [
+            weight * turn / sum(weights) - count for weight, count in zip(weights, entered, strict=True)
+        ]
         bracket = lacking.index(max(lacking))
-        given[bracket] += 1
+        entered[bracket] += 1
         cycle.append(bracket)
     return tuple(cycle)

@@ -57,7 +57,7 @@ class SweepStorage(BaseStorage):
         self._trials: dict[int, FrozenTrial] = {}
         self._finished: list[tuple[Any, int]] = []  # (how good, id), best first
         self._order: dict[int, Any] = {}
-        self._shown: list[FrozenTrial] | None = None
+        self._visible: list[FrozenTrial] | None = None
         self.attrs: dict[str, Any] = {}
         self.next_number = 0
         """The next trial's number. It does not follow from the trials, as the study may hold only some."""
@@ -73,7 +73,7 @@ class SweepStorage(BaseStorage):
 
     def take_out(self, number: int) -> None:
         """Show no trial under this number any more."""
-        self._shown = None
+        self._visible = None
         if self._trials.pop(number, None) is not None and number in self._order:
             place = (self._order.pop(number), number)
             del self._finished[bisect_left(self._finished, place)]
@@ -93,21 +93,23 @@ class SweepStorage(BaseStorage):
         self._drop(_FIRST_REFUSED, 2 * _FIRST_REFUSED)
 
     def _drop(self, first: int, end: int) -> None:
-        for number in [known for known in self._trials if first <= known < end]:
+        for number in [number for number in self._trials if first <= number < end]:
             self.take_out(number)
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        if self._shown is None:
+        if self._visible is None:
             unfinished = sorted(number for number in self._trials if number not in self._order)
             finished = [number for _, number in self._finished]
             kept = (
                 spread(finished, self._limit or len(finished))
                 + unfinished[-(self._in_flight or len(unfinished)) :]
             )
-            self._shown = [self._trials[number] for number in sorted(kept)]
-        trials = self._shown if states is None else [trial for trial in self._shown if trial.state in states]
+            self._visible = [self._trials[number] for number in sorted(kept)]
+        trials = (
+            self._visible if states is None else [trial for trial in self._visible if trial.state in states]
+        )
         return copy.deepcopy(trials) if deepcopy else trials
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
@@ -163,7 +165,7 @@ class SweepStorage(BaseStorage):
     def get_study_name_from_id(self, study_id: int) -> str:
         return _NAME
 
-    def _refuse(self, *args: Any, **given: Any) -> Any:
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
             "a sweep is one study without user attributes, whose trials report to the sweep"
         )
@@ -186,7 +188,7 @@ def study_on(storage: SweepStorage, sampler: "optuna.samplers.BaseSampler | None
     )
 
 
-def new_trial(state: TrialState, *, violation: float | None = None, **given: Any) -> FrozenTrial:
+def new_trial(state: TrialState, *, violation: float | None = None, **overrides: Any) -> FrozenTrial:
     """A trial as Optuna keeps it.
 
     Its own constructor needs every field, and its helper checks each one again.
@@ -202,7 +204,7 @@ def new_trial(state: TrialState, *, violation: float | None = None, **given: Any
         name: {} for name in ("params", "distributions", "user_attrs", "system_attrs", "intermediate_values")
     }
     trial = FrozenTrial(
-        state=state, datetime_complete=began if state.is_finished() else None, **{**fields, **given}
+        state=state, datetime_complete=began if state.is_finished() else None, **{**fields, **overrides}
     )
     if violation is not None:
         trial.set_constraint("bounds", violation)

@@ -93,7 +93,7 @@ class Suggester:
             self._sampler_name == "gp" and len(spec.budgets) > 1
         )
         self._earlier = earlier
-        self._seen: list[TrialState] = []
+        self._learned: list[TrialState] = []
         self._rungs = sorted({epochs for ladder in self._rules.ladders for epochs in ladder})
         self._at_epochs: Counter[int] = Counter(
             rung for trial in earlier if (rung := self._rung_of(trial)) is not None
@@ -108,18 +108,19 @@ class Suggester:
         """Show the sampler what has changed: ``trials`` are all of the sweep's, by number."""
         if not self.needs_history:
             return
-        storage = self._shown()
+        storage = self._open_storage()
         storage.attrs = dict(sweep_attrs)
         storage.drop_from(len(trials))  # suggestions that were not used: another worker was faster
         changed = [
             tried
             for tried in trials
-            if tried.state.number >= len(self._seen) or self._seen[tried.state.number] is not tried.state
+            if tried.state.number >= len(self._learned)
+            or self._learned[tried.state.number] is not tried.state
         ]
         for tried in changed:
-            if tried.state.number < len(self._seen):
-                self._at_epochs.subtract(self._reached(self._seen[tried.state.number]).keys())
-            self._at_epochs.update(self._reached(tried.state).keys())
+            if tried.state.number < len(self._learned):
+                self._at_epochs.subtract(self._results_by_epochs(self._learned[tried.state.number]).keys())
+            self._at_epochs.update(self._results_by_epochs(tried.state).keys())
         if self._by_rung and (level := self._highest_populated()) != self._level:
             self._level = level
             self._worst = None
@@ -130,7 +131,7 @@ class Suggester:
         if self._complete_only:
             for tried in self._failed.values():  # the worst values may have changed
                 self._put_failed(tried.state.number, tried)
-        self._seen = [tried.state for tried in trials]
+        self._learned = [tried.state for tried in trials]
 
     def suggest(self, number: int) -> Suggestion:
         """Choose the params of the trial with this number, the next one that has none.
@@ -144,13 +145,13 @@ class Suggester:
             return Suggestion(self._draw(number))
         try:
             for attempt in range(_TRIES):
-                if (found := self._ask(number, attempt)) is not None:
-                    return found
+                if (suggestion := self._ask(number, attempt)) is not None:
+                    return suggestion
         finally:
-            self._shown().forget_refused()
+            self._open_storage().forget_refused()
         params = self._draw(number)
         self._put(number, Tried(params, TrialState(number, Status.SUGGESTED)), "RUNNING")
-        return Suggestion(params, {}, dict(self._shown().attrs))
+        return Suggestion(params, {}, dict(self._open_storage().attrs))
 
     def _draw(self, number: int) -> Params:
         """A random point that satisfies the constraints."""
@@ -179,7 +180,7 @@ class Suggester:
         """
         from resources.search.study import study_on
 
-        storage = self._shown()
+        storage = self._open_storage()
         storage.next_number = number
         sampler = _make_sampler(
             self._sampler_name, self._options, self._spec, self._seed(number, attempt), self._enough
@@ -187,8 +188,8 @@ class Suggester:
         study = study_on(storage, sampler)
         first = self._start_from(number)
         if first:
-            study.enqueue_trial(searched(self._spec.space, first))
-        asked = study.ask()
+            study.enqueue_trial(searched_params(self._spec.space, first))
+        trial = study.ask()
         params: Params = {}
         for name in order(self._spec.space):
             parameter = self._spec.space[name]
@@ -196,14 +197,14 @@ class Suggester:
                 suggested = (
                     parameter.value
                     if parameter.is_fixed
-                    else _value(asked, name, parameter, self._distributions[name])
+                    else _suggest_value(trial, name, parameter, self._distributions[name])
                 )
                 # Optuna's whole numbers go through doubles, the spec's own are exact
                 params[name] = first.get(name, suggested)
         attrs = (
             {}
             if self._sampler_name in _STATELESS
-            else _plain(storage.get_trial(asked._trial_id).system_attrs)
+            else _without_fixed_params(storage.get_trial(trial._trial_id).system_attrs)
         )
         if not satisfies(self._spec, params):
             storage.refuse(number, attempt)
@@ -223,7 +224,7 @@ class Suggester:
     def _seed(self, number: int, attempt: int) -> int:
         return (self._spec.seed * 1_000_003 + number + attempt * 7_919_317) % 2**32
 
-    def _shown(self) -> "SweepStorage":
+    def _open_storage(self) -> "SweepStorage":
         if self._storage is None:
             load_optuna()
             from resources.search.study import HISTORY, IN_FLIGHT, SweepStorage
@@ -255,7 +256,7 @@ class Suggester:
 
     def _show(self, tried: Tried) -> None:
         trial = tried.state
-        reached = self._reached(tried.state)
+        reached = self._results_by_epochs(tried.state)
         in_flight = trial.status in (Status.RUNNING, Status.QUEUED, Status.SUGGESTED)
         if trial.status is Status.FAILED:  # whatever its results were: it gets no more
             self._failed[trial.number] = tried
@@ -265,11 +266,11 @@ class Suggester:
         if in_flight and (not reached or self._complete_only):
             return self._put(trial.number, tried, "RUNNING")
         if not reached:
-            return self._shown().take_out(trial.number)
+            return self._open_storage().take_out(trial.number)
         epochs, result = max(reached.items())
         if self._by_rung and self._complete_only:
             # Trained for less than the level: it has no result there.
-            return self._shown().take_out(trial.number)
+            return self._open_storage().take_out(trial.number)
         # To TPE every complete trial (here: one at the level) is better than every pruned one, so that those
         # below the level
         # show it where not to search. A model of only the level's few trials would not know where the search
@@ -282,7 +283,7 @@ class Suggester:
             complete=trial.status is Status.COMPLETED and not self._by_rung,
         )
 
-    def _reached(self, trial: TrialState) -> dict[int, Result]:
+    def _results_by_epochs(self, trial: TrialState) -> dict[int, Result]:
         """The results of a trial by their epochs."""
         ladder = self._rules.ladder(trial.number)
         return {
@@ -295,10 +296,10 @@ class Suggester:
         self, number: int, tried: Tried | Earlier, epochs: int, result: Result, *, complete: bool
     ) -> None:
         signs = [-1.0 if larger else 1.0 for larger in self._rules.maximize]
-        known = self._worst or list(result.values)
+        worst = self._worst or list(result.values)
         self._worst = [
             sign * max(sign * old, sign * new)
-            for sign, old, new in zip(signs, known, result.values, strict=True)
+            for sign, old, new in zip(signs, worst, result.values, strict=True)
         ]
         order = (result.violation > 0, result.violation, -epochs, signs[0] * result.value)
         if complete:
@@ -335,7 +336,7 @@ class Suggester:
         """
         from resources.search.study import new_trial
 
-        params = searched(self._spec.space, tried.params)
+        params = searched_params(self._spec.space, tried.params)
         trial = new_trial(
             load_optuna().trial.TrialState[state],
             violation=violation if self._spec.bounds else None,
@@ -344,7 +345,7 @@ class Suggester:
             system_attrs=dict(tried.attrs) if isinstance(tried, Tried) else {},
             **results,
         )
-        self._shown().put(trial, number, order)
+        self._open_storage().put(trial, number, order)
 
     def _show_earlier(self) -> None:
         from resources.search.study import FIRST_EARLIER
@@ -352,7 +353,7 @@ class Suggester:
         for index, trial in enumerate(self._earlier):
             rung = self._rung_of(trial)
             if self._by_rung and self._complete_only and rung != self._level:
-                self._shown().take_out(FIRST_EARLIER + index)
+                self._open_storage().take_out(FIRST_EARLIER + index)
                 continue
             # With the epochs it was trained for: a trial that was paused early there must not count for more
             # than one paused late here.
@@ -394,12 +395,12 @@ def _make_sampler(
         case "gp":
             return samplers.GPSampler(**{"n_startup_trials": startup, "seed": seed, **options})
     kind = import_sampler(name)
-    given: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
+    arguments: dict[str, Any] = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
     if issubclass(kind, samplers.QMCSampler | samplers.GridSampler):
-        given["seed"] = spec.seed  # they walk along one sequence, which it shuffles
+        arguments["seed"] = spec.seed  # they walk along one sequence, which it shuffles
     if issubclass(kind, samplers.QMCSampler):
-        given["independent_sampler"] = samplers.RandomSampler(seed=seed)
-    return kind(**{**given, **options})
+        arguments["independent_sampler"] = samplers.RandomSampler(seed=seed)
+    return kind(**{**arguments, **options})
 
 
 def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
@@ -407,41 +408,43 @@ def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribut
     names.
     """
     distributions = load_optuna().distributions
-    given = parameter.chosen
-    if isinstance(given, FloatRange):
-        return distributions.FloatDistribution(given.low, given.high, log=given.log, step=given.step)
-    if isinstance(given, IntRange):
+    domain = parameter.chosen
+    if isinstance(domain, FloatRange):
+        return distributions.FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
+    if isinstance(domain, IntRange):
         # Optuna has no steps on a logarithmic scale: the nearest is taken of what it suggests.
         return distributions.IntDistribution(
-            given.low, given.high, log=given.log, step=1 if given.log else given.step
+            domain.low, domain.high, log=domain.log, step=1 if domain.log else domain.step
         )
-    return distributions.CategoricalDistribution([choice_name(choice) for choice in given])
+    return distributions.CategoricalDistribution([choice_name(choice) for choice in domain])
 
 
-def searched(space: Space, params: Mapping[str, Any]) -> Params:
+def searched_params(space: Space, params: Mapping[str, Any]) -> Params:
     """The params that are not fixed, as Optuna knows them: choices by their names."""
-    return {name: _known_as(space[name], value) for name, value in params.items() if not space[name].is_fixed}
+    return {
+        name: _optuna_value(space[name], value) for name, value in params.items() if not space[name].is_fixed
+    }
 
 
-def _known_as(parameter: Parameter, value: Any) -> Any:
+def _optuna_value(parameter: Parameter, value: Any) -> Any:
     # By the spec's choice, since an equal value may have another name: [1.0] and [1].
     return next((choice_name(choice) for choice in parameter.choices or [] if is_same(value, choice)), value)
 
 
-def _value(asked: "optuna.Trial", name: str, parameter: Parameter, distribution: Any) -> Any:
+def _suggest_value(trial: "optuna.Trial", name: str, parameter: Parameter, distribution: Any) -> Any:
     if parameter.float_ is not None:
-        return asked.suggest_float(
+        return trial.suggest_float(
             name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
         )
     if parameter.int_ is not None:
-        drawn = asked.suggest_int(
+        drawn = trial.suggest_int(
             name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
         )
         # within the range, too: 2**63 - 1 becomes 2**63 in a double
         return nearest_step(parameter.int_, drawn)
-    chosen = asked.suggest_categorical(name, distribution.choices)
+    chosen = trial.suggest_categorical(name, distribution.choices)
     return (parameter.choices or [])[distribution.choices.index(chosen)]
 
 
-def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
+def _without_fixed_params(attrs: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in attrs.items() if key != "fixed_params"}

@@ -100,7 +100,7 @@ def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> flo
         .join(SweepRow, joined)
         .where(*of_month, *whole)
     )
-    shown = (
+    columns = (
         attempt.held_since,
         attempt.ended_at,
         attempt.seconds,
@@ -109,7 +109,7 @@ def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> flo
         TrialRow.lease_until,
     )
     partly = (
-        select(*shown)
+        select(*columns)
         .join(SweepRow, joined)
         .join(TrialRow, (TrialRow.sweep == attempt.sweep) & (TrialRow.number == attempt.trial))
         .where(*of_month, attempt.ended_at.is_(None) | (attempt.ended_at >= begin))
@@ -126,7 +126,7 @@ def gpu_hours_of_sweep(session: Session, sweep: str, now: float) -> float:
     clock).
     """
     attempt = AttemptRow
-    shown = (
+    columns = (
         attempt.held_since,
         attempt.ended_at,
         attempt.seconds,
@@ -136,7 +136,7 @@ def gpu_hours_of_sweep(session: Session, sweep: str, now: float) -> float:
     )
     of_trial = (TrialRow.sweep == attempt.sweep) & (TrialRow.number == attempt.trial)
     rows = session.execute(
-        select(*shown).join(TrialRow, of_trial).where(attempt.sweep == sweep, attempt.gpus > 0)
+        select(*columns).join(TrialRow, of_trial).where(attempt.sweep == sweep, attempt.gpus > 0)
     )
     return sum(_seconds_held(row, now) * row.nodes * row.gpus for row in rows) / 3600
 

@@ -20,7 +20,7 @@ from halving.identifiers import check_name
 from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, TrialRow, utcnow
 from resources.tenancy.usage import ALL, NOBODY_ASKS
 
-_MOST = 2**31 - 1  # the catalog keeps counts as 32-bit integers
+_MAX_COUNT = 2**31 - 1  # the catalog keeps counts as 32-bit integers
 _SHARED_ONLY = ("max_trials", "max_gpus")
 
 
@@ -54,7 +54,7 @@ class ProjectLine:
 
 
 @dataclass
-class _Held:
+class _Holding:
     searching: int = 0
     trials: int = 0
     gpus: int = 0
@@ -68,12 +68,12 @@ def list_projects(catalog: Catalog) -> list[ProjectLine]:
     """
     with catalog.read() as session:
         rows = {row.name: row for row in session.scalars(select(ProjectRow))}
-        held = _held(session)
+        held = _holdings(session)
         called = names_now(session)
-    sums = {name: _Held() for name in rows}
+    sums = {name: _Holding() for name in rows}
     for sweep, project, waiting, trials, gpus, gpus_waiting in held:
         for name in {called.get(project, project), *({ALL} & rows.keys())}:
-            total = sums.setdefault(name, _Held())
+            total = sums.setdefault(name, _Holding())
             total.searching += 1
             total.trials += int(trials)
             total.gpus += int(gpus)
@@ -91,14 +91,14 @@ def show_project(catalog: Catalog, name: str) -> ProjectLine:
     """
     with catalog.read() as session:
         row = row_of(session, name)
-        known = row is not None or _has_sweeps(session, name)
-    if not known:
+        exists = row is not None or _has_sweeps(session, name)
+    if not exists:
         raise NotFound(f"no project {name!r} in the catalog: it has no sweep, and nothing was set for it")
     lines = {line.name: line for line in list_projects(catalog)}
-    return lines.get(row.name if row else name) or _line(name, None, _Held())
+    return lines.get(row.name if row else name) or _line(name, None, _Holding())
 
 
-def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
+def set_project(catalog: Catalog, name: str, **settings: Any) -> ProjectRow:
     """Set what is given of a project's ``owners``, ``weight``, ``max_trials``, ``max_gpus`` and
     ``gpu_hours``; the rest stays.
 
@@ -109,13 +109,13 @@ def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
         InvalidInput: the name or a value is not accepted, or the project is called otherwise now.
     """
     if name == ALL:
-        if other := sorted(given.keys() - set(_SHARED_ONLY)):
+        if other := sorted(settings.keys() - set(_SHARED_ONLY)):
             raise InvalidInput(
                 f"{other[0]} is not accepted for {ALL!r}, all projects together: give max_trials or max_gpus"
             )
     else:
         check_name("project", name)
-    checked = {field: _CHECKS[field](field, value) for field, value in given.items()}
+    checked = {field: _CHECKS[field](field, value) for field, value in settings.items()}
     if not checked:
         raise InvalidInput(
             f"nothing is given for project {name!r}: give "
@@ -272,7 +272,7 @@ def _has_runs(session: Session, name: str) -> bool:
     return any(session.scalar(query.limit(1)) is not None for query in (indexed, tracked))
 
 
-def _held(session: Session) -> Sequence[Any]:
+def _holdings(session: Session) -> Sequence[Any]:
     running = (TrialRow.sweep == SweepRow.id) & (TrialRow.status == "running")
     why = func.coalesce(SweepRow.out_of_gpu_hours, SweepRow.waiting)
     gpus = func.coalesce(func.sum(TrialRow.gpus), 0)
@@ -282,7 +282,7 @@ def _held(session: Session) -> Sequence[Any]:
     return session.execute(query.group_by(SweepRow.id).order_by(SweepRow.id)).all()
 
 
-def _line(name: str, row: ProjectRow | None, held: _Held) -> ProjectLine:
+def _line(name: str, row: ProjectRow | None, held: _Holding) -> ProjectLine:
     row = row or _new(name)
     fields = ("owners", "weight", "max_trials", "max_gpus", "gpu_hours", "former_names")
     return ProjectLine(name, **{field: getattr(row, field) for field in fields}, **vars(held))
@@ -315,7 +315,7 @@ def _weight(field: str, value: Any) -> float:
 def _count(field: str, value: Any) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
         raise InvalidInput(
             f"{field} = {value!r:.80} is not accepted: give a whole number from 0, or none for no limit"
         )

@@ -33,7 +33,7 @@ class Limits:
     trials: int | None = None
     gpus: int | None = None
 
-    def left(self, trials: int, gpus: int) -> tuple[float, float]:
+    def remaining(self, trials: int, gpus: int) -> tuple[float, float]:
         """Places and GPUs that are free when so many are held."""
         return (inf if self.trials is None else self.trials - trials), (
             inf if self.gpus is None else self.gpus - gpus
@@ -110,7 +110,7 @@ class Fleet:
 
 
 @dataclass
-class _Held:
+class _Holding:
     """What a project holds, and a heap of its sweeps that ask: first the one whose turn it is within the
     project.
 
@@ -123,9 +123,9 @@ class _Held:
     asking: list[tuple[int, int, float, str, Sweep]] = field(default_factory=list)
     aged: Sweep | None = None
 
-    def left(self) -> list[float]:
+    def remaining(self) -> list[float]:
         """Places and GPUs that are free of its quota."""
-        return list(self.project.quota.left(self.trials, self.gpus))
+        return list(self.project.quota.remaining(self.trials, self.gpus))
 
 
 def next_sweep(fleet: Fleet) -> str | None:
@@ -141,59 +141,59 @@ def has_turn(fleet: Fleet, sweep: str) -> bool:
     for it.
     """
     asking = fleet.sweep(sweep)
-    held = _held(fleet)
+    holdings = _holdings_of(fleet)
     if not asking.wants or not all(
-        _fits(asking.needs, room) for room in (_free(fleet, held), held[asking.project].left())
+        _fits(asking.needs, room) for room in (_free(fleet, holdings), holdings[asking.project].remaining())
     ):
         return False
-    return any(given == sweep for given in _turns(fleet, held, asking))
+    return any(winner == sweep for winner in _turns(fleet, holdings, asking))
 
 
 def turns(fleet: Fleet) -> Iterator[str]:
     """The sweeps that get the free places, in the order in which these are given: as often each as it gets
     one.
     """
-    return _turns(fleet, _held(fleet), None)
+    return _turns(fleet, _holdings_of(fleet), None)
 
 
-def _turns(fleet: Fleet, held: dict[str, _Held], until: Sweep | None) -> Iterator[str]:
+def _turns(fleet: Fleet, holdings: dict[str, _Holding], until: Sweep | None) -> Iterator[str]:
     """As :func:`turns`, but no longer than the sweep ``until`` may get a place."""
-    _let_ask(fleet, held)
-    free = _free(fleet, held)
-    quotas = {name: one.left() for name, one in held.items()}
+    _let_ask(fleet, holdings)
+    free = _free(fleet, holdings)
+    quotas = {name: holding.remaining() for name, holding in holdings.items()}
     awaited = [] if until is None else [(until.needs, room) for room in (free, quotas[until.project])]
     wants = {sweep.id: sweep.wants for sweep in fleet.sweeps}
-    first = _reserved(fleet, held)
+    first = _find_reserved(fleet, holdings)
     if first is not None:
         quota = quotas[first.project]
         if _fits(first.needs, free) and _fits(first.needs, quota):
             yield first.id
-            _hold(held[first.project], first)
+            _add_trial(holdings[first.project], first)
             wants[first.id] -= 1
         else:
             wants[first.id] = 0  # its room is kept instead
         _take(free, first.needs)
         _take(quota, first.needs)
-    queue = [(_share(fleet.capacity, one), name) for name, one in held.items() if one.asking]
+    queue = [(_share(fleet.capacity, holding), name) for name, holding in holdings.items() if holding.asking]
     heapify(queue)
     # What is free only becomes less: what does not fit now does not fit later.
     while queue and all(_fits(needs, room) for needs, room in awaited):
         _, name = heappop(queue)
-        one = held[name]
+        holding = holdings[name]
         quota = quotas[name]
-        priority, trials, waited, _, sweep = heappop(one.asking)
+        priority, trials, waited, _, sweep = heappop(holding.asking)
         if wants[sweep.id] and _fits(sweep.needs, free) and _fits(sweep.needs, quota):
             yield sweep.id
             for room in (free, quota):
                 _take(room, sweep.needs)
-            _hold(one, sweep)
+            _add_trial(holding, sweep)
             wants[sweep.id] -= 1
-            heappush(one.asking, (priority, trials + 1, waited, sweep.id, sweep))
-        elif one.aged is sweep:
-            one.asking.clear()  # the others of its project wait for it
+            heappush(holding.asking, (priority, trials + 1, waited, sweep.id, sweep))
+        elif holding.aged is sweep:
+            holding.asking.clear()  # the others of its project wait for it
         # Else it stays out.
-        if one.asking:
-            heappush(queue, (_share(fleet.capacity, one), name))
+        if holding.asking:
+            heappush(queue, (_share(fleet.capacity, holding), name))
         elif until is not None and until.project == name:
             return
 
@@ -206,14 +206,14 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     way. Each trial that is asked back is needed: without it the sweep would not fit.
     """
     asking = fleet.sweep(sweep)
-    allowed = fleet.policy.at_once - sum(one.leaving for one in fleet.sweeps)
+    allowed = fleet.policy.at_once - sum(other_sweep.leaving for other_sweep in fleet.sweeps)
     if asking.waited < fleet.policy.patience or allowed <= 0:
         return []
-    held = _held(fleet)
-    mine = held[asking.project]
+    holdings = _holdings_of(fleet)
+    mine = holdings[asking.project]
     if not _ever_fits(asking.needs, fleet.capacity, mine.project.quota):
         return []
-    rooms = [_free(fleet, held), mine.left()]
+    rooms = [_free(fleet, holdings), mine.remaining()]
 
     def rooms_of(other: Sweep) -> list[list[float]]:
         return rooms if other.project == asking.project else rooms[:1]
@@ -226,16 +226,16 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     def fits() -> bool:
         return all(_fits(asking.needs, room) for room in rooms)
 
-    for one in fleet.sweeps:
-        for room in rooms_of(one):
-            _take(room, -one.leaving_gpus, -one.leaving)
+    for other_sweep in fleet.sweeps:
+        for room in rooms_of(other_sweep):
+            _take(room, -other_sweep.leaving_gpus, -other_sweep.leaving)
     chosen = list[Sweep]()
-    for victim in _victims(fleet, asking, held, helps):
+    for victim in _victims(fleet, asking, holdings, helps):
         if victim.project != asking.project and not _fits(asking.needs, rooms[1]):
             return []  # its own project's quota is what it waits for
         # Those without GPUs give the places that are short, and may turn out not to be needed beside those
         # with GPUs.
-        if sum((one.smallest > 0) == (victim.smallest > 0) for one in chosen) == allowed:
+        if sum((other_sweep.smallest > 0) == (victim.smallest > 0) for other_sweep in chosen) == allowed:
             return []  # what it could take now would not be enough: nobody is disturbed in vain
         chosen.append(victim)
         for room in rooms_of(victim):
@@ -259,10 +259,10 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
 def why_not(fleet: Fleet, sweep: str) -> str:
     """Why a sweep that asks gets no place now, for people: what it waits for, and what would change that."""
     asking = fleet.sweep(sweep)
-    everyone = _held(fleet)
-    one = everyone[asking.project]
+    holdings = _holdings_of(fleet)
+    holding = holdings[asking.project]
     name = asking.project
-    quota = one.project.quota
+    quota = holding.project.quota
     capacity = fleet.capacity
     for whose, limits in ((f"project {name} has", quota), ("all projects together have", capacity)):
         if limits.gpus is not None and asking.needs > limits.gpus:
@@ -272,91 +272,102 @@ def why_not(fleet: Fleet, sweep: str) -> str:
             )
         if limits.trials == 0:
             return f"{whose} max_trials = 0: nothing is started until it is raised"
-    trials, gpus = quota.left(one.trials, one.gpus)
+    trials, gpus = quota.remaining(holding.trials, holding.gpus)
     if trials < 1:
-        return f"project {name} has {one.trials} trials running, and max_trials = {quota.trials}"
+        return f"project {name} has {holding.trials} trials running, and max_trials = {quota.trials}"
     if gpus < asking.needs:
         return (
-            f"project {name} holds {one.gpus} GPUs, its next trial needs {asking.needs}, and max_gpus = "
+            f"project {name} holds {holding.gpus} GPUs, its next trial needs {asking.needs}, and max_gpus = "
             f"{quota.gpus}"
         )
-    trials, gpus = _free(fleet, everyone)
-    held = f"project {name} holds {one.trials} places and {one.gpus} GPUs, weight {one.project.weight:g}"
+    trials, gpus = _free(fleet, holdings)
+    weight = holding.project.weight
+    holds = f"project {name} holds {holding.trials} places and {holding.gpus} GPUs, weight {weight:g}"
     if trials < 1:
-        return f"all {capacity.trials} places of the fleet are taken; {held}"
+        return f"all {capacity.trials} places of the fleet are taken; {holds}"
     if gpus < asking.needs:
         return (
             f"its next trial needs {asking.needs} GPUs, and {max(0, int(gpus))} of the fleet's "
-            f"{capacity.gpus} are free; {held}"
+            f"{capacity.gpus} are free; {holds}"
         )
-    return f"what is free goes to sweeps whose turn is before; {held}"
+    return f"what is free goes to sweeps whose turn is before; {holds}"
 
 
-def _held(fleet: Fleet) -> dict[str, _Held]:
+def _holdings_of(fleet: Fleet) -> dict[str, _Holding]:
     """What each project holds; nobody asks yet."""
-    held: dict[str, _Held] = {}
+    holdings: dict[str, _Holding] = {}
     for sweep in fleet.sweeps:
-        one = held.get(sweep.project)
-        if one is None:
-            one = held[sweep.project] = _Held(fleet.project(sweep.project))
-        one.trials += sweep.trials
-        one.gpus += sweep.gpus
-    return held
+        holding = holdings.get(sweep.project)
+        if holding is None:
+            holding = holdings[sweep.project] = _Holding(fleet.project(sweep.project))
+        holding.trials += sweep.trials
+        holding.gpus += sweep.gpus
+    return holdings
 
 
-def _free(fleet: Fleet, held: Mapping[str, _Held]) -> list[float]:
+def _free(fleet: Fleet, holdings: Mapping[str, _Holding]) -> list[float]:
     """Places and GPUs of all projects together that nobody holds."""
     return list(
-        fleet.capacity.left(sum(one.trials for one in held.values()), sum(one.gpus for one in held.values()))
+        fleet.capacity.remaining(
+            sum(holding.trials for holding in holdings.values()),
+            sum(holding.gpus for holding in holdings.values()),
+        )
     )
 
 
-def _let_ask(fleet: Fleet, held: Mapping[str, _Held]) -> None:
+def _let_ask(fleet: Fleet, holdings: Mapping[str, _Holding]) -> None:
     """Put each sweep that asks into its project's heap."""
     for sweep in fleet.sweeps:
         if sweep.wants > 0:
-            held[sweep.project].asking.append((-sweep.priority, sweep.trials, -sweep.waited, sweep.id, sweep))
-    for one in held.values():
-        if one.asking:
-            *_, longest = min(one.asking, key=lambda entry: (entry[0], entry[2], entry[3]))
+            holdings[sweep.project].asking.append(
+                (-sweep.priority, sweep.trials, -sweep.waited, sweep.id, sweep)
+            )
+    for holding in holdings.values():
+        if holding.asking:
+            *_, longest = min(holding.asking, key=lambda entry: (entry[0], entry[2], entry[3]))
             if longest.waited >= fleet.policy.reserve_after and _ever_fits(
-                longest.needs, fleet.capacity, one.project.quota
+                longest.needs, fleet.capacity, holding.project.quota
             ):
-                one.aged = longest
-                one.asking.remove((-longest.priority, longest.trials, -longest.waited, longest.id, longest))
+                holding.aged = longest
+                holding.asking.remove(
+                    (-longest.priority, longest.trials, -longest.waited, longest.id, longest)
+                )
                 # its turn is before the others'
-                one.asking.append((-longest.priority, -1, -longest.waited, longest.id, longest))
-        heapify(one.asking)
+                holding.asking.append((-longest.priority, -1, -longest.waited, longest.id, longest))
+        heapify(holding.asking)
 
 
-def _reserved(fleet: Fleet, held: Mapping[str, _Held]) -> Sweep | None:
+def _find_reserved(fleet: Fleet, holdings: Mapping[str, _Holding]) -> Sweep | None:
     """The sweep whose room is kept by all projects: the longest waiting one whose project holds no more than
     its due.
 
     One that waits for its own project's quota is none: no room that the others leave would start it.
     """
-    due = 1 / sum((one.project.weight for one in held.values() if one.trials or one.asking), start=1e-9)
+    due = 1 / sum(
+        (holding.project.weight for holding in holdings.values() if holding.trials or holding.asking),
+        start=1e-9,
+    )
     aged = [
-        one.aged
-        for one in held.values()
-        if one.aged is not None
-        and _share(fleet.capacity, one) <= due
-        and _fits(one.aged.needs, one.project.quota.left(one.trials, one.gpus))
+        holding.aged
+        for holding in holdings.values()
+        if holding.aged is not None
+        and _share(fleet.capacity, holding) <= due
+        and _fits(holding.aged.needs, holding.project.quota.remaining(holding.trials, holding.gpus))
     ]
     return max(aged, key=lambda sweep: (sweep.waited, sweep.id), default=None)
 
 
-def _share(capacity: Limits, one: _Held) -> float:
+def _share(capacity: Limits, holding: _Holding) -> float:
     """The weighted dominant share; without a capacity there is nothing to have a share of, and the number of
     trials stands in for it.
     """
-    parts = [one.trials / max(1, capacity.trials)] if capacity.trials is not None else []
-    parts += [one.gpus / max(1, capacity.gpus)] if capacity.gpus is not None else []
-    return max(parts, default=float(one.trials)) / one.project.weight
+    parts = [holding.trials / max(1, capacity.trials)] if capacity.trials is not None else []
+    parts += [holding.gpus / max(1, capacity.gpus)] if capacity.gpus is not None else []
+    return max(parts, default=float(holding.trials)) / holding.project.weight
 
 
 def _victims(
-    fleet: Fleet, asking: Sweep, held: Mapping[str, _Held], helps: Callable[[Sweep], bool]
+    fleet: Fleet, asking: Sweep, holdings: Mapping[str, _Holding], helps: Callable[[Sweep], bool]
 ) -> Iterator[Sweep]:
     """Whose trials may be taken, one trial after another, while one ``helps``: first of the project that has
     most beyond its share.
@@ -364,52 +375,53 @@ def _victims(
     It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it, and for
     each sweep that helps no more.
     """
-    holding: dict[str, list[Sweep]] = {}
+    candidates: dict[str, list[Sweep]] = {}
     for sweep in fleet.sweeps:
         if sweep.trials > sweep.leaving and helps(sweep):
-            holding.setdefault(sweep.project, []).append(sweep)
+            candidates.setdefault(sweep.project, []).append(sweep)
     lower = [
-        (one.priority, -one.trials, one.id, one)
-        for one in holding.pop(asking.project, [])
-        if one.priority < asking.priority
+        (sweep.priority, -sweep.trials, sweep.id, sweep)
+        for sweep in candidates.pop(asking.project, [])
+        if sweep.priority < asking.priority
     ]
     heapify(lower)
     while lower:
         *_, sweep = heappop(lower)
         yield from takewhile(helps, repeat(sweep, sweep.trials - sweep.leaving))
-    own = held[asking.project]
-    mine = _share(fleet.capacity, _Held(own.project, own.trials + 1, own.gpus + asking.needs))
-    names = sorted(holding, reverse=True)  # of equal shares the last by name comes first
+    own = holdings[asking.project]
+    own_share = _share(fleet.capacity, _Holding(own.project, own.trials + 1, own.gpus + asking.needs))
+    names = sorted(candidates, reverse=True)  # of equal shares the last by name comes first
     others = [
         (
-            -_share(fleet.capacity, held[name]),
-            place,
-            _Held(held[name].project, held[name].trials, held[name].gpus),
+            -_share(fleet.capacity, holdings[name]),
+            index,
+            _Holding(holdings[name].project, holdings[name].trials, holdings[name].gpus),
         )
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     ]
     heapify(others)
     queues = dict[int, list[tuple[int, int, str, Sweep]]]()
     while others:
-        before, place, one = heappop(others)
-        if place not in queues:
-            queues[place] = [
-                (each.priority, each.leaving - each.trials, each.id, each) for each in holding[names[place]]
+        negative_share, index, holding = heappop(others)
+        if index not in queues:
+            queues[index] = [
+                (sweep.priority, sweep.leaving - sweep.trials, sweep.id, sweep)
+                for sweep in candidates[names[index]]
             ]
-            heapify(queues[place])
-        priority, left, _, sweep = heappop(queues[place])
+            heapify(queues[index])
+        priority, negative_count, _, sweep = heappop(queues[index])
         if helps(sweep):
-            one.trials = one.trials - 1
-            one.gpus = one.gpus - sweep.gpus // sweep.trials
-            share = _share(fleet.capacity, one)
-            if share < mine:
+            holding.trials -= 1
+            holding.gpus -= sweep.gpus // sweep.trials
+            share = _share(fleet.capacity, holding)
+            if share < own_share:
                 return  # it would have less than who takes: all others have still less than it
-            before = -share
+            negative_share = -share
             yield sweep
-            if left < -1:
-                heappush(queues[place], (priority, left + 1, sweep.id, sweep))
-        if queues[place]:
-            heappush(others, (before, place, one))
+            if negative_count < -1:
+                heappush(queues[index], (priority, negative_count + 1, sweep.id, sweep))
+        if queues[index]:
+            heappush(others, (negative_share, index, holding))
 
 
 def _fits(needs: int, room: Sequence[float]) -> bool:
@@ -417,7 +429,7 @@ def _fits(needs: int, room: Sequence[float]) -> bool:
 
 
 def _ever_fits(needs: int, *limits: Limits) -> bool:
-    return all(_fits(needs, each.left(0, 0)) for each in limits)
+    return all(_fits(needs, limit.remaining(0, 0)) for limit in limits)
 
 
 def _take(room: list[float], gpus: int, trials: int = 1) -> None:
@@ -425,6 +437,6 @@ def _take(room: list[float], gpus: int, trials: int = 1) -> None:
     room[1] -= gpus
 
 
-def _hold(one: _Held, sweep: Sweep) -> None:
-    one.trials = one.trials + 1
-    one.gpus = one.gpus + sweep.needs
+def _add_trial(holding: _Holding, sweep: Sweep) -> None:
+    holding.trials += 1
+    holding.gpus += sweep.needs

@@ -76,11 +76,11 @@ _HELD = (
     .order_by(_SWEEPS.c.id)
 )
 _HELD_BY_INDEX = _held_by_index()
-_ASKED = ("waiting", "waiting_since", "asked_at", "places", "asking", "wants_gpus")
+_NOTED_COLUMNS = ("waiting", "waiting_since", "asked_at", "places", "asking", "wants_gpus")
 NOTE_ASKED = (
     update(_SWEEPS)
     .where(_SWEEPS.c.id == bindparam("of_sweep"))
-    .values({name: bindparam(name) for name in _ASKED})
+    .values({name: bindparam(name) for name in _NOTED_COLUMNS})
 )
 _ASKS_NOT = {name: null() for name in ("waiting", "waiting_since", "asked_at", "asking")}
 ASKS_NO_MORE = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values(_ASKS_NOT)
@@ -125,17 +125,17 @@ def ask_for_place(
             places.
         waits: whether it was held back when it last asked, and so is likely to be again.
     """
-    given = (connection, sweep, places, needs, now, worker)
+    arguments = (connection, sweep, places, needs, now, worker)
     if waits and connection.dialect.name == "postgresql":
         # on SQLite the transaction is the only one that writes anyway
-        asking = _Asking(*given, lock=False)
-        if not (asking.has_turn or asking.victims):
-            return False, asking.held_back()
-    asking = _Asking(*given, lock=True)
-    return asking.has_turn, asking.got() if asking.has_turn else asking.held_back()
+        request = _Request(*arguments, lock=False)
+        if not (request.has_turn or request.victims):
+            return False, request.note_held_back()
+    request = _Request(*arguments, lock=True)
+    return request.has_turn, request.note_granted() if request.has_turn else request.note_held_back()
 
 
-class _Asking:
+class _Request:
     """A sweep that asks for a place, as its fleet is when it looks; the arguments are those of
     :func:`ask_for_place`.
 
@@ -168,7 +168,9 @@ class _Asking:
         self._before = next((row for row in held if row.id == sweep), None)
         before = (self._before.asking if self._before is not None else None) or {}
         self._others = {
-            name: asked for name, asked in before.items() if name != worker and _is_since(asked, now, _FRESH)
+            name: asked_at
+            for name, asked_at in before.items()
+            if name != worker and _is_since(asked_at, now, _FRESH)
         }
         if worker is not None and self._before is not None:
             # A slot of a job is a place only while a worker is in it: one that crashed, or waits for a node,
@@ -183,11 +185,11 @@ class _Asking:
         self.has_turn = has_turn(self._fleet, sweep)
         self.victims = [] if self.has_turn else preempt(self._fleet, sweep)
 
-    def got(self) -> list[Asked]:
+    def note_granted(self) -> list[Asked]:
         """What is to be written when it gets its place."""
         return self._note(None, None, self._others)
 
-    def held_back(self) -> list[Asked]:
+    def note_held_back(self) -> list[Asked]:
         """What is to be written when it gets none: why, and whose trials are asked back for it."""
         before = _since(self._before, self._now) if self._before is not None else None
         since = self._now if before is None else before
@@ -207,9 +209,11 @@ class _Asking:
             "wants_gpus": self._needs,
             "asking": asking or None,
         }
-        known = before is not None and all(getattr(before, name) == value for name, value in wanted.items())
+        is_noted = before is not None and all(
+            getattr(before, name) == value for name, value in wanted.items()
+        )
         if (
-            known
+            is_noted
             and before is not None
             and before.asked_at is not None
             and _is_since(before.asked_at, self._now, _AGAIN)
@@ -240,12 +244,12 @@ def _since(row: Any, now: float) -> float | None:
     return since if since <= now + AHEAD_SECONDS else now  # the clock was set back meanwhile
 
 
-def _is_since(moment: float, now: float, seconds: float) -> bool:
+def _is_since(time: float, now: float, seconds: float) -> bool:
     """Whether a moment was no more than so many seconds ago.
 
     One that is still to come was by a clock that has been set back since.
     """
-    return now - seconds < moment <= now + AHEAD_SECONDS
+    return now - seconds < time <= now + AHEAD_SECONDS
 
 
 def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:

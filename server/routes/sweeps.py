@@ -21,7 +21,7 @@ from resources.catalog import IntentRow, SweepRow, TrialRow
 from resources.registry.leaderboard import outcome_of, report_data
 from resources.registry.versions import as_dict
 from resources.scheduling import intents
-from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep
+from resources.scheduling.sweeps import MAX_TRIALS, extend_sweep, pause_sweep, resume_sweep
 from resources.search.state import Control, Status
 from resources.sweep_spec.base import NO_FLAG
 from server.access.once import Once
@@ -225,7 +225,7 @@ def extend(
         Body(
             embed=True,
             ge=1,
-            le=MOST_TRIALS,
+            le=MAX_TRIALS,
             description="How many trials it may start in all.",
             examples=[100],
         ),

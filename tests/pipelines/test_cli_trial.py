@@ -51,13 +51,15 @@ def test_a_trial_is_shown_with_every_attempt_and_how_it_ended(
     scheduler: Scheduler, said: Callable[..., str]
 ) -> None:
     first = handed_out(scheduler)
-    scheduler.preempted(scheduler.claim(first.trial, "pod-a:1"), "pod pod-a was deleted: spot reclaim", 61.0)
+    scheduler.report_preemption(
+        scheduler.claim(first.trial, "pod-a:1"), "pod pod-a was deleted: spot reclaim", 61.0
+    )
     second = handed_out(scheduler)
-    scheduler.crashed(
+    scheduler.report_crash(
         scheduler.claim(second.trial, "pod-b:1"), "Traceback\n  line 1\nValueError: [boom]", 1.0
     )
     third = scheduler.claim(handed_out(scheduler).trial, "pod-c:1")
-    scheduler.reached(third, ReachedRung(1, {"score": 0.25}, "sha256:c"), 2.0)
+    scheduler.report_rung(third, ReachedRung(1, {"score": 0.25}, "sha256:c"), 2.0)
     shown = said("trial", first.key)
     for part in (
         f"{first.key}: paused",
@@ -103,12 +105,12 @@ def test_each_attempt_is_shown_in_full_and_with_what_it_ran_on(
     hang = (
         "Where each rank was:\n  rank 1 (did not come):\n    File [a.py]\nrank 1 did not come to all_reduce"
     )
-    scheduler.crashed(scheduler.claim(first.trial, "pod-a:1"), hang, 1.0)
-    scheduler.crashed(
+    scheduler.report_crash(scheduler.claim(first.trial, "pod-a:1"), hang, 1.0)
+    scheduler.report_crash(
         scheduler.claim(handed_out(scheduler).trial, "pod-b:1"), "rank 3 of 4 was killed by SIGKILL", 1.0
     )
     raised = "rank 2: Traceback (most recent call last):\n  File 'b.py'\nValueError: [boom]"
-    scheduler.crashed(scheduler.claim(handed_out(scheduler).trial, "pod-c:1"), raised, 1.0)
+    scheduler.report_crash(scheduler.claim(handed_out(scheduler).trial, "pod-c:1"), raised, 1.0)
     shown = said("trial", first.key)
     reasons = [
         "rank 1 did not come to all_reduce",
@@ -202,7 +204,7 @@ def test_a_trial_and_the_leaderboard_say_why_a_pod_does_not_start(
     assert f"{given.key} waits for its pod: {_REASON}" in said("leaderboard", given.sweep)
     waiting: list[dict[str, Any]] = json.loads(said("leaderboard", given.sweep, "--json"))["waiting"]
     assert waiting == [{"trial": 0, "key": given.key, "attempt": 1, "reason": _REASON}]
-    scheduler.launch_failed(given, f"the pod did not start: {_REASON}")
+    scheduler.report_failed_launch(given, f"the pod did not start: {_REASON}")
     pause_sweep(scheduler.catalog, scheduler.id)
     assert "waits: for its sweep, which is paused" in said("trial", given.key)
     assert "waits for its pod" not in said("leaderboard", given.sweep)

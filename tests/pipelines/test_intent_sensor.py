@@ -344,7 +344,7 @@ def test_a_stopped_study_is_left_alone_while_a_loop_holds_one_of_its_trials(
     monkeypatch.setattr("pipelines.sensors.LoopScheduler", make)
     tick(finish_sweeps, backend, instance)
     assert made == []
-    loop.released(given, 1.0)  # type: ignore[arg-type]
+    loop.release(given, 1.0)  # type: ignore[arg-type]
     instance.add_dynamic_partitions("sweeps", [row.id])
     tick(finish_sweeps, backend, instance)
     assert (made, [sweep.status for sweep in sweeps(backend)]) == ([row.id], ["failed"])

@@ -79,7 +79,7 @@ def test_the_run_of_an_attempt_that_was_given_up_is_canceled_and_frees_its_slot(
         assert given == assignment
         tags = {"halving/trial": given.key, "halving/attempt": str(given.attempt)}
         runs[number] = run(instance, dg.DagsterRunStatus.STARTED, job_name="run_trial", tags=tags)
-    scheduler.preempted(given, "its node is lost", 1.0)
+    scheduler.report_preemption(given, "its node is lost", 1.0)
     canceled: list[str] = []
     monkeypatch.setattr(
         type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id)

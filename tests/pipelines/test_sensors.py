@@ -101,7 +101,7 @@ def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_atte
         waiting = tick(start_trials, backend, instance)[0]
         number = int(str(waiting.partition_key)[-4:])
         given = launched.claim(number, "worker")
-        launched.reached(given, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
+        launched.report_rung(given, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     assert f"{launched.id}.0000/r1/a2" in [
         request.run_key for request in tick(start_trials, backend, instance)
     ]
@@ -130,8 +130,8 @@ def test_a_trial_that_goes_on_with_other_resources_gets_a_run_whose_pod_has_thos
     prepare(instance, scheduler)
     (first,) = tick(start_trials, backend, instance)
     given = scheduler.claim(0, "worker")
-    scheduler.reached(given, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
-    scheduler.resized(given, 1.0)
+    scheduler.report_rung(given, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
+    scheduler.report_resize(given, 1.0)
     (second,) = tick(start_trials, backend, instance)
     assert [request.run_key for request in (first, second)] == [
         f"{scheduler.id}.0000/r0/a1",
@@ -176,7 +176,7 @@ def test_a_tick_asks_for_runs_once_however_many_attempts_wait(
         backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id
     )
     given = [scheduler.next_work(None) for _ in range(waiting)]
-    assert scheduler.handed_out() == given
+    assert scheduler.unclaimed_attempts() == given
     storage = instance.run_storage
     asked = []
     canceled = []
@@ -191,17 +191,21 @@ def test_a_tick_asks_for_runs_once_however_many_attempts_wait(
     monkeypatch.setattr(
         type(instance.run_coordinator), "cancel_run", lambda self, run_id: canceled.append(run_id)
     )
-    lost = [add_run(instance, one, dg.DagsterRunStatus.FAILURE) for one in scheduler.handed_out()[1::2]]
-    late = [add_run(instance, one, dg.DagsterRunStatus.STARTED) for one in scheduler.handed_out()[::2]]
+    lost = [
+        add_run(instance, one, dg.DagsterRunStatus.FAILURE) for one in scheduler.unclaimed_attempts()[1::2]
+    ]
+    late = [
+        add_run(instance, one, dg.DagsterRunStatus.STARTED) for one in scheduler.unclaimed_attempts()[::2]
+    ]
 
     tick(retry_crashed_trials, backend, instance)
     assert len(asked) == 1
-    assert len(scheduler.handed_out()) == waiting - len(lost)
+    assert len(scheduler.unclaimed_attempts()) == waiting - len(lost)
     asked.clear()
     tick(watch_starting_pods, backend, instance)
     assert len(asked) == 1
     assert set(canceled) == set(late)
-    assert scheduler.handed_out() == []
+    assert scheduler.unclaimed_attempts() == []
 
 
 def add_run(instance: dg.DagsterInstance, of: Assignment, status: dg.DagsterRunStatus) -> str:
@@ -293,7 +297,7 @@ def test_the_final_training_gets_runs_and_partitions_of_its_own_when_the_search_
     assert [request.run_key for request in tick(start_trials, backend, instance)] == [
         f"{scheduler.id}.0000/r0/a1"
     ]
-    scheduler.reached(scheduler.claim(0, "worker"), ReachedRung(2, {"score": 0.5}, "sha256:c"), 1.0)
+    scheduler.report_rung(scheduler.claim(0, "worker"), ReachedRung(2, {"score": 0.5}, "sha256:c"), 1.0)
     asked = tick(start_trials, backend, instance)
     assert [request.run_key for request in asked] == [
         f"{scheduler.id}.0001/r0/a1",
@@ -301,11 +305,13 @@ def test_the_final_training_gets_runs_and_partitions_of_its_own_when_the_search_
     ]
     assert tick(finish_sweeps, backend, instance) == []
     for number in (1, 2):
-        scheduler.reached(scheduler.claim(number, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
+        scheduler.report_rung(
+            scheduler.claim(number, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0
+        )
     assert [request.run_key for request in tick(start_trials, backend, instance)] == [
         f"{scheduler.id}.0003/r0/a1"
     ]
-    scheduler.reached(scheduler.claim(3, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
+    scheduler.report_rung(scheduler.claim(3, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
     assert tick(start_trials, backend, instance) == []
     assert [request.partition_key for request in tick(finish_sweeps, backend, instance)] == [scheduler.id]
 
@@ -404,7 +410,7 @@ def test_why_a_pod_waits_is_noted_each_time_and_observed_once(
     prepare(instance, launched)
     tick(start_trials, backend, instance)
     said: list[str] = []
-    given = launched.handed_out()[0]
+    given = launched.unclaimed_attempts()[0]
     monkeypatch.setattr(
         "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, said[-1], 1.0)]
     )
@@ -423,7 +429,7 @@ def test_a_pod_that_never_started_is_given_up_with_the_last_reason_there_was_unl
 ) -> None:
     prepare(instance, launched)
     tick(start_trials, backend, instance)
-    late, begun = launched.handed_out()
+    late, begun = launched.unclaimed_attempts()
     launched.note_waiting(late, "Unschedulable: 0/1 nodes", unclaimed=True)
 
     def both(sweep: str, handed_out: list[Assignment]) -> list[Starting]:
@@ -448,7 +454,7 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
 ) -> None:
     prepare(instance, launched)
     tick(start_trials, backend, instance)
-    given = launched.handed_out()[0]
+    given = launched.unclaimed_attempts()[0]
     monkeypatch.setattr(
         "pipelines.sensors.starting", lambda sweep, handed_out: [Starting(given, "Unschedulable: no", 1e9)]
     )
@@ -462,4 +468,4 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     monkeypatch.setattr(type(instance.run_coordinator), "cancel_run", unavailable)
     assert tick(watch_starting_pods, backend, instance) == []
     assert asked
-    assert given in launched.handed_out(), "first the run, then the trial"
+    assert given in launched.unclaimed_attempts(), "first the run, then the trial"

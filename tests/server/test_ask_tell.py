@@ -21,7 +21,7 @@ from halving.store.store import blob_name
 from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
-from resources.execution.external_loops import ExternalLoops, Given
+from resources.execution.external_loops import ExternalLoops, TrialToTrain
 from resources.scheduling import gpu_hours
 from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
@@ -521,7 +521,7 @@ def test_training_seconds_are_the_same_whichever_server_is_told(
         closing(ExternalLoops(either_backend.catalog, study)) as told,
     ):
         given = asked_here.ask("w")
-        assert isinstance(given, Given)
+        assert isinstance(given, TrialToTrain)
         with either_backend.catalog.write() as session:
             session.get_one(AttemptRow, (study, 0, 1)).started_at -= timedelta(hours=1)
         assert told.tell(0, 1, 1, {"score": 0.1}).decision == "continue"

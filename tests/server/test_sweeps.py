@@ -162,7 +162,7 @@ def test_what_a_project_has_no_gpu_hours_for_is_refused_at_once_also_beside_an_o
         refused = local.post(f"/api/v1/{path}", json=body)
         assert refused.status_code == 422, refused.text
         assert "project small has 0 of its 0 GPU-hours left this month" in refused.text
-    assert intents.unsettled(backend.catalog) == []
+    assert intents.list_unsettled(backend.catalog) == []
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_spec_over_http_names_what_is_listed_and_nothing_else_of_the_machine(
     )
     assert (refused.status_code, field in refused.json()["detail"]) == (422, True), refused.text
     assert "is not accepted over HTTP" in refused.text
-    assert intents.unsettled(backend.catalog) == []
+    assert intents.list_unsettled(backend.catalog) == []
     listed = {**spec["dataset"], "source": {"files": "/data/teams/*.parquet"}}
     accepted = guarded.post("/api/v1/hpo/studies", json={**spec, "dataset": listed}, headers=headers)
     assert accepted.status_code == 202, accepted.text

@@ -141,7 +141,7 @@ def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_beg
     first = scheduler.next_work("w")
     own, source = (RunRecords(either_backend.store, "single", run) for run in (restored["run"], asked["run"]))
     own.add_checkpoint(source.checkpoints()[-1]._replace(epoch=4))
-    scheduler.released(first, 1.0)  # type: ignore[arg-type]
+    scheduler.release(first, 1.0)  # type: ignore[arg-type]
     for name in either_backend.store.names(f"{source.folder}/checkpoints"):
         either_backend.store.delete(f"{source.folder}/checkpoints/{name}")
     trained(either_backend, scheduler, snapshot)
@@ -191,7 +191,7 @@ def test_a_canceled_run_is_not_begun_or_stops_and_canceling_again_changes_nothin
     assert client.get(f"/hpo/studies/intents/{early['intent']}").json()["status"] == "canceled"
     assert looked_at(client, late["run_id"])["status"] == "canceling"
     assert scheduler.heartbeat(given) == "stop"  # type: ignore[arg-type]
-    scheduler.released(given, 1.0)  # type: ignore[arg-type]
+    scheduler.release(given, 1.0)  # type: ignore[arg-type]
     scheduler.next_work("w")
     assert looked_at(client, late["run_id"])["status"] == "canceled"
     assert client.post(f"/training-runs/{late['run_id']}/cancel").status_code == 200
@@ -339,8 +339,8 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
     scheduler = carried_out(either_backend, asked["intent"])
     root = either_backend.store.root
     hang = f"Where each rank was:\n  rank 1 (did not come):\n    reading {root}\nrank 1 did not come to save"
-    scheduler.crashed(scheduler.next_work("w"), hang, 1.0)  # type: ignore[arg-type]
-    scheduler.preempted(scheduler.next_work("w"), f"the store {root} was away", 1.0)  # type: ignore[arg-type]
+    scheduler.report_crash(scheduler.next_work("w"), hang, 1.0)  # type: ignore[arg-type]
+    scheduler.report_preemption(scheduler.next_work("w"), f"the store {root} was away", 1.0)  # type: ignore[arg-type]
     scheduler.next_work("w")
     with Run(
         either_backend.store,

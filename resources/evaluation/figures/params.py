@@ -24,7 +24,7 @@ from resources.evaluation.figures.style import (
     value_range,
     without_outliers,
 )
-from resources.search.suggest import distribution_of, load_optuna, searched
+from resources.search.suggest import distribution_of, load_optuna, searched_params
 from resources.sweep_spec import SweepSpec
 
 _FOR_IMPORTANCES = 10  # trials with a result that are needed
@@ -218,7 +218,7 @@ class ParamFigures:
             if milestone.value is None or milestone.epochs != self.epochs:
                 continue
             standing = standings[milestone.trial]
-            params = searched(self._spec.space, standing.params)
+            params = searched_params(self._spec.space, standing.params)
             others = [standing.metrics[metric] for metric in metrics[1:]]
             trial = new_trial(
                 complete,

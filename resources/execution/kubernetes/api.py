@@ -133,11 +133,11 @@ def create_pod(manifest: dict[str, Any]) -> None:
 
 def delete_pod(name: str, grace_seconds: int | None) -> bool:
     """Delete a pod; with None it has its own grace period. False if there was none."""
-    given = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
+    options = {} if grace_seconds is None else {"grace_period_seconds": grace_seconds}
     deleted = _unless(
         _NOT_FOUND,
         lambda: core_api().delete_namespaced_pod(
-            name, namespace(), _request_timeout=_TIMEOUT_SECONDS, **given
+            name, namespace(), _request_timeout=_TIMEOUT_SECONDS, **options
         ),
     )
     return deleted is not None
@@ -165,11 +165,11 @@ def delete_policy(name: str) -> None:
 
 def delete_job(name: str) -> None:
     """Delete a job and its pods, each with its own grace period; no error if there is none."""
-    given = {"propagation_policy": "Background", "_request_timeout": _TIMEOUT_SECONDS}
-    _unless(_NOT_FOUND, lambda: _batch_api().delete_namespaced_job(name, namespace(), **given))
+    options = {"propagation_policy": "Background", "_request_timeout": _TIMEOUT_SECONDS}
+    _unless(_NOT_FOUND, lambda: _batch_api().delete_namespaced_job(name, namespace(), **options))
 
 
-def answered(question: Callable[[], _Answer], refused: Callable[[str], object]) -> _Answer | None:
+def ask_api(question: Callable[[], _Answer], refused: Callable[[str], object]) -> _Answer | None:
     """The API's answer; None if it does not answer or refuses, and then ``refused`` gets its reason."""
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
@@ -185,8 +185,8 @@ def answered(question: Callable[[], _Answer], refused: Callable[[str], object]) 
 
 def message_of(error: "ApiException") -> str:
     """The API's reason for a refusal; its answer is JSON."""
-    found = re.search(r'"message":"((?:[^"\\]|\\.)*)"', str(error.body or ""))
-    return found[1].replace('\\"', '"') if found else str(error.reason)
+    match = re.search(r'"message":"((?:[^"\\]|\\.)*)"', str(error.body or ""))
+    return match[1].replace('\\"', '"') if match else str(error.reason)
 
 
 def termination_lookup(worker: str) -> Termination | None:

@@ -99,13 +99,13 @@ def load_cluster() -> ClusterConfig | None:
 @cache
 def _load(path: str) -> ClusterConfig:
     try:
-        given = read_yaml(Path(path).read_bytes())
+        settings = read_yaml(Path(path).read_bytes())
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(
             f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of the cluster's settings in YAML"
         ) from None
     try:
-        return ClusterConfig.model_validate(given or {})
+        return ClusterConfig.model_validate(settings or {})
     except ValidationError as error:
         raise InvalidInput(
             f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, ClusterConfig))

@@ -73,8 +73,8 @@ class Fence:
             ask(partial(api.delete_pod, pod.metadata.name, 0))
 
     def _other_pods(self) -> "list[V1Pod]":
-        found = api.find_pods({TRIAL_LABEL: self._trial, **POD_OF_TRIAL})
-        return [pod for pod in found if _attempt_of(pod) != self._attempt]
+        pods = api.find_pods({TRIAL_LABEL: self._trial, **POD_OF_TRIAL})
+        return [pod for pod in pods if _attempt_of(pod) != self._attempt]
 
 
 def _attempt_of(pod: "V1Pod") -> int:

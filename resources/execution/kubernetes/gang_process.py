@@ -142,7 +142,7 @@ class GangProcess:
         # its rung.
         if self._broken_at is not None:
             timeout = min(timeout, _BROKEN_LOOK_SECONDS)
-        if self.started and (message := self._heard(0.0 if self._over else timeout)):
+        if self.started and (message := self._read_mailbox(0.0 if self._over else timeout)):
             return message
         last, self._last = (self._last, None) if self._over else (None, self._last)
         return last
@@ -189,7 +189,7 @@ class GangProcess:
             _log.warning("the messages of gang %s stay in the store: %s", self._name, error)
 
     def ask(self, question: Callable[[], _Answer]) -> _Answer | None:
-        return api.answered(question, self._note)
+        return api.ask_api(question, self._note)
 
     # How it forms.
 
@@ -212,14 +212,14 @@ class GangProcess:
         seconds = time.monotonic() - self._created
         states = [self._state(pod) for pod in self._pods]
         if not self._kept:
-            if (kept := gang_rules.keeps(states, self._min_nodes, seconds)) is None:
+            if (kept := gang_rules.pods_to_keep(states, self._min_nodes, seconds)) is None:
                 self._note_waiting()
                 return
             self._kept = True
             states = [states[number] for number in kept]
             self._keep(kept)
             self._leave_line()
-        if (forming := gang_rules.formed(states, self._min_nodes, seconds)) is None:
+        if (forming := gang_rules.pods_to_form(states, self._min_nodes, seconds)) is None:
             self._note_waiting()
             return
         self._keep(forming)
@@ -314,7 +314,7 @@ class GangProcess:
             if (reason := self._reasons.get(pod.name))
         ]
         if waiting:
-            number, reason = min(waiting, key=lambda one: not self._pods[one[0]].stuck)
+            number, reason = min(waiting, key=lambda entry: not self._pods[entry[0]].stuck)
             self._note(f"{len(waiting)} of the gang's {nodes} pods cannot start; node {number}: {reason}")
 
     def _note(self, reason: str) -> None:
@@ -324,10 +324,10 @@ class GangProcess:
 
     # How it trains and ends.
 
-    def _heard(self, timeout: float) -> Message | None:
+    def _read_mailbox(self, timeout: float) -> Message | None:
         try:
             message = self._mailbox.receive(timeout)
-            return None if message is None else self._trusted.accepted(message)
+            return None if message is None else self._trusted.check(message)
         except InvalidInput as error:
             return Raised(f"gang {self._name}: {error}", final=True, checkpoint=None)
 

@@ -22,7 +22,7 @@ class PodState(Enum):
     HERE = "waits for the others"
 
 
-def keeps(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
+def pods_to_keep(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
     """The pods that the gang goes on with, once those need no other place: the next gang may form then.
 
     None while it tries.
@@ -38,14 +38,14 @@ def keeps(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int]
     return None
 
 
-def formed(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
+def pods_to_form(pods: Sequence[PodState], min_nodes: int, seconds: float) -> list[int] | None:
     """The pods that form the gang; None while it waits.
 
     One that pulls its image is waited for, one that cannot start is not.
 
     Args:
         pods: those that are kept.
-        min_nodes, seconds: as in :func:`keeps`.
+        min_nodes, seconds: as in :func:`pods_to_keep`.
     """
     here = [number for number, state in enumerate(pods) if state is PodState.HERE]
     if len(here) == len(pods):

@@ -83,10 +83,8 @@ class GangStore:
 
 def own_address() -> str:
     """This machine's address as pods see it: the one from which the cluster's API is reached."""
-    asked = urlsplit(api.core_api().api_client.configuration.host)
-    family, kind, _, _, address = socket.getaddrinfo(
-        asked.hostname, asked.port or 443, type=socket.SOCK_DGRAM
-    )[0]
+    url = urlsplit(api.core_api().api_client.configuration.host)
+    family, kind, _, _, address = socket.getaddrinfo(url.hostname, url.port or 443, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)  # sends nothing
         return str(probe.getsockname()[0])

@@ -69,7 +69,7 @@ class PodEnd:
             (self.reported and not killed) or self.termination is not None or self.silent_seconds is not None
         )
 
-    def said(self, what: str) -> str:
+    def with_origin(self, what: str) -> str:
         """A reason, with the node and the ranks of this pod."""
         first, last = self.ranks
         ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
@@ -86,49 +86,49 @@ def verdict(ends: Sequence[PodEnd]) -> Message:
     terminated = [(end, end.termination) for end in ends if end.termination is not None]
     for end, termination in terminated:
         if "OOMKilled" in termination.reason:
-            return _raised(end, termination.reason)
+            return _crash_of(end, termination.reason)
     for end, termination in terminated:
         # One that has saved and said so may be gone from the cluster by now: that it was deleted says less.
         if not termination.own_fault and not (end.signalled and end.reported):
-            return Interrupted(end.said(termination.reason))
+            return Interrupted(end.with_origin(termination.reason))
     for end in ends:
         if end.silent_seconds is not None and not end.reported:
             return Interrupted(
-                end.said(
+                end.with_origin(
                     f"pod {end.pod} has not been heard of for {end.silent_seconds:.0f} s; its node is "
                     "lost, or cut off"
                 )
             )
-    asked = [end for end in ends if end.signalled]
-    if asked:
+    signalled = [end for end in ends if end.signalled]
+    if signalled:
         saved = all(end.reported and end.message is None for end in ends)
         how = (
             "all ranks saved a checkpoint at the same step"
             if saved
             else "the gang could not save a checkpoint together"
         )
-        return Interrupted(asked[0].said(f"pod {asked[0].pod} received SIGTERM; {how}"))
+        return Interrupted(signalled[0].with_origin(f"pod {signalled[0].pod} received SIGTERM; {how}"))
     raised = [(end, end.message) for end in ends if end.reported and isinstance(end.message, Raised)]
     hangs = [(end, end.hang) for end in ends if end.hang is not None]
     if hangs and not any(_was_killed(message) for _, message in raised):
-        return _hung(ends, hangs)
+        return _verdict_of_hang(ends, hangs)
     for is_first in (_was_killed, _is_own, lambda _: True):
         for end, message in raised:
             if is_first(message):
-                return replace(message, error=end.said(message.error))
+                return replace(message, error=end.with_origin(message.error))
     for end, termination in terminated:
-        return _raised(end, termination.reason)
+        return _crash_of(end, termination.reason)
     interrupted = next((end for end in ends if end.reported and isinstance(end.message, Interrupted)), None)
     if interrupted and isinstance(interrupted.message, Interrupted):
-        return Interrupted(interrupted.said(interrupted.message.reason))
+        return Interrupted(interrupted.with_origin(interrupted.message.reason))
     return Interrupted("the pods of the gang ended without a word")
 
 
-def _raised(end: PodEnd, why: str) -> Raised:
-    return Raised(end.said(why), final=False, checkpoint=None)
+def _crash_of(end: PodEnd, why: str) -> Raised:
+    return Raised(end.with_origin(why), final=False, checkpoint=None)
 
 
-def _hung(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]]) -> Raised:
+def _verdict_of_hang(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]]) -> Raised:
     """Who did not come to a collective, and where each rank was, as far as any pod says it.
 
     What ranks raise that come too late is no reason.
@@ -139,7 +139,7 @@ def _hung(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]]) -> Raise
         for rank in hang.stacks
     }
     absent = (each for each in ends if any(each.ranks[0] <= rank <= each.ranks[1] for rank in hang.absent))
-    return _raised(next(absent, end), describe(replace(hang, stacks=stacks)))
+    return _crash_of(next(absent, end), describe(replace(hang, stacks=stacks)))
 
 
 def _was_killed(message: Raised) -> bool:

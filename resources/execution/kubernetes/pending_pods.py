@@ -44,17 +44,17 @@ def starting(sweep: str, handed_out: Iterable[Assignment]) -> list[Starting]:
     if not waiting:
         return []
     of_sweep = {SWEEP_LABEL: label_value(sweep)}
-    found = []
+    attempts = []
     for pod in find_pods(of_sweep):
         assignment = waiting.pop(_key(pod.metadata.labels), None)
         if assignment is not None and not has_started(pod):
-            found.append(Starting(assignment, why_not_started(pod), 0.0 if is_queued(pod) else _age(pod)))
+            attempts.append(Starting(assignment, why_not_started(pod), 0.0 if is_queued(pod) else _age(pod)))
     # Jobs without a pod: a quota or an admission rule prevents it.
     for job in find_jobs(of_sweep) if waiting else []:
         assignment = waiting.get(_key(job.metadata.labels))
         if assignment is not None:
-            found.append(Starting(assignment, why_no_pod(job), 0.0 if job.spec.suspend else _age(job)))
-    return found
+            attempts.append(Starting(assignment, why_no_pod(job), 0.0 if job.spec.suspend else _age(job)))
+    return attempts
 
 
 def why_not_started(pod: "V1Pod") -> str | None:

@@ -19,8 +19,8 @@ TRIAL_LABEL = "halving/trial"
 ATTEMPT_LABEL = "halving/attempt"
 # Pods of trials with an image; the pods of workers have the labels of their trial, too.
 POD_OF_TRIAL = {"halving/pod": "trial"}
-# With the label of its trial, so that what keeps trials from the webserver keeps it, too; and not taken for
-# an attempt of its sweep.
+# A rerun's pod also has the label of its trial, so that what keeps trials from the webserver applies to it.
+# It is not taken for an attempt of its sweep.
 POD_OF_RERUN = {"halving/pod": "rerun"}
 _REPORT_SECONDS = 15  # for a worker to report how its trial ended, after the trial's own grace period
 _WORKER_REQUESTS = {"cpu": "250m", "memory": "512Mi"}  # of a worker whose trials run in pods of their own
@@ -48,11 +48,11 @@ def check_resources(resources: Needs, cluster: ClusterConfig) -> None:
     """
     kind = resources.gpu_type
     if kind is not None and kind not in cluster.gpu_types:
-        known = sorted(cluster.gpu_types)
+        gpu_types = sorted(cluster.gpu_types)
         raise InvalidInput(
             f"resources.gpu_type = {kind!r} is not accepted: the cluster's settings have no such kind "
             "under gpu_types"
-            f"{did_you_mean(kind, known)}; there are {known}"
+            f"{did_you_mean(kind, gpu_types)}; there are {gpu_types}"
         )
     if resources.spot and cluster.spot is None:
         raise InvalidInput(

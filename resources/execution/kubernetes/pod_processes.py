@@ -49,7 +49,7 @@ class PodProcesses:
         resources = spec.resources.at(assignment.granted)
         task = Task(context, spec.trained_by, assignment.granted, resources.threads, resources.processes)
         mailbox = Mailbox(self._store, folder, sends="worker", reads="trial")
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "post_task": lambda: post_task(self._store, folder, task.to_bytes()),
             "on_waiting": lambda reason: self._scheduler.note_waiting(assignment, reason),
             "image": ImageNote(
@@ -57,17 +57,17 @@ class PodProcesses:
             ),
         }
         if resources.nodes > 1:
-            return self._gang(assignment, folder, mailbox, given)
+            return self._gang(assignment, folder, mailbox, options)
         return PodProcess(
             self._manifest(assignment, folder, f"a{assignment.attempt}"),
             spec,
             mailbox,
             granted=assignment.granted,
-            **given,
+            **options,
         )
 
     def _gang(
-        self, assignment: Assignment, folder: str, mailbox: Mailbox, given: dict[str, Any]
+        self, assignment: Assignment, folder: str, mailbox: Mailbox, options: dict[str, Any]
     ) -> GangProcess:
         spec = self._scheduler.spec
         name = pod_name(assignment.key, f"a{assignment.attempt}")
@@ -105,7 +105,7 @@ class PodProcesses:
                 self._owner,
                 host_network=self._cluster.trial_pods.gangs.host_network,
             ),
-            **given,
+            **options,
         )
 
     def _manifest(

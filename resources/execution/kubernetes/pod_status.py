@@ -33,10 +33,10 @@ def waiting_reason(pod: "V1Pod", events: "Sequence[CoreV1Event]" = ()) -> str | 
     for status in [*(pod.status.init_container_statuses or []), *(pod.status.container_statuses or [])]:
         waiting = status.state.waiting if status.state else None
         if waiting and waiting.reason not in _STARTING:
-            return _joined(waiting.reason, waiting.message)
+            return _join(waiting.reason, waiting.message)
     for condition in pod.status.conditions or []:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return _joined(condition.reason, condition.message)
+            return _join(condition.reason, condition.message)
     return newest_warning(events)
 
 
@@ -45,8 +45,8 @@ def newest_warning(events: "Sequence[CoreV1Event]") -> str | None:
 
     The API promises no order of events.
     """
-    newest = max((event for event in events if event.type == "Warning"), key=_moment, default=None)
-    return _joined(newest.reason, newest.message) if newest else None
+    newest = max((event for event in events if event.type == "Warning"), key=_time_of, default=None)
+    return _join(newest.reason, newest.message) if newest else None
 
 
 def reason_kind(reason: str) -> str:
@@ -120,31 +120,35 @@ def termination_of(pod: "V1Pod") -> Termination | None:
             if state and state.terminated and state.terminated.reason == _OUT_OF_MEMORY:
                 return Termination(f"pod {name} was OOMKilled: it ran out of memory{limit}", own_fault=True)
     if status.phase == "Failed" and status.reason:  # Evicted, NodeShutdown, Preempting, NodeLost …
-        return Termination(f"pod {name}: {_joined(status.reason, status.message)}", own_fault=False)
+        return Termination(f"pod {name}: {_join(status.reason, status.message)}", own_fault=False)
     disrupted = next(
-        (one for one in status.conditions or [] if (one.type, one.status) == ("DisruptionTarget", "True")),
+        (
+            condition
+            for condition in status.conditions or []
+            if (condition.type, condition.status) == ("DisruptionTarget", "True")
+        ),
         None,
     )
     if status.phase == "Failed" and disrupted:
         # reclaimed, or gone with its node: how its containers ended does not matter
-        return Termination(f"pod {name}: {_joined(disrupted.reason, disrupted.message)}", own_fault=False)
+        return Termination(f"pod {name}: {_join(disrupted.reason, disrupted.message)}", own_fault=False)
     if pod.metadata.deletion_timestamp is not None:
         return Termination(f"pod {name} was deleted", own_fault=False)
     if status.phase == "Unknown":
         return Termination(
             (
                 f"pod {name} is lost with its node {pod.spec.node_name}: "
-                f"{_joined(status.reason, status.message)}"
+                f"{_join(status.reason, status.message)}"
             ),
             own_fault=False,
         )
     for container in status.container_statuses or []:
         if container.state and container.state.terminated and container.state.terminated.exit_code:
-            return _exited(name, container.state)
+            return _termination_by_exit(name, container.state)
     return None
 
 
-def _exited(name: str, state: "V1ContainerState") -> Termination:
+def _termination_by_exit(name: str, state: "V1ContainerState") -> Termination:
     code = state.terminated.exit_code
     if code == _SIGTERM:
         return Termination(f"pod {name} was ended by SIGTERM", own_fault=False)
@@ -163,10 +167,10 @@ def _memory_limit(pod: "V1Pod", container: str) -> str:
     return ""
 
 
-def _moment(event: "CoreV1Event") -> float:
-    moment: datetime | None = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return moment.timestamp() if moment else 0.0
+def _time_of(event: "CoreV1Event") -> float:
+    time: datetime | None = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+    return time.timestamp() if time else 0.0
 
 
-def _joined(reason: str | None, message: str | None) -> str:
+def _join(reason: str | None, message: str | None) -> str:
     return ": ".join(part.strip() for part in (reason, message) if part)

@@ -59,14 +59,14 @@ class RerunPods:
         ready: Callable[[Ready, str | None], None],
         tell: Callable[[str], None],
     ) -> None:
-        resources = _accepted(rerun.resources, rerun.rerun_of)
+        resources = _parse_resources(rerun.resources, rerun.rerun_of)
         cluster = self._cluster.of_project(rerun.project, lambda: open_catalog(store, self._catalog_url))
         check_resources(resources, cluster)
         is_gang = resources.nodes > 1
         queue = queue_of(resources, cluster)
         # where gangs wait for their turn
         line = open_catalog(store, self._catalog_url) if is_gang and queue is None else None
-        owner = _answered(api.own_reference)
+        owner = _ask_cluster(api.own_reference)
         # The first pod of a gang's rerun only looks around: it has a mailbox of its own, for it may still be
         # ending when the gang trains.
         pod = _StartedPod(
@@ -141,14 +141,14 @@ class _StartedPod:
             on_waiting=self._waits,
         )
         # before anything is written: a wrong KUBECONFIG does not become right by waiting
-        _answered(lambda: api.read_pod(self._pod.name))
+        _ask_cluster(lambda: api.read_pod(self._pod.name))
 
     def look_around(self) -> tuple[Ready, str | None]:
         """Start; gives what the pod says of itself, and the digest of its image, if the cluster says that."""
         self._pod.start()
         message = self._next()
         if not isinstance(message, Ready):  # that it has trained, for example, without having said in what
-            raise self._unexpected(message)
+            raise self._refuse_message(message)
         return message, self._pod.wait_for_image_digest(_DIGEST_SECONDS)
 
     def train(self) -> None:
@@ -156,7 +156,7 @@ class _StartedPod:
         self._mailbox.send(Granted(self._rerun.request.epochs, complete=True))
         message = self._next()
         if not isinstance(message, Stopped):
-            raise self._unexpected(message)
+            raise self._refuse_message(message)
 
     def close(self) -> None:
         self._pod.close()
@@ -174,7 +174,7 @@ class _StartedPod:
             try:
                 message = self._pod.receive(_RECEIVE_SECONDS)
             except InvalidInput as error:  # any image may be in there
-                raise self._failed(str(error)) from None
+                raise self._failure(str(error)) from None
             if message is not None:
                 return message
             if any(map(is_image_gone, self._reasons)):
@@ -191,7 +191,7 @@ class _StartedPod:
                     "KUBECONFIG"
                 )
             if ended:
-                raise self._failed(self._pod.termination().reason)
+                raise self._failure(self._pod.termination().reason)
 
     def _waits(self, reason: str | None) -> None:
         if reason is None:
@@ -200,16 +200,16 @@ class _StartedPod:
             self._tell(f"the pod waits to start: {reason}")
         self._reasons.append(reason)
 
-    def _unexpected(self, message: Message | Granted | Ready) -> RerunFailed:
+    def _refuse_message(self, message: Message | Granted | Ready) -> RerunFailed:
         if isinstance(message, Raised):
-            return self._failed(f"it raised:\n{message.error}")
-        return self._failed(f"{type(message).__name__} came from it, which is not for a rerun to send here")
+            return self._failure(f"it raised:\n{message.error}")
+        return self._failure(f"{type(message).__name__} came from it, which is not for a rerun to send here")
 
-    def _failed(self, why: str) -> RerunFailed:
+    def _failure(self, why: str) -> RerunFailed:
         return no_end(self._rerun, "a pod", why)
 
 
-def _accepted(recorded: Mapping[str, Any], rerun_of: str) -> AttemptResources:
+def _parse_resources(recorded: Mapping[str, Any], rerun_of: str) -> AttemptResources:
     try:
         return AttemptResources.model_validate(recorded)
     except ValidationError as error:
@@ -218,7 +218,7 @@ def _accepted(recorded: Mapping[str, Any], rerun_of: str) -> AttemptResources:
         ) from None
 
 
-def _answered(question: Callable[[], _Answer]) -> _Answer:
+def _ask_cluster(question: Callable[[], _Answer]) -> _Answer:
     """The cluster's answer.
 
     Raises:

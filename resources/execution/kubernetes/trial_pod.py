@@ -77,7 +77,7 @@ class PodProcess:
             if message is None:
                 return None
             self._pod.started = True  # whatever the cluster says
-            return self._trusted.accepted(message)
+            return self._trusted.check(message)
         except InvalidInput as error:
             return Raised(f"pod {self._pod.name}: {error}", final=True, checkpoint=None)
 

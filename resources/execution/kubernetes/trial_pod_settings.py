@@ -52,7 +52,7 @@ _OWN_PREFIXES = (
 )
 
 
-def _device(name: str, given: Any) -> str:
+def _parse_device(name: str, amount: Any) -> str:
     """The quantity of an extended resource or of huge pages, as the API takes it.
 
     Raises:
@@ -66,10 +66,10 @@ def _device(name: str, given: Any) -> str:
             f"{name!r:.80} is no resource of a device: give for example rdma/hca_shared_devices_a or "
             "hugepages-2Mi"
         )
-    quantity = given if isinstance(given, str) else str(given)
-    if isinstance(given, bool) or not (_is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity)):
+    quantity = amount if isinstance(amount, str) else str(amount)
+    if isinstance(amount, bool) or not (_is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity)):
         raise ValueError(
-            f"{name} cannot be {given!r:.80}: give "
+            f"{name} cannot be {amount!r:.80}: give "
             f"{'bytes, for example 5Gi' if in_bytes else 'a whole number from 1 on'}"
         )
     return quantity
@@ -83,16 +83,16 @@ def _is_bytes(quantity: str) -> bool:
         return False
 
 
-def _devices(given: Any) -> Any:
+def _parse_devices(devices: Any) -> Any:
     return (
-        {name: _device(str(name), amount) for name, amount in given.items()}
-        if isinstance(given, dict)
-        else given
+        {name: _parse_device(str(name), quantity) for name, quantity in devices.items()}
+        if isinstance(devices, dict)
+        else devices
     )
 
 
-def _annotations(given: dict[str, str]) -> dict[str, str]:
-    for name in given:
+def _check_annotations(annotations: dict[str, str]) -> dict[str, str]:
+    for name in annotations:
         prefix, slash, short = name.rpartition("/")
         if not LABEL.fullmatch(short) or (slash and not NAME.fullmatch(prefix)):
             raise ValueError(
@@ -100,11 +100,11 @@ def _annotations(given: dict[str, str]) -> dict[str, str]:
             )
         if name in _OWN_ANNOTATIONS or prefix in _OWN_PREFIXES:
             raise ValueError(f"{name} is set by the platform: leave it out")
-    return given
+    return annotations
 
 
-def _variables(given: dict[str, str]) -> dict[str, str]:
-    for name in given:
+def _check_variables(variables: dict[str, str]) -> dict[str, str]:
+    for name in variables:
         if not _VARIABLE.fullmatch(name):
             raise ValueError(
                 f"{name!r:.80} is no variable's name: give letters, digits and '_', for example "
@@ -116,28 +116,28 @@ def _variables(given: dict[str, str]) -> dict[str, str]:
             raise ValueError(
                 f"{name} is not for pods of trials: what their image does is not trusted with the database"
             )
-    return given
+    return variables
 
 
-def _volumes(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    for volume in given:
+def _check_volumes(volumes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for volume in volumes:
         if volume.get("name") in OWN_VOLUMES:
             raise ValueError(
                 f"the volume {volume['name']!r} is each pod's own, at {OWN_VOLUMES[volume['name']]}: give "
                 "yours another name"
             )
-    return given
+    return volumes
 
 
-def _mounts(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    for mount in given:
+def _check_mounts(mounts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for mount in mounts:
         if posixpath.normpath(str(mount.get("mountPath", ""))) in OWN_VOLUMES.values():
             raise ValueError(f"{mount['mountPath']} is a volume of each pod already: mount yours elsewhere")
-    return given
+    return mounts
 
 
-Annotations = Annotated[dict[str, str], AfterValidator(_annotations)]
-Variables = Annotated[dict[str, str], AfterValidator(_variables)]
+Annotations = Annotated[dict[str, str], AfterValidator(_check_annotations)]
+Variables = Annotated[dict[str, str], AfterValidator(_check_variables)]
 
 
 class GangPods(Strict):
@@ -151,7 +151,7 @@ class GangPods(Strict):
     annotations: Annotations = Field(
         default={}, description="Annotations, for example of a second network (Multus, GKE)."
     )
-    resources: Annotated[dict[str, str], BeforeValidator(_devices)] = Field(
+    resources: Annotated[dict[str, str], BeforeValidator(_parse_devices)] = Field(
         default={},
         description="Devices of each pod, for example {vpc.amazonaws.com/efa: 4, hugepages-2Mi: 5Gi}.",
     )
@@ -176,10 +176,10 @@ class TrialPods(Strict):
     )
     image_pull_secrets: list[Name] = Field(default=[], description="Secrets for the images' registries.")
     annotations: Annotations = Field(default={}, description="Annotations.")
-    volumes: Annotated[list[dict[str, Any]], AfterValidator(_volumes)] = Field(
+    volumes: Annotated[list[dict[str, Any]], AfterValidator(_check_volumes)] = Field(
         default=[], description="Volumes, as in a pod's spec."
     )
-    volume_mounts: Annotated[list[dict[str, Any]], AfterValidator(_mounts)] = Field(
+    volume_mounts: Annotated[list[dict[str, Any]], AfterValidator(_check_mounts)] = Field(
         default=[], description="Where they are mounted, as in a container's spec."
     )
     run_as_user: int = Field(default=1000, ge=1, description="User id, not root.")

@@ -29,7 +29,7 @@ class TrustedMessages:
         """Of an attempt at a sweep's trial."""
         return cls({objective.metric for objective in spec.objectives} | spec.bounds.keys(), granted)
 
-    def accepted(self, message: Message | Granted | Ready) -> Message:
+    def check(self, message: Message | Granted | Ready) -> Message:
         """A message, with the metrics of the spec alone.
 
         Raises:

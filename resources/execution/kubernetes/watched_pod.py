@@ -170,7 +170,7 @@ class WatchedPod:
 
     def _create(self) -> None:
         """Start the pod once it may be."""
-        if self._late() or not self._may_start():
+        if self._give_up_if_late() or not self._may_start():
             return
         try:
             self._post_task()
@@ -204,29 +204,29 @@ class WatchedPod:
         if not self._created:
             return
         self._looked = time.monotonic()
-        found = self.ask(lambda: (api.read_pod(self.name),))
-        if found is None:
+        answer = self.ask(lambda: (api.read_pod(self.name),))
+        if answer is None:
             return
-        (pod,) = found
+        (pod,) = answer
         if pod is None:
             self._end(self._termination or Termination(f"pod {self.name} was deleted", own_fault=False))
             return
         self.placed = bool(pod.spec.node_name)
         self.stuck = self.placed and waiting_reason(pod) is not None
         if pod.metadata.deletion_timestamp is not None:
-            self._leaving(pod)
+            self._follow_leaving(pod)
         self.image_digest = self.image_digest or image_digest_of(pod)
         if pod.status.phase in ("Succeeded", "Failed"):
             self._end(termination_of(pod))
         elif has_started(pod):
             self.started = True
             self.note(None)
-        elif is_queued(pod) or not self._late():
+        elif is_queued(pod) or not self._give_up_if_late():
             if is_queued(pod):
                 self.began = time.monotonic()  # time in a queue does not count
-            asked = self.ask(lambda: (waiting_reason(pod) or waiting_reason(pod, api.events_of(pod)),))
-            if asked is not None:
-                self.note(*asked)
+            reason = self.ask(lambda: (waiting_reason(pod) or waiting_reason(pod, api.events_of(pod)),))
+            if reason is not None:
+                self.note(*reason)
 
     def wait_for_image_digest(self, seconds: float) -> str | None:
         """The digest of the image of a pod that runs, or has run: what it does itself may be quicker than the
@@ -242,7 +242,7 @@ class WatchedPod:
                 time.sleep(_DIGEST_PAUSE)
         return self.image_digest
 
-    def _leaving(self, pod: "V1Pod") -> None:
+    def _follow_leaving(self, pod: "V1Pod") -> None:
         """A deleted pod reports how it ended within its grace period; on a node that is lost it never
         does.
         """
@@ -260,7 +260,7 @@ class WatchedPod:
                 )
             )
 
-    def _late(self) -> bool:
+    def _give_up_if_late(self) -> bool:
         """Give up a pod that has not started in time; it is deleted in :meth:`close`."""
         limit = self._resources.start_timeout_seconds
         if self.started or time.monotonic() - self.began < limit:
@@ -295,9 +295,9 @@ class WatchedPod:
 
     def ask(self, question: Callable[[], _Answer]) -> _Answer | None:
         """The API's answer; None if it does not answer or refuses: a trial that runs then goes on."""
-        return api.answered(question, self._refused)
+        return api.ask_api(question, self._note_refusal)
 
-    def _refused(self, reason: str) -> None:
+    def _note_refusal(self, reason: str) -> None:
         _log.warning("pod %s: %s", self.name, reason)
         if not self.started and not self.ended:
             self.note(reason)
@@ -305,8 +305,8 @@ class WatchedPod:
 
 def pod_name(key: str, ending: str) -> str:
     """A name that no other pod has or had, in which people recognise the trial."""
-    shown = re.sub("[^a-z0-9-]", "-", label_value(key).lower()).strip("-")
-    return f"halving-{shown[:40]}-{ending}-{secrets.token_hex(3)}"
+    readable = re.sub("[^a-z0-9-]", "-", label_value(key).lower()).strip("-")
+    return f"halving-{readable[:40]}-{ending}-{secrets.token_hex(3)}"
 
 
 def _ask_again(question: Callable[[], _Answer], retry: retry_base, seconds: float) -> _Answer | None:

@@ -123,8 +123,8 @@ def test_the_best_epochs_checkpoint_is_the_winners_only_where_the_best_counts(
         objective = {"metric": "score", "direction": "maximize", "summary": how}
         sweep = search(backend, small_spec(objective=objective, max_trials=1, seed=len(how)), score, most=0)
         scheduler = Scheduler(backend.catalog, sweep)
-        (given,) = scheduler.claimed()
-        scheduler.reached(given, ReachedRung(1, {"score": 0.9}, "sha256:last", "sha256:best"), 1.0)
+        (given,) = scheduler.claimed_attempts()
+        scheduler.report_rung(given, ReachedRung(1, {"score": 0.9}, "sha256:last", "sha256:best"), 1.0)
         best = summarize(backend.catalog, sweep).best
         assert best is not None
         assert best.checkpoint == wanted
@@ -151,8 +151,8 @@ def test_a_sweep_in_the_middle_and_one_that_is_stopped_add_up_too(backend: Backe
         assert rung.reached == rung.promoted + rung.paused + rung.stopped + rung.completed + rung.failed
     stop_sweep(backend.catalog, sweep)
     scheduler = Scheduler(backend.catalog, sweep)
-    (given,) = scheduler.claimed()
-    scheduler.released(given, 1.0)
+    (given,) = scheduler.claimed_attempts()
+    scheduler.release(given, 1.0)
     scheduler.next_work("w")
     stopped = summarize(backend.catalog, sweep)
     check_rungs(stopped)

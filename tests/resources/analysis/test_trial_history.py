@@ -38,8 +38,8 @@ def test_a_trial_waits_only_for_what_can_come(
     )
     given = [scheduler.next_work(f"w:{number}") for number in range(3)]
     first, second, third = [one for one in given if isinstance(one, Assignment)]
-    scheduler.reached(first, ReachedRung(1, {"score": 0.1}, "sha256:c"), 1.0)
-    scheduler.released(second, 1.0)
+    scheduler.report_rung(first, ReachedRung(1, {"score": 0.1}, "sha256:c"), 1.0)
+    scheduler.release(second, 1.0)
     ask(backend.catalog, scheduler.id)
     assert [history_of(backend.catalog, one.key).waiting for one in (first, second, third)] == [
         paused,

@@ -112,7 +112,7 @@ class Crew:
             self.at_work[given.trial] -= 1
             value = given.params["x"] + 1 / epochs
             if not isinstance(
-                scheduler.reached(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2),
+                scheduler.report_rung(given, ReachedRung(epochs, {"score": value}, f"sha256:{epochs}"), 0.2),
                 Continue,
             ):
                 break
@@ -303,12 +303,12 @@ def test_what_was_committed_although_its_answer_got_lost_is_not_done_again(
         first = over_a_cut_line(lambda: scheduler.next_work("pod:1"))
         assert isinstance(first, Assignment)
         assert scheduler.running() == 1
-        over_a_cut_line(lambda: scheduler.reached(first, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0))
+        over_a_cut_line(lambda: scheduler.report_rung(first, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0))
         waiting = scheduler.next_work(None)
         assert isinstance(waiting, Assignment)
         second = over_a_cut_line(lambda: scheduler.claim(waiting.trial, "pod:2"))
         assert second == waiting
-        assert isinstance(over_a_cut_line(lambda: scheduler.crashed(waiting, "boom", 1.0)), Retry)
+        assert isinstance(over_a_cut_line(lambda: scheduler.report_crash(waiting, "boom", 1.0)), Retry)
         with catalog.read() as session:
             rows = [
                 (row.number, row.failures, row.seconds)

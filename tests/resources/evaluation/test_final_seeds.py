@@ -287,7 +287,7 @@ def test_without_a_complete_seed_the_search_is_reported_and_nothing_is_promoted(
     runner.run(scheduler.next_work("w"), lambda changed: None)  # type: ignore[arg-type]
     failed = scheduler.next_work("w")
     assert not isinstance(failed, Wait)
-    scheduler.failed(failed, "RuntimeError: boom", 1.0, None)  # type: ignore[arg-type]
+    scheduler.report_failure(failed, "RuntimeError: boom", 1.0, None)  # type: ignore[arg-type]
     scheduler.next_work("w")
     report = evaluate_sweep(backend.store, backend.catalog, scheduler.id)
     assert report.data["winner"]["key"] == f"{scheduler.id}.0000"

@@ -128,7 +128,7 @@ def test_what_an_attempt_held_that_a_sensor_ended_is_its_own_until_its_process_i
     ended = handed_out(scheduler)
     next_one = handed_out(scheduler)
     assert HeldGpus(backend.catalog, DEVICES, process=process_id(other.pid)).take(ended, 4)
-    scheduler.failed(ended, "it diverged", None, None)
+    scheduler.report_failure(ended, "it diverged", None, None)
     ours = HeldGpus(backend.catalog, DEVICES)
     assert ours.take(next_one, 1) is None
     assert HeldGpus(backend.catalog, DEVICES, machine="another").take(next_one, 1) == DEVICES[:1]

@@ -74,11 +74,11 @@ class Trainer:
     def _report(self, given: Assignment, epoch: int) -> Decision:
         """Trial 2 diverges, and the fourth one's process dies once."""
         if given.trial == 2:
-            return self._scheduler.failed(given, "NaN", 1.0, None)
+            return self._scheduler.report_failure(given, "NaN", 1.0, None)
         if given.trial == 3 and self._scheduler.state().trials[3].failures == 0:
-            return self._scheduler.crashed(given, "boom", 1.0)
+            return self._scheduler.report_crash(given, "boom", 1.0)
         reported = ReachedRung(epoch, {"score": score(given.params, epoch)}, f"sha256:{given.trial}-{epoch}")
-        return self._scheduler.reached(given, reported, 1.0)
+        return self._scheduler.report_rung(given, reported, 1.0)
 
 
 def serve(orders: Connection, url: str, folder: Path) -> None:
@@ -135,7 +135,7 @@ def launch(scheduler: Scheduler, trainer: Trainer) -> str:
 
 def claim(scheduler: Scheduler, trainer: Trainer) -> str:
     """What a run does that a sensor has launched."""
-    waiting = scheduler.handed_out()
+    waiting = scheduler.unclaimed_attempts()
     if waiting:
         trainer.train(scheduler.claim(waiting[0].trial, "run"))
     return "ran"

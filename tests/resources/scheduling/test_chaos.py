@@ -252,9 +252,9 @@ def work(table: Table, one: Scheduler, amount: float) -> None:
 
 def launch_and_claim(table: Table, one: Scheduler, amount: float) -> None:
     one.next_work(None)
-    for waiting in one.handed_out()[:1]:
+    for waiting in one.unclaimed_attempts()[:1]:
         if amount < 0.2:
-            one.launch_failed(waiting, "no image")
+            one.report_failed_launch(waiting, "no image")
         elif amount < 0.8:
             table.running.append(one.claim(waiting.trial, "run"))
 
@@ -263,7 +263,7 @@ def reach(table: Table, one: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
         table.running.remove(taken)
         if isinstance(
-            one.reached(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0), Continue
+            one.report_rung(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0), Continue
         ):
             table.running.append(replace(taken, rung=taken.rung + 1, granted=taken.ladder[taken.rung + 1]))
 
@@ -272,13 +272,13 @@ def end(table: Table, one: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
         table.running.remove(taken)
         if amount < 0.25:
-            one.crashed(taken, "boom", 1.0)
+            one.report_crash(taken, "boom", 1.0)
         elif amount < 0.5:
-            one.failed(taken, "NaN", 1.0, None)
+            one.report_failure(taken, "NaN", 1.0, None)
         elif amount < 0.75:
-            one.released(taken, 1.0)
+            one.release(taken, 1.0)
         else:
-            one.returned(taken, ReturnedEarly(1, {"score": amount}, "sha256:c"), 1.0)
+            one.report_return(taken, ReturnedEarly(1, {"score": amount}, "sha256:c"), 1.0)
 
 
 def lose(table: Table, one: Scheduler, amount: float) -> None:
@@ -327,7 +327,7 @@ def seen(one: Scheduler) -> dict[str, Any]:
         state = one._transactions.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},
-            "known": list(cache.known),
+            "details": list(cache.details),
             "revision": cache.revision,
             "sweep": (cache.status, cache.sampler_attrs),
             "trials": list(state.trials),

@@ -51,7 +51,7 @@ def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
 
 
 def reach(scheduler: Scheduler, given: Assignment, value: float, checkpoint: str = "sha256:c") -> object:
-    return scheduler.reached(given, ReachedRung(given.granted, {"score": value}, checkpoint), 1.5)
+    return scheduler.report_rung(given, ReachedRung(given.granted, {"score": value}, checkpoint), 1.5)
 
 
 @pytest.fixture
@@ -132,14 +132,14 @@ def test_a_seed_that_fails_is_retried_then_named_and_the_others_go_on(
     scheduler: Scheduler, backend: Backend
 ) -> None:
     given = work(scheduler)
-    assert isinstance(scheduler.crashed(given, "RuntimeError: boom", 1.0), Retry)
+    assert isinstance(scheduler.report_crash(given, "RuntimeError: boom", 1.0), Retry)
     given = work(scheduler)
     assert (given.trial, given.attempt) == (3, 2)
-    assert isinstance(scheduler.crashed(given, "RuntimeError: boom", 1.0), Fail)
+    assert isinstance(scheduler.report_crash(given, "RuntimeError: boom", 1.0), Fail)
     second = work(scheduler)
     assert second.final == 1
     report = ReturnedEarly(15, {"score": 0.9}, "sha256:early")
-    assert isinstance(scheduler.returned(second, report, 1.0), Complete)
+    assert isinstance(scheduler.report_return(second, report, 1.0), Complete)
     assert isinstance(scheduler.next_work("w"), Finish)
     found = summarize(backend.catalog, scheduler.id)
     assert [
@@ -160,13 +160,13 @@ def test_it_is_paused_resumed_and_stopped_as_the_search_is_and_not_extended(
         extend_sweep(backend.catalog, scheduler.id, 10)
     pause_sweep(backend.catalog, scheduler.id)
     assert scheduler.heartbeat(given) == "pause"
-    assert isinstance(scheduler.released(given, 1.0), Requeue)
+    assert isinstance(scheduler.release(given, 1.0), Requeue)
     assert isinstance(scheduler.next_work("w"), Wait)
     resume_sweep(backend.catalog, scheduler.id)
     again = work(scheduler)
     assert (again.trial, again.attempt) == (given.trial, 2)
     stop_sweep(backend.catalog, scheduler.id)
-    scheduler.released(again, 1.0)
+    scheduler.release(again, 1.0)
     assert isinstance(scheduler.next_work("w"), Finish)
     found = summarize(backend.catalog, scheduler.id)
     assert [(trial.seed, trial.status) for trial in found.final] == [(0, Status.STOPPED)]
@@ -178,7 +178,7 @@ def test_another_process_sees_the_same_and_a_run_of_its_own_claims_a_seed(
 ) -> None:
     handed = work(scheduler, worker=None)
     sensors = Scheduler(backend.catalog, scheduler.id, clock)
-    assert sensors.handed_out() == [handed]
+    assert sensors.unclaimed_attempts() == [handed]
     assert sensors.claim(handed.trial, "pod", attempt=1) == handed
     assert sensors.state().finals == scheduler.state().finals
     assert isinstance(reach(sensors, handed, 0.9), Complete)

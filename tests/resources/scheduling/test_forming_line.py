@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from resources.scheduling import forming_line
-from resources.scheduling.forming_line import LEASE_SECONDS, Place, renewed
+from resources.scheduling.forming_line import LEASE_SECONDS, Place, renew_place
 
 WAITS = None
 FORMS = 100.0
@@ -43,7 +43,7 @@ def place(gang: str, since: float, forms_since: float | None = WAITS, until: flo
 def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_long(
     line: list[Place], expected: Place
 ) -> None:
-    found = renewed(line, "a", now=150.0, patience=80.0)
+    found = renew_place(line, "a", now=150.0, patience=80.0)
     assert (found.gang, found.since, found.forms_since) == (
         expected.gang,
         expected.since,
@@ -155,7 +155,7 @@ class SimulatedCluster:
         if not self._with_turns:
             gang.forms = True
             return
-        self.line[gang.name] = renewed(self.line.values(), gang.name, self.now, patience=20)
+        self.line[gang.name] = renew_place(self.line.values(), gang.name, self.now, patience=20)
         if gang.forms and not self.line[gang.name].forms:
             self._give_back(gang)
         gang.forms = self.line[gang.name].forms

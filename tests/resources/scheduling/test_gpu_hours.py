@@ -159,7 +159,7 @@ def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice
     check_gpu_hours(backend.catalog, larger)
     for _ in range(2):
         given = given_by(scheduler)
-        scheduler.reached(given, ReachedRung(2, {"score": 1.0}, "sha256:c"), 2 * HOUR)
+        scheduler.report_rung(given, ReachedRung(2, {"score": 1.0}, "sha256:c"), 2 * HOUR)
     with pytest.raises(
         InvalidInput,
         match=r"has 12 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 4:",
@@ -220,7 +220,7 @@ def test_at_the_end_of_the_hours_running_trials_are_given_back_and_all_goes_on_b
     pause_sweep(backend.catalog, scheduler.id)
     assert scheduler.heartbeat(running) is Control.PAUSE, "its user does not wait for that"
     resume_sweep(backend.catalog, scheduler.id)
-    assert isinstance(scheduler.released(running, 6 * HOUR), Requeue)
+    assert isinstance(scheduler.release(running, 6 * HOUR), Requeue)
     assert isinstance(scheduler.next_work("w"), Wait)
     summary = summarize(backend.catalog, scheduler.id)
     assert summary.control == "run", "that is what its user wants"
@@ -241,7 +241,7 @@ def test_a_new_month_lets_a_paused_sweep_go_on(
 ) -> None:
     scheduler = opened(backend, small_spec(resources=GPU))
     limit(backend, 1.0)
-    scheduler.released(given_by(scheduler), 2 * HOUR)
+    scheduler.release(given_by(scheduler), 2 * HOUR)
     used(backend, 3.0)
     assert isinstance(scheduler.next_work("w"), Wait)
     ahead = utcnow() + timedelta(hours=1)
@@ -257,7 +257,7 @@ def test_hours_that_turn_out_a_little_less_once_trials_have_ended_make_no_sweep_
     running = given_by(scheduler)
     used(backend, 1.001)
     assert isinstance(scheduler.next_work("another"), Wait)
-    scheduler.released(running, 0.999 * HOUR)
+    scheduler.release(running, 0.999 * HOUR)
     assert isinstance(scheduler.next_work("w"), Wait)
 
 
@@ -273,7 +273,7 @@ def test_what_waits_for_a_run_is_taken_back_and_a_run_that_comes_late_does_not_s
         Superseded, match="its sweep is to pause, by its user or because its project's GPU-hours are used up"
     ):
         scheduler.claim(late.trial, "w")
-    assert scheduler.handed_out() == []
+    assert scheduler.unclaimed_attempts() == []
 
 
 def test_what_waits_for_a_run_is_no_crash_when_the_hours_run_out_also_of_a_sweep_that_is_at_its_concurrency(
@@ -286,7 +286,7 @@ def test_what_waits_for_a_run_is_no_crash_when_the_hours_run_out_also_of_a_sweep
     refused, _ = hand_out(scheduler)
     limit(backend, 0.0)
     assert scheduler.heartbeat(refused) is Control.RUN  # it looks, and the next one is told
-    assert scheduler.launch_failed(refused, "its run ended before it began to train: it was refused")
+    assert scheduler.report_failed_launch(refused, "its run ended before it began to train: it was refused")
     given_back = [scheduler.state().trials[refused.trial]]
     limit(backend, 100.0)
     assert len(hand_out(scheduler)) == 2
@@ -305,7 +305,7 @@ def test_a_stop_ends_a_sweep_without_hours_and_a_rung_that_is_reached_counts(
     running = given_by(scheduler)
     limit(backend, 0.0)
     scheduler.heartbeat(running)
-    decision = scheduler.reached(running, ReachedRung(running.granted, {"score": 0.5}, "sha256:c"), 1.0)
+    decision = scheduler.report_rung(running, ReachedRung(running.granted, {"score": 0.5}, "sha256:c"), 1.0)
     assert not isinstance(decision, Continue), "its attempt ends here"
     stop_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Finish)

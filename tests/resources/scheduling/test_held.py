@@ -70,18 +70,18 @@ def aged(backend: Backend, seconds: float) -> None:
 
 
 END: dict[str, Callable[[Scheduler, Assignment], object]] = {
-    "pause": lambda scheduler, given: scheduler.reached(
+    "pause": lambda scheduler, given: scheduler.report_rung(
         given, ReachedRung(1, {"score": 0.1}, "sha256:c"), 7.0
     ),
-    "complete": lambda scheduler, given: scheduler.returned(
+    "complete": lambda scheduler, given: scheduler.report_return(
         given, ReturnedEarly(1, {"score": 0.1}, "sha256:c"), 7.0
     ),
-    "retry": lambda scheduler, given: scheduler.crashed(given, "boom", 7.0),
-    "fail": lambda scheduler, given: scheduler.failed(given, "boom", 7.0, None),
-    "preempted": lambda scheduler, given: scheduler.preempted(given, "reclaimed", 7.0),
-    "requeue": lambda scheduler, given: scheduler.released(given, 7.0),
-    "resized": lambda scheduler, given: scheduler.resized(given, 7.0),
-    "halved": lambda scheduler, given: scheduler.halved(given, "out of memory", 7.0),
+    "retry": lambda scheduler, given: scheduler.report_crash(given, "boom", 7.0),
+    "fail": lambda scheduler, given: scheduler.report_failure(given, "boom", 7.0, None),
+    "preempted": lambda scheduler, given: scheduler.report_preemption(given, "reclaimed", 7.0),
+    "requeue": lambda scheduler, given: scheduler.release(given, 7.0),
+    "resized": lambda scheduler, given: scheduler.report_resize(given, 7.0),
+    "halved": lambda scheduler, given: scheduler.report_out_of_memory(given, "out of memory", 7.0),
 }
 
 
@@ -106,8 +106,8 @@ def test_an_attempt_that_goes_on_in_place_counts_all_of_its_rungs_once(
     scheduler = opened(backend, spec, shifted)
     given = given_by(scheduler)
     for epoch, budget in enumerate(given.ladder[:-1], start=1):
-        scheduler.reached(given, ReachedRung(budget, {"score": epoch / 10}, f"sha256:{epoch}"), 5.0)
-    scheduler.crashed(given, "boom", 2.0)
+        scheduler.report_rung(given, ReachedRung(budget, {"score": epoch / 10}, f"sha256:{epoch}"), 5.0)
+    scheduler.report_crash(given, "boom", 2.0)
     assert rows(backend)[0].seconds == 5.0 * (len(given.ladder) - 1) + 2.0
 
 
@@ -117,8 +117,8 @@ def test_what_nobody_has_claimed_holds_nothing(backend: Backend, small_spec: Spe
     claimed = given_by(scheduler, None)
     scheduler.claim(claimed.trial, "w")
     aged(backend, 60.0)
-    scheduler.launch_failed(waiting, "its run was canceled")
-    scheduler.failed(claimed, "it diverged", None, None)
+    scheduler.report_failed_launch(waiting, "its run was canceled")
+    scheduler.report_failure(claimed, "it diverged", None, None)
     assert [row.seconds for row in rows(backend)] == [0.0, pytest.approx(60.0, abs=30.0)]
 
 
@@ -143,7 +143,7 @@ def test_what_a_lost_attempt_has_told_before_is_not_counted_twice(
     scheduler = opened(backend, small_spec(strategy={"median": {"min_budget": 1, "max_budget": 9}}), shifted)
     given = given_by(scheduler)
     aged(backend, HOUR)
-    scheduler.reached(given, ReachedRung(given.ladder[0], {"score": 0.1}, "sha256:c"), 1800.0)
+    scheduler.report_rung(given, ReachedRung(given.ladder[0], {"score": 0.1}, "sha256:c"), 1800.0)
     shifted.shift = LEASE_SECONDS + 1
     scheduler.requeue_lost()
     shifted.shift += DOUBT_SECONDS + 1
@@ -167,7 +167,7 @@ def test_a_worker_whose_clock_runs_backwards_takes_nothing_from_the_ledger(
     backend: Backend, small_spec: Spec, shifted: Shifted
 ) -> None:
     scheduler = opened(backend, small_spec(), shifted)
-    scheduler.released(given_by(scheduler), -100.0)
+    scheduler.release(given_by(scheduler), -100.0)
     assert rows(backend)[0].seconds == 0.0
 
 
@@ -180,7 +180,7 @@ def test_a_gang_that_begins_late_and_with_fewer_nodes_counts_from_then_and_with_
     scheduler.begin_holding(given, 2)
     with backend.catalog.write() as session:
         session.execute(update(TrialRow).values(lease_until=backend.catalog.now() + LEASE_SECONDS))
-    scheduler.failed(given, "it diverged", None, None)
+    scheduler.report_failure(given, "it diverged", None, None)
     (row,) = rows(backend)
     assert (row.nodes, row.gpus) == (2, 8)
     assert row.seconds < HOUR / 2

@@ -65,7 +65,7 @@ def test_an_intent_keeps_its_spec_and_names_the_sweep_that_it_becomes(
     assert stored_spec(row.payload["spec"]).digest == spec.digest
     opened = open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep)
     assert opened.id == row.sweep
-    assert [(one.id, is_open) for one, is_open in intents.unsettled(backend.catalog)] == [(row.id, True)]
+    assert [(one.id, is_open) for one, is_open in intents.list_unsettled(backend.catalog)] == [(row.id, True)]
 
 
 def test_two_intents_of_one_spec_are_two_sweeps_and_one_carried_out_twice_is_one(
@@ -104,7 +104,7 @@ def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(
     with catalog.write() as session:
         assert not intents.cancel(catalog, done.id, "ada", session)
     assert (intents.find(catalog, done.id).status, intents.find(catalog, done.id).run) == ("done", "r2")
-    assert intents.unsettled(catalog) == []
+    assert intents.list_unsettled(catalog) == []
 
 
 def test_canceling_takes_no_other_connection_than_that_of_its_transaction(

@@ -161,19 +161,21 @@ def test_a_loops_lease_may_be_as_long_as_the_longest(
     assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
 
 
-@pytest.mark.parametrize("how", [Scheduler.reached, Scheduler.heartbeat], ids=["a report", "a heartbeat"])
+@pytest.mark.parametrize("how", [Scheduler.report_rung, Scheduler.heartbeat], ids=["a report", "a heartbeat"])
 def test_a_sign_of_life_ends_the_doubt(
     backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]
 ) -> None:
     scheduler = opened(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        scheduler.reached(work(scheduler), ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
+        scheduler.report_rung(work(scheduler), ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     given = work(scheduler)
     clock.now += LEASE_SECONDS + 1
     scheduler.requeue_lost()
     assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
-    if how is Scheduler.reached:
-        assert isinstance(scheduler.reached(given, ReachedRung(1, {"score": 0.9}, "sha256:c"), 1.0), Continue)
+    if how is Scheduler.report_rung:
+        assert isinstance(
+            scheduler.report_rung(given, ReachedRung(1, {"score": 0.9}, "sha256:c"), 1.0), Continue
+        )
     else:
         scheduler.heartbeat(given)
     assert row_of(backend, given).doubted_until is None
@@ -237,9 +239,11 @@ def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(
 ) -> None:
     scheduler = opened(backend, small_spec(max_retries=0), clock)
     first = work(scheduler)
-    assert isinstance(scheduler.preempted(first, "the worker's pod was ended by SIGTERM", 2.0), Requeue)
+    assert isinstance(
+        scheduler.report_preemption(first, "the worker's pod was ended by SIGTERM", 2.0), Requeue
+    )
     second = work(scheduler)
-    scheduler.released(second, 1.0)
+    scheduler.release(second, 1.0)
     assert [outcome for _, _, outcome, _ in attempts(backend)] == ["preempted", "requeue"]
     assert row_of(backend, second).failures == 0
 
@@ -255,7 +259,7 @@ def test_whatever_a_trial_or_a_cluster_says_can_be_kept(
     given = work(scheduler)
     scheduler.note_waiting(given, said)
     assert str(row_of(backend, given).waiting).endswith("ValueError:  boom ?")
-    assert [type(scheduler.crashed(given, said, 1.0)) for _ in range(2)] == [Retry, Retry]
+    assert [type(scheduler.report_crash(given, said, 1.0)) for _ in range(2)] == [Retry, Retry]
     work(scheduler)
     clock.lose_all(scheduler)
     assert len(scheduler.requeue_lost()) == 1
@@ -298,7 +302,7 @@ def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(
     scheduler.note_waiting(claimed, "its image is pulled")
     scheduler.heartbeat(claimed)
     assert row_of(backend, given).waiting == "its image is pulled"
-    scheduler.released(claimed, 1.0)
+    scheduler.release(claimed, 1.0)
     assert row_of(backend, given).waiting is None
     scheduler.note_waiting(claimed, "too late")
     work(scheduler)
@@ -313,12 +317,12 @@ def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(
     for value in (0.1, 0.2):
         given = work(scheduler)
         report = ReachedRung(1, {"score": value}, "sha256:c")
-        assert [type(scheduler.reached(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
+        assert [type(scheduler.report_rung(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
     best = work(scheduler)
     report = ReachedRung(1, {"score": 0.9}, "sha256:c")
-    assert [type(scheduler.reached(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]
-    assert [type(scheduler.crashed(best, "boom", 1.0)) for _ in range(2)] == [Retry, Retry]
-    assert [type(scheduler.preempted(work(scheduler), "SIGTERM", 1.0)) for _ in range(1)] == [Requeue]
+    assert [type(scheduler.report_rung(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]
+    assert [type(scheduler.report_crash(best, "boom", 1.0)) for _ in range(2)] == [Retry, Retry]
+    assert [type(scheduler.report_preemption(work(scheduler), "SIGTERM", 1.0)) for _ in range(1)] == [Requeue]
     with backend.catalog.read() as session:
         assert sorted(
             tuple(row) for row in session.execute(select(RungResultRow.trial, RungResultRow.rung))
@@ -326,4 +330,4 @@ def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(
     row = row_of(backend, best)
     assert (row.failures, row.preemptions, row.seconds) == (1, 1, 3.0)
     with pytest.raises(Superseded):
-        scheduler.crashed(best, "another word", 1.0)
+        scheduler.report_crash(best, "another word", 1.0)

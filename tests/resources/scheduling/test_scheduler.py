@@ -47,7 +47,7 @@ def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
 
 
 def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:
-    return scheduler.reached(given, report(value, given.granted), 1.5)
+    return scheduler.report_rung(given, report(value, given.granted), 1.5)
 
 
 def report(value: float, epochs: int) -> ReachedRung:
@@ -66,7 +66,7 @@ def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(
     assert isinstance(reach(scheduler, second, 0.1), Pause)
     assert isinstance(reach(scheduler, third, 0.95), Continue)
     assert isinstance(scheduler.next_work("w"), Wait)
-    assert isinstance(scheduler.reached(third, report(0.96, 3), 1.0), Pause)
+    assert isinstance(scheduler.report_rung(third, report(0.96, 3), 1.0), Pause)
     assert isinstance(scheduler.next_work("w"), Finish)
 
 
@@ -97,7 +97,7 @@ def test_the_same_launch_is_resumed_until_it_ends_and_then_a_new_one_begins(
 def test_params_and_seed_of_a_trial_never_change(backend: Backend, small_spec: Spec, clock: Clock) -> None:
     scheduler = opened(backend, small_spec(), clock)
     first = work(scheduler)
-    scheduler.crashed(first, "boom", 0.1)
+    scheduler.report_crash(first, "boom", 0.1)
     second = work(scheduler)
     assert (second.trial, second.params, second.seed) == (first.trial, first.params, first.seed)
     assert work(scheduler).seed != first.seed
@@ -114,8 +114,8 @@ def test_a_lost_lease_gives_the_trial_to_another_and_refuses_whatever_the_first_
     for call in (
         lambda: reach(scheduler, first, 0.5),
         lambda: scheduler.heartbeat(first),
-        lambda: scheduler.crashed(first, "late", 0),
-        lambda: scheduler.released(first, 0),
+        lambda: scheduler.report_crash(first, "late", 0),
+        lambda: scheduler.release(first, 0),
     ):
         with pytest.raises(Superseded, match=r"attempt 1 .* lost its lease: attempt 2 is running"):
             call()
@@ -136,8 +136,8 @@ def test_a_trial_is_given_up_after_its_retries_with_its_error(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(max_retries=1), clock)
-    assert isinstance(scheduler.crashed(work(scheduler), "first", 0.5), Retry)
-    assert isinstance(scheduler.crashed(work(scheduler), "second", 0.5), Fail)
+    assert isinstance(scheduler.report_crash(work(scheduler), "first", 0.5), Retry)
+    assert isinstance(scheduler.report_crash(work(scheduler), "second", 0.5), Fail)
     with backend.catalog.read() as session:
         row = backend.catalog.trials(session, scheduler.id)[0]
     assert (row.status, row.error, row.failures, row.seconds) == ("failed", "second", 2, 1.0)
@@ -148,7 +148,7 @@ def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(max_retries=0), clock)
-    scheduler.released(work(scheduler), 1.0)
+    scheduler.release(work(scheduler), 1.0)
     again = work(scheduler)
     assert (again.trial, again.attempt) == (0, 2)
     assert scheduler.state().trials[0].failures == 0
@@ -162,7 +162,7 @@ def test_a_trial_that_goes_on_with_other_resources_is_handed_out_first_however_o
     first = work(scheduler)
     assert isinstance(reach(scheduler, first, 0.5), Continue)
     for _ in range(2):  # the answer to the first COMMIT may have been lost
-        assert scheduler.resized(first, 1.0) == Requeue(first.trial)
+        assert scheduler.report_resize(first, 1.0) == Requeue(first.trial)
     again = work(scheduler)
     assert (again.trial, again.attempt, again.rung, again.granted) == (first.trial, 2, 1, 2)
     assert (scheduler.state().trials[0].failures, scheduler.state().trials[0].preemptions) == (0, 0)
@@ -174,7 +174,7 @@ def test_a_trial_that_goes_on_with_half_the_micro_batch_has_not_failed_however_o
     scheduler = opened(backend, small_spec(max_retries=0, max_preemptions=0), clock)
     first = work(scheduler)
     for _ in range(2):  # the answer to the first COMMIT may have been lost
-        assert scheduler.halved(first, "rank 1 ran out of memory", 1.0) == Requeue(first.trial)
+        assert scheduler.report_out_of_memory(first, "rank 1 ran out of memory", 1.0) == Requeue(first.trial)
     again = work(scheduler)
     assert (again.trial, again.attempt) == (first.trial, 2)
     assert (scheduler.state().trials[0].failures, scheduler.state().trials[0].preemptions) == (0, 0)
@@ -190,7 +190,7 @@ def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(
         scheduler = opened(backend, small_spec(max_trials=1, seed=seed), clock)
         given = work(scheduler)
         if value is None:
-            scheduler.failed(given, "NaN", 0.1, None)
+            scheduler.report_failure(given, "NaN", 0.1, None)
         else:
             reach(scheduler, given, value)
         assert isinstance(scheduler.next_work("w"), Finish)
@@ -204,13 +204,13 @@ def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
     scheduler = opened(backend, small_spec(), clock, driver="sensors")
     given = work(scheduler, None)
     assert (
-        [waiting.run_key for waiting in scheduler.handed_out()]
+        [waiting.run_key for waiting in scheduler.unclaimed_attempts()]
         == [given.run_key]
         == [f"{scheduler.id}.0000/r0/a1"]
     )
-    assert scheduler.handed_out() == scheduler.handed_out()
+    assert scheduler.unclaimed_attempts() == scheduler.unclaimed_attempts()
     assert scheduler.claim(0, "run-1") == given
-    assert scheduler.handed_out() == []
+    assert scheduler.unclaimed_attempts() == []
     with pytest.raises(Superseded, match="not waiting for a worker: it is running, worker run-1"):
         scheduler.claim(0, "run-2")
     with pytest.raises(Superseded, match="there is no such trial"):
@@ -221,7 +221,7 @@ def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(max_trials=1), clock, driver="sensors")
-    assert scheduler.launch_failed(work(scheduler, None), "its pod did not start")
+    assert scheduler.report_failed_launch(work(scheduler, None), "its pod did not start")
     second = work(scheduler, None)
     with pytest.raises(
         Superseded, match=r"attempt 1 at trial .*0000 was given up: attempt 2 waits for a run of its own"
@@ -245,15 +245,15 @@ def test_a_trial_whose_run_ended_before_it_began_is_handed_out_again_and_given_u
 ) -> None:
     scheduler = opened(backend, small_spec(max_retries=1), clock, driver="sensors")
     given = work(scheduler, None)
-    assert scheduler.launch_failed(given, "no image")
-    assert not scheduler.launch_failed(given, "no image")
+    assert scheduler.report_failed_launch(given, "no image")
+    assert not scheduler.report_failed_launch(given, "no image")
     second = work(scheduler, None)
     assert (second.trial, second.attempt) == (given.trial, 2)
-    assert scheduler.launch_failed(second, "no image")
+    assert scheduler.report_failed_launch(second, "no image")
     assert scheduler.state().trials[0].status is Status.FAILED
     third = work(scheduler, None)
     scheduler.claim(third.trial, "run")
-    assert not scheduler.launch_failed(third, "it runs")
+    assert not scheduler.report_failed_launch(third, "it runs")
 
 
 def test_workers_that_come_at_once_never_get_the_same_attempt(
@@ -271,7 +271,7 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(
                     ran.append((given.trial, given.attempt))
                     for epochs in given.ladder[given.rung :]:
                         if not isinstance(
-                            own.reached(given, report(given.params["x"], epochs), 0.0), Continue
+                            own.report_rung(given, report(given.params["x"], epochs), 0.0), Continue
                         ):
                             break
 

@@ -13,7 +13,7 @@ from resources.catalog import Catalog
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import (
-    MOST_TRIALS,
+    MAX_TRIALS,
     SweepEnded,
     extend_sweep,
     open_sweep,
@@ -54,7 +54,7 @@ def report(given: Assignment, value: float) -> ReachedRung:
 
 
 def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:
-    return scheduler.reached(given, report(given, value), 1.0)
+    return scheduler.report_rung(given, report(given, value), 1.0)
 
 
 def statuses(scheduler: Scheduler) -> list[str]:
@@ -93,7 +93,7 @@ def test_nothing_is_handed_out_while_a_sweep_is_paused(
     assert isinstance(scheduler.next_work("w"), Wait)
     assert scheduler.suggest_ahead(3) == 0
     assert scheduler.heartbeat(given) is Control.PAUSE
-    assert isinstance(scheduler.released(given, 1.0), Requeue)
+    assert isinstance(scheduler.release(given, 1.0), Requeue)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert sweep_status(backend, scheduler) == "searching"
     resume_sweep(backend.catalog, scheduler.id)
@@ -139,11 +139,11 @@ def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(
     scheduler = opened(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
     reach(scheduler, trials[0], 0.5)
-    scheduler.released(trials[1], 1.0)
+    scheduler.release(trials[1], 1.0)
     stop_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Wait)  # for the two that still run
     assert scheduler.heartbeat(trials[2]) is Control.STOP
-    assert isinstance(scheduler.released(trials[2], 1.0), Requeue)
+    assert isinstance(scheduler.release(trials[2], 1.0), Requeue)
     clock.lose_all(scheduler)  # and the other's worker is gone
     assert isinstance(scheduler.next_work("w"), Finish)
     assert statuses(scheduler) == ["paused", "stopped", "stopped", "stopped"]
@@ -155,7 +155,7 @@ def test_a_sweep_that_is_stopped_before_any_result_has_failed(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(), clock)
-    scheduler.released(work(scheduler), 1.0)
+    scheduler.release(work(scheduler), 1.0)
     stop_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Finish)
     assert sweep_status(backend, scheduler) == "failed"
@@ -168,7 +168,7 @@ def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(
     first = work(scheduler)
     second = work(scheduler)
     stop_sweep(backend.catalog, scheduler.id)
-    scheduler.released(first, 1.0)
+    scheduler.release(first, 1.0)
     resume_sweep(backend.catalog, scheduler.id)
     assert scheduler.heartbeat(second) is Control.RUN
     assert work(scheduler).trial == 0
@@ -187,7 +187,7 @@ def test_suggestions_made_ahead_are_started_after_a_pause_and_left_alone_by_a_st
     running = work(scheduler)
     assert running.trial == 1
     stop_sweep(backend.catalog, scheduler.id)
-    scheduler.released(running, 1.0)
+    scheduler.release(running, 1.0)
     assert isinstance(scheduler.next_work("w"), Finish)
     assert statuses(scheduler) == ["paused", "stopped", "suggested"]
 
@@ -277,7 +277,7 @@ def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(
     assert isinstance(reach(scheduler, more[0], 0.4), Continue)
     assert isinstance(reach(scheduler, more[1], 0.01), Pause)
     assert isinstance(scheduler.next_work("w"), Wait)
-    scheduler.failed(more[0], "NaN", 1.0, None)
+    scheduler.report_failure(more[0], "NaN", 1.0, None)
     finished(scheduler)
     audited = [trial.audited is not None for trial in scheduler.state().trials]
     assert audited == [True, True, True, False, True]
@@ -287,7 +287,7 @@ def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(
 REFUSED = [
     (2, r"max_trials = 2 is not accepted: give more than the 9 of now, at most 90000"),
     (9, r"max_trials = 9 is not accepted"),
-    (MOST_TRIALS + 1, r"max_trials = 90001 is not accepted"),
+    (MAX_TRIALS + 1, r"max_trials = 90001 is not accepted"),
 ]
 
 
@@ -351,8 +351,8 @@ def test_crashes_and_lost_workers_are_counted_apart(backend: Backend, small_spec
     scheduler = opened(backend, small_spec(max_preemptions=1, max_retries=1), clock)
     work(scheduler)
     clock.lose_all(scheduler)
-    scheduler.crashed(work(scheduler), "boom", 1.0)
-    assert isinstance(scheduler.crashed(work(scheduler), "boom again", 1.0), Fail)
+    scheduler.report_crash(work(scheduler), "boom", 1.0)
+    assert isinstance(scheduler.report_crash(work(scheduler), "boom again", 1.0), Fail)
 
 
 def test_the_same_spec_with_another_priority_goes_on_with_that(backend: Backend, small_spec: Spec) -> None:

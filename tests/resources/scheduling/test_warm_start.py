@@ -70,11 +70,11 @@ def searched(
         assert isinstance(given, Assignment)
         values = report(given) if report else {"score": given.params["x"]}
         if values is None:
-            scheduler.failed(given, "NaN", 1.0, None)
+            scheduler.report_failure(given, "NaN", 1.0, None)
         else:
             for epochs in given.ladder[given.rung :]:
                 if not isinstance(
-                    scheduler.reached(given, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue
+                    scheduler.report_rung(given, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue
                 ):
                     break
     return sweep

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from resources.search.state import Result, Status, TrialState
-from resources.search.suggest import Earlier, Params, Suggester, Tried, distribution_of, searched
+from resources.search.suggest import Earlier, Params, Suggester, Tried, distribution_of, searched_params
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.points import problems_of
 from resources.sweep_spec.space import Parameter, choice_name
@@ -164,7 +164,7 @@ def test_earlier_trials_are_known_by_the_specs_own_choices(small_spec: Spec) -> 
         strategy={"tpe": {"budget": 1}},
     )
     earlier = [Earlier({"a": value, "x": 0.5}, 1, Result((0.5,), 0.0)) for value in ([1.0], [2, None])]
-    assert [searched(spec.space, trial.params)["a"] for trial in earlier] == ["[1]", "[2, null]"]
+    assert [searched_params(spec.space, trial.params)["a"] for trial in earlier] == ["[1]", "[2, null]"]
     suggester = Suggester(spec, earlier)
     suggester.learn([], {})
     assert repr(suggester.suggest(0).params["a"]) in ("[1]", "[2, None]")
@@ -194,7 +194,7 @@ def test_every_choice_has_a_short_name_of_its_own_and_comes_back_from_its_spec(c
     )
     assert distribution_of(parameter).choices == tuple(names)  # type: ignore[attr-defined]
     if not parameter.is_fixed:
-        assert [searched({"a": parameter}, {"a": choice}) for choice in choices] == [
+        assert [searched_params({"a": parameter}, {"a": choice}) for choice in choices] == [
             {"a": name} for name in names
         ]
     again = Parameter.model_validate(json.loads(parameter.model_dump_json(by_alias=True, exclude_none=True)))

@@ -31,7 +31,7 @@ from resources.search.decide import (
     Wait,
     decide,
     pareto_front,
-    pruned,
+    pruned_trials,
     ranking,
 )
 from resources.search.state import (
@@ -391,7 +391,7 @@ def test_the_audit_trains_its_share_of_the_pruned_trials_to_the_end_once_all_els
             pass
     assert len(audits) == count
     assert 0 not in audits
-    assert len(pruned(state)) == 8
+    assert len(pruned_trials(state)) == 8
     assert {known.number for known in state.trials if known.audited is not None} == audits
 
 

@@ -33,7 +33,7 @@ class Search:
     steps: list[Step] = field(default_factory=list)
 
 
-def searched(
+def run_search(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int, watch: Callable[..., None] | None = None
 ) -> Search:
     noise = random.Random(seed)
@@ -193,7 +193,7 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
 def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, workers, seed)
+    search = run_search(spec, workers, seed)
     search_rules = search.end.state.rules
     for trials, number in promotions(search):
         rung = len(trials[number].results) - 1
@@ -208,7 +208,7 @@ def test_no_trial_is_promoted_from_below_the_top_share_of_its_rung(
 def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotable(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, workers, seed)
+    search = run_search(spec, workers, seed)
     for trials, _, decision in search.steps:
         if isinstance(decision, Start | Finish):
             assert _promotable(search, trials) == []
@@ -219,7 +219,7 @@ def test_no_new_trial_starts_and_no_search_ends_while_a_paused_trial_is_promotab
 def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_else(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, workers, seed)
+    search = run_search(spec, workers, seed)
     search_rules = search.end.state.rules
     rule = search_rules.early_stopping
     assert isinstance(rule, MedianStop)
@@ -241,7 +241,7 @@ def test_the_median_rule_stops_whoever_is_worse_than_the_quantile_and_nobody_els
 def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_twice(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int
 ) -> None:
-    search = searched(spec, workers, seed)
+    search = run_search(spec, workers, seed)
     state = search.end.state
     assert isinstance(search.steps[-1][2], Finish)
     assert state.running == 0
@@ -265,7 +265,7 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
 @given(specs(), crews(), seeds)
 def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
     known: dict[int, tuple[Result | None, ...]] = {}
-    for trials, _, _ in searched(spec, workers, seed).steps:
+    for trials, _, _ in run_search(spec, workers, seed).steps:
         for trial in trials:
             before = known.get(trial.number, ())
             assert trial.results[: len(before)] == before
@@ -303,7 +303,7 @@ def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(
                 )
                 assert _sorted_as_scored(rules, counted, at_rung.results)
 
-    searched(spec, workers, seed, recount)
+    run_search(spec, workers, seed, recount)
 
 
 def _sorted_as_scored(
@@ -321,7 +321,7 @@ def test_a_state_rebuilt_before_any_event_decides_the_same(
     """Decisions depend on the trials alone: on no path that led there, and no order in which they were
     put.
     """
-    search = searched(spec, workers, seed)
+    search = run_search(spec, workers, seed)
     limit = max_trials(spec)
     for trials, event, decision in search.steps[:: 1 + len(search.steps) // 40]:
         assert decide(SearchState(rules_of(spec), limit, trials), event)[0] == decision
@@ -338,8 +338,8 @@ def test_whatever_an_audit_finds_the_search_before_it_is_the_same(
     plain = parse_spec(
         {**spec.model_dump(mode="json", by_alias=True, exclude_none=True), "strategy": strategy}
     )
-    audited = searched(spec, workers, seed)
-    without = searched(plain, workers, seed)
+    audited = run_search(spec, workers, seed)
+    without = run_search(plain, workers, seed)
     assert [step[1:] for step in audited.steps[: len(without.steps) - 1]] == [
         step[1:] for step in without.steps[:-1]
     ]
@@ -351,7 +351,7 @@ def test_whatever_an_audit_finds_the_search_before_it_is_the_same(
 @settings(max_examples=examples(60))
 @given(specs(kinds=("asha",), audits=(0.0,)), seeds, st.integers(1, 8))
 def test_failures_never_block_a_rung(spec: SweepSpec, seed: int, workers: int) -> None:
-    search = searched(spec, SimulatedWorkers(workers, fail=0.7), seed)
+    search = run_search(spec, SimulatedWorkers(workers, fail=0.7), seed)
     assert _promotable(search, tuple(search.end.state.trials)) == []
     assert isinstance(search.steps[-1][2], Finish)
 
@@ -367,7 +367,7 @@ def test_large_searches_spend_a_fraction_of_the_full_budget_and_nearly_all_find_
                 "strategy": {"asha": {"sampler": "random", "max_budget": 27}},
             }
         )
-        search = searched(spec, SimulatedWorkers(16), seed)
+        search = run_search(spec, SimulatedWorkers(16), seed)
         assert search.end.epochs < 0.25 * 243 * 27
         first = sorted(
             (trial.results[0].value for trial in search.end.state.trials if trial.results[0]), reverse=True

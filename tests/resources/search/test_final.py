@@ -27,7 +27,7 @@ from resources.search.decide import (
     Wait,
     decide,
     pareto_front,
-    pruned,
+    pruned_trials,
     ranking,
     winner_of,
 )
@@ -47,7 +47,7 @@ from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.final import Final
 from tests.properties import examples
 from tests.resources.search.test_decide import run
-from tests.resources.search.test_decide_properties import crews, searched, seeds, specs
+from tests.resources.search.test_decide_properties import crews, run_search, seeds, specs
 
 Spec = Callable[..., SweepSpec]
 
@@ -168,9 +168,9 @@ def test_what_final_trials_report_is_in_no_ranking_no_rung_and_no_audit() -> Non
     run(state, Idle(), done(3), Idle(), Crashed(4), Idle(), Crashed(4))
     assert [trial.number for trial, _ in ranking(state)] == [2, 1, 0]
     assert state.rungs == before.rungs
-    assert (pareto_front(state), pruned(state), audit_of(state)) == (
+    assert (pareto_front(state), pruned_trials(state), audit_of(state)) == (
         pareto_front(before),
-        pruned(before),
+        pruned_trials(before),
         audit_of(before),
     )
     assert run(over(seeds=1), Idle(), done(3))[1] == Complete(3)
@@ -191,8 +191,8 @@ def test_a_state_that_is_made_again_of_its_trials_decides_the_same() -> None:
 def test_whatever_happens_the_search_is_the_one_without_and_every_seed_of_a_feasible_winner_ends(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int, count: int
 ) -> None:
-    without = searched(spec, workers, seed).end
-    search = searched(spec.model_copy(update={"final": Final(seeds=count, epochs=5)}), workers, seed).end
+    without = run_search(spec, workers, seed).end
+    search = run_search(spec.model_copy(update={"final": Final(seeds=count, epochs=5)}), workers, seed).end
     assert search.state.trials == without.state.trials
     assert search.state.rungs == without.state.rungs
     winner = winner_of(search.state)

@@ -408,7 +408,7 @@ def test_a_gaussian_process_is_shown_the_newest_of_many_trials_in_flight(small_s
     suggester.learn(
         [Tried({"x": 0.5, "y": 0.5}, TrialState(number, Status.RUNNING)) for number in range(100)], {}
     )
-    assert [trial.number for trial in suggester._shown().get_all_trials(0)] == list(
+    assert [trial.number for trial in suggester._open_storage().get_all_trials(0)] == list(
         range(100 - IN_FLIGHT["gp"], 100)
     )
 
@@ -559,7 +559,7 @@ def test_constraints_that_leave_no_point_are_named(small_spec: Spec, monkeypatch
     suggester = Suggester(spec)
     with pytest.raises(InvalidInput, match=r"x \+ y > 2.* none of 3 at random satisfies them"):
         suggester.suggest(0)
-    assert suggester._shown().get_all_trials(0) == []  # what was refused is not in flight
+    assert suggester._open_storage().get_all_trials(0) == []  # what was refused is not in flight
 
 
 def test_a_refused_point_counts_as_in_flight_until_another_is_found(
@@ -575,4 +575,4 @@ def test_a_refused_point_counts_as_in_flight_until_another_is_found(
     assert [len(seen) for seen in shown] == list(range(len(shown)))
     assert len(shown) > 1
     suggester.suggest(1)
-    assert len(suggester._shown().get_all_trials(0)) == 2
+    assert len(suggester._open_storage().get_all_trials(0)) == 2

@@ -61,7 +61,7 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     if (
         asking.waited < fleet.policy.patience
         or allowed <= 0
-        or not all(_fits(asking.needs, *limit.left(0, 0)) for limit in (fleet.capacity, quota))
+        or not all(_fits(asking.needs, *limit.remaining(0, 0)) for limit in (fleet.capacity, quota))
     ):
         return []
     chosen = list[Sweep]()
@@ -132,7 +132,7 @@ def _rooms_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> list[tuple
         (fleet.capacity, fleet.sweeps),
         (fleet.project(asking.project).quota, [one for one in fleet.sweeps if one.project == asking.project]),
     ):
-        trials, gpus = limits.left(
+        trials, gpus = limits.remaining(
             sum(one.trials - one.leaving for one in sweeps),
             sum(one.gpus - one.leaving_gpus for one in sweeps),
         )
@@ -159,21 +159,21 @@ def _aged(fleet: Fleet, project: str) -> Sweep | None:
     if longest is None or longest.waited < fleet.policy.reserve_after:
         return None
     limits = (fleet.capacity, fleet.project(project).quota)
-    return longest if all(_fits(longest.needs, *limit.left(0, 0)) for limit in limits) else None
+    return longest if all(_fits(longest.needs, *limit.remaining(0, 0)) for limit in limits) else None
 
 
 def _is_due(fleet: Fleet, sweep: Sweep, due: float) -> bool:
     """Whether room is kept for an aged sweep by all."""
     project: Project = fleet.project(sweep.project)
     gpus = sum(one.gpus for one in fleet.sweeps if one.project == sweep.project)
-    fits = _fits(sweep.needs, *project.quota.left(_trials(fleet, sweep.project), gpus))
+    fits = _fits(sweep.needs, *project.quota.remaining(_trials(fleet, sweep.project), gpus))
     return fits and _share(fleet, sweep.project, {}) <= due
 
 
 def _is_room(fleet: Fleet, sweep: Sweep, gained: dict[str, int], kept: Sweep) -> bool:
     def left(limits: Limits, project: str | None) -> tuple[float, float]:
         sweeps = [one for one in fleet.sweeps if project in (None, one.project)]
-        trials, gpus = limits.left(
+        trials, gpus = limits.remaining(
             sum(one.trials + gained[one.id] for one in sweeps),
             sum(one.gpus + gained[one.id] * one.needs for one in sweeps),
         )

@@ -72,7 +72,7 @@ def row_of(scheduler: Scheduler) -> SweepRow:
 
 def pause_at_its_rung(scheduler: Scheduler, given: Assignment) -> None:
     report = ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}-{given.granted}")
-    assert isinstance(scheduler.reached(given, report, 1.0), Pause)
+    assert isinstance(scheduler.report_rung(given, report, 1.0), Pause)
 
 
 def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(
@@ -264,7 +264,7 @@ def test_a_more_important_sweep_gets_places_at_the_next_checkpoint_and_what_gave
     assert (low.heartbeat(kept), low.heartbeat(newest)) == (Control.RUN, Control.YIELD)
     waits(high)
     assert low.heartbeat(kept) is Control.RUN  # one is on its way already
-    low.released(newest, 3.0)
+    low.release(newest, 3.0)
     assert waits(low)
     assert (history_of(backend.catalog, newest.key).waiting or "").startswith("for its project: ")
     taken = work(high)
@@ -375,7 +375,7 @@ def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others_though_the_
     assert waits(waiting)
     clock.set_back()
     pause_sweep(backend.catalog, holder.id)
-    holder.released(given, 1.0)
+    holder.release(given, 1.0)
     work(waiting)
 
 
@@ -444,4 +444,4 @@ def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(
 
 
 def complete(scheduler: Scheduler, given: Assignment) -> None:
-    scheduler.reached(given, ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}"), 1.0)
+    scheduler.report_rung(given, ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}"), 1.0)

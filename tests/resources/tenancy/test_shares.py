@@ -155,7 +155,7 @@ def test_no_place_is_given_beyond_a_quota_and_none_that_fits_is_left_unless_it_i
         before = {one.id for one in among}
         grew = any(given[name] for name in before)
         grew_gpus = any(given[one.id] and one.needs for one in among)
-        trials, gpus = limit.left(sum(one.trials for one in among), sum(one.gpus for one in among))
+        trials, gpus = limit.remaining(sum(one.trials for one in among), sum(one.gpus for one in among))
         assert not grew or trials >= 0
         assert not grew_gpus or gpus >= 0
     if all(one.waited < state.policy.reserve_after for one in state.sweeps):
@@ -411,7 +411,7 @@ def _fits_without(state: Fleet, sweep: Sweep, chosen: Counter[str]) -> bool:
     ):
         trials = sum(one.trials - chosen[one.id] for one in sweeps)
         gpus = sum(one.gpus - chosen[one.id] * one.smallest for one in sweeps)
-        free_trials, free_gpus = limits.left(trials, gpus)
+        free_trials, free_gpus = limits.remaining(trials, gpus)
         if free_trials < 1 or (sweep.needs and free_gpus < sweep.needs):
             return False
     return True

@@ -74,14 +74,14 @@ def test_whoever_seems_to_have_a_turn_looks_again_when_it_has_the_lock(
     set_project(backend.catalog, "*", max_trials=1)
     looks = list[bool]()
 
-    class TakenMeanwhile(usage._Asking):
+    class TakenMeanwhile(usage._Request):
         def __init__(self, *given: Any, lock: bool) -> None:
             super().__init__(*given, lock=lock)
             looks.append(self.has_turn)
             if looks == [True]:
                 assert isinstance(first.next_work("w"), Assignment)
 
-    monkeypatch.setattr(usage, "_Asking", TakenMeanwhile)
+    monkeypatch.setattr(usage, "_Request", TakenMeanwhile)
     assert isinstance(second.next_work("w"), HeldBack)
     assert looks == [True, True, False]
 

@@ -114,7 +114,7 @@ def test_a_run_that_was_asked_for_is_shown_from_its_waiting_to_its_end(
         _cancel(page)
         expect(page.get_by_text("Being canceled")).to_be_visible()
         assert scheduler.heartbeat(given) == "stop"  # type: ignore[arg-type]
-    scheduler.released(given, 1.0)  # type: ignore[arg-type]
+    scheduler.release(given, 1.0)  # type: ignore[arg-type]
     scheduler.next_work("w")
     expect(page.get_by_text("Canceled. A new run can go on")).to_be_visible()
     expect(_badge(page)).to_have_text("finished")
@@ -154,12 +154,12 @@ def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told
         f"Where each rank was when the collective was given up:\n{stacks}rank 64 did not come to "
         "all_reduce within 600 s"
     )
-    scheduler.crashed(scheduler.next_work("pod-a:1"), hang, 1.0)  # type: ignore[arg-type]
+    scheduler.report_crash(scheduler.next_work("pod-a:1"), hang, 1.0)  # type: ignore[arg-type]
     pending = (
         "the pods did not start within 30 min: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 "
         "asked]"
     )
-    scheduler.preempted(scheduler.next_work("pod-b:1"), pending, 1.0)  # type: ignore[arg-type]
+    scheduler.report_preemption(scheduler.next_work("pod-b:1"), pending, 1.0)  # type: ignore[arg-type]
     scheduler.next_work("pod-c:1")
     run = Run(
         served.backend.store,
@@ -203,7 +203,7 @@ def test_a_trial_whose_pods_have_never_started_says_so_of_every_attempt(
     asked = _asked_for(served)
     scheduler = carried_out(served.backend, asked["intent"])
     pending = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 asked]"
-    scheduler.crashed(scheduler.next_work("pod-a:1"), f"the pods did not start: {pending}", 1.0)  # type: ignore[arg-type]
+    scheduler.report_crash(scheduler.next_work("pod-a:1"), f"the pods did not start: {pending}", 1.0)  # type: ignore[arg-type]
     scheduler.note_waiting(scheduler.next_work("pod-b:1"), pending)  # type: ignore[arg-type]
     page.goto(f"{served.url}/runs/{asked['run_id']}")
     expect(page.get_by_text(f"Waiting: {pending}")).to_be_visible()

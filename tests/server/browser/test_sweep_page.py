@@ -26,7 +26,7 @@ def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(
         )
 
     def report(epochs: int, value: float) -> None:
-        scheduler.reached(
+        scheduler.report_rung(
             training, ReachedRung(epochs, {"score": value}, f"sha256:{training.trial}-{epochs}"), 1.0
         )
 
@@ -34,7 +34,7 @@ def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(
     page.evaluate("window.sameDocument = true")
     shown(0, "4 1 promoted, 3 paused", "1", ".+")
     shown(1, "1 1 paused", "", ".+")
-    (training,) = scheduler.claimed()
+    (training,) = scheduler.claimed_attempts()
     report(1, 10.0)
     shown(0, "5 2 promoted, 3 paused", "", "10")
     shown(1, "1 1 paused", "1", ".+")  # the best goes on at once

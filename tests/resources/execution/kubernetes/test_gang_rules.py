@@ -6,9 +6,9 @@ from resources.execution.kubernetes.gang_rules import (
     GROW_AFTER_SECONDS,
     SETTLE_SECONDS,
     PodState,
-    formed,
-    keeps,
     may_look_for_more,
+    pods_to_form,
+    pods_to_keep,
 )
 
 NONE = PodState.UNPLACED
@@ -34,7 +34,7 @@ LATE = SETTLE_SECONDS
 def test_a_gang_keeps_its_turn_until_all_have_a_place_or_enough_for_an_elastic_one(
     pods: list[PodState], min_nodes: int, seconds: float, expected: list[int] | None
 ) -> None:
-    assert keeps(pods, min_nodes, seconds) == expected
+    assert pods_to_keep(pods, min_nodes, seconds) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_gang_keeps_its_turn_until_all_have_a_place_or_enough_for_an_elastic_o
 def test_a_gang_forms_of_all_its_pods_or_without_those_that_cannot_start(
     pods: list[PodState], min_nodes: int, seconds: float, expected: list[int] | None
 ) -> None:
-    assert formed(pods, min_nodes, seconds) == expected
+    assert pods_to_form(pods, min_nodes, seconds) == expected
 
 
 @pytest.mark.parametrize(
