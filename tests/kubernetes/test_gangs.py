@@ -103,7 +103,7 @@ def gang(
     return make
 
 
-def test_an_epoch_of_a_gang_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+def test_a_gangs_long_epoch_is_not_lost_to_a_more_important_sweep(
     gang: Callable[..., RanInPods], small_spec: Spec
 ) -> None:
     ran = gang(
@@ -185,7 +185,7 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
     assert site.policies() == []
 
 
-def test_two_gangs_of_three_gpus_on_four_train_one_after_the_other_and_one_of_them_again(
+def test_two_gangs_of_three_gpus_on_four_train_in_turn_and_one_of_them_again(
     gang: Callable[..., RanInPods],
 ) -> None:
     gangs = [gang(resources={"gpus": 1, "nodes": 3, "memory": "1Gi"}, seed=seed) for seed in (1, 2)]

@@ -349,7 +349,7 @@ def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(
     )
 
 
-def test_a_pod_that_is_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_in_another_pod(
+def test_a_pod_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_in_another(
     run: Callable[..., RanInPods],
 ) -> None:
     ran = run(trainable="in_image:train_slowly", max_retries=0)
@@ -420,7 +420,7 @@ def ask_back_once_it_trains(ran: RanInPods, small_spec: Spec) -> None:
     assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
 
 
-def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+def test_an_epoch_longer_than_the_grace_period_is_not_lost_to_an_important_sweep(
     run: Callable[..., RanInPods], small_spec: Spec
 ) -> None:
     ran = run(
@@ -576,7 +576,7 @@ def test_the_pod_of_a_lost_attempt_is_gone_before_the_next_one_has_its_own(
     assert [saved.epoch for saved in ran.records(0).checkpoints() if saved.attempt == 2][-1] == 8
 
 
-def test_a_rerun_trains_in_a_pod_of_the_recorded_image_and_is_identical_and_an_image_that_is_gone_is_named(
+def test_a_rerun_in_the_recorded_image_is_identical_and_a_missing_image_is_named(
     run: Callable[..., RanInPods],
 ) -> None:
     ran = run(trainable="in_image:train_arrays", deterministic=True).work()

@@ -84,7 +84,7 @@ def status_of(installation: Installation, sweep: str) -> str:
         return installation.backend.catalog.sweep(session, sweep).status
 
 
-def test_a_pod_taken_away_costs_its_trial_no_more_than_the_epochs_since_its_last_checkpoint(
+def test_a_lost_pod_costs_its_trial_only_the_epochs_since_its_last_checkpoint(
     installation: Installation,
 ) -> None:
     """Reclaimed with a grace period, by both drivers; killed without one; the trial's process killed; out of
@@ -239,7 +239,7 @@ def test_a_job_ends_although_one_of_its_workers_never_gets_a_node(installation: 
     assert "Insufficient nvidia.com/gpu" in installation.log_of(job)
 
 
-def test_a_store_or_a_database_that_is_unavailable_for_a_while_slows_nobody_and_loses_nothing(
+def test_a_store_or_database_outage_slows_nobody_and_loses_nothing(
     installation: Installation,
 ) -> None:
     """S3 unavailable for half a minute; then Postgres without a connection to spare, not even for those that

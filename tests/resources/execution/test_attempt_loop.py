@@ -64,7 +64,7 @@ def once_it_trains(ran: Ran, act: Callable[[Backend], object]) -> None:
 
 
 @pytest.mark.slow
-def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_and_goes_on_from_there(
+def test_a_paused_sweep_gets_its_trial_back_and_goes_on_from_its_last_epoch(
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, endless(small_spec))
@@ -112,7 +112,7 @@ def logged(ran: Ran, key: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_a_trial_goes_on_with_the_gpus_and_processes_of_its_next_rung_and_with_the_same_losses(
+def test_a_trial_goes_on_with_the_resources_of_its_next_rung_and_the_same_losses(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
@@ -167,7 +167,7 @@ def short_of_memory(backend: Backend, small_spec: Spec) -> Callable[..., Ran]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "outcomes"), [(1, ["complete"]), (2, ["halved", "complete"])])
-def test_a_trial_that_runs_out_of_memory_is_tried_once_more_with_half_the_micro_batch_though_it_may_not_crash(
+def test_a_trial_out_of_memory_gets_one_more_try_with_half_the_micro_batch(
     short_of_memory: Callable[..., Ran], processes: int, outcomes: list[str]
 ) -> None:
     ran = short_of_memory("train_with_memory_for_four_rows", processes)
@@ -205,7 +205,7 @@ def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(
 
 
 @pytest.mark.slow
-def test_a_trial_with_nan_on_one_rank_ends_as_diverged_and_keeps_its_last_good_checkpoint(
+def test_nan_on_one_rank_ends_a_trial_as_diverged_with_its_last_good_checkpoint(
     backend: Backend, small_spec: Spec
 ) -> None:
     given: dict[str, Any] = {
@@ -230,7 +230,7 @@ def test_a_trial_with_nan_on_one_rank_ends_as_diverged_and_keeps_its_last_good_c
 
 
 @pytest.mark.slow
-def test_a_trial_whose_process_dies_or_hangs_before_it_goes_on_with_other_resources_goes_on_all_the_same(
+def test_a_trial_whose_process_dies_or_hangs_between_resources_goes_on_all_the_same(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
@@ -289,7 +289,7 @@ def test_a_trial_whose_streamed_loss_is_nan_is_stopped_at_once_and_fails_alone(
 
 
 @pytest.mark.slow
-def test_a_worker_that_nobody_has_heard_of_for_long_gives_its_trial_up_with_a_checkpoint(
+def test_a_worker_that_is_cut_off_for_long_gives_its_trial_up_with_a_checkpoint(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "UNHEARD_SECONDS", 0.5)

@@ -78,7 +78,7 @@ def at_work(*workers: Callable[[], object]) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_trial_waits_for_as_many_gpus_as_its_rung_needs_says_so_holds_nothing_meanwhile_and_gives_them_back(
+def test_a_trial_waits_for_the_gpus_of_its_rung_holding_none_and_gives_them_back(
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": {1: 2}}))
@@ -98,7 +98,7 @@ def test_a_trial_waits_for_as_many_gpus_as_its_rung_needs_says_so_holds_nothing_
     assert held.free() == 3
 
 
-def test_a_trial_that_waits_for_gpus_is_given_back_when_its_sweep_is_paused_and_was_no_failure(
+def test_a_trial_that_waits_for_gpus_is_given_back_by_a_pause_without_a_failure(
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))

@@ -69,7 +69,7 @@ def holders(catalog: Catalog) -> dict[str, int]:
         return {row.device: row.trial for row in session.scalars(select(HeldGpuRow))}
 
 
-def test_of_two_that_ask_at_once_each_gets_as_many_as_it_needs_or_none_and_none_gets_what_the_other_has(
+def test_two_that_ask_at_once_get_all_gpus_they_need_or_none_and_share_none(
     any_catalog: str, small_spec: Spec
 ) -> None:
     with closing(Catalog(any_catalog)) as catalog:
@@ -121,7 +121,7 @@ def test_a_killed_workers_gpus_are_free_after_its_lease_whoever_looks_at_its_swe
 
 
 @pytest.mark.slow
-def test_what_an_attempt_held_that_a_sensor_ended_is_its_own_until_its_process_is_gone(
+def test_gpus_of_an_attempt_that_a_sensor_ended_are_held_until_its_process_is_gone(
     backend: Backend, small_spec: Spec, other: "subprocess.Popen[bytes]"
 ) -> None:
     scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4}))

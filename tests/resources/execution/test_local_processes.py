@@ -159,7 +159,7 @@ def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_trial_sees_no_credential_of_the_database_nor_runs_its_workers_script_again(
+def test_a_trial_sees_no_credential_of_the_database_nor_reruns_its_workers_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
@@ -178,7 +178,7 @@ def test_a_trial_sees_no_credential_of_the_database_nor_runs_its_workers_script_
     [(signal.SIGTERM, 1, ()), (signal.SIGTERM, 1, IGNORING), (signal.SIGINT, 0, ())],
     ids=["SIGTERM", "SIGTERM that it was started to ignore", "Ctrl-C"],
 )
-def test_a_worker_whose_machine_is_reclaimed_counts_as_preempted_and_one_whose_user_stops_it_does_not(
+def test_a_reclaimed_worker_counts_as_preempted_and_one_stopped_by_its_user_does_not(
     backend: Backend,
     small: Callable[..., dict[str, Any]],
     tmp_path: Path,
@@ -237,7 +237,7 @@ Hanging = Callable[..., tuple["subprocess.Popen[bytes]", psutil.Process]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stopped", "holding the interpreter", "sleeping"])
-def test_a_trial_and_its_data_loader_do_not_outlive_their_killed_worker_wherever_the_trial_hangs(
+def test_a_trial_and_its_data_loader_never_outlive_their_killed_worker(
     hanging: Hanging, tmp_path: Path, how: str
 ) -> None:
     worker, trial = hanging(how)
@@ -292,7 +292,7 @@ def visible(ran: Ran) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpus")
-def test_the_gpus_of_a_trial_are_its_own_and_on_record_and_its_worker_still_sees_how_many_the_machine_has(
+def test_a_trials_gpus_are_its_own_and_on_record_and_its_worker_still_sees_all(
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))

@@ -151,7 +151,7 @@ def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(
 
 
 @pytest.mark.slow
-def test_a_gang_that_ran_out_of_memory_is_trained_again_with_half_the_micro_batch_from_its_first_step(
+def test_a_gang_that_halved_its_micro_batch_is_rerun_with_half_from_its_first_step(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
     given = {

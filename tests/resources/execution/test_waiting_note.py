@@ -6,7 +6,7 @@ from resources.execution import waiting_note
 from resources.execution.waiting_note import WaitingNote
 
 
-def test_a_wait_that_is_over_is_recorded_although_the_database_did_not_answer_when_its_reason_was(
+def test_the_end_of_a_wait_is_recorded_although_recording_its_reason_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(waiting_note, "_AGAIN_SECONDS", 0.0)

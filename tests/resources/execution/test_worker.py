@@ -149,7 +149,7 @@ def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(
 
 
 @pytest.mark.slow
-def test_a_trial_that_is_killed_every_time_is_given_up_after_its_retries_and_says_by_what(
+def test_a_trial_that_is_always_killed_is_given_up_after_its_retries_and_says_why(
     backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(
@@ -201,7 +201,7 @@ def test_a_nan_objective_fails_its_trial_at_once_and_keeps_the_last_good_checkpo
         ("train_without_checkpoint", "epoch 1 ends a rung and has no checkpoint; call run.save("),
     ],
 )
-def test_a_trainable_that_leaves_something_out_fails_with_what_is_missing_and_is_not_tried_again(
+def test_an_incomplete_trainable_fails_naming_what_is_missing_and_is_not_retried(
     backend: Backend, small_spec: Spec, trainable: str, said: str
 ) -> None:
     ran = Ran(backend, small_spec(trainable=f"tests.trainables:{trainable}", max_trials=2)).work()
@@ -260,7 +260,7 @@ def test_a_trial_that_gives_its_place_back_later_goes_on_with_nothing_trained_ag
 
 
 @pytest.mark.slow
-def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+def test_an_epoch_longer_than_the_grace_period_is_not_lost_to_an_important_sweep(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)

@@ -377,7 +377,7 @@ def test_the_same_holds_on_postgres(postgres: Postgres, tmp_path: Path, players:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killable", ["launch", "claim"])
-def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_the_same(
+def test_a_search_whose_sensor_or_run_is_killed_at_any_event_finds_the_same(
     killable: str, tmp_path: Path, players: Players
 ) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
@@ -389,7 +389,7 @@ def test_a_search_whose_sensor_or_run_is_killed_at_any_event_decides_and_finds_t
 
 
 @pytest.mark.slow
-def test_workers_that_decide_at_once_and_are_killed_at_random_lose_and_repeat_nothing(
+def test_concurrent_workers_that_are_killed_at_random_lose_and_repeat_nothing(
     any_catalog: str, tmp_path: Path, players: Players
 ) -> None:
     """Which trials are promoted depends on who was faster; that the best half is, and that no rung is trained

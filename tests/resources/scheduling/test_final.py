@@ -110,7 +110,7 @@ def test_the_seeds_depend_on_the_spec_alone(
     assert [work(other).seed, work(other).seed] == [work(scheduler).seed, work(scheduler).seed]
 
 
-def test_a_lost_worker_costs_nothing_but_its_attempt_and_the_training_goes_on_elsewhere(
+def test_a_lost_worker_costs_only_its_attempt_and_training_goes_on_elsewhere(
     scheduler: Scheduler, clock: Clock
 ) -> None:
     lost = work(scheduler, "lost")

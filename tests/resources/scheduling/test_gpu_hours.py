@@ -107,7 +107,7 @@ def test_an_estimate_has_what_early_stopping_leaves_with_the_gpus_of_each_rung(s
     )
 
 
-def test_a_sweep_that_would_take_more_than_is_left_is_refused_with_how_that_was_worked_out(
+def test_a_sweep_beyond_what_is_left_is_refused_with_how_that_was_computed(
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = small_spec(resources=GPU, strategy={"random": {"budget": 2}}, max_trials=2)
@@ -205,7 +205,7 @@ def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(
         check(small_spec(resources=GPU, project="other"))
 
 
-def test_at_the_end_of_the_hours_running_trials_are_given_back_and_all_goes_on_by_itself_with_more(
+def test_spent_hours_give_running_trials_back_and_new_ones_let_them_go_on(
     backend: Backend, small_spec: Spec
 ) -> None:
     scheduler = opened(backend, small_spec(resources=GPU, max_trials=4))
@@ -276,7 +276,7 @@ def test_what_waits_for_a_run_is_taken_back_and_a_run_that_comes_late_does_not_s
     assert scheduler.unclaimed_attempts() == []
 
 
-def test_what_waits_for_a_run_is_no_crash_when_the_hours_run_out_also_of_a_sweep_that_is_at_its_concurrency(
+def test_an_unclaimed_attempt_is_no_crash_when_the_hours_run_out(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")

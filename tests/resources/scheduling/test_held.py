@@ -86,7 +86,7 @@ END: dict[str, Callable[[Scheduler, Assignment], object]] = {
 
 
 @pytest.mark.parametrize("outcome", END)
-def test_however_an_attempt_ends_it_has_held_its_resources_for_as_long_as_its_worker_says(
+def test_an_attempt_held_its_resources_for_as_long_as_its_worker_says(
     backend: Backend, small_spec: Spec, shifted: Shifted, outcome: str
 ) -> None:
     resources = {"gpus": 2, "nodes": 3, "cpus": 4, "gpu_type": "a100", "spot": True}
@@ -171,7 +171,7 @@ def test_a_worker_whose_clock_runs_backwards_takes_nothing_from_the_ledger(
     assert rows(backend)[0].seconds == 0.0
 
 
-def test_a_gang_that_begins_late_and_with_fewer_nodes_counts_from_then_and_with_those(
+def test_a_gang_that_begins_late_with_fewer_nodes_counts_from_then_with_those(
     backend: Backend, small_spec: Spec, shifted: Shifted
 ) -> None:
     scheduler = opened(backend, small_spec(resources={"gpus": 8, "nodes": 4}, image="i"), shifted)

@@ -127,7 +127,7 @@ def test_canceling_takes_no_other_connection_than_that_of_its_transaction(
     ]
 
 
-def test_a_cancel_after_an_intent_was_begun_leaves_neither_a_sweep_nor_an_intent_that_is_done(
+def test_a_cancel_after_an_intent_has_begun_leaves_no_sweep_and_no_done_intent(
     backend: Backend, small_spec: Spec
 ) -> None:
     catalog = backend.catalog

@@ -103,7 +103,7 @@ def test_params_and_seed_of_a_trial_never_change(backend: Backend, small_spec: S
     assert work(scheduler).seed != first.seed
 
 
-def test_a_lost_lease_gives_the_trial_to_another_and_refuses_whatever_the_first_still_says(
+def test_a_lost_lease_gives_the_trial_to_another_worker_and_refuses_the_first(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(), clock)
@@ -154,7 +154,7 @@ def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(
     assert scheduler.state().trials[0].failures == 0
 
 
-def test_a_trial_that_goes_on_with_other_resources_is_handed_out_first_however_often_that_is_told(
+def test_a_resized_trial_is_handed_out_first_however_often_that_is_reported(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     median = {"median": {"min_budget": 1, "max_budget": 3}}
@@ -168,7 +168,7 @@ def test_a_trial_that_goes_on_with_other_resources_is_handed_out_first_however_o
     assert (scheduler.state().trials[0].failures, scheduler.state().trials[0].preemptions) == (0, 0)
 
 
-def test_a_trial_that_goes_on_with_half_the_micro_batch_has_not_failed_however_often_that_is_told(
+def test_a_trial_out_of_memory_has_not_failed_however_often_that_is_reported(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(max_retries=0, max_preemptions=0), clock)
@@ -240,7 +240,7 @@ def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(
     assert scheduler.claim(given.trial, "run") == given
 
 
-def test_a_trial_whose_run_ended_before_it_began_is_handed_out_again_and_given_up_in_the_end(
+def test_a_trial_whose_run_never_began_is_handed_out_again_and_finally_given_up(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(max_retries=1), clock, driver="sensors")

@@ -102,7 +102,7 @@ def test_nothing_is_handed_out_while_a_sweep_is_paused(
     assert scheduler.state().trials[0].failures == scheduler.state().trials[0].preemptions == 0
 
 
-def test_a_trial_that_reaches_its_rung_while_paused_keeps_its_result_and_goes_on_later(
+def test_a_trial_that_reaches_its_rung_in_a_pause_keeps_its_result_and_goes_on(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     scheduler = opened(backend, small_spec(), clock)
@@ -209,7 +209,7 @@ def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
     assert statuses(scheduler) == ["paused"]
 
 
-def test_the_turn_to_choose_of_a_process_that_is_gone_ends_though_the_clock_was_set_back(
+def test_the_turn_of_a_gone_process_to_choose_ends_though_the_clock_was_set_back(
     backend: Backend, small_spec: Spec, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = opened(backend, small_spec(strategy=TPE), clock)

@@ -9,7 +9,7 @@ from resources.sweep_spec import SweepSpec
 from tests.searches import search
 
 
-def test_a_run_restored_from_a_trial_of_a_sweep_by_rungs_has_the_resources_of_where_it_trains_to(
+def test_a_restored_run_has_the_resources_of_the_rung_that_it_trains_to(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
     by_rung = {

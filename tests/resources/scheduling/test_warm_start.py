@@ -124,7 +124,7 @@ def test_whoever_knows_a_project_by_one_name_learns_from_its_sweeps_of_each(
     assert warm_start_sources(backend.catalog, spec, ["speech"]) == []
 
 
-def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_where_it_failed(
+def test_a_trial_counts_with_its_highest_rung_and_not_at_all_where_it_failed(
     backend: Backend, small_spec: Spec
 ) -> None:
     def report(given: Assignment) -> dict[str, float] | None:
@@ -160,7 +160,7 @@ MAPPED: list[tuple[dict[str, Any], list[str], list[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("space", "constraints", "expected"), MAPPED)
-def test_trials_are_mapped_to_the_new_space_and_dropped_where_they_are_no_points_of_it(
+def test_trials_are_mapped_to_the_new_space_and_dropped_if_they_are_no_points_of_it(
     backend: Backend,
     small_spec: Spec,
     space: dict[str, Any],
@@ -231,7 +231,7 @@ MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("earlier", "changes", "message"), MISFITS)
-def test_a_sweep_that_does_not_fit_is_refused_by_name_and_reason_and_left_out_by_auto(
+def test_a_sweep_that_does_not_fit_is_refused_with_the_reason_and_skipped_by_auto(
     backend: Backend, small_spec: Spec, earlier: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     before = searched(backend, first(small_spec, **earlier))

@@ -37,7 +37,7 @@ def same_order(count: int) -> list[Callable[[int], TrialState]]:
     ]
 
 
-def test_where_early_results_tell_the_late_ones_pruning_is_never_wrong_and_min_budget_stays() -> None:
+def test_pruning_is_right_and_min_budget_stays_if_early_results_predict_late_ones() -> None:
     pruned = [
         lambda n, worse=worse: audited(n, 1, 0.5 - worse / 100, 0.6 - worse / 100, 0.7 - worse / 100)
         for worse in range(8)
@@ -54,7 +54,7 @@ def test_where_early_results_tell_the_late_ones_pruning_is_never_wrong_and_min_b
     assert "Leave min_budget where it is" in found.verdict
 
 
-def test_where_early_results_mislead_min_budget_rises_to_the_first_rung_that_predicts_the_last() -> None:
+def test_min_budget_rises_to_the_first_rung_that_predicts_the_last() -> None:
     # Pruned after 1 epoch, where they looked worst; after 3 epochs they are what they are in the end.
     late = [
         lambda n, better=better: audited(n, 1, 0.5 - better / 100, 0.93 + better / 100, 0.96 + better / 100)

@@ -113,7 +113,7 @@ def test_deciding_changes_nothing_until_the_changed_trial_is_put_in_its_place() 
     assert state.trials == before
 
 
-def test_a_trial_that_goes_on_in_place_stays_running_and_a_paused_one_holds_no_worker() -> None:
+def test_a_trial_that_goes_on_stays_running_and_a_paused_one_holds_no_worker() -> None:
     state = searching()
     run(state, Idle(), Idle(), Idle(), reached(0, 0.1), reached(1, 0.2), reached(2, 0.9))
     assert [known.status for known in state.trials] == [Status.PAUSED, Status.PAUSED, Status.RUNNING]
@@ -379,7 +379,7 @@ def audited(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
 
 
 @pytest.mark.parametrize(("audit", "count"), [(0.0, 0), (0.01, 1), (0.25, 2), (0.5, 4), (1.0, 8)])
-def test_the_audit_trains_its_share_of_the_pruned_trials_to_the_end_once_all_else_is_done(
+def test_the_audit_trains_its_share_of_pruned_trials_to_the_end_after_the_search(
     audit: float, count: int
 ) -> None:
     state = audited(audit)
@@ -487,7 +487,7 @@ def test_the_ranking_of_brackets_counts_epochs_and_not_rungs() -> None:
     assert [known.number for known, _ in ranking(state)] == [second, first]
 
 
-def test_with_several_objectives_the_trials_that_none_dominates_come_first_by_the_first_objective() -> None:
+def test_with_several_objectives_the_pareto_front_comes_first() -> None:
     def done(number: int, *values: float, violation: float = 0.0) -> TrialState:
         return TrialState(number, Status.COMPLETED, (Result(values, violation),))
 

@@ -188,7 +188,7 @@ def test_a_state_that_is_made_again_of_its_trials_decides_the_same() -> None:
 
 @settings(max_examples=examples(60))
 @given(specs(), crews(), seeds, st.integers(1, 4))
-def test_whatever_happens_the_search_is_the_one_without_and_every_seed_of_a_feasible_winner_ends(
+def test_the_final_training_does_not_change_the_search_and_ends_every_seed(
     spec: SweepSpec, workers: SimulatedWorkers, seed: int, count: int
 ) -> None:
     without = run_search(spec, workers, seed).end
@@ -206,7 +206,7 @@ def test_whatever_happens_the_search_is_the_one_without_and_every_seed_of_a_feas
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_with_workers_that_are_lost_every_seed_ends_and_the_search_is_the_one_without(
+def test_with_lost_workers_every_seed_ends_and_the_search_does_not_change(
     small_spec: Spec, seed: int
 ) -> None:
     def curve(trial: int, params: dict[str, Any], epochs: int) -> Result:

@@ -109,7 +109,7 @@ def test_bounds_and_other_objectives_are_read_from_their_own_curves(small_spec: 
     )
 
 
-def test_a_sweep_whose_resources_go_by_its_rungs_is_replayed_under_a_strategy_with_others(
+def test_a_sweep_with_resources_by_rung_is_replayed_under_other_rungs(
     small_spec: Spec,
 ) -> None:
     by_rung = small_spec(

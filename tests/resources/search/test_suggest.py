@@ -163,7 +163,7 @@ def test_every_suggestion_is_a_point_of_the_space_and_meets_the_constraints(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_the_same_seed_and_history_suggest_the_same_in_one_process_or_in_a_new_one_each_time(
+def test_the_same_seed_and_history_suggest_the_same_in_one_process_or_in_many(
     small_spec: Spec, strategy: dict[str, Any]
 ) -> None:
     changes: dict[str, Any] = {
@@ -380,7 +380,7 @@ def closest(points: list[Params]) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "hidden_count", "apart"), [("tpe", 32, 0.03), ("gp", 2, 0.003)])
-def test_32_suggestions_at_once_keep_a_distance_that_they_would_not_keep_without_pending_trials(
+def test_32_suggestions_at_once_keep_a_distance_because_of_pending_trials(
     small_spec: Spec, sampler: str, hidden_count: int, apart: float
 ) -> None:
     spec = small_spec(space=PLAIN, strategy={sampler: {"budget": 9}}, max_trials=99)

@@ -113,7 +113,7 @@ def test_what_runs_counts_until_now_but_not_beyond_its_lease_nor_before_the_mont
     assert used(catalog) == pytest.approx(3.0)
 
 
-def test_only_a_project_with_a_quota_has_an_end_of_its_hours_under_whatever_name_it_has_now(
+def test_only_a_project_with_a_quota_has_limited_hours_under_any_of_its_names(
     catalog: Catalog,
 ) -> None:
     add(catalog, BEGIN, BEGIN + HOUR)

@@ -134,7 +134,7 @@ def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Ope
     assert (line.trials, line.gpus, sorted(line.waiting)) == (2, 8, sorted([gangs.id, large.id]))
 
 
-def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_why_it_waits(
+def test_a_sweep_goes_on_and_waits_for_nothing_once_its_project_is_unset(
     backend: Backend, opened: Open
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=0, owners=["ann"])
@@ -152,7 +152,7 @@ def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_wh
         unset_project(backend.catalog, "vision")
 
 
-def test_what_was_set_is_taken_back_while_a_sweep_asks_for_a_place_and_neither_is_refused(
+def test_unsetting_a_project_while_a_sweep_asks_for_a_place_refuses_neither(
     postgres: Postgres, small_spec: Callable[..., SweepSpec]
 ) -> None:
     """Who asks locks its sweep's row and then those of projects; whoever did it the other way round would
@@ -249,7 +249,7 @@ def test_several_daemons_and_jobs_on_one_catalog_give_no_place_twice(
     assert sum(sweep in ids[:2] for sweep, _ in given) <= 5
 
 
-def test_a_more_important_sweep_gets_places_at_the_next_checkpoint_and_what_gave_them_goes_on_later(
+def test_an_important_sweep_gets_places_at_the_next_checkpoint_and_victims_go_on(
     backend: Backend, opened: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=2)
@@ -330,7 +330,7 @@ def test_what_no_run_has_claimed_gives_its_place_at_once(
     assert (newest.status, newest.failures, newest.preemptions) == (Status.QUEUED, 0, 0)
 
 
-def test_a_project_that_is_renamed_keeps_its_trials_and_its_quota_and_its_runs_stay_where_they_are(
+def test_a_renamed_project_keeps_its_trials_and_quota_and_its_runs_stay_in_place(
     backend: Backend, opened: Open
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=2)
@@ -363,7 +363,7 @@ def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others(
     work(going)
 
 
-def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others_though_the_clock_was_set_back(
+def test_a_sweep_whose_worker_is_gone_keeps_no_place_though_the_clock_was_set_back(
     backend: Backend, opened: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)

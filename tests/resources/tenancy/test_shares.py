@@ -44,7 +44,7 @@ def fleet(
     )
 
 
-def test_the_next_place_is_that_of_the_project_with_the_smallest_share_for_its_weight() -> None:
+def test_the_next_place_goes_to_the_project_with_the_smallest_weighted_share() -> None:
     many = Sweep("m", "a", trials=3, wants=9)
     few = Sweep("f", "b", trials=2, wants=9)
     assert next_sweep(fleet(many, few, trials=6)) == "f"
@@ -74,7 +74,7 @@ def test_a_trial_that_fits_is_not_held_up_by_one_that_does_not() -> None:
     assert next_sweep(fleet(large, small, gpus=8)) == "small"
 
 
-def test_what_a_large_trial_needs_is_kept_once_it_has_waited_long_and_who_needs_none_of_it_goes_on() -> None:
+def test_room_is_kept_for_a_large_trial_after_a_while_and_others_go_on_beside_it() -> None:
     large = Sweep("large", "a", wants=1, needs=8, waited=120)
     small = Sweep("small", "b", trials=1, gpus=1, wants=1, needs=1)
     without = Sweep("cpu", "b", wants=1)
@@ -140,7 +140,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 @settings(max_examples=examples(60))
 @given(fleets())
-def test_no_place_is_given_beyond_a_quota_and_none_that_fits_is_left_unless_it_is_kept_for_somebody(
+def test_no_place_exceeds_a_quota_and_every_one_that_fits_is_given_unless_reserved(
     state: Fleet,
 ) -> None:
     given = Counter(turns(state))
@@ -225,7 +225,7 @@ def test_nobody_starves_however_large_its_trials_are(asked: list[tuple[str, int]
     assert {one.id for one in asking} == set(held)
 
 
-def test_a_more_important_sweep_takes_places_of_its_project_and_of_who_has_more_than_its_share() -> None:
+def test_an_important_sweep_takes_places_of_its_project_and_of_larger_shares() -> None:
     low = Sweep("low", "a", trials=4)
     high = Sweep("high", "a", priority=1, wants=2, waited=30)
     assert preempt(fleet(low, high, trials=4), "high") == [("low", 1)]
@@ -352,7 +352,7 @@ def busy_fleets(draw: st.DrawFn) -> Fleet:
 
 @settings(max_examples=examples(200))
 @given(busy_fleets())
-def test_whose_turn_it_is_and_whose_places_are_taken_is_what_looking_at_everything_anew_gives(
+def test_turns_and_preemptions_equal_those_of_the_plain_algorithm(
     state: Fleet,
 ) -> None:
     in_order = plain_shares.turns(state)
@@ -498,7 +498,7 @@ def test_who_gives_places_back_among_a_thousand_sweeps_takes_a_few_looks_at_each
         assert calls["heappop"] <= 2 * victims
 
 
-def test_of_a_thousand_sweeps_that_give_none_of_what_is_short_none_is_asked_for_a_turn(
+def test_of_a_thousand_sweeps_that_cannot_help_none_is_considered_for_preemption(
     calls: Counter[str],
 ) -> None:
     cpus = thousand(50, trials=2)

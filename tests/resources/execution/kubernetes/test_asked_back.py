@@ -42,7 +42,7 @@ def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     [{"nodes": 1, "gpus": 0}, {"nodes": 1, "gpus": 2}, {"nodes": 2, "gpus": 1}],
     ids=["one process", "a gang in one pod", "a gang of pods"],
 )
-def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+def test_an_epoch_longer_than_the_grace_period_is_not_lost_to_an_important_sweep(
     run: Make,  # noqa: F811
     small_spec: Spec,
     resources: dict[str, int],
@@ -66,7 +66,7 @@ def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_imp
     assert ran.backend.store.names(f"{ran.records(0).folder}/mail/0001") == []
 
 
-def test_whoever_cannot_wait_for_a_trial_that_was_asked_back_gets_it_within_its_grace_period(
+def test_an_impatient_worker_gets_an_asked_back_trial_within_its_grace_period(
     run: Make,  # noqa: F811
     small_spec: Spec,
     tmp_path: Path,
@@ -92,7 +92,7 @@ def test_whoever_cannot_wait_for_a_trial_that_was_asked_back_gets_it_within_its_
     assert [pod.exitcode for pod in ran.cluster.processes.values()] == [-signal.SIGKILL]
 
 
-def test_a_trial_that_was_asked_back_by_a_worker_that_is_lost_ends_its_epoch_all_the_same(
+def test_a_trial_asked_back_by_a_lost_worker_ends_its_epoch_all_the_same(
     run: Make,  # noqa: F811
     small_spec: Spec,
     tmp_path: Path,

@@ -85,7 +85,7 @@ def test_a_gang_whose_collective_hung_ends_although_a_pod_that_beats_says_nothin
     assert ended == Raised(f"node 1 of the gang (rank 1): {describe(HANG)}", final=False, checkpoint=None)
 
 
-def test_a_pod_that_is_lost_is_a_better_reason_than_the_collective_that_it_did_not_come_to(
+def test_a_lost_pod_is_a_better_reason_than_the_collective_that_it_missed(
     formed: Callable[[], Formed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gang_process, "_HUNG_BEAT_SECONDS", 0.0)

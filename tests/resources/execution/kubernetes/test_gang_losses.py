@@ -25,7 +25,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gang_process, "BEAT_LOST_SECONDS", 6.0)
 
 
-def test_where_node_0_is_lost_the_trial_goes_on_elsewhere_from_its_checkpoint_and_keeps_its_points(
+def test_a_trial_that_loses_node_0_goes_on_from_its_checkpoint_and_keeps_its_points(
     run: Make,  # noqa: F811
 ) -> None:
     ran = run(trainable="in_image:train_slowly")
@@ -97,7 +97,7 @@ def test_a_gang_that_gets_no_other_node_gives_its_place_back_after_a_timeout(run
     )
 
 
-def test_where_the_worker_is_lost_the_next_one_ends_its_pods_and_goes_on_with_no_step_trained_again(
+def test_the_worker_after_a_lost_one_ends_its_pods_and_repeats_no_step(
     run: Make,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -25,7 +25,7 @@ def test_the_names_of_a_gang_and_its_pods_are_labels_and_host_names() -> None:
         assert re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name), name
 
 
-def test_pods_in_their_nodes_networks_reach_the_store_though_no_policy_can_tell_them_from_others() -> None:
+def test_pods_in_their_nodes_networks_reach_the_store_though_no_policy_knows_them() -> None:
     (store,) = gang_policies("g", 4711, None, {"job-name": "j"}, host_network=True)
     assert store["spec"]["podSelector"]["matchLabels"] == {"job-name": "j"}
     assert store["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 4711}]}]

@@ -229,7 +229,7 @@ def test_a_lost_node_shrinks_an_elastic_gang_which_grows_again_once_there_is_roo
     assert of_growth == list(range(len(of_growth))), "to grow cost no step"
 
 
-def test_a_rank_that_is_killed_ends_its_attempt_and_is_named_and_the_next_gang_leaves_nothing(
+def test_a_killed_rank_ends_its_attempt_and_is_named_and_the_next_gang_leaves_none(
     run: Callable[..., RanAsGang],
 ) -> None:
     ran = run(trainable="in_image:train_slowly", max_retries=1)
@@ -250,7 +250,7 @@ def test_a_rank_that_is_killed_ends_its_attempt_and_is_named_and_the_next_gang_l
     assert not ran.cluster.pods or ran.cluster.deleted >= set(ran.cluster.pods)
 
 
-def test_a_gang_that_is_paused_at_a_rung_goes_on_as_another_one_with_no_step_trained_again(
+def test_a_gang_paused_at_a_rung_goes_on_as_another_one_and_repeats_no_step(
     run: Callable[..., RanAsGang],
 ) -> None:
     asha = {"min_budget": 1, "max_budget": 3, "reduction_factor": 3}
@@ -272,7 +272,7 @@ def test_a_gang_that_is_paused_at_a_rung_goes_on_as_another_one_with_no_step_tra
     assert len([name for name in ran.cluster.processes if "-0000-" in name]) == 4, "two gangs of two pods"
 
 
-def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_in_time_and_says_why(
+def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_and_says_why(
     run: Callable[..., RanAsGang],
 ) -> None:
     ran = run(resources={"start_timeout_seconds": 4})
@@ -292,7 +292,7 @@ def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_in_time_and_sa
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_hang_ends_a_gang_at_once_and_the_stack_of_a_rank_that_did_not_come_is_found_on_its_node(
+def test_a_hang_ends_a_gang_at_once_with_the_stack_of_the_rank_that_did_not_come(
     run: Callable[..., RanAsGang], monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     monkeypatch.setattr(gang_process, "_VERDICT_SECONDS", math.inf)
@@ -318,7 +318,7 @@ def test_a_hang_ends_a_gang_at_once_and_the_stack_of_a_rank_that_did_not_come_is
     assert "in_image.py" in stopped
 
 
-def test_a_gang_of_pods_of_which_one_runs_out_of_memory_goes_on_once_with_half_the_micro_batch(
+def test_a_gang_out_of_memory_goes_on_once_with_half_the_micro_batch(
     run: Callable[..., RanAsGang],
 ) -> None:
     ran = run(trainable="in_image:train_with_little_memory", max_preemptions=0)
@@ -335,7 +335,7 @@ def test_a_gang_of_pods_of_which_one_runs_out_of_memory_goes_on_once_with_half_t
     assert ran.state()["seen"] == [[1, 8], [2, 4], [3, 4]]
 
 
-def test_a_gang_of_pods_of_which_one_runs_out_of_memory_has_failed_for_good_where_no_half_is_allowed(
+def test_a_gang_out_of_memory_fails_for_good_where_no_half_is_allowed(
     run: Callable[..., RanAsGang],
 ) -> None:
     ran = run(trainable="in_image:train_as_it_is", max_retries=2)

@@ -64,7 +64,7 @@ def test_a_gang_forms_of_all_its_pods_or_without_those_that_cannot_start(
         (1, GROW_AFTER_SECONDS, True, False),  # another gang comes first
     ],
 )
-def test_a_gang_looks_for_more_when_it_has_trained_for_a_while_and_nobody_else_wants_to_form(
+def test_a_gang_looks_for_more_nodes_after_a_while_if_nobody_else_wants_to_form(
     size: int, seconds: float, wanted: bool, expected: bool
 ) -> None:
     assert may_look_for_more(size, 2, seconds, wanted=wanted) is expected

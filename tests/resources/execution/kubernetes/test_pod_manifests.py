@@ -165,7 +165,7 @@ FAST = {
 }
 
 
-def test_the_pods_of_a_gang_have_the_fast_network_between_nodes_and_those_of_one_node_have_not(small_spec):
+def test_only_pods_of_a_gang_have_the_fast_network_between_nodes(small_spec):
     cluster = CLUSTER.model_copy(update={"trial_pods": TrialPods.model_validate(FAST)})
     owned = {"annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}, "env": {"HALVING_GANG": "{}"}}
     needs = [
@@ -201,7 +201,7 @@ def test_the_pods_of_a_gang_have_the_fast_network_between_nodes_and_those_of_one
     assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in alone["env"]}
 
 
-def test_the_shared_memory_of_nccl_and_data_loaders_is_bounded_by_the_pods_memory_alone(small_spec):
+def test_shared_memory_is_bounded_by_the_pods_memory_alone(small_spec):
     pod = manifest(small_spec(image="train:1"))["spec"]
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "shared-memory"]
     assert volume["emptyDir"] == {"medium": "Memory"}

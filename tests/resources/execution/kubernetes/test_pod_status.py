@@ -71,7 +71,7 @@ def test_the_reason_of_a_volume_that_cannot_be_mounted_is_the_newest_warning():
     assert waiting_reason(creating, events) == 'FailedMount: secret "new" not found'
 
 
-def test_the_reason_of_a_job_without_a_pod_is_the_newest_warning_in_whatever_order_they_come(monkeypatch):
+def test_the_reason_of_a_job_without_a_pod_is_the_newest_warning_in_any_order(monkeypatch):
     events = [
         event("Warning", "FailedCreate", "exceeded quota: new", "2026-01-01T00:01:00Z"),
         event("Warning", "FailedCreate", "exceeded quota: old", "2026-01-01T00:00:00Z"),
@@ -83,7 +83,7 @@ def test_the_reason_of_a_job_without_a_pod_is_the_newest_warning_in_whatever_ord
     )
 
 
-def test_the_image_of_a_pod_is_that_of_its_first_container_wherever_its_status_stands():
+def test_the_image_of_a_pod_is_that_of_its_first_container_in_any_order_of_status():
     mesh = container({"running": {}})
     own = container({"running": {}})
     mesh |= {"name": "istio-proxy", "imageID": "docker.io/istio@sha256:aa"}

@@ -18,7 +18,7 @@ from tests.resources.execution.kubernetes.test_gang_process import RanAsGang, ru
 pytestmark = pytest.mark.slow
 
 
-def test_a_trial_on_two_nodes_is_trained_again_on_two_once_a_pod_has_looked_around_and_is_identical(
+def test_a_trial_on_two_nodes_is_trained_again_on_two_and_is_identical(
     run: Callable[..., RanAsGang],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -84,7 +84,7 @@ def rerun(cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> Re
     return Rerun(cluster, store, monkeypatch)
 
 
-def test_a_pod_gets_what_a_trials_pod_gets_and_the_recorded_variables_and_nothing_more(rerun: Rerun) -> None:
+def test_a_reruns_pod_gets_what_a_trials_pod_gets_and_the_recorded_variables(rerun: Rerun) -> None:
     rerun.cluster.status = RUNNING
     found: list[Any] = []
     rerun.train(READY, Stopped(), ready=lambda *said: found.append(said))
@@ -195,7 +195,7 @@ def test_a_refusal_or_ctrl_c_leaves_no_pod_and_grants_it_nothing(rerun: Rerun, e
     assert rerun.cluster.pods == {}
 
 
-def test_of_a_trial_on_several_nodes_one_pod_with_a_mailbox_of_its_own_looks_around_before_there_is_a_gang(
+def test_one_pod_with_its_own_mailbox_looks_around_before_a_rerun_has_a_gang(
     rerun: Rerun,
 ) -> None:
     rerun.cluster.status = RUNNING

@@ -143,7 +143,7 @@ def test_an_attempt_ends_the_pod_of_an_earlier_one_before_it_has_its_own(
 
 
 @pytest.mark.parametrize("answer_lost", [False, True])
-def test_an_attempt_that_is_over_leaves_no_pod_although_the_api_does_not_answer_at_first(
+def test_an_ended_attempt_leaves_no_pod_although_the_api_is_silent_at_first(
     cluster: Cluster, store: Store, small_spec: Spec, answer_lost: bool
 ) -> None:
     cluster.loses_answers = answer_lost
@@ -192,7 +192,7 @@ def test_a_trial_that_has_begun_is_asked_back_and_keeps_its_pod(
     assert trial.until_it_ends() == Interrupted("it has saved")
 
 
-def test_a_trial_that_has_begun_since_its_pod_was_looked_at_is_asked_back_and_not_deleted(
+def test_a_trial_that_began_after_the_last_look_is_asked_back_and_not_deleted(
     cluster: Cluster, store: Store, small_spec: Spec
 ) -> None:
     trial = Trial(store, small_spec())
@@ -304,7 +304,7 @@ def test_a_cluster_without_its_configuration_is_an_error_that_names_the_variable
             ask.__wrapped__()
 
 
-def test_of_a_trial_that_was_over_at_once_the_digest_of_its_image_is_written_down_as_it_ends(
+def test_a_trial_that_ends_at_once_still_has_its_image_digest_written_down(
     cluster: Cluster, store: Store, small_spec: Spec
 ) -> None:
     cluster.status = {"phase": "Running"}
