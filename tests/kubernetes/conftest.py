@@ -55,7 +55,7 @@ def unusable() -> str | None:
         return reason
     if not INSTALLED:
         return "needs Postgres' initdb: apt-get install postgresql"
-    asked = subprocess.run(
+    answer = subprocess.run(
         ["kubectl", "--request-timeout=5s", "get", "nodes", "-o", "name"],
         capture_output=True,
         text=True,
@@ -63,6 +63,6 @@ def unusable() -> str | None:
     )
     return (
         None
-        if asked.returncode == 0
-        else f"KUBECONFIG's cluster does not answer: {asked.stderr.strip()[-200:]}"
+        if answer.returncode == 0
+        else f"KUBECONFIG's cluster does not answer: {answer.stderr.strip()[-200:]}"
     )

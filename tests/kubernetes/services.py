@@ -45,11 +45,11 @@ def keep_bridge(address: str) -> None:
     Without it a bridge has the address of one of its pods; when that pod goes, the others do not reach the
     node for up to half a minute.
     """
-    shown = subprocess.run(
+    listing = subprocess.run(
         ["ip", "-json", "addr", "show", "type", "bridge"], capture_output=True, text=True, check=False
     ).stdout
-    for bridge in json.loads(shown or "[]"):
-        if address in {one["local"] for one in bridge.get("addr_info", ())}:
+    for bridge in json.loads(listing or "[]"):
+        if address in {address_info["local"] for address_info in bridge.get("addr_info", ())}:
             # One that is set by hand stays; what it is does not matter.
             subprocess.run(
                 ["ip", "link", "set", "dev", bridge["ifname"], "address", bridge["address"]], check=False

@@ -66,9 +66,9 @@ def gang(
     monkeypatch.setattr(gang_process, "BEAT_LOST_SECONDS", 20.0)
     code = {"metadata": {"name": "gang"}, "data": {"gang.py": TRAINABLE + HUNGRY + LONG_EPOCH}}
     if not [
-        found
-        for found in site.core.list_namespaced_config_map(site.namespace).items
-        if found.metadata.name == "gang"
+        config_map
+        for config_map in site.core.list_namespaced_config_map(site.namespace).items
+        if config_map.metadata.name == "gang"
     ]:
         site.core.create_namespaced_config_map(site.namespace, code)
         write_bytecode(
@@ -130,12 +130,12 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
     policies = list[str]()
     real = pod_processes.trial_manifest
 
-    def without_image(image: str, *given: Any, **named: Any) -> dict[str, Any]:
+    def without_image(image: str, *arguments: Any, **named: Any) -> dict[str, Any]:
         """The first pod of the second node gets an image that is nowhere."""
         if "-a1-n1-" in named["name"] and not broken:
             broken.append(named["name"])
             image = "localhost/nowhere:1"
-        return real(image, *given, **named)
+        return real(image, *arguments, **named)
 
     broken: list[str] = []
     monkeypatch.setattr(pod_processes, "trial_manifest", without_image)
@@ -178,7 +178,7 @@ def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(
     state = state_of(ran)
     assert [size for _, size in state["seen"]] == [2, 4, 4, 4, 2, 4, 4]
     for epoch in (2, 3, 6):  # the gang grew, or had a notice
-        steps = [step for one, step in state["steps"] if one == epoch]
+        steps = [step for step_epoch, step in state["steps"] if step_epoch == epoch]
         assert steps == list(range(len(steps))), "no step was trained again"
     assert len(policies) == 1
     assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
@@ -189,13 +189,13 @@ def test_two_gangs_of_three_gpus_on_four_train_in_turn_and_one_of_them_again(
     gang: Callable[..., RanInPods],
 ) -> None:
     gangs = [gang(resources={"gpus": 1, "nodes": 3, "memory": "1Gi"}, seed=seed) for seed in (1, 2)]
-    working = [threading.Thread(target=one.work, daemon=True) for one in gangs]
+    working = [threading.Thread(target=pods.work, daemon=True) for pods in gangs]
     for work in working:
         work.start()
     for work in working:
         work.join(150)
-    assert [(one.row().status, one.row().attempt) for one in gangs] == [("completed", 1)] * 2, [
-        one.row().error for one in gangs
+    assert [(pods.row().status, pods.row().attempt) for pods in gangs] == [("completed", 1)] * 2, [
+        pods.row().error for pods in gangs
     ]
     backend = gangs[0].backend
     key = f"{gangs[0].sweep}.0000"

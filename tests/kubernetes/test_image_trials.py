@@ -40,7 +40,7 @@ from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE
 from tests.kubernetes.services import SESSION, ObjectStore, address_for_pods
-from tests.resources.execution.test_worker import Ran, state_of, taking_its_place, trained
+from tests.resources.execution.test_worker import Ran, count_epochs, state_of, taking_its_place
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -176,15 +176,15 @@ class Site:
         return path
 
     def pods(self) -> list[Any]:
-        found: list[Any] = self.core.list_namespaced_pod(self.namespace).items
-        return found
+        pods: list[Any] = self.core.list_namespaced_pod(self.namespace).items
+        return pods
 
     def policies(self) -> list[Any]:
         """Network policies of gangs that train."""
-        found: list[Any] = (
+        policies: list[Any] = (
             NetworkingV1Api(self.core.api_client).list_namespaced_network_policy(self.namespace).items
         )
-        return found
+        return policies
 
     def close(self) -> None:
         self.core.delete_namespace(self.namespace)
@@ -200,21 +200,21 @@ class Site:
             shutil.copytree(CHECKOUT / "sdk" / "halving", folder / "halving")
             needed = [name for name in metadata.requires("halving") or () if "extra ==" not in name]
             for name in ["halving", *(re.split("[^a-z]", name)[0] for name in needed)]:
-                found = metadata.distribution(name)
+                distribution = metadata.distribution(name)
                 for part in {
-                    file.parts[0] for file in found.files or () if "editable" not in file.parts[0]
+                    file.parts[0] for file in distribution.files or () if "editable" not in file.parts[0]
                 } - {"..", "__pycache__"}:
-                    shutil.copytree(str(found.locate_file(part)), folder / part)
+                    shutil.copytree(str(distribution.locate_file(part)), folder / part)
         return folder
 
     def _kubeconfig(self) -> Path:
         """As KUBECONFIG, with the namespace: where a worker outside of the cluster makes its pods."""
-        told = subprocess.run(
+        output = subprocess.run(
             ["kubectl", "config", "view", "--minify", "--flatten", "-o", "json"],
             capture_output=True,
             check=True,
         ).stdout
-        config = json.loads(told)
+        config = json.loads(output)
         config["contexts"][0]["context"]["namespace"] = self.namespace
         path = self._folder / "kubeconfig"
         path.write_text(json.dumps(config))
@@ -286,14 +286,14 @@ def run(
     def make(pods: dict[str, Any] | None = None, **changes: Any) -> RanInPods:
         monkeypatch.setenv("HALVING_CLUSTER", str(site.cluster(**(pods or {}))))
         resources = {"cpus": 0.25, "grace_seconds": 10, **changes.pop("resources", {})}
-        given = {
+        fields = {
             "image": site.image,
             "trainable": "in_image:train",
             "max_trials": 1,
             "strategy": {"random": {"budget": 4}},
             **changes,
         }
-        return RanInPods(site, backend, small_spec(resources=resources, **given))
+        return RanInPods(site, backend, small_spec(resources=resources, **fields))
 
     yield make
     api.namespace.cache_clear()
@@ -323,22 +323,22 @@ def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(
     run: Callable[..., RanInPods],
 ) -> None:
     ran = run(trainable="in_image:look_around", resources={"gpus": 1})
-    seen: list[str] = []
+    environments: list[str] = []
     ran.meanwhile(
-        lambda: seen.append(
+        lambda: environments.append(
             json.dumps(ran.site.core.api_client.sanitize_for_serialization(ran.wait_for(ran.pods)))
         )
     )
     ran.work()
     (entry,) = ran.backend.store.names(ran.records(0).folder + "/artifacts")
     digest = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/artifacts/{entry}"))["digest"]
-    found = json.loads(ran.backend.store.get_blob(digest))
-    assert (found["uid"], found["writable"], found["token"]) == (1000, False, False)
-    assert found["env"]["AWS_SECRET_ACCESS_KEY"] == ran.site.store_key
-    for told in (seen[0], json.dumps(found), json.dumps(ran.records(0).read())):
-        assert DATABASE_PASSWORD not in told
-        assert "HALVING_CATALOG" not in told
-    assert ran.site.store_key not in seen[0] + json.dumps(ran.records(0).read())
+    record = json.loads(ran.backend.store.get_blob(digest))
+    assert (record["uid"], record["writable"], record["token"]) == (1000, False, False)
+    assert record["env"]["AWS_SECRET_ACCESS_KEY"] == ran.site.store_key
+    for text in (environments[0], json.dumps(record), json.dumps(ran.records(0).read())):
+        assert DATABASE_PASSWORD not in text
+        assert "HALVING_CATALOG" not in text
+    assert ran.site.store_key not in environments[0] + json.dumps(ran.records(0).read())
     assert (
         len(
             ran.records(0)
@@ -373,8 +373,12 @@ def test_a_pod_deleted_in_mid_epoch_is_preempted_and_its_trial_goes_on_in_anothe
     assert ran.outcomes()[0] == "preempted"
     assert len(set(names)) == 2
     saved = ran.records(0).checkpoints()
-    assert [(one.epoch, one.attempt) for one in saved if one.epoch == 4] == [(4, 2)]
-    assert [one for one in saved if one.attempt == 1], "the first attempt saved what it had"
+    assert [(checkpoint.epoch, checkpoint.attempt) for checkpoint in saved if checkpoint.epoch == 4] == [
+        (4, 2)
+    ]
+    assert [checkpoint for checkpoint in saved if checkpoint.attempt == 1], (
+        "the first attempt saved what it had"
+    )
     resumed = json.loads(ran.backend.store.read(f"{ran.records(0).folder}/start-0002.json"))
     assert resumed["attempt"] == 2
 
@@ -485,7 +489,7 @@ def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_
     assert "400Mi" in str(first.error)
     saved = [(checkpoint.epoch, checkpoint.attempt) for checkpoint in ran.records(0).checkpoints()]
     assert (saved[:2], saved[-1]) == ([(1, 1), (2, 2)], (4, 2)), "the pace decides whether the third is due"
-    assert trained(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3, 4)]
+    assert count_epochs(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3, 4)]
 
 
 def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(
@@ -553,8 +557,8 @@ def test_the_pod_of_a_lost_attempt_is_gone_before_the_next_one_has_its_own(
     monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     monkeypatch.setattr(leases, "DOUBT_SECONDS", 1.0)
     ran = run(trainable="in_image:train_slowly", strategy={"random": {"budget": 8}})
-    given: Any = ran.scheduler.next_work("a-worker-that-dies:1")
-    lost = ran.runner._processes.prepare(given, ran.runner._context(given))
+    assignment: Any = ran.scheduler.next_work("a-worker-that-dies:1")
+    lost = ran.runner._processes.prepare(assignment, ran.runner._context(assignment))
     lost.start()
     ran.wait_for(lambda: lost.receive(0.1) or ran.records(0).checkpoints())
     together: list[set[str]] = []

@@ -28,14 +28,16 @@ def train_held(run: Run) -> None:
     def hold(epoch: int) -> None:
         time.sleep(_EPOCH_SECONDS)
         while (
-            epoch == HELD_EPOCH and not run.stopping and not store.exists(released(run.id.partition(".")[0]))
+            epoch == HELD_EPOCH
+            and not run.stopping
+            and not store.exists(release_file(run.id.partition(".")[0]))
         ):
             time.sleep(0.5)
 
     _train(run, hold)
 
 
-def released(sweep: str) -> str:
+def release_file(sweep: str) -> str:
     """The file in the store that releases a sweep's trials."""
     return f"released/{sweep}"
 
@@ -60,13 +62,13 @@ def train_hungry(run: Run) -> None:
 
 
 def _train(run: Run, work: Callable[[int], None]) -> None:
-    seen = list(run.restore(epochs_seen=[])["epochs_seen"])
+    epochs_seen = list(run.restore(epochs_seen=[])["epochs_seen"])
     for epoch in run.epochs():
         run.log({"begun": epoch}, step=epoch)
         if (epoch, run.attempt) == (HELD_EPOCH, 1):
             Store().create(held(run.id), b"")
         work(epoch)
-        seen.append(epoch)
+        epochs_seen.append(epoch)
         run.log({"train/loss": 1 / epoch}, step=epoch)
         run.report(score=score(run.params["x"], epoch))
-        run.save(epochs_seen=seen)
+        run.save(epochs_seen=epochs_seen)

@@ -185,8 +185,8 @@ class Installation:
 
     def pods(self, selector: str = "", *, phase: str | None = None) -> list[Any]:
         """Pods by label, for example ``halving/trial=…`` or ``app.kubernetes.io/component=step_worker``."""
-        found = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
-        return [pod for pod in found if phase is None or pod.status.phase == phase]
+        pods = self.core.list_namespaced_pod(self.namespace, label_selector=selector).items
+        return [pod for pod in pods if phase is None or pod.status.phase == phase]
 
     def delete_pod(self, name: str, *, grace_seconds: int | None = None) -> None:
         """As ``kubectl delete pod`` and as a reclaimed node does: SIGTERM, the grace period, SIGKILL."""
@@ -258,7 +258,7 @@ class Installation:
         self.wait_until_served()
 
     def wait_until_served(self) -> None:
-        self.wait_for(self._served, "the webserver to have the code location")
+        self.wait_for(self._is_served, "the webserver to have the code location")
 
     def wait_until_ready(self, deployment: str) -> None:
         """
@@ -278,12 +278,12 @@ class Installation:
                         f"{pod.metadata.name} crashes: "
                         + self.kubectl("logs", pod.metadata.name, "--tail=20", check=False)
                     )
-            found = self.apps.read_namespaced_deployment(deployment, self.namespace)
-            wanted = (found.metadata.generation, found.spec.replicas, found.spec.replicas)
+            status = self.apps.read_namespaced_deployment(deployment, self.namespace)
+            wanted = (status.metadata.generation, status.spec.replicas, status.spec.replicas)
             if (
-                found.status.observed_generation,
-                found.status.ready_replicas,
-                found.status.replicas,
+                status.status.observed_generation,
+                status.status.ready_replicas,
+                status.status.replicas,
             ) != wanted:
                 return False
             # Just after its pods were deleted a Deployment's status still counts them.
@@ -298,7 +298,7 @@ class Installation:
                 for containers in states
                 if containers and all(container.ready for container in containers)
             ]
-            return len(up) == len(states) == found.spec.replicas
+            return len(up) == len(states) == status.spec.replicas
 
         self.wait_for(ready, f"deployment {deployment} ready")
 
@@ -388,7 +388,7 @@ class Installation:
                 return None
             raise
 
-    def _served(self) -> bool:
+    def _is_served(self) -> bool:
         try:
             answer = self.graphql(
                 "{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }"
@@ -399,7 +399,7 @@ class Installation:
 
     def _holding_gpus(self) -> list[str]:
         """Pods of any namespace that a node gave GPUs, and that are not over."""
-        found = []
+        names = []
         for pod in self.core.list_pod_for_all_namespaces().items:
             limits = [container.resources.limits or {} for container in pod.spec.containers]
             if (
@@ -407,8 +407,8 @@ class Installation:
                 and pod.status.phase in ("Pending", "Running")
                 and any(GPU in limit for limit in limits)
             ):
-                found.append(f"{pod.metadata.namespace}/{pod.metadata.name} ({pod.status.phase})")
-        return found
+                names.append(f"{pod.metadata.namespace}/{pod.metadata.name} ({pod.status.phase})")
+        return names
 
     def _running_and_refused(self, names: list[str]) -> tuple[list[str], list[str]] | None:
         """Which of these pods run, and for which there is no place; None while that is not known of each."""

@@ -16,7 +16,7 @@ from resources.backend import Backend
 from resources.catalog import AttemptRow, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from tests.backends import CHECKOUT, SMALL
-from tests.kubernetes.trainables import released
+from tests.kubernetes.trainables import release_file
 
 CLOCK_SECONDS = 0.05  # records have milliseconds
 
@@ -50,7 +50,7 @@ def held(name: str, *, epochs: int = 6, **changes: Any) -> dict[str, Any]:
 
 def release(backend: Backend, *sweeps: str) -> None:
     for sweep in sweeps:
-        backend.store.create(released(sweep), b"")
+        backend.store.create(release_file(sweep), b"")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Spell:
 def spells(backend: Backend, sweep: str) -> list[Spell]:
     """Every attempt at a sweep's trials that began to train, by the points that it has logged."""
     project = name_of(backend, sweep)
-    found = []
+    spells_of_trials = []
     points = sql(
         (
             f"select run, attempt, max(wall_time) as newest from points where run like '{sweep}.%' group by "
@@ -85,24 +85,24 @@ def spells(backend: Backend, sweep: str) -> list[Spell]:
             began = run.starts.get(attempt.number, run.record)
             # the device plugin sets the second, and the user may the first
             visible = began["provenance"]["hardware"]["visible_gpus"]
-            seen = visible.get("CUDA_VISIBLE_DEVICES") or visible.get("NVIDIA_VISIBLE_DEVICES") or ""
+            devices = visible.get("CUDA_VISIBLE_DEVICES") or visible.get("NVIDIA_VISIBLE_DEVICES") or ""
             begin = seconds_of(attempt.started)
             ends = [
                 newest.get((run.run, attempt.number), begin),
                 seconds_of(attempt.ended) if attempt.ended else begin,
             ]
-            found.append(
-                Spell(run.run, attempt.number, begin, max(ends), frozenset(filter(None, seen.split(","))))
+            spells_of_trials.append(
+                Spell(run.run, attempt.number, begin, max(ends), frozenset(filter(None, devices.split(","))))
             )
-    return found
+    return spells_of_trials
 
 
 def assert_exclusive(spells: list[Spell]) -> None:
     """No two attempts that train at the same time share a GPU, and no trial trains twice at the same time."""
-    for one, other in itertools.combinations(sorted(spells, key=lambda spell: spell.begin), 2):
-        if other.begin < one.end - CLOCK_SECONDS:
-            assert not one.gpus & other.gpus, (one, other)
-            assert one.trial != other.trial, (one, other)
+    for first, other in itertools.combinations(sorted(spells, key=lambda spell: spell.begin), 2):
+        if other.begin < first.end - CLOCK_SECONDS:
+            assert not first.gpus & other.gpus, (first, other)
+            assert first.trial != other.trial, (first, other)
 
 
 def assert_nothing_lost(backend: Backend, sweep: str) -> None:

@@ -11,7 +11,7 @@ from server.identity.tokens import create_token
 from tests.kubernetes.installation.harness import Installation
 from tests.kubernetes.installation.specs import slow, spells, sweep_of
 
-_ASKED = (
+_RIGHTS_TRIED = (
     *("create pods", "delete pods", "create jobs", "delete jobs", "list events"),
     *("get secrets", "list secrets", "get nodes", "create pods/exec"),
 )
@@ -29,18 +29,18 @@ def test_every_pod_runs_as_a_user_and_cannot_write_its_image(installation: Insta
     pods = installation.pods("app.kubernetes.io/part-of=halving", phase="Running")
     assert len(pods) >= 3
     for pod in pods:
-        shown = installation.execute(
+        output = installation.execute(
             pod.metadata.name,
             "sh",
             "-c",
             "id -u; touch /tmp/it && echo written; touch /usr/it || echo refused",
         )
-        assert shown.split() == ["1000", "written", "refused"], pod.metadata.name
+        assert output.split() == ["1000", "written", "refused"], pod.metadata.name
 
 
 @pytest.mark.parametrize("account", sorted(_RIGHTS))
 def test_an_account_may_do_what_its_part_needs_and_no_more(installation: Installation, account: str) -> None:
-    assert {asked for asked in _ASKED if _may(installation, account, asked)} == _RIGHTS[account]
+    assert {right for right in _RIGHTS_TRIED if _may(installation, account, right)} == _RIGHTS[account]
 
 
 def test_a_run_is_a_pod_of_its_own_whose_log_is_kept_in_the_object_store(installation: Installation) -> None:
@@ -100,7 +100,9 @@ def test_the_sensors_tick_without_a_failure(installation: Installation) -> None:
             )
             for state in states
         }
-        return {name: found[0].status.value for name, found in last.items() if found}
+        return {
+            name: ticks_of_sensor[0].status.value for name, ticks_of_sensor in last.items() if ticks_of_sensor
+        }
 
     expected = {"start_trials", "retry_crashed_trials", "stop_diverged_trials", "finish_sweeps"}
     installation.wait_for(lambda: expected <= ticks().keys(), "a tick of each sensor", seconds=60)
@@ -112,27 +114,27 @@ def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installati
     pools.set_concurrency_slots("trials", 1)
     try:
         spec = slow("pooled", trials=2, epochs=3)
-        most = 0
+        peak = 0
         installation.wait_for_run(installation.submit("launch_sweep", spec))
 
         def over() -> bool:
-            nonlocal most
+            nonlocal peak
             pods = [
                 pod
                 for pod in installation.pods("dagster/job=run_trial")
                 if pod.status.phase in ("Pending", "Running")
             ]
             # Where a run's step is over its place is free, although its pod is there for a moment more.
-            shown = [
+            runs = [
                 installation.instance.get_run_stats(pod.metadata.labels["dagster/run-id"]) for pod in pods
             ]
-            most = max(most, sum(not (stats.steps_succeeded or stats.steps_failed) for stats in shown))
+            peak = max(peak, sum(not (stats.steps_succeeded or stats.steps_failed) for stats in runs))
             return sweep_of(installation.backend, spec["name"]).status == "finished"
 
         installation.wait_for(over, "the end of the sweep")
     finally:
         pools.delete_concurrency_limit("trials")
-    assert most == 1
+    assert peak == 1
     first, second = sorted(
         spells(installation.backend, sweep_of(installation.backend, spec["name"]).id),
         key=lambda spell: spell.begin,
@@ -140,8 +142,8 @@ def test_a_pool_holds_trials_back_in_the_queue_where_they_take_no_pod(installati
     assert first.end <= second.begin
 
 
-def _may(installation: Installation, account: str, asked: str) -> bool:
-    verb, _, resource = asked.partition(" ")
+def _may(installation: Installation, account: str, right: str) -> bool:
+    verb, _, resource = right.partition(" ")
     resource, _, part = resource.partition("/")
     group = "batch" if resource == "jobs" else ""
     accounts = "system:serviceaccounts"

@@ -31,7 +31,7 @@ def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_tri
     installation.submit("launch_sweep", by_sensors)
     job = installation.submit("sweep", in_one_job)
     installation.wait_for(
-        lambda: finished(installation, "digits-by-sensors"), "the end of the sweep by sensors", every=2
+        lambda: has_finished(installation, "digits-by-sensors"), "the end of the sweep by sensors", every=2
     )
     installation.wait_for_run(job)
 
@@ -40,17 +40,17 @@ def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_tri
     }
     planned = {spec["name"]: spec["max_trials"] for spec in (by_sensors, in_one_job)}
     assert planned["digits-by-sensors"] > GPUS
-    found = {name: spells(installation.backend, sweep) for name, sweep in sweeps.items()}
-    together = [spell for spells in found.values() for spell in spells]
+    spells_by_driver = {name: spells(installation.backend, sweep) for name, sweep in sweeps.items()}
+    together = [spell for spells in spells_by_driver.values() for spell in spells]
     assert all(len(spell.gpus) == 1 for spell in together)
     assert_exclusive(together)
     for name, sweep in sweeps.items():
-        assert len({spell.trial for spell in found[name]}) == planned[name]
+        assert len({spell.trial for spell in spells_by_driver[name]}) == planned[name]
         with installation.backend.catalog.read() as session:
             assert [version.sweep for version in versions_of(session, name)] == [sweep]
         materialized = installation.instance.fetch_materializations(dg.AssetKey("trial"), limit=1000).records
         keys = {record.partition_key for record in materialized if record.partition_key.startswith(sweep)}
-        assert keys == {spell.trial for spell in found[name]}
+        assert keys == {spell.trial for spell in spells_by_driver[name]}
 
     # By sensors: a run, and a pod, for each hand-out; a paused trial has none.
     sweep = sweeps["digits-by-sensors"]
@@ -85,30 +85,30 @@ def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rig
         for job in ("launch_sweep", "sweep")
     }
     runs = {job: installation.submit(job, spec) for job, spec in specs.items()}
-    seen = {}
+    pods_seen = {}
 
     def each_has_a_pod() -> bool:
         for job, spec in specs.items():
             if sweep := sweep_of(installation.backend, spec["name"]):
                 for pod in installation.pods(f"halving/sweep={sweep.id},halving/pod=trial"):
-                    seen[job] = pod
-        return seen.keys() == specs.keys()
+                    pods_seen[job] = pod
+        return pods_seen.keys() == specs.keys()
 
     installation.wait_for(each_has_a_pod, "the pod of a trial, by each driver")
     installation.wait_for_run(runs["sweep"])
     for job, spec in specs.items():
         installation.wait_for(
-            lambda name=spec["name"]: finished(installation, name), f"the end of {spec['name']}", every=1
+            lambda name=spec["name"]: has_finished(installation, name), f"the end of {spec['name']}", every=1
         )
         assert_nothing_lost(installation.backend, sweep_of(installation.backend, spec["name"]).id)
-        pod = seen[job]
+        pod = pods_seen[job]
         assert pod.spec.service_account_name == "halving-trial"
         assert [owner.kind for owner in pod.metadata.owner_references] == ["Pod"], "it goes with its worker"
-        shown = installation.core.api_client.sanitize_for_serialization(pod)
-        assert "halving-database" not in str(shown)
-        assert "HALVING_CATALOG" not in str(shown)
+        manifest = installation.core.api_client.sanitize_for_serialization(pod)
+        assert "halving-database" not in str(manifest)
+        assert "HALVING_CATALOG" not in str(manifest)
 
 
-def finished(installation: Installation, name: str) -> bool:
+def has_finished(installation: Installation, name: str) -> bool:
     sweep = sweep_of(installation.backend, name)
     return sweep is not None and sweep.status == "finished"

@@ -47,7 +47,7 @@ LEASE_SECONDS = 90  # a lease, its doubt, and the ticks that see them, on a mach
 STANDSTILL_SECONDS = 5  # an epoch, the 2 s that a checkpoint may ask an absent store for, and a busy machine
 
 
-def opened(installation: Installation, spec: dict[str, Any]) -> str:
+def wait_until_opened(installation: Installation, spec: dict[str, Any]) -> str:
     """The id of the sweep that was submitted under a spec's name."""
     return installation.wait_for(
         lambda: sweep_of(installation.backend, spec["name"]), f"the sweep {spec['name']} to be opened"
@@ -56,12 +56,12 @@ def opened(installation: Installation, spec: dict[str, Any]) -> str:
 
 def trains(installation: Installation, sweep: str, trial: int = 0) -> AttemptRow | None:
     """The first attempt at a trial, if it is in the epoch in which trials are held, or behind it."""
-    found = [row for row in attempts(installation.backend, sweep, trial) if row.attempt == 1 and row.worker]
-    if not found or not installation.backend.store.exists(is_held(trial_key(sweep, trial))):
+    rows = [row for row in attempts(installation.backend, sweep, trial) if row.attempt == 1 and row.worker]
+    if not rows or not installation.backend.store.exists(is_held(trial_key(sweep, trial))):
         # costs less than to look for its points
         return None
     return (
-        found[0]
+        rows[0]
         if max(times(installation, sweep, trial, "begun", attempt=1), default=0) >= HELD_EPOCH
         else None
     )
@@ -72,7 +72,7 @@ def training(installation: Installation, sweep: str) -> AttemptRow:
     return installation.wait_for(lambda: trains(installation, sweep), f"the trial of {sweep} to train")
 
 
-def ended(installation: Installation, sweep: str) -> None:
+def wait_for_end(installation: Installation, sweep: str) -> None:
     """Wait until the search is over, whatever becomes of its report."""
     installation.wait_for(
         lambda: status_of(installation, sweep) != "searching", f"the end of the search {sweep}", every=1
@@ -99,7 +99,7 @@ def test_a_lost_pod_costs_its_trial_only_the_epochs_since_its_last_checkpoint(
     for spec in (by_sensors, in_one_job, hungry):
         installation.submit("sweep" if spec is in_one_job else "launch_sweep", spec)
     sensors_sweep, job_sweep, hungry_sweep = (
-        opened(installation, spec) for spec in (by_sensors, in_one_job, hungry)
+        wait_until_opened(installation, spec) for spec in (by_sensors, in_one_job, hungry)
     )
     trial_of = {
         "reclaimed": (sensors_sweep, 0),
@@ -126,23 +126,23 @@ def test_a_lost_pod_costs_its_trial_only_the_epochs_since_its_last_checkpoint(
     installation.wait_for(all_taken_away, "every trial to train, and then to be taken away")
     release(installation.backend, sensors_sweep, job_sweep)
     for sweep in (sensors_sweep, job_sweep, hungry_sweep):
-        ended(installation, sweep)
+        wait_for_end(installation, sweep)
         assert_nothing_lost(installation.backend, sweep)
         assert_exclusive(spells(installation.backend, sweep))
-    shown = {}
+    reasons = {}
     for name, (sweep, number) in trial_of.items():
         history = attempts(installation.backend, sweep, number)
         outcome = "retry" if name in ("shot", "hungry") else "preempted"
         assert [row.outcome for row in history] == [outcome, "complete"], (name, history[0].error)
-        shown[name] = history[0].error or ""
+        reasons[name] = history[0].error or ""
         assert_one_interval_lost(installation, sweep, number)
         if name.startswith("reclaimed"):
             assert last_checkpoint(installation, sweep, number, attempt=1) == HELD_EPOCH, (
                 "written in the grace period"
             )
-    assert first["killed"] in shown["killed"]
-    assert "SIGKILL" in shown["shot"]
-    assert "out of memory (the limit is 1024Mi)" in shown["hungry"]
+    assert first["killed"] in reasons["killed"]
+    assert "SIGKILL" in reasons["shot"]
+    assert "out of memory (the limit is 1024Mi)" in reasons["hungry"]
 
 
 def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: Installation) -> None:
@@ -150,7 +150,7 @@ def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: In
     strategy = {"asha": {"sampler": "random", "min_budget": 3, "max_budget": 12, "reduction_factor": 2}}
     specs = {"launch_sweep": held("restarts", trials=3, strategy=strategy), "sweep": held("coordinator")}
     runs = {job: installation.submit(job, spec) for job, spec in specs.items()}
-    by_sensors, in_one_job = (opened(installation, spec) for spec in specs.values())
+    by_sensors, in_one_job = (wait_until_opened(installation, spec) for spec in specs.values())
     training(installation, in_one_job)
     before = installation.wait_for(lambda: results(installation, by_sensors), "a finished rung")
     (coordinator,) = installation.pods(
@@ -163,7 +163,7 @@ def test_sweeps_go_on_while_everything_around_them_is_restarted(installation: In
         restart()
         installation.postgres.stop()
         installation.postgres.start()
-    ended(installation, by_sensors)
+    wait_for_end(installation, by_sensors)
     assert before.items() <= results(installation, by_sensors).items()
     assert_exclusive(spells(installation.backend, by_sensors))
     assert {trial.status for trial in trials(installation.backend, by_sensors)} <= {
@@ -196,12 +196,12 @@ def test_pods_that_cannot_start_say_so_within_a_minute_and_free_their_place(
     }
     for spec in specs.values():
         installation.submit("launch_sweep", spec)
-    sweeps = {reason: opened(installation, spec) for reason, spec in specs.items()}
+    sweeps = {reason: wait_until_opened(installation, spec) for reason, spec in specs.items()}
     for reason, sweep in sweeps.items():
-        shown = partial(waits_for, installation, sweep, reason)
-        installation.wait_for(shown, f"{reason!r} on the trial", seconds=60, every=0.2)
+        is_shown = partial(waits_for, installation, sweep, reason)
+        installation.wait_for(is_shown, f"{reason!r} on the trial", seconds=60, every=0.2)
     for reason, sweep in sweeps.items():
-        ended(installation, sweep)
+        wait_for_end(installation, sweep)
         (trial,) = trials(installation.backend, sweep)
         assert trial.status == "failed"
         assert "start_timeout_seconds = 30" in (trial.error or "")
@@ -248,7 +248,7 @@ def test_a_store_or_database_outage_slows_nobody_and_loses_nothing(
     epochs = 80
     spec = slow("outages", epochs=epochs)
     installation.submit("launch_sweep", spec)
-    sweep = opened(installation, spec)
+    sweep = wait_until_opened(installation, spec)
     for outage, seconds in (
         (installation.s3.gate.outage(), 30),
         (no_connections_left(installation.backend.catalog.url), 15),
@@ -257,7 +257,7 @@ def test_a_store_or_database_outage_slows_nobody_and_loses_nothing(
         with outage:
             time.sleep(seconds)
         assert status_of(installation, sweep) == "searching", "it still trained when the outage ended"
-    ended(installation, sweep)
+    wait_for_end(installation, sweep)
     assert [row.outcome for row in attempts(installation.backend, sweep)] == ["complete"]
     assert_nothing_lost(installation.backend, sweep)
     paces = seconds_between_epochs(installation, sweep)
@@ -309,17 +309,17 @@ def kubelet_stopped(installation: Installation) -> Iterator[None]:
     For the last of these tests: what they leave is on this node. Others that run beside them need it as well,
     and so are waited for.
     """
-    found = subprocess.run(
+    listing = subprocess.run(
         ["pgrep", "-x", "kubelet"], capture_output=True, text=True, check=False
     ).stdout.split()
-    if not found:
+    if not listing:
         pytest.skip("needs the node's kubelet on this machine")
     installation.wait_for(lambda: not others(installation), "the other tests on this cluster to end", every=1)
-    os.kill(int(found[0]), signal.SIGSTOP)
+    os.kill(int(listing[0]), signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(int(found[0]), signal.SIGCONT)
+        os.kill(int(listing[0]), signal.SIGCONT)
         installation.wait_until_served()  # a node that was not ready is behind no service
 
 
@@ -335,22 +335,22 @@ def others(installation: Installation) -> list[str]:
 def processes_of(pod: Any) -> list[int]:
     """The processes of a pod on this machine, as its control groups tell."""
     marks = (pod.metadata.uid, pod.metadata.uid.replace("-", "_"))
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*/cgroup"):
         try:
-            shown = entry.read_text()
+            command_line = entry.read_text()
         except OSError:
             continue
-        if any(mark in shown for mark in marks):
-            found.append(int(entry.parent.name))
-    return found
+        if any(mark in command_line for mark in marks):
+            processes.append(int(entry.parent.name))
+    return processes
 
 
 def test_a_lost_node_costs_one_lease_and_its_trial_is_queued_once(installation: Installation) -> None:
     specs = {job: held(f"lost-node-{job}") for job in ("launch_sweep", "sweep")}
     for job, spec in specs.items():
         installation.submit(job, spec)
-    sweeps = {job: opened(installation, spec) for job, spec in specs.items()}
+    sweeps = {job: wait_until_opened(installation, spec) for job, spec in specs.items()}
     pods = [
         installation.core.read_namespaced_pod(pod_of(training(installation, sweep)), installation.namespace)
         for sweep in sweeps.values()
@@ -364,7 +364,7 @@ def test_a_lost_node_costs_one_lease_and_its_trial_is_queued_once(installation: 
             installation.wait_for(lost, f"the lost trial of {driver} to be queued", seconds=LEASE_SECONDS)
     release(installation.backend, *sweeps.values())
     for sweep in sweeps.values():
-        ended(installation, sweep)
+        wait_for_end(installation, sweep)
         assert [row.outcome for row in attempts(installation.backend, sweep)] == ["preempted", "complete"]
         assert_nothing_lost(installation.backend, sweep)
         assert_exclusive(spells(installation.backend, sweep))

@@ -15,23 +15,23 @@ def test_the_secrets_are_in_no_object_no_database_no_log_and_no_pod(installation
     else:  # this test runs alone
         run = installation.submit("sweep", slow("last", trials=1, epochs=2))
         installation.wait_for_run(run)
-    shown = {
+    texts = {
         "the cluster": installation.kubectl("get", "pods,jobs,deployments,configmaps,events", "-o", "json")
         + installation.story(),
         "Dagster's database": installation.postgres.dump("dagster"),
         "the catalog": installation.postgres.dump("catalog"),
         **objects(installation),
     }
-    assert run in shown["Dagster's database"]
-    assert any(name.startswith("halving/logs/") for name in shown)
-    assert any(name.startswith("halving/experiments/runs/") for name in shown)
-    found = [
+    assert run in texts["Dagster's database"]
+    assert any(name.startswith("halving/logs/") for name in texts)
+    assert any(name.startswith("halving/experiments/runs/") for name in texts)
+    leaks = [
         (secret, where)
-        for where, text in shown.items()
+        for where, text in texts.items()
         for secret, value in installation.secrets.items()
         if value in text
     ]
-    assert found == []
+    assert leaks == []
 
 
 def objects(installation: Installation) -> dict[str, str]:

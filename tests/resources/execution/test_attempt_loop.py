@@ -32,7 +32,7 @@ from resources.scheduling.sweeps import pause_sweep, resume_sweep, stop_sweep
 from resources.search.decide import ranking
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
-from tests.resources.execution.test_worker import Ran, trained
+from tests.resources.execution.test_worker import Ran, count_epochs
 from tests.sdk.distributed.trainings import CPU, Net, batch, loss
 from tests.waiting import wait_for
 
@@ -78,29 +78,31 @@ def test_a_paused_sweep_gets_its_trial_back_and_goes_on_from_its_last_epoch(
             "the trial in the queue",
             every=0.05,
         )
-        seen.append(ran.records(0).checkpoints()[-1].epoch)
+        epochs_at_pause.append(ran.records(0).checkpoints()[-1].epoch)
         resume_sweep(other.catalog, ran.sweep)
         wait_for(
-            lambda: ran.records(0).checkpoints()[-1].epoch > seen[0], 60, "an epoch of the second attempt"
+            lambda: ran.records(0).checkpoints()[-1].epoch > epochs_at_pause[0],
+            60,
+            "an epoch of the second attempt",
         )
         stop_sweep(other.catalog, ran.sweep)
 
-    seen: list[int] = []
+    epochs_at_pause: list[int] = []
     once_it_trains(ran, pause_and_resume)
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions, row.error) == ("stopped", 0, 0, None)
-    epochs = [epoch for epoch, _ in trained(ran, 0)]
+    epochs = [epoch for epoch, _ in count_epochs(ran, 0)]
     assert epochs == list(range(1, len(epochs) + 1))
-    assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
-    assert 1 <= seen[0] < len(epochs)
+    assert {count for _, count in count_epochs(ran, 0)} == {1}, "an epoch was trained twice"
+    assert 1 <= epochs_at_pause[0] < len(epochs)
     with backend.catalog.read() as session:
         outcomes = list(session.scalars(select(AttemptRow.outcome).order_by(AttemptRow.attempt)))
     assert outcomes[0] == "requeue"
     assert outcomes[-1] == "requeue"
 
 
-def logged(ran: Ran, key: str) -> list[float]:
+def values_logged(ran: Ran, key: str) -> list[float]:
     """Each value that a trial logged, over all of its attempts, by step."""
     points = query.curves(
         [f"{ran.sweep}.0000"], key, project="small", root=ran.backend.store, max_points=None, attempts="raw"
@@ -116,12 +118,12 @@ def test_a_trial_goes_on_with_the_resources_of_its_next_rung_and_the_same_losses
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
-    given = {"trainable": "tests.search_trainables:train_on_all_ranks", "max_trials": 1}
-    given["strategy"] = {"median": {"min_budget": 1, "max_budget": 4, "interval": 1}}
-    ran = Ran(backend, small_spec(**given, resources={"gpus": {1: 1, 2: 2, 4: 2}})).work()
+    fields = {"trainable": "tests.search_trainables:train_on_all_ranks", "max_trials": 1}
+    fields["strategy"] = {"median": {"min_budget": 1, "max_budget": 4, "interval": 1}}
+    ran = Ran(backend, small_spec(**fields, resources={"gpus": {1: 1, 2: 2, 4: 2}})).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures, row.preemptions, row.error) == ("completed", 2, 0, 0, None)
-    assert logged(ran, "ranks") == logged(ran, "gpus") == [1, 2, 2, 2], "and no epoch twice"
+    assert values_logged(ran, "ranks") == values_logged(ran, "gpus") == [1, 2, 2, 2], "and no epoch twice"
     run = read_run(backend.store, "small", f"{ran.sweep}.0000")
     assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [
         1,
@@ -137,10 +139,10 @@ def test_a_trial_goes_on_with_the_resources_of_its_next_rung_and_the_same_losses
         ALONE, CPU, model, torch.optim.AdamW(model.parameters(), lr=0.02), seed=run.record["seed"]
     )
     losses = [alone.step(loss, *batch(step, ALONE)).item() for step in range(3, 15)]
-    assert logged(ran, "loss") == pytest.approx(losses[2::3], rel=1e-6)
+    assert values_logged(ran, "loss") == pytest.approx(losses[2::3], rel=1e-6)
 
 
-def ended(ran: Ran) -> list[tuple[str | None, str | None]]:
+def ends_of_attempts(ran: Ran) -> list[tuple[str | None, str | None]]:
     """How each attempt of the one trial ended, and the last line of its error."""
     with ran.backend.catalog.read() as session:
         attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.attempt)))
@@ -173,8 +175,8 @@ def test_a_trial_out_of_memory_gets_one_more_try_with_half_the_micro_batch(
     ran = short_of_memory("train_with_memory_for_four_rows", processes)
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions) == ("completed", 0, 0)
-    assert [outcome for outcome, _ in ended(ran)] == outcomes
-    assert logged(ran, "rows") == [8, 4, 4], "and no epoch twice"
+    assert [outcome for outcome, _ in ends_of_attempts(ran)] == outcomes
+    assert values_logged(ran, "rows") == [8, 4, 4], "and no epoch twice"
 
 
 @pytest.mark.slow
@@ -185,12 +187,12 @@ def test_a_trial_that_runs_out_of_memory_with_the_half_too_has_failed(
     ran = short_of_memory("train_with_memory_for_two_rows", processes)
     (row,) = ran.rows()
     assert (row.status, row.failures) == ("failed", 0)
-    assert [outcome for outcome, _ in ended(ran)] == outcomes
+    assert [outcome for outcome, _ in ends_of_attempts(ran)] == outcomes
     said = (
         f"rank {processes - 1} ran out of memory in step 2, with 2 micro-batches of 4 rows: the process "
         "had taken"
     )
-    assert said in str(ended(ran)[-1][1])
+    assert said in str(ends_of_attempts(ran)[-1][1])
 
 
 @pytest.mark.slow
@@ -198,9 +200,9 @@ def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(
     short_of_memory: Callable[..., Ran],
 ) -> None:
     ran = short_of_memory("train_as_it_is_or_not_at_all", 2)
-    assert [outcome for outcome, _ in ended(ran)] == ["fail"]
+    assert [outcome for outcome, _ in ends_of_attempts(ran)] == ["fail"]
     assert "rank 1 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(
-        ended(ran)[0][1]
+        ends_of_attempts(ran)[0][1]
     )
 
 
@@ -208,17 +210,19 @@ def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(
 def test_nan_on_one_rank_ends_a_trial_as_diverged_with_its_last_good_checkpoint(
     backend: Backend, small_spec: Spec
 ) -> None:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "trainable": "tests.search_trainables:train_until_rank_1_has_nan",
         "max_trials": 1,
         "max_retries": 2,
     }
     ran = Ran(
-        backend, small_spec(**given, strategy={"random": {"budget": 5}}, resources={"processes": 2})
+        backend, small_spec(**fields, strategy={"random": {"budget": 5}}, resources={"processes": 2})
     ).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures) == ("failed", 1, 0), "it would diverge again"
-    assert "Diverged: the loss of rank 1 was NaN or infinite at step 2: 1 in a row" in str(ended(ran)[0][1])
+    assert "Diverged: the loss of rank 1 was NaN or infinite at step 2: 1 in a row" in str(
+        ends_of_attempts(ran)[0][1]
+    )
     good = ran.records(0).latest_checkpoint()
     assert good is not None, "it was being written when the training ended"
     assert (good.epoch, good.digest) == (1, row.checkpoint)
@@ -247,7 +251,7 @@ def test_a_trial_whose_process_dies_or_hangs_between_resources_goes_on_all_the_s
     ran = Ran(backend, spec).work()
     (row,) = ran.rows()
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 3, 0, 0)
-    assert trained(ran, 0) == [(1, 1), (2, 1), (3, 1)]
+    assert count_epochs(ran, 0) == [(1, 1), (2, 1), (3, 1)]
 
 
 @pytest.mark.slow
@@ -298,8 +302,8 @@ def test_a_worker_that_is_cut_off_for_long_gives_its_trial_up_with_a_checkpoint(
     )
     ran = Ran(backend, spec)
 
-    def unheard(given: Assignment) -> Control:
-        if given.attempt == 1 and ran.records(0).checkpoints():
+    def unheard(assignment: Assignment) -> Control:
+        if assignment.attempt == 1 and ran.records(0).checkpoints():
             raise ConnectionError("the database is unavailable")
         return Control.RUN
 
@@ -312,7 +316,7 @@ def test_a_worker_that_is_cut_off_for_long_gives_its_trial_up_with_a_checkpoint(
     assert re.fullmatch(
         r"its worker could not renew the lease for \d+ s: the database is unavailable", str(errors[0])
     )
-    assert {count for _, count in trained(ran, 0)} == {1}, "an epoch was trained twice"
+    assert {count for _, count in count_epochs(ran, 0)} == {1}, "an epoch was trained twice"
 
 
 @pytest.mark.parametrize(("root", "seconds"), [("folder", 0.1), ("s3://bucket/prefix", 60.0)])
@@ -327,9 +331,9 @@ def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
     waits: list[float] = []
     monkeypatch.setattr(DivergenceWatch, "check", lambda _: "diverged")
     ran = Ran(backend, small_spec())
-    given = ran.scheduler.next_work("w:1")
-    assert isinstance(given, Assignment)
-    watch = StreamWatch(Store(root if "://" in root else tmp_path / root), ran.scheduler.spec, given)
+    assignment = ran.scheduler.next_work("w:1")
+    assert isinstance(assignment, Assignment)
+    watch = StreamWatch(Store(root if "://" in root else tmp_path / root), ran.scheduler.spec, assignment)
     monkeypatch.setattr(watch._closed, "wait", waits.append)
     watch.run()
     assert waits == [seconds]
@@ -340,19 +344,19 @@ def test_streamed_metrics_are_looked_at_less_often_in_an_object_store(
 def test_the_time_that_a_process_waits_to_be_started_is_not_the_trials(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[float] = []
+    times: list[float] = []
 
-    def started(_: LocalProcess) -> bool:
-        asked.append(time.monotonic())  # once a second
-        return len(asked) > 2
+    def has_started(_: LocalProcess) -> bool:
+        times.append(time.monotonic())  # once a second
+        return len(times) > 2
 
-    monkeypatch.setattr(LocalProcess, "started", property(started))
+    monkeypatch.setattr(LocalProcess, "started", property(has_started))
     spec = small_spec(
         trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 20}}
     )
     ran = Ran(backend, spec).work()
     (row,) = ran.rows()
-    assert 0 < row.seconds < time.monotonic() - asked[2]
+    assert 0 < row.seconds < time.monotonic() - times[2]
 
 
 @pytest.mark.slow

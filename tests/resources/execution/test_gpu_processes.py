@@ -48,9 +48,9 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def another(backend: Backend, snapshot: str, spec: SweepSpec) -> Assignment:
     """An attempt of another sweep, which has a worker on this machine."""
     row = open_sweep(backend.catalog, spec, snapshot, driver="sensors", commit=None)
-    given = Scheduler(backend.catalog, row.id).next_work(worker_name())
-    assert isinstance(given, Assignment)
-    return given
+    assignment = Scheduler(backend.catalog, row.id).next_work(worker_name())
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
 def attempt_of(ran: Ran) -> AttemptRow | None:
@@ -140,9 +140,9 @@ def test_a_trial_waits_on_while_the_database_is_unavailable(
     def fails_once(owner: type, name: str) -> None:
         done = getattr(owner, name)
 
-        def do(*given: Any, **options: Any) -> Any:
+        def do(*arguments: Any, **options: Any) -> Any:
             if name in failed or threading.current_thread() is threading.main_thread():
-                return done(*given, **options)
+                return done(*arguments, **options)
             failed.append(name)
             raise OperationalError(name, {}, sqlite3.OperationalError("database is locked"))
 
@@ -223,10 +223,10 @@ def test_no_two_trials_share_a_gpu_and_a_killed_workers_is_used_once_it_is_lost(
         scheduler = make_scheduler(backend, sensors)
         while scheduler.searching():
             with turn:
-                asked = hand_out(scheduler)
-                given = scheduler.claim(asked[0].trial, worker_name()) if asked else None
-            if given is not None:
-                make_runner(backend, scheduler, dagster_run="run").run(given, lambda changed: None)
+                handed_out = hand_out(scheduler)
+                assignment = scheduler.claim(handed_out[0].trial, worker_name()) if handed_out else None
+            if assignment is not None:
+                make_runner(backend, scheduler, dagster_run="run").run(assignment, lambda changed: None)
 
     with at_work(by_job, by_job, by_sensors, by_sensors):
         wait_for(used.exists, 120, "the first trial")

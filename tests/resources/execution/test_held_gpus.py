@@ -36,22 +36,22 @@ def other() -> Iterator["subprocess.Popen[bytes]"]:
     process.wait()
 
 
-def opened(catalog: Catalog, spec: SweepSpec) -> Scheduler:
+def open_scheduler(catalog: Catalog, spec: SweepSpec) -> Scheduler:
     with catalog.write() as session:
         session.merge(snapshot_row("sha256:s"))
     return Scheduler(catalog, open_sweep(catalog, spec, "sha256:s", driver="sensors", commit=None).id)
 
 
-def handed_out(scheduler: Scheduler) -> Assignment:
-    given = scheduler.next_work(None)
-    assert isinstance(given, Assignment)
-    return given
+def hand_out(scheduler: Scheduler) -> Assignment:
+    assignment = scheduler.next_work(None)
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
-def given_to(scheduler: Scheduler, worker: str) -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment)
-    return given
+def hand_to(scheduler: Scheduler, worker: str) -> Assignment:
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
 def lease_ended(catalog: Catalog, of: Assignment, seconds_ago: float) -> None:
@@ -73,8 +73,8 @@ def test_two_that_ask_at_once_get_all_gpus_they_need_or_none_and_share_none(
     any_catalog: str, small_spec: Spec
 ) -> None:
     with closing(Catalog(any_catalog)) as catalog:
-        scheduler = opened(catalog, small_spec(resources={"gpus": 3}, max_trials=16, concurrency=16))
-        attempts = [handed_out(scheduler) for _ in range(8)]
+        scheduler = open_scheduler(catalog, small_spec(resources={"gpus": 3}, max_trials=16, concurrency=16))
+        attempts = [hand_out(scheduler) for _ in range(8)]
         for pair in zip(attempts[::2], attempts[1::2], strict=True):
             got: dict[int, list[str] | None] = {}
             both = threading.Barrier(2)
@@ -86,15 +86,15 @@ def test_two_that_ask_at_once_get_all_gpus_they_need_or_none_and_share_none(
                     both.wait(60)
                     got[own.trial] = HeldGpus(theirs, DEVICES).take(own, 3)
 
-            threads = [threading.Thread(target=ask, args=(one,)) for one in pair]
+            threads = [threading.Thread(target=ask, args=(holder,)) for holder in pair]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
             assert sorted(map(str, got.values())) == sorted(["None", str(DEVICES[:3])])
             assert len(holders(catalog)) == 3
-            for one in pair:
-                HeldGpus(catalog, DEVICES).give(one)
+            for holder in pair:
+                HeldGpus(catalog, DEVICES).give(holder)
             assert holders(catalog) == {}
 
 
@@ -102,9 +102,9 @@ def test_two_that_ask_at_once_get_all_gpus_they_need_or_none_and_share_none(
 def test_a_killed_workers_gpus_are_free_after_its_lease_whoever_looks_at_its_sweep(
     backend: Backend, small_spec: Spec, other: "subprocess.Popen[bytes]"
 ) -> None:
-    scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4}))
-    killed = given_to(scheduler, "w")
-    next_one = given_to(scheduler, "another")
+    scheduler = open_scheduler(backend.catalog, small_spec(resources={"gpus": 4}))
+    killed = hand_to(scheduler, "w")
+    next_one = hand_to(scheduler, "another")
     theirs = HeldGpus(backend.catalog, DEVICES, process=process_id(other.pid))
     ours = HeldGpus(backend.catalog, DEVICES)
     assert theirs.take(killed, 4) == DEVICES
@@ -124,9 +124,9 @@ def test_a_killed_workers_gpus_are_free_after_its_lease_whoever_looks_at_its_swe
 def test_gpus_of_an_attempt_that_a_sensor_ended_are_held_until_its_process_is_gone(
     backend: Backend, small_spec: Spec, other: "subprocess.Popen[bytes]"
 ) -> None:
-    scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4}))
-    ended = handed_out(scheduler)
-    next_one = handed_out(scheduler)
+    scheduler = open_scheduler(backend.catalog, small_spec(resources={"gpus": 4}))
+    ended = hand_out(scheduler)
+    next_one = hand_out(scheduler)
     assert HeldGpus(backend.catalog, DEVICES, process=process_id(other.pid)).take(ended, 4)
     scheduler.report_failure(ended, "it diverged", None, None)
     ours = HeldGpus(backend.catalog, DEVICES)
@@ -146,9 +146,11 @@ def test_a_number_of_a_process_that_another_has_now_holds_nothing() -> None:
 def test_a_gang_of_one_machine_gets_no_gpu_where_it_cannot_get_all(
     backend: Backend, small_spec: Spec
 ) -> None:
-    scheduler = opened(backend.catalog, small_spec(resources={"gpus": 4, "processes": 2}, concurrency=4))
-    small = handed_out(scheduler)
-    gang = handed_out(scheduler)
+    scheduler = open_scheduler(
+        backend.catalog, small_spec(resources={"gpus": 4, "processes": 2}, concurrency=4)
+    )
+    small = hand_out(scheduler)
+    gang = hand_out(scheduler)
     held = HeldGpus(backend.catalog, [*DEVICES, DEVICES[0]])
     assert held.take(small, 1) == DEVICES[:1]
     assert held.take(gang, 4) is None, "a device that is named twice is one"
@@ -158,9 +160,9 @@ def test_a_gang_of_one_machine_gets_no_gpu_where_it_cannot_get_all(
 def test_devices_that_could_not_be_given_back_are_before_the_next_ones_are_taken(
     catalog: Catalog, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = opened(catalog, small_spec(resources={"gpus": 4}, max_trials=4, concurrency=4))
-    first = handed_out(scheduler)
-    second = handed_out(scheduler)
+    scheduler = open_scheduler(catalog, small_spec(resources={"gpus": 4}, max_trials=4, concurrency=4))
+    first = hand_out(scheduler)
+    second = hand_out(scheduler)
     held = HeldGpus(catalog, DEVICES)
     assert held.take(first, 4) == DEVICES
 

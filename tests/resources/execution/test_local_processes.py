@@ -186,10 +186,8 @@ def test_a_reclaimed_worker_counts_as_preempted_and_one_stopped_by_its_user_does
     preemptions: int,
     before: tuple[str, ...],
 ) -> None:
-    given = small(
-        trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
-    )
-    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(given), str(int(number)), before=before)
+    spec = small(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}})
+    ended = python(tmp_path, STOPPED, backend.store.root, json.dumps(spec), str(int(number)), before=before)
     raised = "SystemExit" if number is signal.SIGTERM else "KeyboardInterrupt"
     assert ended.stdout.splitlines()[-1:] == [f"{raised}, handler restored"], ended.stderr
     with backend.catalog.read() as session:

@@ -30,17 +30,17 @@ def test_the_main_module_is_as_before_after_starts_from_two_threads_at_once(
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "__file__", "main.py", raising=False)  # a worker of pytest-xdist has none
     before = main.__spec__, main.__file__
-    one = Started()
+    process = Started()
     other = Started()
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(start_without_main, one)
-        assert one.starts.wait(60)
+        first = threads.submit(start_without_main, process)
+        assert process.starts.wait(60)
         second = threads.submit(start_without_main, other)
         other.starts.wait(0.05)  # it would begin now if it did not wait for its turn
         other.goes_on.set()
-        one.goes_on.set()
+        process.goes_on.set()
         first.result(60)
         second.result(60)
     assert (main.__spec__, main.__file__) == before
-    assert one.hidden
+    assert process.hidden
     assert other.hidden

@@ -41,8 +41,8 @@ def own_fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_paused_killed_and_moved_trial_has_the_weights_of_one_that_ran_through(
     backend: Backend,
 ) -> None:
-    given: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
-    del given["gates"]
+    fields: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
+    del fields["gates"]
     first = {
         "lr": 0.01,
         "hidden": 32,
@@ -51,14 +51,14 @@ def test_a_paused_killed_and_moved_trial_has_the_weights_of_one_that_ran_through
         "optimizer": "adam",
         "preference": 1.0,
     }
-    given |= {
+    fields |= {
         "trainable": "tests.digits_trial:train",
         "objective": {"metric": "preference", "direction": "maximize"},
     }
-    given |= {"start_from": [first], "max_trials": 9, "max_retries": 1, "deterministic": True}
-    given["space"]["preference"] = {"float": {"low": 0.0, "high": 1.0}}
-    given["strategy"]["asha"] |= {"sampler": "random", "max_budget": 9}
-    ran = Ran(backend, parse_spec(given))
+    fields |= {"start_from": [first], "max_trials": 9, "max_retries": 1, "deterministic": True}
+    fields["space"]["preference"] = {"float": {"low": 0.0, "high": 1.0}}
+    fields["strategy"]["asha"] |= {"sampler": "random", "max_budget": 9}
+    ran = Ran(backend, parse_spec(fields))
     # Two workers, each with a runner of its own, take turns attempt by attempt.
     other = TrialRunner(
         ran.scheduler,
@@ -138,12 +138,12 @@ def test_of_a_snapshot_what_is_gone_is_fetched_before_a_rerun_or_named(
 def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    given = {
+    fields = {
         "trainable": "tests.search_trainables:train_on_all_ranks",
         "strategy": {"random": {"budget": 2}},
         "max_trials": 1,
     }
-    ran = Ran(backend, small_spec(**given, resources={"processes": 2})).work()
+    ran = Ran(backend, small_spec(**fields, resources={"processes": 2})).work()
     verdict = rerun(backend.store, "small", f"{ran.sweep}.0000", OPTIONS, tell=print)
     assert (verdict.verdict, verdict.status, verdict.factors) == ("identical", ("finished", "finished"), [])
     assert verdict.points == 2 * 4, "rank 0 alone logs"
@@ -154,12 +154,12 @@ def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(
 def test_a_gang_that_halved_its_micro_batch_is_rerun_with_half_from_its_first_step(
     backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
-    given = {
+    fields = {
         "trainable": "tests.search_trainables:train_with_memory_for_four_rows",
         "strategy": {"random": {"budget": 3}},
         "max_trials": 1,
     }
-    ran = Ran(backend, small_spec(**given, max_retries=0, resources={"processes": 2})).work()
+    ran = Ran(backend, small_spec(**fields, max_retries=0, resources={"processes": 2})).work()
     assert [attempt.outcome for attempt in history_of(backend.catalog, f"{ran.sweep}.0000").attempts] == [
         "halved",
         "complete",

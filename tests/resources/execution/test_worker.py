@@ -89,7 +89,7 @@ def taking_its_place(ran: Ran, small_spec: Spec) -> Callable[[], None]:
     return take_it
 
 
-def trained(ran: Ran, number: int) -> list[tuple[int, int]]:
+def count_epochs(ran: Ran, number: int) -> list[tuple[int, int]]:
     """Each epoch that was reported of a trial, and how often, over all of its attempts."""
     points = query.curves(
         [f"{ran.sweep}.{number:04d}"],
@@ -110,7 +110,7 @@ def test_a_sweep_runs_to_its_end_and_trains_every_epoch_once(backend: Backend, s
         results = [result for result in ran.results() if result.trial == row.number]
         saved = {entry.epoch: entry.digest for entry in ran.records(row.number).checkpoints()}
         assert all(saved[result.epochs] == result.checkpoint for result in results)
-        assert trained(ran, row.number) == [(epoch, 1) for epoch in range(1, results[-1].epochs + 1)]
+        assert count_epochs(ran, row.number) == [(epoch, 1) for epoch in range(1, results[-1].epochs + 1)]
     reached = {(result.trial, result.rung) for result in ran.results()}
     assert {(change.trial) for change in ran.changes} == {trial for trial, _ in reached}
 
@@ -145,7 +145,9 @@ def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(
     assert [row.final for row in ran.rows()] == [None, None, 0]
     for row in ran.rows():
         assert (row.status, row.failures, row.attempt) == ("completed", 1, 2)
-        assert trained(ran, row.number) == [(epoch, 1) for epoch in range(1, 5 if row.final is None else 6)]
+        assert count_epochs(ran, row.number) == [
+            (epoch, 1) for epoch in range(1, 5 if row.final is None else 6)
+        ]
 
 
 @pytest.mark.slow
@@ -256,7 +258,7 @@ def test_a_trial_that_gives_its_place_back_later_goes_on_with_nothing_trained_ag
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
-    assert trained(ran, 0) == [(epoch, 1) for epoch in range(1, 13)]
+    assert count_epochs(ran, 0) == [(epoch, 1) for epoch in range(1, 13)]
 
 
 @pytest.mark.slow
@@ -289,14 +291,14 @@ def test_a_trial_of_which_nobody_wants_the_place_any_more_has_saved_and_goes_on(
         strategy={"random": {"budget": 3}},
     )
     ran = Ran(backend, spec)
-    renew = Scheduler.heartbeat
+    heartbeat = Scheduler.heartbeat
     controls = [Control.YIELD]
 
-    def renewed(scheduler: Scheduler, given: Assignment) -> Control:
-        control = renew(scheduler, given)
+    def renew(scheduler: Scheduler, assignment: Assignment) -> Control:
+        control = heartbeat(scheduler, assignment)
         return controls.pop() if controls and ran.records(0).checkpoints() else control
 
-    monkeypatch.setattr(Scheduler, "heartbeat", renewed)
+    monkeypatch.setattr(Scheduler, "heartbeat", renew)
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
@@ -329,8 +331,8 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
             trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 50}}
         ),
     )
-    given = ran.scheduler.next_work(worker_name())
-    assert isinstance(given, Assignment)
+    assignment = ran.scheduler.next_work(worker_name())
+    assert isinstance(assignment, Assignment)
 
     def take_over() -> None:
         with Backend(root=backend.store.root).catalog.write() as session:
@@ -339,7 +341,7 @@ def test_an_attempt_that_lost_its_lease_is_stopped_without_an_opinion(
             row.attempt = 2
 
     _when_begun(Path(backend.store.root, "epochs"), 2, take_over)
-    assert ran.runner.run(given, ran.changes.append) is None
+    assert ran.runner.run(assignment, ran.changes.append) is None
     assert ran.rows()[0].attempt == 2
     assert ran.changes == []
     assert active_children() == []
@@ -412,7 +414,7 @@ def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, s
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpus", "asked", "expected"),
+    ("cores", "gpus", "resources", "expected"),
     [
         (8, "", {}, 8),
         (8, "", {"concurrency": 3}, 3),
@@ -436,12 +438,12 @@ def test_concurrency_is_bounded_by_the_machine(
     monkeypatch: pytest.MonkeyPatch,
     cores: int,
     gpus: str,
-    asked: dict[str, Any],
+    resources: dict[str, Any],
     expected: int | str,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     monkeypatch.setattr("resources.execution.machine.usable_cpus", lambda: cores)
-    spec = small_spec(**{"concurrency": 0, **asked})
+    spec = small_spec(**{"concurrency": 0, **resources})
     if isinstance(expected, int):
         assert local_concurrency(spec) == expected
     else:

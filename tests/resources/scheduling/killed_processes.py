@@ -53,32 +53,34 @@ class Trainer:
         self._scheduler = scheduler
         self._tick = tick
 
-    def train(self, given: Assignment) -> None:
+    def train(self, assignment: Assignment) -> None:
         """Go on from the checkpoint to the next rung, and in place as long as the trial may."""
-        checkpoint = self._folder / f"{given.key}.json"
+        checkpoint = self._folder / f"{assignment.key}.json"
         epoch = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
-        if given.trial == 0:
-            self._scheduler.heartbeat(given)
-        for rung_epochs in given.ladder[given.rung :]:
+        if assignment.trial == 0:
+            self._scheduler.heartbeat(assignment)
+        for rung_epochs in assignment.ladder[assignment.rung :]:
             while epoch < rung_epochs:
                 epoch += 1
                 with (self._folder / "epochs.log").open("a") as log:
-                    log.write(f"{given.key} {epoch}\n")
+                    log.write(f"{assignment.key} {epoch}\n")
                 self._tick()
                 new = checkpoint.with_suffix(".new")
                 new.write_text(json.dumps(epoch))
                 new.rename(checkpoint)
-            if not isinstance(self._report(given, epoch), Continue):
+            if not isinstance(self._report(assignment, epoch), Continue):
                 return
 
-    def _report(self, given: Assignment, epoch: int) -> Decision:
+    def _report(self, assignment: Assignment, epoch: int) -> Decision:
         """Trial 2 diverges, and the fourth one's process dies once."""
-        if given.trial == 2:
-            return self._scheduler.report_failure(given, "NaN", 1.0, None)
-        if given.trial == 3 and self._scheduler.state().trials[3].failures == 0:
-            return self._scheduler.report_crash(given, "boom", 1.0)
-        reported = ReachedRung(epoch, {"score": score(given.params, epoch)}, f"sha256:{given.trial}-{epoch}")
-        return self._scheduler.report_rung(given, reported, 1.0)
+        if assignment.trial == 2:
+            return self._scheduler.report_failure(assignment, "NaN", 1.0, None)
+        if assignment.trial == 3 and self._scheduler.state().trials[3].failures == 0:
+            return self._scheduler.report_crash(assignment, "boom", 1.0)
+        reported = ReachedRung(
+            epoch, {"score": score(assignment.params, epoch)}, f"sha256:{assignment.trial}-{epoch}"
+        )
+        return self._scheduler.report_rung(assignment, reported, 1.0)
 
 
 def serve(orders: Connection, url: str, folder: Path) -> None:
@@ -91,20 +93,20 @@ def serve(orders: Connection, url: str, folder: Path) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def writing(connection: Any, asked: list[Asked], **given: Any) -> Any:
+    def writing(connection: Any, writes: list[Asked], **options: Any) -> Any:
         tick()
-        return together(connection, asked, **given)
+        return together(connection, writes, **options)
 
     transaction = Catalog.transaction
 
     @contextmanager
-    def committed(catalog: Catalog) -> Iterator[Any]:
+    def commit(catalog: Catalog) -> Iterator[Any]:
         with transaction(catalog) as connection:
             yield connection
         tick()
 
     sweep_transaction.together = writing
-    Catalog.transaction = committed
+    Catalog.transaction = commit
     with closing(opened_catalog(url)) as catalog:
         clock = [0.0]
         scheduler = None

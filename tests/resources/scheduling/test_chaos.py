@@ -51,11 +51,11 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 
 def spec_of(strategy: str, **changes: Any) -> SweepSpec:
     """Seven trials, whose workers may be lost as often as they like."""
-    given = {"strategy": STRATEGIES[strategy], "max_trials": 7, "max_preemptions": 1000, "seed": 4}
-    return parse_spec({**SMALL, **given, **changes})
+    fields = {"strategy": STRATEGIES[strategy], "max_trials": 7, "max_preemptions": 1000, "seed": 4}
+    return parse_spec({**SMALL, **fields, **changes})
 
 
-def opened(catalog: Catalog, spec: SweepSpec) -> str:
+def open_new(catalog: Catalog, spec: SweepSpec) -> str:
     """A new sweep, whatever others of its spec there are."""
     return open_sweep(catalog, spec, "sha256:s", driver=secrets.token_hex(8), commit=None).id
 
@@ -108,7 +108,7 @@ Players = Callable[[str], Player]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _preloaded() -> Iterator[None]:
+def _fork_server() -> Iterator[None]:
     """A process has one fork server: that of the tests before knows none of this, and holds what would only
     make each fork slower.
     """
@@ -130,8 +130,8 @@ def players(tmp_path: Path) -> Iterator[Players]:
         return made[-1]
 
     yield player
-    for one in made:
-        one.close()
+    for scheduler in made:
+        scheduler.close()
 
 
 def catalog_at(url: str) -> Catalog:
@@ -181,7 +181,7 @@ def played_by_a_sensor_and_runs(
                 return killed
 
 
-def found(catalog: Catalog, sweep: str) -> dict[str, Any]:
+def read_search(catalog: Catalog, sweep: str) -> dict[str, Any]:
     """All that a search has decided and found, besides attempts and times."""
     scheduler = Scheduler(catalog, sweep)
     with catalog.read() as session:
@@ -245,59 +245,60 @@ class Table:
         return self.running[int(amount * 0.999 * len(self.running)) :][:1]
 
 
-def work(table: Table, one: Scheduler, amount: float) -> None:
-    if isinstance(given := one.next_work("w"), Assignment):
-        table.running.append(given)
+def work(table: Table, scheduler: Scheduler, amount: float) -> None:
+    if isinstance(assignment := scheduler.next_work("w"), Assignment):
+        table.running.append(assignment)
 
 
-def launch_and_claim(table: Table, one: Scheduler, amount: float) -> None:
-    one.next_work(None)
-    for waiting in one.unclaimed_attempts()[:1]:
+def launch_and_claim(table: Table, scheduler: Scheduler, amount: float) -> None:
+    scheduler.next_work(None)
+    for waiting in scheduler.unclaimed_attempts()[:1]:
         if amount < 0.2:
-            one.report_failed_launch(waiting, "no image")
+            scheduler.report_failed_launch(waiting, "no image")
         elif amount < 0.8:
-            table.running.append(one.claim(waiting.trial, "run"))
+            table.running.append(scheduler.claim(waiting.trial, "run"))
 
 
-def reach(table: Table, one: Scheduler, amount: float) -> None:
+def reach(table: Table, scheduler: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
         table.running.remove(taken)
         if isinstance(
-            one.report_rung(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0), Continue
+            scheduler.report_rung(taken, ReachedRung(taken.granted, {"score": amount}, "sha256:c"), 1.0),
+            Continue,
         ):
             table.running.append(replace(taken, rung=taken.rung + 1, granted=taken.ladder[taken.rung + 1]))
 
 
-def end(table: Table, one: Scheduler, amount: float) -> None:
+def end(table: Table, scheduler: Scheduler, amount: float) -> None:
     for taken in table.some(amount):
         table.running.remove(taken)
         if amount < 0.25:
-            one.report_crash(taken, "boom", 1.0)
+            scheduler.report_crash(taken, "boom", 1.0)
         elif amount < 0.5:
-            one.report_failure(taken, "NaN", 1.0, None)
+            scheduler.report_failure(taken, "NaN", 1.0, None)
         elif amount < 0.75:
-            one.release(taken, 1.0)
+            scheduler.release(taken, 1.0)
         else:
-            one.report_return(taken, ReturnedEarly(1, {"score": amount}, "sha256:c"), 1.0)
+            scheduler.report_return(taken, ReturnedEarly(1, {"score": amount}, "sha256:c"), 1.0)
 
 
-def lose(table: Table, one: Scheduler, amount: float) -> None:
+def lose(table: Table, scheduler: Scheduler, amount: float) -> None:
     table.clock.now += LEASE_SECONDS * 2 * amount
-    one.requeue_lost()
+    scheduler.requeue_lost()
     table.clock.now += DOUBT_SECONDS * 2 * amount
-    one.requeue_lost()
+    scheduler.requeue_lost()
 
 
-def order(table: Table, one: Scheduler, amount: float) -> None:
+def order(table: Table, scheduler: Scheduler, amount: float) -> None:
     if amount < 0.5:
-        (pause_sweep if amount < 0.2 else resume_sweep)(one.catalog, one.id)
+        (pause_sweep if amount < 0.2 else resume_sweep)(scheduler.catalog, scheduler.id)
     else:
-        extend_sweep(one.catalog, one.id, one.state().max_trials + 1)
+        extend_sweep(scheduler.catalog, scheduler.id, scheduler.state().max_trials + 1)
 
 
-def fail_to_commit(table: Table, one: Scheduler, amount: float) -> None:
-    with suppress(OSError), one._transactions.deciding():
-        one._transactions.add(Suggestion({"x": amount}))
+def fail_to_commit(table: Table, scheduler: Scheduler, amount: float) -> None:
+    with suppress(OSError), scheduler._transactions.deciding():
+        scheduler._transactions.add(Suggestion({"x": amount}))
         raise OSError("the disk is full")
 
 
@@ -309,7 +310,7 @@ ACTIONS: dict[str, Callable[[Table, Scheduler, float], object]] = {
     "end": end,
     "lose": lose,
     "order": order,
-    "suggest ahead": lambda table, one, amount: one.suggest_ahead(1 + int(2 * amount)),
+    "suggest ahead": lambda table, scheduler, amount: scheduler.suggest_ahead(1 + int(2 * amount)),
     "fail to commit": fail_to_commit,
 }
 
@@ -320,11 +321,11 @@ def interleaved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
         yield catalog
 
 
-def seen(one: Scheduler) -> dict[str, Any]:
+def read_memory(scheduler: Scheduler) -> dict[str, Any]:
     """All that a scheduler has in memory of its sweep, brought up to date."""
-    with one._transactions.reading():
-        cache = one._transactions.cache
-        state = one._transactions.state
+    with scheduler._transactions.reading():
+        cache = scheduler._transactions.cache
+        state = scheduler._transactions.state
         return {
             **{name: value for name, value in vars(state).items() if name != "rungs_from_the_top"},
             "details": list(cache.details),
@@ -338,18 +339,18 @@ def same_wherever_killed(
     catalog: Catalog, spec: SweepSpec, folder: Path, play: Callable[[str, int], bool]
 ) -> int:
     """Play the sweep whole, and once more for each of its events with a kill there; how many there are."""
-    whole = opened(catalog, spec)
+    whole = open_new(catalog, spec)
     assert not play(whole, NEVER)
-    expected = found(catalog, whole)
+    expected = read_search(catalog, whole)
     assert expected["sweep"] == ("evaluating", "run")
     assert len(expected["trials"]) == spec.max_trials
     kill_at = 0
     killed = True
     while killed:
         kill_at += 1
-        sweep = opened(catalog, spec)
+        sweep = open_new(catalog, spec)
         killed = play(sweep, kill_at)
-        assert found(catalog, sweep) == expected, f"killed at event {kill_at}"
+        assert read_search(catalog, sweep) == expected, f"killed at event {kill_at}"
         check_work(catalog, folder, sweep, kills=1)
     return kill_at - 1
 
@@ -401,7 +402,7 @@ def test_concurrent_workers_that_are_killed_at_random_lose_and_repeat_nothing(
     workers = [players(any_catalog) for _ in range(3)]
     spec = spec_of("tpe", max_trials=15)
     with closing(catalog_at(any_catalog)) as catalog:
-        sweep = opened(catalog, spec)
+        sweep = open_new(catalog, spec)
         answers: list[str | None] = [None]
         while any(answer != "Finish" for answer in answers):
             for worker in workers:
@@ -436,21 +437,23 @@ def test_a_long_lived_scheduler_sees_what_a_new_one_sees_after_any_step_of_any_o
     interleaved: Catalog, steps: list[tuple[int, str, float]]
 ) -> None:
     clock = Clock()
-    sweep = opened(interleaved, spec_of("tpe", max_trials=9, max_retries=1, max_preemptions=1))
+    sweep = open_new(interleaved, spec_of("tpe", max_trials=9, max_retries=1, max_preemptions=1))
     table = Table([Scheduler(interleaved, sweep, clock) for _ in range(3)], clock)
     for who, action, amount in steps:
         with suppress(Superseded, SweepEnded):
             ACTIONS[action](table, table.schedulers[who], amount)
-        assert seen(table.schedulers[who]) == seen(Scheduler(interleaved, sweep, clock))
-    assert [seen(one) for one in table.schedulers] == [seen(Scheduler(interleaved, sweep, clock))] * 3
+        assert read_memory(table.schedulers[who]) == read_memory(Scheduler(interleaved, sweep, clock))
+    assert [read_memory(scheduler) for scheduler in table.schedulers] == [
+        read_memory(Scheduler(interleaved, sweep, clock))
+    ] * 3
 
 
 def test_a_look_that_fails_halfway_is_begun_anew(
     interleaved: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = opened(interleaved, spec_of("asha"))
-    one, other = (Scheduler(interleaved, sweep) for _ in range(2))
-    table = Table([one, other], Clock())
+    sweep = open_new(interleaved, spec_of("asha"))
+    scheduler, other = (Scheduler(interleaved, sweep) for _ in range(2))
+    table = Table([scheduler, other], Clock())
     for _ in range(3):
         work(table, other, 0.5)
         reach(table, other, 0.5)
@@ -466,5 +469,5 @@ def test_a_look_that_fails_halfway_is_begun_anew(
     with monkeypatch.context() as patched:
         patched.setattr(StateCache, "put", failing)
         with pytest.raises(OSError, match="the disk is gone"):
-            one.state()
-    assert seen(one) == seen(other)
+            scheduler.state()
+    assert read_memory(scheduler) == read_memory(other)

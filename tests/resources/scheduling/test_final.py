@@ -45,13 +45,15 @@ def backend(either_backend: Backend) -> Backend:
 
 
 def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment), given
-    return given
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment), assignment
+    return assignment
 
 
-def reach(scheduler: Scheduler, given: Assignment, value: float, checkpoint: str = "sha256:c") -> object:
-    return scheduler.report_rung(given, ReachedRung(given.granted, {"score": value}, checkpoint), 1.5)
+def reach(scheduler: Scheduler, assignment: Assignment, value: float, checkpoint: str = "sha256:c") -> object:
+    return scheduler.report_rung(
+        assignment, ReachedRung(assignment.granted, {"score": value}, checkpoint), 1.5
+    )
 
 
 @pytest.fixture
@@ -74,7 +76,8 @@ def test_each_seed_has_the_winners_params_a_seed_of_its_own_and_one_rung_at_its_
     first = work(scheduler)
     second = work(scheduler)
     assert [
-        (given.trial, given.final, given.rung, given.granted, given.ladder) for given in (first, second)
+        (assignment.trial, assignment.final, assignment.rung, assignment.granted, assignment.ladder)
+        for assignment in (first, second)
     ] == [
         (3, 0, 0, 20, (20,)),
         (4, 1, 0, 20, (20,)),
@@ -120,7 +123,7 @@ def test_a_lost_worker_costs_only_its_attempt_and_training_goes_on_elsewhere(
     scheduler.requeue_lost()
     clock.now += DOUBT_SECONDS + 1
     scheduler.heartbeat(other)
-    assert [given.trial for given in scheduler.requeue_lost()] == [lost.trial]
+    assert [assignment.trial for assignment in scheduler.requeue_lost()] == [lost.trial]
     again = work(scheduler, "next")
     assert (again.trial, again.attempt, again.seed, again.final) == (lost.trial, 2, lost.seed, 0)
     with pytest.raises(Superseded):
@@ -131,46 +134,46 @@ def test_a_lost_worker_costs_only_its_attempt_and_training_goes_on_elsewhere(
 def test_a_seed_that_fails_is_retried_then_named_and_the_others_go_on(
     scheduler: Scheduler, backend: Backend
 ) -> None:
-    given = work(scheduler)
-    assert isinstance(scheduler.report_crash(given, "RuntimeError: boom", 1.0), Retry)
-    given = work(scheduler)
-    assert (given.trial, given.attempt) == (3, 2)
-    assert isinstance(scheduler.report_crash(given, "RuntimeError: boom", 1.0), Fail)
+    assignment = work(scheduler)
+    assert isinstance(scheduler.report_crash(assignment, "RuntimeError: boom", 1.0), Retry)
+    assignment = work(scheduler)
+    assert (assignment.trial, assignment.attempt) == (3, 2)
+    assert isinstance(scheduler.report_crash(assignment, "RuntimeError: boom", 1.0), Fail)
     second = work(scheduler)
     assert second.final == 1
     report = ReturnedEarly(15, {"score": 0.9}, "sha256:early")
     assert isinstance(scheduler.report_return(second, report, 1.0), Complete)
     assert isinstance(scheduler.next_work("w"), Finish)
-    found = summarize(backend.catalog, scheduler.id)
+    summary = summarize(backend.catalog, scheduler.id)
     assert [
-        (trial.seed, trial.status, trial.complete, trial.epochs, trial.checkpoint) for trial in found.final
+        (trial.seed, trial.status, trial.complete, trial.epochs, trial.checkpoint) for trial in summary.final
     ] == [
         (0, "failed", False, None, ""),
         (1, "completed", True, 15, "sha256:early"),
     ]
-    assert [trial["key"] for trial in found.failed] == [f"{scheduler.id}.0003"]
-    assert found.status == "evaluating"
+    assert [trial["key"] for trial in summary.failed] == [f"{scheduler.id}.0003"]
+    assert summary.status == "evaluating"
 
 
 def test_it_is_paused_resumed_and_stopped_as_the_search_is_and_not_extended(
     scheduler: Scheduler, backend: Backend
 ) -> None:
-    given = work(scheduler)
+    assignment = work(scheduler)
     with pytest.raises(SweepEnded, match="is in its final training: its search is over"):
         extend_sweep(backend.catalog, scheduler.id, 10)
     pause_sweep(backend.catalog, scheduler.id)
-    assert scheduler.heartbeat(given) == "pause"
-    assert isinstance(scheduler.release(given, 1.0), Requeue)
+    assert scheduler.heartbeat(assignment) == "pause"
+    assert isinstance(scheduler.release(assignment, 1.0), Requeue)
     assert isinstance(scheduler.next_work("w"), Wait)
     resume_sweep(backend.catalog, scheduler.id)
     again = work(scheduler)
-    assert (again.trial, again.attempt) == (given.trial, 2)
+    assert (again.trial, again.attempt) == (assignment.trial, 2)
     stop_sweep(backend.catalog, scheduler.id)
     scheduler.release(again, 1.0)
     assert isinstance(scheduler.next_work("w"), Finish)
-    found = summarize(backend.catalog, scheduler.id)
-    assert [(trial.seed, trial.status) for trial in found.final] == [(0, Status.STOPPED)]
-    assert found.final_seeds == 2
+    summary = summarize(backend.catalog, scheduler.id)
+    assert [(trial.seed, trial.status) for trial in summary.final] == [(0, Status.STOPPED)]
+    assert summary.final_seeds == 2
 
 
 def test_another_process_sees_the_same_and_a_run_of_its_own_claims_a_seed(
@@ -194,13 +197,13 @@ def test_nothing_that_is_said_of_the_search_knows_the_final_training(
     strategy = {"asha": {"sampler": "random", "min_budget": 1, "max_budget": 9}}
     with_final = search(backend, small_spec(**TWO, strategy=strategy, name="with"), train, curves=True)
     without = search(backend, small_spec(max_trials=3, strategy=strategy, name="without"), train, curves=True)
-    found = summarize(backend.catalog, with_final)
-    plain = summarize(backend.catalog, without)
-    assert len(found.final) == 2
+    with_seeds = summarize(backend.catalog, with_final)
+    search_alone = summarize(backend.catalog, without)
+    assert len(with_seeds.final) == 2
     for name in ("counts", "rungs", "epochs_trained", "epochs_full", "seconds", "seconds_saved", "planned"):
-        assert getattr(found, name) == getattr(plain, name), name
-    assert [standing.objective for standing in found.standings] == [
-        standing.objective for standing in plain.standings
+        assert getattr(with_seeds, name) == getattr(search_alone, name), name
+    assert [standing.objective for standing in with_seeds.standings] == [
+        standing.objective for standing in search_alone.standings
     ]
     lines = {line.id: line for line in list_sweeps(backend.catalog)}
     assert (lines[with_final].best, lines[with_final].counts) == (lines[without].best, lines[without].counts)

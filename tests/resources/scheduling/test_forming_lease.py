@@ -21,7 +21,7 @@ def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_many_that_ask_at_once_one_forms_and_each_gets_its_turn(either_backend: Backend) -> None:
     forming = [0]
-    most = [0]
+    peak = [0]
     formed = []
     lock = threading.Lock()
     start = threading.Barrier(4)
@@ -33,7 +33,7 @@ def test_of_many_that_ask_at_once_one_forms_and_each_gets_its_turn(either_backen
             pass
         with lock:
             forming[0] += 1
-            most[0] = max(most[0], forming[0])
+            peak[0] = max(peak[0], forming[0])
         assert lease.take(), "it keeps the turn"
         with lock:
             forming[0] -= 1
@@ -45,7 +45,7 @@ def test_of_many_that_ask_at_once_one_forms_and_each_gets_its_turn(either_backen
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert most == [1]
+    assert peak == [1]
     assert len(formed) == 4
 
 

@@ -43,13 +43,13 @@ def place(gang: str, since: float, forms_since: float | None = WAITS, until: flo
 def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_long(
     line: list[Place], expected: Place
 ) -> None:
-    found = renew_place(line, "a", now=150.0, patience=80.0)
-    assert (found.gang, found.since, found.forms_since) == (
+    renewed_place = renew_place(line, "a", now=150.0, patience=80.0)
+    assert (renewed_place.gang, renewed_place.since, renewed_place.forms_since) == (
         expected.gang,
         expected.since,
         expected.forms_since,
     )
-    assert found.until == 150.0 + LEASE_SECONDS
+    assert renewed_place.until == 150.0 + LEASE_SECONDS
 
 
 @dataclass

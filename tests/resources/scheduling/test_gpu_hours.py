@@ -50,7 +50,7 @@ def limit(backend: Backend, hours: float | None, project: str = "small") -> None
         )
 
 
-def used(backend: Backend, hours: float) -> None:
+def backdate_attempts(backend: Backend, hours: float) -> None:
     """Make all attempts that are held since so much earlier."""
     with backend.catalog.write() as session:
         session.execute(update(AttemptRow).values(held_since=utcnow() - timedelta(hours=hours)))
@@ -75,16 +75,16 @@ def backend(backend: Backend) -> Backend:
     return backend
 
 
-def opened(backend: Backend, spec: SweepSpec, driver: str = "job") -> Scheduler:
+def open_scheduler(backend: Backend, spec: SweepSpec, driver: str = "job") -> Scheduler:
     return Scheduler(
         backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit=None).id
     )
 
 
-def given_by(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment)
-    return given
+def next_assignment(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
 def test_an_estimate_has_what_early_stopping_leaves_with_the_gpus_of_each_rung(small_spec: Spec) -> None:
@@ -150,7 +150,7 @@ def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice
     limit(backend, 20.0)
     larger = small_spec(**two_epochs, max_trials=4)
     largest = small_spec(**two_epochs, max_trials=5)
-    scheduler = opened(backend, larger)
+    scheduler = open_scheduler(backend, larger)
     with pytest.raises(
         InvalidInput,
         match=r"has 16 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 8:",
@@ -158,8 +158,8 @@ def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice
         check_gpu_hours(backend.catalog, largest)
     check_gpu_hours(backend.catalog, larger)
     for _ in range(2):
-        given = given_by(scheduler)
-        scheduler.report_rung(given, ReachedRung(2, {"score": 1.0}, "sha256:c"), 2 * HOUR)
+        assignment = next_assignment(scheduler)
+        scheduler.report_rung(assignment, ReachedRung(2, {"score": 1.0}, "sha256:c"), 2 * HOUR)
     with pytest.raises(
         InvalidInput,
         match=r"has 12 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 4:",
@@ -187,7 +187,7 @@ def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(
             backend.catalog, spec, goes_on=has_unfinished(backend.catalog, spec, driver, snapshot)
         )
 
-    sweep = opened(backend, spec).id
+    sweep = open_scheduler(backend, spec).id
     for snapshot in (None, "sha256:s"):
         check(spec, snapshot=snapshot)
     for driver, snapshot in (("sensors", None), ("sensors", "sha256:s"), ("job", "sha256:other")):
@@ -208,11 +208,11 @@ def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(
 def test_spent_hours_give_running_trials_back_and_new_ones_let_them_go_on(
     backend: Backend, small_spec: Spec
 ) -> None:
-    scheduler = opened(backend, small_spec(resources=GPU, max_trials=4))
+    scheduler = open_scheduler(backend, small_spec(resources=GPU, max_trials=4))
     limit(backend, 5.0)
-    running = given_by(scheduler)
+    running = next_assignment(scheduler)
     assert scheduler.heartbeat(running) is Control.RUN
-    used(backend, 6.0)
+    backdate_attempts(backend, 6.0)
     scheduler.heartbeat(running)
     assert scheduler.heartbeat(running) is Control.YIELD, (
         "it ends its epoch, however long that is, saves a checkpoint and is given back"
@@ -227,7 +227,7 @@ def test_spent_hours_give_running_trials_back_and_new_ones_let_them_go_on(
     assert str(summary.held_back).startswith("project small has used its 5 GPU-hours of ")
     assert "project small has used" in str(trials_of(backend.catalog, scheduler.id)[0].waiting)
     limit(backend, 100.0)
-    again = given_by(scheduler)
+    again = next_assignment(scheduler)
     assert (again.trial, again.attempt) == (running.trial, 2), "where it was"
     assert summarize(backend.catalog, scheduler.id).held_back is None
     assert scheduler.heartbeat(again) is Control.RUN
@@ -239,23 +239,23 @@ def test_spent_hours_give_running_trials_back_and_new_ones_let_them_go_on(
 def test_a_new_month_lets_a_paused_sweep_go_on(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = opened(backend, small_spec(resources=GPU))
+    scheduler = open_scheduler(backend, small_spec(resources=GPU))
     limit(backend, 1.0)
-    scheduler.release(given_by(scheduler), 2 * HOUR)
-    used(backend, 3.0)
+    scheduler.release(next_assignment(scheduler), 2 * HOUR)
+    backdate_attempts(backend, 3.0)
     assert isinstance(scheduler.next_work("w"), Wait)
     ahead = utcnow() + timedelta(hours=1)
     monkeypatch.setattr(project_hours, "month_of", lambda now: (ahead, ahead.replace(year=3001)))
-    given_by(scheduler)
+    next_assignment(scheduler)
 
 
 def test_hours_that_turn_out_a_little_less_once_trials_have_ended_make_no_sweep_flap(
     backend: Backend, small_spec: Spec
 ) -> None:
-    scheduler = opened(backend, small_spec(resources=GPU))
+    scheduler = open_scheduler(backend, small_spec(resources=GPU))
     limit(backend, 1.0)
-    running = given_by(scheduler)
-    used(backend, 1.001)
+    running = next_assignment(scheduler)
+    backdate_attempts(backend, 1.001)
     assert isinstance(scheduler.next_work("another"), Wait)
     scheduler.release(running, 0.999 * HOUR)
     assert isinstance(scheduler.next_work("w"), Wait)
@@ -264,9 +264,9 @@ def test_hours_that_turn_out_a_little_less_once_trials_have_ended_make_no_sweep_
 def test_what_waits_for_a_run_is_taken_back_and_a_run_that_comes_late_does_not_start(
     backend: Backend, small_spec: Spec
 ) -> None:
-    scheduler = opened(backend, small_spec(resources=GPU), "sensors")
-    given_by(scheduler, None)
-    late = given_by(scheduler, None)
+    scheduler = open_scheduler(backend, small_spec(resources=GPU), "sensors")
+    next_assignment(scheduler, None)
+    late = next_assignment(scheduler, None)
     limit(backend, 0.0)
     assert isinstance(scheduler.next_work(None), Wait)
     with pytest.raises(
@@ -280,7 +280,7 @@ def test_an_unclaimed_attempt_is_no_crash_when_the_hours_run_out(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    scheduler = opened(
+    scheduler = open_scheduler(
         backend, small_spec(resources=GPU, max_trials=4, concurrency=2, max_retries=0), "sensors"
     )
     refused, _ = hand_out(scheduler)
@@ -299,10 +299,10 @@ def test_an_unclaimed_attempt_is_no_crash_when_the_hours_run_out(
 def test_a_stop_ends_a_sweep_without_hours_and_a_rung_that_is_reached_counts(
     backend: Backend, small_spec: Spec
 ) -> None:
-    scheduler = opened(
+    scheduler = open_scheduler(
         backend, small_spec(resources=GPU, strategy={"median": {"min_budget": 1, "max_budget": 9}})
     )
-    running = given_by(scheduler)
+    running = next_assignment(scheduler)
     limit(backend, 0.0)
     scheduler.heartbeat(running)
     decision = scheduler.report_rung(running, ReachedRung(running.granted, {"score": 0.5}, "sha256:c"), 1.0)
@@ -315,19 +315,19 @@ def test_of_all_processes_of_a_sweep_one_looks_at_a_time(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_hours, "LOOK_SECONDS", 60.0)
-    one = opened(backend, small_spec(resources=GPU))
-    other = Scheduler(backend.catalog, one.id)
-    given_by(one)
+    first = open_scheduler(backend, small_spec(resources=GPU))
+    other = Scheduler(backend.catalog, first.id)
+    next_assignment(first)
     began = time.time()
     with backend.catalog.read() as session:
-        looked = session.scalar(select(SweepRow.gpu_hours_looked_at).where(SweepRow.id == one.id))
+        looked = session.scalar(select(SweepRow.gpu_hours_looked_at).where(SweepRow.id == first.id))
     assert looked is not None
     assert abs(looked - began) < 60
     limit(backend, 0.0)
-    given_by(other)
+    next_assignment(other)
     with backend.catalog.write() as session:
         session.execute(update(SweepRow).values(gpu_hours_looked_at=looked - 61))
-    assert isinstance(Scheduler(backend.catalog, one.id).next_work("w"), Wait)
+    assert isinstance(Scheduler(backend.catalog, first.id).next_work("w"), Wait)
 
 
 def test_a_spent_quota_pauses_at_the_next_look_though_the_clock_was_set_back(
@@ -338,12 +338,14 @@ def test_a_spent_quota_pauses_at_the_next_look_though_the_clock_was_set_back(
     """
     monkeypatch.setattr(backend.catalog, "now", clock)
     limit(backend, 100.0)
-    first = opened(backend, small_spec(resources=GPU))
-    given = given_by(first)
+    first = open_scheduler(backend, small_spec(resources=GPU))
+    assignment = next_assignment(first)
     limit(backend, 0.0)
     monkeypatch.setattr(gpu_hours, "LOOK_SECONDS", 15.0)
-    assert Scheduler(backend.catalog, first.id).heartbeat(given) is Control.RUN, "somebody has just looked"
+    assert Scheduler(backend.catalog, first.id).heartbeat(assignment) is Control.RUN, (
+        "somebody has just looked"
+    )
     clock.set_back()
     second = Scheduler(backend.catalog, first.id)
-    second.heartbeat(given)
-    assert second.heartbeat(given) is not Control.RUN
+    second.heartbeat(assignment)
+    assert second.heartbeat(assignment) is not Control.RUN

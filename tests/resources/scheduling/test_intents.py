@@ -52,7 +52,7 @@ def backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def recorded(backend: Backend, spec: SweepSpec) -> IntentRow:
+def add_intent(backend: Backend, spec: SweepSpec) -> IntentRow:
     with backend.catalog.write() as session:
         return intents.add(session, spec, kind="study", driver="sensors", actor="ada")
 
@@ -61,18 +61,20 @@ def test_an_intent_keeps_its_spec_and_names_the_sweep_that_it_becomes(
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = small_spec()
-    row = recorded(backend, spec)
+    row = add_intent(backend, spec)
     assert stored_spec(row.payload["spec"]).digest == spec.digest
     opened = open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep)
     assert opened.id == row.sweep
-    assert [(one.id, is_open) for one, is_open in intents.list_unsettled(backend.catalog)] == [(row.id, True)]
+    assert [(intent.id, is_open) for intent, is_open in intents.list_unsettled(backend.catalog)] == [
+        (row.id, True)
+    ]
 
 
 def test_two_intents_of_one_spec_are_two_sweeps_and_one_carried_out_twice_is_one(
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = small_spec()
-    rows = [recorded(backend, spec), recorded(backend, spec)]
+    rows = [add_intent(backend, spec), add_intent(backend, spec)]
     for row in [*rows, *rows]:
         open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=row.sweep)
     with backend.catalog.read() as session:
@@ -93,8 +95,8 @@ def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(
     backend: Backend, small_spec: Spec
 ) -> None:
     catalog = backend.catalog
-    canceled = recorded(backend, small_spec())
-    done = recorded(backend, small_spec())
+    canceled = add_intent(backend, small_spec())
+    done = add_intent(backend, small_spec())
     with catalog.write() as session:
         assert intents.cancel(catalog, canceled.id, "ada", session)
     with pytest.raises(intents.IntentCanceled, match="it was canceled by ada"):
@@ -110,12 +112,12 @@ def test_a_canceled_intent_is_not_begun_and_one_that_is_done_is_not_canceled(
 def test_canceling_takes_no_other_connection_than_that_of_its_transaction(
     backend: Backend, small_spec: Spec
 ) -> None:
-    study = recorded(backend, small_spec())
-    training = recorded(backend, small_spec(max_trials=1))
+    study = add_intent(backend, small_spec())
+    training = add_intent(backend, small_spec(max_trials=1))
     taken: list[object] = []
     with backend.catalog.write() as session:
         # as many of them as there are connections would wait for each other
-        event.listen(backend.catalog.engine.pool, "checkout", lambda *given: taken.append(given))
+        event.listen(backend.catalog.engine.pool, "checkout", lambda *arguments: taken.append(arguments))
         assert intents.withdraw(backend.catalog, study.sweep, "ada", session) is not None
         training_runs.cancel(
             backend.catalog, "small", training_runs.first_run(training.sweep), "ada", session
@@ -132,7 +134,7 @@ def test_a_cancel_after_an_intent_has_begun_leaves_no_sweep_and_no_done_intent(
 ) -> None:
     catalog = backend.catalog
     spec = small_spec()
-    row = recorded(backend, small_spec())
+    row = add_intent(backend, small_spec())
 
     def opening(within: Session) -> SweepRow:
         return open_sweep(
@@ -155,7 +157,7 @@ def test_a_sweep_is_not_opened_where_its_intent_cannot_be_settled(
 ) -> None:
     catalog = backend.catalog
     spec = small_spec()
-    row = recorded(backend, small_spec())
+    row = add_intent(backend, small_spec())
 
     def opening(within: Session) -> SweepRow:
         return open_sweep(
@@ -176,7 +178,7 @@ def test_a_sweep_is_not_opened_where_its_intent_cannot_be_settled(
 
 
 def test_an_intent_that_waits_for_long_asks_whether_dagster_runs(backend: Backend, small_spec: Spec) -> None:
-    row = recorded(backend, small_spec())
+    row = add_intent(backend, small_spec())
     assert "every few seconds" in str(intents.waits_for(row, row.created_at + timedelta(seconds=5)))
     assert "is its daemon running" in str(intents.waits_for(row, row.created_at + timedelta(minutes=5)))
     assert "run r1" in str(intents.waits_for(intents.begin(backend.catalog, row.id, "r1"), row.created_at))

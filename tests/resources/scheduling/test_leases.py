@@ -35,7 +35,7 @@ def backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def opened(backend: Backend, spec: SweepSpec, clock: Clock, **options: object) -> Scheduler:
+def open_scheduler(backend: Backend, spec: SweepSpec, clock: Clock, **options: object) -> Scheduler:
     with backend.catalog.read() as session:
         assert session.get(SnapshotRow, "sha256:s")
     return Scheduler(
@@ -47,14 +47,14 @@ def opened(backend: Backend, spec: SweepSpec, clock: Clock, **options: object) -
 
 
 def work(scheduler: Scheduler, worker: str | None = "pod:1") -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment)
-    return given
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
-def row_of(backend: Backend, given: Assignment) -> TrialRow:
+def row_of(backend: Backend, assignment: Assignment) -> TrialRow:
     with backend.catalog.read() as session:
-        return session.get_one(TrialRow, (given.sweep, given.trial))
+        return session.get_one(TrialRow, (assignment.sweep, assignment.trial))
 
 
 def attempts(backend: Backend) -> list[tuple[int, int, str | None, str | None]]:
@@ -66,7 +66,7 @@ def attempts(backend: Backend) -> list[tuple[int, int, str | None, str | None]]:
 def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     living = work(scheduler)
     dead = work(scheduler)
     clock.now += 20 * LEASE_SECONDS
@@ -84,16 +84,16 @@ def test_after_a_time_without_the_catalog_only_who_is_dead_is_lost(
 def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     slow = Clock()
     slow.now -= 10 * LEASE_SECONDS
     late = Scheduler(backend.catalog, scheduler.id, slow)
-    given = work(late)
+    assignment = work(late)
     for _ in range(10):
         assert scheduler.requeue_lost() == []
         clock.now = clock.now + 3
         slow.now = slow.now + 3
-        late.heartbeat(given)
+        late.heartbeat(assignment)
 
 
 def test_a_process_whose_clock_lags_doubts_no_lease_that_holds(
@@ -108,7 +108,7 @@ def test_a_process_whose_clock_lags_doubts_no_lease_that_holds(
 def test_after_the_clock_was_set_back_only_who_is_dead_is_lost_and_as_soon_as_ever(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     living = work(scheduler)
     dead = work(scheduler)
     clock.set_back()
@@ -123,7 +123,7 @@ def test_after_the_clock_was_set_back_only_who_is_dead_is_lost_and_as_soon_as_ev
 def test_a_doubt_from_before_the_clock_was_set_back_begins_again(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     dead = work(scheduler)
     clock.now += LEASE_SECONDS + 1
     scheduler.requeue_lost()
@@ -139,7 +139,7 @@ def test_a_doubt_from_before_the_clock_was_set_back_begins_again(
 def test_who_asks_for_work_looks_at_leases_though_the_clock_was_set_back(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     dead = work(scheduler)
     clock.set_back()
     work(scheduler)
@@ -151,53 +151,55 @@ def test_a_loops_lease_may_be_as_long_as_the_longest(
 ) -> None:
     sweep = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="api", commit=None).id
     scheduler = LoopScheduler(backend.catalog, sweep, clock)
-    given = scheduler.ask("loop", LONGEST_LEASE_SECONDS, again=False)
-    assert isinstance(given, Assignment)
+    assignment = scheduler.ask("loop", LONGEST_LEASE_SECONDS, again=False)
+    assert isinstance(assignment, Assignment)
     clock.now += DOUBT_SECONDS
     assert scheduler.requeue_lost() == []
-    assert row_of(backend, given).doubted_until is None
+    assert row_of(backend, assignment).doubted_until is None
     clock.set_back(3 * LONGEST_LEASE_SECONDS)
     scheduler.requeue_lost()
-    assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
+    assert row_of(backend, assignment).doubted_until == clock.now + DOUBT_SECONDS
 
 
 @pytest.mark.parametrize("how", [Scheduler.report_rung, Scheduler.heartbeat], ids=["a report", "a heartbeat"])
 def test_a_sign_of_life_ends_the_doubt(
     backend: Backend, small_spec: Spec, clock: Clock, how: Callable[..., object]
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=3), clock)
+    scheduler = open_scheduler(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
         scheduler.report_rung(work(scheduler), ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
-    given = work(scheduler)
+    assignment = work(scheduler)
     clock.now += LEASE_SECONDS + 1
     scheduler.requeue_lost()
-    assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
+    assert row_of(backend, assignment).doubted_until == clock.now + DOUBT_SECONDS
     if how is Scheduler.report_rung:
         assert isinstance(
-            scheduler.report_rung(given, ReachedRung(1, {"score": 0.9}, "sha256:c"), 1.0), Continue
+            scheduler.report_rung(assignment, ReachedRung(1, {"score": 0.9}, "sha256:c"), 1.0), Continue
         )
     else:
-        scheduler.heartbeat(given)
-    assert row_of(backend, given).doubted_until is None
+        scheduler.heartbeat(assignment)
+    assert row_of(backend, assignment).doubted_until is None
 
 
 def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    asked = []
+    workers = []
 
     def termination_lookup(worker: str) -> Termination | None:
-        asked.append(worker)
+        workers.append(worker)
         return Termination("pod/pod was deleted: spot reclaim", own_fault=False)
 
-    scheduler = opened(backend, small_spec(max_retries=0), clock, termination_lookup=termination_lookup)
-    given = work(scheduler, "pod:1")
+    scheduler = open_scheduler(
+        backend, small_spec(max_retries=0), clock, termination_lookup=termination_lookup
+    )
+    assignment = work(scheduler, "pod:1")
     scheduler.requeue_lost()
-    assert asked == []
+    assert workers == []
     clock.lose_all(scheduler)
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [1]
-    assert asked == ["pod:1"]
-    row = row_of(backend, given)
+    assert workers == ["pod:1"]
+    row = row_of(backend, assignment)
     error = "attempt 1 was lost: worker pod:1 stopped sending heartbeats; pod/pod was deleted: spot reclaim"
     assert (row.status, row.failures, row.preemptions, row.error) == ("queued", 0, 1, error)
     assert attempts(backend) == [(0, 1, "preempted", error)]
@@ -206,18 +208,18 @@ def test_a_lost_attempt_was_preempted_for_the_reason_that_the_lookup_gives(
 def test_a_worker_that_ran_out_of_memory_has_crashed(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(
+    scheduler = open_scheduler(
         backend,
         small_spec(max_retries=1),
         clock,
         termination_lookup=lambda _: Termination("OOMKilled: over 2Gi", own_fault=True),
     )
     for outcome in ("retry", "fail"):
-        given = work(scheduler)
+        assignment = work(scheduler)
         clock.lose_all(scheduler)
         scheduler.requeue_lost()
         assert attempts(backend)[-1][2] == outcome
-    row = row_of(backend, given)
+    row = row_of(backend, assignment)
     assert (row.status, row.failures, row.preemptions) == ("failed", 2, 0)
     assert str(row.error).endswith("; OOMKilled: over 2Gi")
 
@@ -228,16 +230,16 @@ def test_a_trial_whose_death_nobody_can_tell_goes_on_all_the_same(
     def termination_lookup(worker: str) -> Termination | None:
         raise ConnectionError("the cluster does not answer")
 
-    scheduler = opened(backend, small_spec(), clock, termination_lookup=termination_lookup)
-    given = work(scheduler)
+    scheduler = open_scheduler(backend, small_spec(), clock, termination_lookup=termination_lookup)
+    assignment = work(scheduler)
     clock.lose_all(scheduler)
-    assert [lost.key for lost in scheduler.requeue_lost()] == [given.key]
+    assert [lost.key for lost in scheduler.requeue_lost()] == [assignment.key]
 
 
 def test_a_reclaimed_worker_gives_its_trial_back_as_preempted(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_retries=0), clock)
+    scheduler = open_scheduler(backend, small_spec(max_retries=0), clock)
     first = work(scheduler)
     assert isinstance(
         scheduler.report_preemption(first, "the worker's pod was ended by SIGTERM", 2.0), Requeue
@@ -253,19 +255,19 @@ def test_whatever_a_trial_or_a_cluster_says_can_be_kept(
 ) -> None:
     said = "\N{BULLET} a name \udcff and NUL \0 in " + "a long trace " * 2000 + "ValueError: \0 boom \udcff"
     termination_lookup = Termination(said, own_fault=False)
-    scheduler = opened(
+    scheduler = open_scheduler(
         backend, small_spec(max_retries=5), clock, termination_lookup=lambda _: termination_lookup
     )
-    given = work(scheduler)
-    scheduler.note_waiting(given, said)
-    assert str(row_of(backend, given).waiting).endswith("ValueError:  boom ?")
-    assert [type(scheduler.report_crash(given, said, 1.0)) for _ in range(2)] == [Retry, Retry]
+    assignment = work(scheduler)
+    scheduler.note_waiting(assignment, said)
+    assert str(row_of(backend, assignment).waiting).endswith("ValueError:  boom ?")
+    assert [type(scheduler.report_crash(assignment, said, 1.0)) for _ in range(2)] == [Retry, Retry]
     work(scheduler)
     clock.lose_all(scheduler)
     assert len(scheduler.requeue_lost()) == 1
     assert [str(error).endswith("ValueError:  boom ?") for *_, error in attempts(backend)] == [True, True]
     assert [len(str(error)) < 21_000 for *_, error in attempts(backend)] == [True, True]
-    assert row_of(backend, given).failures == 1
+    assert row_of(backend, assignment).failures == 1
 
 
 def test_leases_are_by_the_databases_clock(
@@ -280,10 +282,10 @@ def test_leases_are_by_the_databases_clock(
         with monkeypatch.context() as ahead:
             ahead.setattr(time, "time", lambda: right() + 3600)
             with closing(Catalog(url)) as elsewhere:
-                given = Scheduler(elsewhere, sweep).next_work("pod:1")
-        assert isinstance(given, Assignment)
+                assignment = Scheduler(elsewhere, sweep).next_work("pod:1")
+        assert isinstance(assignment, Assignment)
         with catalog.read() as session:
-            lease = session.get_one(TrialRow, (sweep, given.trial)).lease_until
+            lease = session.get_one(TrialRow, (sweep, assignment.trial)).lease_until
         assert lease is not None
         assert abs(lease - LEASE_SECONDS - right()) < 30
 
@@ -291,33 +293,35 @@ def test_leases_are_by_the_databases_clock(
 def test_why_a_pod_has_not_started_is_kept_until_its_attempt_is_claimed_or_ends(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
-    given = work(scheduler, None)
-    scheduler.note_waiting(given, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", unclaimed=True)
-    assert row_of(backend, given).waiting == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    claimed = scheduler.claim(given.trial, "pod:1")
-    assert row_of(backend, given).waiting is None
-    scheduler.note_waiting(given, "what was seen before the claim", unclaimed=True)
-    assert row_of(backend, given).waiting is None
+    scheduler = open_scheduler(backend, small_spec(), clock)
+    assignment = work(scheduler, None)
+    scheduler.note_waiting(
+        assignment, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", unclaimed=True
+    )
+    assert row_of(backend, assignment).waiting == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    claimed = scheduler.claim(assignment.trial, "pod:1")
+    assert row_of(backend, assignment).waiting is None
+    scheduler.note_waiting(assignment, "what was seen before the claim", unclaimed=True)
+    assert row_of(backend, assignment).waiting is None
     scheduler.note_waiting(claimed, "its image is pulled")
     scheduler.heartbeat(claimed)
-    assert row_of(backend, given).waiting == "its image is pulled"
+    assert row_of(backend, assignment).waiting == "its image is pulled"
     scheduler.release(claimed, 1.0)
-    assert row_of(backend, given).waiting is None
+    assert row_of(backend, assignment).waiting is None
     scheduler.note_waiting(claimed, "too late")
     work(scheduler)
     scheduler.note_waiting(claimed, "of an earlier attempt")
-    assert row_of(backend, given).waiting is None
+    assert row_of(backend, assignment).waiting is None
 
 
 def test_what_an_attempt_says_twice_is_recorded_once_and_answered_the_same(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=3), clock)
+    scheduler = open_scheduler(backend, small_spec(max_trials=3), clock)
     for value in (0.1, 0.2):
-        given = work(scheduler)
+        assignment = work(scheduler)
         report = ReachedRung(1, {"score": value}, "sha256:c")
-        assert [type(scheduler.report_rung(given, report, 1.0)) for _ in range(2)] == [Pause, Pause]
+        assert [type(scheduler.report_rung(assignment, report, 1.0)) for _ in range(2)] == [Pause, Pause]
     best = work(scheduler)
     report = ReachedRung(1, {"score": 0.9}, "sha256:c")
     assert [type(scheduler.report_rung(best, report, 1.0)) for _ in range(2)] == [Continue, Continue]

@@ -32,7 +32,7 @@ def backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def opened(backend: Backend, spec: SweepSpec, clock: Clock, driver: str = "job") -> Scheduler:
+def open_scheduler(backend: Backend, spec: SweepSpec, clock: Clock, driver: str = "job") -> Scheduler:
     with backend.catalog.write() as session:
         if session.get(SnapshotRow, "sha256:s") is None:
             session.add(snapshot_row("sha256:s"))
@@ -41,13 +41,13 @@ def opened(backend: Backend, spec: SweepSpec, clock: Clock, driver: str = "job")
 
 
 def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment)
-    return given
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
-def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:
-    return scheduler.report_rung(given, report(value, given.granted), 1.5)
+def reach(scheduler: Scheduler, assignment: Assignment, value: float) -> object:
+    return scheduler.report_rung(assignment, report(value, assignment.granted), 1.5)
 
 
 def report(value: float, epochs: int) -> ReachedRung:
@@ -57,7 +57,7 @@ def report(value: float, epochs: int) -> ReachedRung:
 def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=3), clock)
+    scheduler = open_scheduler(backend, small_spec(max_trials=3), clock)
     first = work(scheduler)
     second = work(scheduler)
     third = work(scheduler)
@@ -73,7 +73,7 @@ def test_a_trial_goes_on_in_place_pauses_and_resumes_with_the_next_attempt(
 def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=3), clock)
+    scheduler = open_scheduler(backend, small_spec(max_trials=3), clock)
     for value in (0.9, 0.1, 0.2):
         reach(scheduler, work(scheduler), value)
     resumed = work(scheduler)
@@ -84,18 +84,18 @@ def test_a_promoted_pause_resumes_at_the_next_rung_with_the_next_attempt(
 def test_the_same_launch_is_resumed_until_it_ends_and_then_a_new_one_begins(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
-    assert opened(backend, small_spec(), clock).id == scheduler.id
-    assert opened(backend, small_spec(seed=5), clock).id != scheduler.id
-    assert opened(backend, small_spec(), clock, driver="sensors").id != scheduler.id
+    scheduler = open_scheduler(backend, small_spec(), clock)
+    assert open_scheduler(backend, small_spec(), clock).id == scheduler.id
+    assert open_scheduler(backend, small_spec(seed=5), clock).id != scheduler.id
+    assert open_scheduler(backend, small_spec(), clock, driver="sensors").id != scheduler.id
     backend.catalog.end_sweep(scheduler.id, "finished")
-    again = opened(backend, small_spec(), clock)
+    again = open_scheduler(backend, small_spec(), clock)
     assert again.id != scheduler.id
     assert again.id.startswith("small-")
 
 
 def test_params_and_seed_of_a_trial_never_change(backend: Backend, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     first = work(scheduler)
     scheduler.report_crash(first, "boom", 0.1)
     second = work(scheduler)
@@ -106,7 +106,7 @@ def test_params_and_seed_of_a_trial_never_change(backend: Backend, small_spec: S
 def test_a_lost_lease_gives_the_trial_to_another_worker_and_refuses_the_first(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     first = work(scheduler, "first")
     clock.lose_all(scheduler)
     second = work(scheduler, "second")
@@ -123,7 +123,7 @@ def test_a_lost_lease_gives_the_trial_to_another_worker_and_refuses_the_first(
 
 
 def test_heartbeats_keep_a_lease(backend: Backend, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     first = work(scheduler)
     for _ in range(5):
         clock.now += LEASE_SECONDS - 1
@@ -135,7 +135,7 @@ def test_heartbeats_keep_a_lease(backend: Backend, small_spec: Spec, clock: Cloc
 def test_a_trial_is_given_up_after_its_retries_with_its_error(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_retries=1), clock)
+    scheduler = open_scheduler(backend, small_spec(max_retries=1), clock)
     assert isinstance(scheduler.report_crash(work(scheduler), "first", 0.5), Retry)
     assert isinstance(scheduler.report_crash(work(scheduler), "second", 0.5), Fail)
     with backend.catalog.read() as session:
@@ -147,7 +147,7 @@ def test_a_trial_is_given_up_after_its_retries_with_its_error(
 def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_retries=0), clock)
+    scheduler = open_scheduler(backend, small_spec(max_retries=0), clock)
     scheduler.release(work(scheduler), 1.0)
     again = work(scheduler)
     assert (again.trial, again.attempt) == (0, 2)
@@ -158,7 +158,7 @@ def test_a_resized_trial_is_handed_out_first_however_often_that_is_reported(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     median = {"median": {"min_budget": 1, "max_budget": 3}}
-    scheduler = opened(backend, small_spec(strategy=median, max_retries=0, max_preemptions=0), clock)
+    scheduler = open_scheduler(backend, small_spec(strategy=median, max_retries=0, max_preemptions=0), clock)
     first = work(scheduler)
     assert isinstance(reach(scheduler, first, 0.5), Continue)
     for _ in range(2):  # the answer to the first COMMIT may have been lost
@@ -171,7 +171,7 @@ def test_a_resized_trial_is_handed_out_first_however_often_that_is_reported(
 def test_a_trial_out_of_memory_has_not_failed_however_often_that_is_reported(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_retries=0, max_preemptions=0), clock)
+    scheduler = open_scheduler(backend, small_spec(max_retries=0, max_preemptions=0), clock)
     first = work(scheduler)
     for _ in range(2):  # the answer to the first COMMIT may have been lost
         assert scheduler.report_out_of_memory(first, "rank 1 ran out of memory", 1.0) == Requeue(first.trial)
@@ -187,12 +187,12 @@ def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     for seed, value, status in ((0, None, "failed"), (1, 0.5, "evaluating")):
-        scheduler = opened(backend, small_spec(max_trials=1, seed=seed), clock)
-        given = work(scheduler)
+        scheduler = open_scheduler(backend, small_spec(max_trials=1, seed=seed), clock)
+        assignment = work(scheduler)
         if value is None:
-            scheduler.report_failure(given, "NaN", 0.1, None)
+            scheduler.report_failure(assignment, "NaN", 0.1, None)
         else:
-            reach(scheduler, given, value)
+            reach(scheduler, assignment, value)
         assert isinstance(scheduler.next_work("w"), Finish)
         with backend.catalog.read() as session:
             assert backend.catalog.sweep(session, scheduler.id).status == status
@@ -201,15 +201,15 @@ def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(
 def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock, driver="sensors")
-    given = work(scheduler, None)
+    scheduler = open_scheduler(backend, small_spec(), clock, driver="sensors")
+    assignment = work(scheduler, None)
     assert (
         [waiting.run_key for waiting in scheduler.unclaimed_attempts()]
-        == [given.run_key]
+        == [assignment.run_key]
         == [f"{scheduler.id}.0000/r0/a1"]
     )
     assert scheduler.unclaimed_attempts() == scheduler.unclaimed_attempts()
-    assert scheduler.claim(0, "run-1") == given
+    assert scheduler.claim(0, "run-1") == assignment
     assert scheduler.unclaimed_attempts() == []
     with pytest.raises(Superseded, match="not waiting for a worker: it is running, worker run-1"):
         scheduler.claim(0, "run-2")
@@ -220,7 +220,7 @@ def test_a_trial_that_was_handed_out_is_asked_for_again_until_one_run_claims_it(
 def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=1), clock, driver="sensors")
+    scheduler = open_scheduler(backend, small_spec(max_trials=1), clock, driver="sensors")
     assert scheduler.report_failed_launch(work(scheduler, None), "its pod did not start")
     second = work(scheduler, None)
     with pytest.raises(
@@ -233,22 +233,22 @@ def test_a_run_of_an_attempt_that_was_given_up_does_not_claim_the_next_one(
 def test_a_trial_may_wait_for_its_run_as_long_as_it_has_to(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock, driver="sensors")
-    given = work(scheduler, None)
+    scheduler = open_scheduler(backend, small_spec(), clock, driver="sensors")
+    assignment = work(scheduler, None)
     clock.now += 1e6
     assert scheduler.requeue_lost() == []
-    assert scheduler.claim(given.trial, "run") == given
+    assert scheduler.claim(assignment.trial, "run") == assignment
 
 
 def test_a_trial_whose_run_never_began_is_handed_out_again_and_finally_given_up(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_retries=1), clock, driver="sensors")
-    given = work(scheduler, None)
-    assert scheduler.report_failed_launch(given, "no image")
-    assert not scheduler.report_failed_launch(given, "no image")
+    scheduler = open_scheduler(backend, small_spec(max_retries=1), clock, driver="sensors")
+    assignment = work(scheduler, None)
+    assert scheduler.report_failed_launch(assignment, "no image")
+    assert not scheduler.report_failed_launch(assignment, "no image")
     second = work(scheduler, None)
-    assert (second.trial, second.attempt) == (given.trial, 2)
+    assert (second.trial, second.attempt) == (assignment.trial, 2)
     assert scheduler.report_failed_launch(second, "no image")
     assert scheduler.state().trials[0].status is Status.FAILED
     third = work(scheduler, None)
@@ -260,18 +260,18 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     spec = small_spec(max_trials=12, strategy={"asha": {"sampler": "random", "max_budget": 9}})
-    sweep = opened(backend, spec, clock).id
+    sweep = open_scheduler(backend, spec, clock).id
     ran: list[tuple[int, int]] = []
 
     def pull() -> None:
         with closing(Catalog(backend.catalog.url)) as catalog:
             own = Scheduler(catalog, sweep)
-            while not isinstance(given := own.next_work(threading.current_thread().name), Finish):
-                if isinstance(given, Assignment):
-                    ran.append((given.trial, given.attempt))
-                    for epochs in given.ladder[given.rung :]:
+            while not isinstance(assignment := own.next_work(threading.current_thread().name), Finish):
+                if isinstance(assignment, Assignment):
+                    ran.append((assignment.trial, assignment.attempt))
+                    for epochs in assignment.ladder[assignment.rung :]:
                         if not isinstance(
-                            own.report_rung(given, report(given.params["x"], epochs), 0.0), Continue
+                            own.report_rung(assignment, report(assignment.params["x"], epochs), 0.0), Continue
                         ):
                             break
 
@@ -284,10 +284,10 @@ def test_workers_that_come_at_once_never_get_the_same_attempt(
 
 
 def test_the_last_rung_completes_a_trial(backend: Backend, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(backend, small_spec(strategy={"random": {"budget": 5}}, max_trials=1), clock)
-    given = work(scheduler)
-    assert given.granted == 5
-    assert isinstance(reach(scheduler, given, 0.1), Complete)
+    scheduler = open_scheduler(backend, small_spec(strategy={"random": {"budget": 5}}, max_trials=1), clock)
+    assignment = work(scheduler)
+    assert assignment.granted == 5
+    assert isinstance(reach(scheduler, assignment, 0.1), Complete)
 
 
 def test_a_trial_key_names_its_sweep_and_number() -> None:

@@ -38,23 +38,25 @@ def backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def opened(backend: Backend, spec: SweepSpec, clock: Clock) -> Scheduler:
+def open_scheduler(backend: Backend, spec: SweepSpec, clock: Clock) -> Scheduler:
     row = open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None)
     return Scheduler(backend.catalog, row.id, clock)
 
 
 def work(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment)
-    return given
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment)
+    return assignment
 
 
-def report(given: Assignment, value: float) -> ReachedRung:
-    return ReachedRung(given.granted, {"score": value}, f"sha256:{given.trial}-{given.granted}")
+def report(assignment: Assignment, value: float) -> ReachedRung:
+    return ReachedRung(
+        assignment.granted, {"score": value}, f"sha256:{assignment.trial}-{assignment.granted}"
+    )
 
 
-def reach(scheduler: Scheduler, given: Assignment, value: float) -> object:
-    return scheduler.report_rung(given, report(given, value), 1.0)
+def reach(scheduler: Scheduler, assignment: Assignment, value: float) -> object:
+    return scheduler.report_rung(assignment, report(assignment, value), 1.0)
 
 
 def statuses(scheduler: Scheduler) -> list[str]:
@@ -66,18 +68,18 @@ def sweep_status(backend: Backend, scheduler: Scheduler) -> str:
         return backend.catalog.sweep(session, scheduler.id).status
 
 
-def to_its_end(scheduler: Scheduler, given: Assignment, value: float) -> None:
+def to_its_end(scheduler: Scheduler, assignment: Assignment, value: float) -> None:
     """Train as long as the trial may go on in place."""
-    for rung, epochs in enumerate(given.ladder[given.rung :], start=given.rung):
-        if not isinstance(reach(scheduler, replace(given, rung=rung, granted=epochs), value), Continue):
+    for rung, epochs in enumerate(assignment.ladder[assignment.rung :], start=assignment.rung):
+        if not isinstance(reach(scheduler, replace(assignment, rung=rung, granted=epochs), value), Continue):
             return
 
 
-def finished(scheduler: Scheduler) -> None:
+def finish(scheduler: Scheduler) -> None:
     """Work until there is nothing left."""
-    while not isinstance(given := scheduler.next_work("w"), Finish):
-        assert isinstance(given, Assignment)
-        to_its_end(scheduler, given, given.params["x"])
+    while not isinstance(assignment := scheduler.next_work("w"), Finish):
+        assert isinstance(assignment, Assignment)
+        to_its_end(scheduler, assignment, assignment.params["x"])
 
 
 TPE = {"asha": {"sampler": "tpe", "max_budget": 9}}
@@ -87,29 +89,30 @@ TPE = {"asha": {"sampler": "tpe", "max_budget": 9}}
 def test_nothing_is_handed_out_while_a_sweep_is_paused(
     backend: Backend, small_spec: Spec, clock: Clock, strategy: Any
 ) -> None:
-    scheduler = opened(backend, small_spec(**({"strategy": strategy} if strategy else {})), clock)
-    given = work(scheduler)
+    scheduler = open_scheduler(backend, small_spec(**({"strategy": strategy} if strategy else {})), clock)
+    assignment = work(scheduler)
     pause_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert scheduler.suggest_ahead(3) == 0
-    assert scheduler.heartbeat(given) is Control.PAUSE
-    assert isinstance(scheduler.release(given, 1.0), Requeue)
+    assert scheduler.heartbeat(assignment) is Control.PAUSE
+    assert isinstance(scheduler.release(assignment, 1.0), Requeue)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert sweep_status(backend, scheduler) == "searching"
     resume_sweep(backend.catalog, scheduler.id)
     again = work(scheduler)
-    assert (again.trial, again.attempt, again.params) == (given.trial, 2, given.params)
+    assert (again.trial, again.attempt, again.params) == (assignment.trial, 2, assignment.params)
     assert scheduler.state().trials[0].failures == scheduler.state().trials[0].preemptions == 0
 
 
 def test_a_trial_that_reaches_its_rung_in_a_pause_keeps_its_result_and_goes_on(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
     pause_sweep(backend.catalog, scheduler.id)
     assert [
-        type(reach(scheduler, given, value)) for given, value in zip(trials[:3], (0.1, 0.2, 0.9), strict=True)
+        type(reach(scheduler, assignment, value))
+        for assignment, value in zip(trials[:3], (0.1, 0.2, 0.9), strict=True)
     ] == [
         Pause,
         Pause,
@@ -123,20 +126,20 @@ def test_a_trial_that_reaches_its_rung_in_a_pause_keeps_its_result_and_goes_on(
 def test_a_worker_that_is_lost_while_paused_costs_its_trial_nothing_but_the_attempt(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
-    given = work(scheduler)
+    scheduler = open_scheduler(backend, small_spec(), clock)
+    assignment = work(scheduler)
     pause_sweep(backend.catalog, scheduler.id)
     clock.lose_all(scheduler)
     assert isinstance(scheduler.next_work("w"), Wait)
     assert statuses(scheduler) == [Status.QUEUED]
     resume_sweep(backend.catalog, scheduler.id)
-    assert work(scheduler).trial == given.trial
+    assert work(scheduler).trial == assignment.trial
 
 
 def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     trials = [work(scheduler) for _ in range(4)]
     reach(scheduler, trials[0], 0.5)
     scheduler.release(trials[1], 1.0)
@@ -154,7 +157,7 @@ def test_a_stop_lets_the_running_trials_go_and_evaluates_what_was_found(
 def test_a_sweep_that_is_stopped_before_any_result_has_failed(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     scheduler.release(work(scheduler), 1.0)
     stop_sweep(backend.catalog, scheduler.id)
     assert isinstance(scheduler.next_work("w"), Finish)
@@ -164,7 +167,7 @@ def test_a_sweep_that_is_stopped_before_any_result_has_failed(
 def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     first = work(scheduler)
     second = work(scheduler)
     stop_sweep(backend.catalog, scheduler.id)
@@ -178,7 +181,7 @@ def test_a_stop_is_taken_back_by_a_resume_before_it_has_come_to_its_end(
 def test_suggestions_made_ahead_are_started_after_a_pause_and_left_alone_by_a_stop(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(strategy=TPE), clock)
+    scheduler = open_scheduler(backend, small_spec(strategy=TPE), clock)
     assert scheduler.suggest_ahead(3) == 3
     reach(scheduler, work(scheduler), 0.5)
     pause_sweep(backend.catalog, scheduler.id)
@@ -195,7 +198,7 @@ def test_suggestions_made_ahead_are_started_after_a_pause_and_left_alone_by_a_st
 def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
     backend: Backend, small_spec: Spec, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = opened(backend, small_spec(strategy=TPE), clock)
+    scheduler = open_scheduler(backend, small_spec(strategy=TPE), clock)
     reach(scheduler, work(scheduler), 0.5)
     suggest = scheduler._turns.suggester.suggest
 
@@ -212,7 +215,7 @@ def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
 def test_the_turn_of_a_gone_process_to_choose_ends_though_the_clock_was_set_back(
     backend: Backend, small_spec: Spec, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = opened(backend, small_spec(strategy=TPE), clock)
+    scheduler = open_scheduler(backend, small_spec(strategy=TPE), clock)
     other = Scheduler(backend.catalog, scheduler.id, clock)
     suggest = scheduler._turns.suggester.suggest
 
@@ -248,14 +251,16 @@ def test_an_extended_sweep_starts_more_trials(
     backend: Backend, small_spec: Spec, clock: Clock, strategy: Any
 ) -> None:
     spec = small_spec(max_trials=2, **({"strategy": strategy} if strategy else {}))
-    scheduler = opened(backend, spec, clock)
-    plain = opened(backend, small_spec(max_trials=4, **({"strategy": strategy} if strategy else {})), clock)
-    given = [work(scheduler), work(scheduler)]
+    scheduler = open_scheduler(backend, spec, clock)
+    unextended = open_scheduler(
+        backend, small_spec(max_trials=4, **({"strategy": strategy} if strategy else {})), clock
+    )
+    assignments = [work(scheduler), work(scheduler)]
     assert isinstance(scheduler.next_work("w"), Wait)
     extend_sweep(backend.catalog, scheduler.id, 4)
-    given += [work(scheduler), work(scheduler)]
+    assignments += [work(scheduler), work(scheduler)]
     assert isinstance(scheduler.next_work("w"), Wait)
-    assert [trial.params for trial in given] == [work(plain).params for _ in range(4)]
+    assert [trial.params for trial in assignments] == [work(unextended).params for _ in range(4)]
     assert Scheduler(backend.catalog, scheduler.id).state().max_trials == 4
 
 
@@ -263,7 +268,7 @@ def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
     strategy = {"asha": {"sampler": "random", "max_budget": 9, "audit": 1.0}}
-    scheduler = opened(backend, small_spec(max_trials=3, strategy=strategy), clock)
+    scheduler = open_scheduler(backend, small_spec(max_trials=3, strategy=strategy), clock)
     for value in (0.3, 0.2, 0.1):
         reach(scheduler, work(scheduler), value)
     reach(scheduler, work(scheduler), 0.3)  # the best one, promoted, waits at the second rung
@@ -271,14 +276,14 @@ def test_a_sweep_extended_during_its_audit_searches_on_and_audits_later(
     assert scheduler.state().trials[audit.trial].audited is not None
     extend_sweep(backend.catalog, scheduler.id, 5)
     more = [work(scheduler), work(scheduler)]
-    assert [given.trial for given in more] == [3, 4]
+    assert [assignment.trial for assignment in more] == [3, 4]
     # A fourth result of the search's own at the first rung; the audit's is at a rung of its own.
     to_its_end(scheduler, audit, 99.0)
     assert isinstance(reach(scheduler, more[0], 0.4), Continue)
     assert isinstance(reach(scheduler, more[1], 0.01), Pause)
     assert isinstance(scheduler.next_work("w"), Wait)
     scheduler.report_failure(more[0], "NaN", 1.0, None)
-    finished(scheduler)
+    finish(scheduler)
     audited = [trial.audited is not None for trial in scheduler.state().trials]
     assert audited == [True, True, True, False, True]
     assert sweep_status(backend, scheduler) == "evaluating"
@@ -295,14 +300,14 @@ REFUSED = [
 def test_a_sweep_is_extended_to_more_trials_only(
     backend: Backend, small_spec: Spec, clock: Clock, wanted: int, message: str
 ) -> None:
-    scheduler = opened(backend, small_spec(), clock)
+    scheduler = open_scheduler(backend, small_spec(), clock)
     with pytest.raises(InvalidInput, match=message):
         extend_sweep(backend.catalog, scheduler.id, wanted)
     assert scheduler.state().max_trials == 9
 
 
 def test_a_grid_is_not_extended(backend: Backend, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(backend, small_spec(strategy={"grid": {"points": 3}}), clock)
+    scheduler = open_scheduler(backend, small_spec(strategy={"grid": {"points": 3}}), clock)
     with pytest.raises(
         InvalidInput, match=r"is a grid of 3 points and tries them all: launch another with more points"
     ):
@@ -312,8 +317,8 @@ def test_a_grid_is_not_extended(backend: Backend, small_spec: Spec, clock: Clock
 def test_an_ended_sweep_refuses_every_order_and_says_what_to_do_instead(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=1), clock)
-    finished(scheduler)
+    scheduler = open_scheduler(backend, small_spec(max_trials=1), clock)
+    finish(scheduler)
     for order in (
         pause_sweep,
         resume_sweep,
@@ -333,10 +338,10 @@ def test_an_ended_sweep_refuses_every_order_and_says_what_to_do_instead(
 def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:
-    scheduler = opened(backend, small_spec(max_preemptions=2, max_retries=0, max_trials=2), clock)
+    scheduler = open_scheduler(backend, small_spec(max_preemptions=2, max_retries=0, max_trials=2), clock)
     for attempt in (1, 2, 3):
-        given = work(scheduler, "lost")
-        assert (given.trial, given.attempt) == (0, attempt)
+        assignment = work(scheduler, "lost")
+        assert (assignment.trial, assignment.attempt) == (0, attempt)
         clock.lose_all(scheduler)
     assert [lost.attempt for lost in scheduler.requeue_lost()] == [3]
     trial = scheduler.state().trials[0]
@@ -348,7 +353,7 @@ def test_a_trial_is_given_up_when_its_workers_are_lost_too_often(
 
 
 def test_crashes_and_lost_workers_are_counted_apart(backend: Backend, small_spec: Spec, clock: Clock) -> None:
-    scheduler = opened(backend, small_spec(max_preemptions=1, max_retries=1), clock)
+    scheduler = open_scheduler(backend, small_spec(max_preemptions=1, max_retries=1), clock)
     work(scheduler)
     clock.lose_all(scheduler)
     scheduler.report_crash(work(scheduler), "boom", 1.0)
@@ -356,18 +361,18 @@ def test_crashes_and_lost_workers_are_counted_apart(backend: Backend, small_spec
 
 
 def test_the_same_spec_with_another_priority_goes_on_with_that(backend: Backend, small_spec: Spec) -> None:
-    def launched(**changes: Any) -> tuple[str, int, int]:
+    def launch_spec(**changes: Any) -> tuple[str, int, int]:
         row = open_sweep(backend.catalog, small_spec(**changes), "sha256:s", driver="job", commit=None)
         return row.id, row.priority, stored_spec(row.spec).priority
 
-    sweep = launched(project="vision", priority=2)[0]
-    assert launched(project="vision", priority=5) == (sweep, 5, 5)
-    assert launched(project="vision") == (sweep, 0, 0)
+    sweep = launch_spec(project="vision", priority=2)[0]
+    assert launch_spec(project="vision", priority=5) == (sweep, 5, 5)
+    assert launch_spec(project="vision") == (sweep, 0, 0)
     with backend.catalog.write() as session:
         backend.catalog.sweep(
             session, sweep
         ).spec_digest = "sha256:of an earlier version, in which it counted"
-    assert launched(project="vision", priority=7) == (sweep, 7, 7)
+    assert launch_spec(project="vision", priority=7) == (sweep, 7, 7)
     asked_for = open_sweep(
         backend.catalog, small_spec(project="vision"), "sha256:s", driver="job", commit=None, sweep=sweep
     )
@@ -379,16 +384,16 @@ def test_the_same_spec_with_another_priority_goes_on_with_that(backend: Backend,
 def test_a_spec_goes_on_in_its_project_by_each_name_that_this_had_and_in_no_other(
     backend: Backend, small_spec: Spec
 ) -> None:
-    def launched(project: str) -> tuple[str, str]:
+    def launch_spec(project: str) -> tuple[str, str]:
         row = open_sweep(backend.catalog, small_spec(project=project), "sha256:s", driver="job", commit=None)
         return row.id, row.project
 
-    vision = launched("vision")
+    vision = launch_spec("vision")
     rename_project(backend.catalog, "vision", "sight")
-    assert [launched("vision"), launched("sight")] == [vision, vision], "its runs stay where they are"
-    speech = launched("speech")
+    assert [launch_spec("vision"), launch_spec("sight")] == [vision, vision], "its runs stay where they are"
+    speech = launch_spec("speech")
     assert speech[0] != vision[0]
-    assert [launched("speech"), launched("sight")] == [speech, vision]
+    assert [launch_spec("speech"), launch_spec("sight")] == [speech, vision]
     with pytest.raises(AlreadyExists, match="exists with another spec"):
         open_sweep(
             backend.catalog,
@@ -401,7 +406,7 @@ def test_a_spec_goes_on_in_its_project_by_each_name_that_this_had_and_in_no_othe
     with backend.catalog.write() as session:
         for sweep in (vision[0], speech[0]):
             backend.catalog.sweep(session, sweep).spec_digest = f"sha256:of an earlier version, {sweep}"
-    assert [launched("speech"), launched("sight")] == [speech, vision]
+    assert [launch_spec("speech"), launch_spec("sight")] == [speech, vision]
     with backend.catalog.write() as session:
         backend.catalog.sweep(session, vision[0]).status = "finished"
-    assert launched("sight")[0] not in (vision[0], speech[0])
+    assert launch_spec("sight")[0] not in (vision[0], speech[0])

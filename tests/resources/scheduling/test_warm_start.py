@@ -56,41 +56,41 @@ def either_backend(either_backend: Backend) -> Backend:
     return either_backend
 
 
-def opened(backend: Backend, spec: SweepSpec) -> str:
+def open_new(backend: Backend, spec: SweepSpec) -> str:
     return open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id
 
 
-def searched(
+def run_search(
     backend: Backend, spec: SweepSpec, report: Callable[[Assignment], dict[str, float] | None] | None = None
 ) -> str:
     """A sweep that has come to its end; a trial without a report fails."""
-    sweep = opened(backend, spec)
+    sweep = open_new(backend, spec)
     scheduler = Scheduler(backend.catalog, sweep)
-    while not isinstance(given := scheduler.next_work("w"), Finish):
-        assert isinstance(given, Assignment)
-        values = report(given) if report else {"score": given.params["x"]}
+    while not isinstance(assignment := scheduler.next_work("w"), Finish):
+        assert isinstance(assignment, Assignment)
+        values = report(assignment) if report else {"score": assignment.params["x"]}
         if values is None:
-            scheduler.report_failure(given, "NaN", 1.0, None)
+            scheduler.report_failure(assignment, "NaN", 1.0, None)
         else:
-            for epochs in given.ladder[given.rung :]:
+            for epochs in assignment.ladder[assignment.rung :]:
                 if not isinstance(
-                    scheduler.report_rung(given, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue
+                    scheduler.report_rung(assignment, ReachedRung(epochs, values, "sha256:c"), 1.0), Continue
                 ):
                     break
     return sweep
 
 
 def first(small_spec: Spec, **changes: Any) -> SweepSpec:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "space": SPACE,
         "strategy": {"random": {"budget": 3}},
         "start_from": POINTS,
         "max_trials": 3,
     }
-    return small_spec(**{**given, **changes})
+    return small_spec(**{**fields, **changes})
 
 
-def learned(backend: Backend, sweep: str) -> list[Earlier]:
+def read_learned(backend: Backend, sweep: str) -> list[Earlier]:
     """What a process that opens the sweep learns from."""
     with backend.catalog.read() as session:
         row = backend.catalog.sweep(session, sweep)
@@ -98,13 +98,13 @@ def learned(backend: Backend, sweep: str) -> list[Earlier]:
 
 
 def learned_by(backend: Backend, spec: SweepSpec) -> list[Earlier]:
-    return learned(backend, opened(backend, spec))
+    return read_learned(backend, open_new(backend, spec))
 
 
 def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(
     backend: Backend, small_spec: Spec
 ) -> None:
-    earlier = searched(backend, first(small_spec))
+    earlier = run_search(backend, first(small_spec))
     assert learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier])) == [
         Earlier(params, 3, Result((params["x"],))) for params in POINTS
     ]
@@ -113,7 +113,7 @@ def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(
 def test_whoever_knows_a_project_by_one_name_learns_from_its_sweeps_of_each(
     backend: Backend, small_spec: Spec
 ) -> None:
-    earlier = searched(backend, first(small_spec, project="vision"))
+    earlier = run_search(backend, first(small_spec, project="vision"))
     rename_project(backend.catalog, "vision", "sight")
     spec = small_spec(space=SPACE, strategy=TPE, warm_start="auto")
     assert (
@@ -127,13 +127,13 @@ def test_whoever_knows_a_project_by_one_name_learns_from_its_sweeps_of_each(
 def test_a_trial_counts_with_its_highest_rung_and_not_at_all_where_it_failed(
     backend: Backend, small_spec: Spec
 ) -> None:
-    def report(given: Assignment) -> dict[str, float] | None:
-        return None if given.trial == 1 else {"score": given.params["x"]}
+    def report(assignment: Assignment) -> dict[str, float] | None:
+        return None if assignment.trial == 1 else {"score": assignment.params["x"]}
 
     spec = first(small_spec, strategy={"asha": {"sampler": "random", "max_budget": 3}})
-    earlier = searched(backend, spec, report)
-    found = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
-    assert [(trial.params["x"], trial.epochs) for trial in found] == [(0.1, 1), (0.9, 3)]
+    earlier = run_search(backend, spec, report)
+    learned = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
+    assert [(trial.params["x"], trial.epochs) for trial in learned] == [(0.1, 1), (0.9, 3)]
 
 
 # What the new space is, and which of the three trials are points of it, with these params.
@@ -167,7 +167,7 @@ def test_trials_are_mapped_to_the_new_space_and_dropped_if_they_are_no_points_of
     constraints: list[str],
     expected: list[dict[str, Any]],
 ) -> None:
-    earlier = searched(backend, first(small_spec))
+    earlier = run_search(backend, first(small_spec))
     spec = small_spec(space=space, constraints=constraints, strategy=TPE, warm_start=[earlier])
     assert [trial.params for trial in learned_by(backend, spec)] == expected
 
@@ -176,12 +176,12 @@ def test_lists_mappings_and_null_are_learned_from(either_backend: Backend, small
     x = SPACE["x"]
     layers: list[Any] = [[64, 64], None, {"wide": [128], "deep": None}]
     points = [{"x": 0.1 * place, "layers": value} for place, value in enumerate(layers)]
-    given = {"x": x, "layers": {"categorical": layers}}
-    earlier = searched(either_backend, first(small_spec, space=given, start_from=points))
+    space = {"x": x, "layers": {"categorical": layers}}
+    earlier = run_search(either_backend, first(small_spec, space=space, start_from=points))
     fewer = {"x": x, "layers": {"categorical": [layers[2], [64.0, 64], "other"]}}
     spec = small_spec(space=fewer, strategy=TPE, warm_start=[earlier])
-    sweep = opened(either_backend, spec)
-    assert [trial.params for trial in learned(either_backend, sweep)] == [points[0], points[2]]
+    sweep = open_new(either_backend, spec)
+    assert [trial.params for trial in read_learned(either_backend, sweep)] == [points[0], points[2]]
     given_next = Scheduler(either_backend.catalog, sweep).next_work("w")
     assert isinstance(given_next, Assignment)
     assert given_next.params["layers"] in fewer["layers"]["categorical"]
@@ -234,18 +234,18 @@ MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_a_sweep_that_does_not_fit_is_refused_with_the_reason_and_skipped_by_auto(
     backend: Backend, small_spec: Spec, earlier: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
-    before = searched(backend, first(small_spec, **earlier))
-    given = {"space": SPACE, "strategy": TPE, **changes}
-    spec = small_spec(warm_start=[before], **given)
+    before = run_search(backend, first(small_spec, **earlier))
+    fields = {"space": SPACE, "strategy": TPE, **changes}
+    spec = small_spec(warm_start=[before], **fields)
     with pytest.raises(InvalidInput, match=rf"warm_start = '{before}' is not accepted: {message}.*give auto"):
         warm_start_sources(backend.catalog, spec)
     with pytest.raises(InvalidInput, match=message):
-        opened(backend, spec)
-    assert learned_by(backend, small_spec(warm_start="auto", **given)) == []
+        open_new(backend, spec)
+    assert learned_by(backend, small_spec(warm_start="auto", **fields)) == []
 
 
 def test_a_sweep_that_does_not_exist_or_has_not_ended_is_refused(backend: Backend, small_spec: Spec) -> None:
-    running = opened(backend, first(small_spec))
+    running = open_new(backend, first(small_spec))
     for sweep, message in [
         ("other-1234", "no sweep 'other-1234' in the catalog"),
         (running, "it is searching, and only a sweep whose search"),
@@ -255,7 +255,7 @@ def test_a_sweep_that_does_not_exist_or_has_not_ended_is_refused(backend: Backen
 
 
 def test_a_sweep_without_any_result_is_refused(backend: Backend, small_spec: Spec) -> None:
-    failed = searched(backend, first(small_spec), lambda given: None)
+    failed = run_search(backend, first(small_spec), lambda assignment: None)
     backend.catalog.end_sweep(failed, "rejected")
     with pytest.raises(InvalidInput, match="it has no trial with a result"):
         warm_start_sources(backend.catalog, small_spec(space=SPACE, strategy=TPE, warm_start=[failed]))
@@ -265,58 +265,60 @@ def test_bounds_of_the_new_sweep_are_held_against_the_metrics_of_the_earlier_one
     backend: Backend, small_spec: Spec
 ) -> None:
     spec = first(small_spec, bounds={"latency": {"max": 100.0}})
-    earlier = searched(
-        backend, spec, lambda given: {"score": given.params["x"], "latency": 10.0 * given.params["n"]}
+    earlier = run_search(
+        backend,
+        spec,
+        lambda assignment: {"score": assignment.params["x"], "latency": 10.0 * assignment.params["n"]},
     )
-    found = learned_by(
+    learned = learned_by(
         backend,
         small_spec(space=SPACE, strategy=TPE, warm_start=[earlier], bounds={"latency": {"max": 40.0}}),
     )
-    assert [trial.result.violation for trial in found] == [0.0, 0.0, 1.0]
+    assert [trial.result.violation for trial in learned] == [0.0, 0.0, 1.0]
 
 
 def test_of_several_objectives_the_first_ones_may_be_learned_from(backend: Backend, small_spec: Spec) -> None:
     cost = [{"metric": "cost", "direction": "minimize"}]
-    earlier = searched(
+    earlier = run_search(
         backend,
         first(small_spec, other_objectives=cost),
-        lambda given: {"score": given.params["x"], "cost": 2.0},
+        lambda assignment: {"score": assignment.params["x"], "cost": 2.0},
     )
     both = learned_by(
         backend, small_spec(space=SPACE, strategy=TPE, other_objectives=cost, warm_start=[earlier])
     )
     assert [trial.result.values for trial in both] == [(0.1, 2.0), (0.5, 2.0), (0.9, 2.0)]
-    one = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
-    assert [trial.result.values for trial in one] == [(0.1,), (0.5,), (0.9,)]
+    with_one = learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier]))
+    assert [trial.result.values for trial in with_one] == [(0.1,), (0.5,), (0.9,)]
 
 
 def test_auto_takes_the_newest_sweeps_that_fit_and_stays_with_them(
     backend: Backend, small_spec: Spec
 ) -> None:
-    sweeps = [searched(backend, first(small_spec, seed=seed)) for seed in range(7)]
-    searched(backend, first(small_spec, objective={"metric": "score", "direction": "minimize"}))
+    sweeps = [run_search(backend, first(small_spec, seed=seed)) for seed in range(7)]
+    run_search(backend, first(small_spec, objective={"metric": "score", "direction": "minimize"}))
     with backend.catalog.write() as session:
         for age, sweep in enumerate(reversed(sweeps)):
             backend.catalog.sweep(session, sweep).created_at = utcnow() - timedelta(hours=age)
-    new = opened(backend, small_spec(space=SPACE, strategy=TPE, warm_start="auto"))
+    new = open_new(backend, small_spec(space=SPACE, strategy=TPE, warm_start="auto"))
     with backend.catalog.read() as session:
         assert backend.catalog.sweep(session, new).warm_start == sweeps[:1:-1]
-    before = learned(backend, new)
+    before = read_learned(backend, new)
     assert len(before) == 5 * 3
-    searched(backend, first(small_spec, seed=99))
-    assert learned(backend, new) == before
+    run_search(backend, first(small_spec, seed=99))
+    assert read_learned(backend, new) == before
 
 
 def test_every_process_learns_from_the_same_trials_and_suggests_the_same(
     either_backend: Backend, small_spec: Spec
 ) -> None:
-    earlier = searched(either_backend, first(small_spec, max_trials=20))
+    earlier = run_search(either_backend, first(small_spec, max_trials=20))
     warm, cold = (
-        opened(either_backend, small_spec(space=SPACE, strategy=TPE, warm_start=given))
-        for given in ([earlier], None)
+        open_new(either_backend, small_spec(space=SPACE, strategy=TPE, warm_start=warm_start))
+        for warm_start in ([earlier], None)
     )
-    assert learned(either_backend, warm) == learned(either_backend, warm)
-    assert len(learned(either_backend, warm)) == 20
+    assert read_learned(either_backend, warm) == read_learned(either_backend, warm)
+    assert len(read_learned(either_backend, warm)) == 20
     suggested = []
     for sweep in (warm, warm, cold):
         suggester = Scheduler(either_backend.catalog, sweep)._turns.suggester
@@ -328,7 +330,7 @@ def test_every_process_learns_from_the_same_trials_and_suggests_the_same(
 def test_what_a_sweep_learns_from_never_depends_on_what_happens_to_the_spec_later(
     backend: Backend, small_spec: Spec
 ) -> None:
-    earlier = searched(backend, first(small_spec))
+    earlier = run_search(backend, first(small_spec))
     with backend.catalog.write() as session:
         session.get_one(SweepRow, earlier).spec = {"name": "of an older version"}
     with pytest.raises(InvalidInput, match="its spec is not readable any more"):

@@ -51,11 +51,11 @@ CHOICES: list[list[Any]] = [
 ]
 
 
-def wanted(spec: SweepSpec) -> list[str]:
+def wanted_values(spec: SweepSpec) -> list[str]:
     return [repr(choice) for choice in spec.space["a"].choices or []]
 
 
-def played(spec: SweepSpec, count: int = 12) -> list[Params]:
+def play(spec: SweepSpec, count: int = 12) -> list[Params]:
     """The params of so many trials, each finished before the next is asked for, as a catalog gives them
     back.
     """
@@ -81,9 +81,9 @@ def test_a_trial_gets_one_of_the_values_as_it_is(
 ) -> None:
     space = {"a": {"categorical": choices}, "x": {"float": {"low": 0.0, "high": 1.0, "step": 0.25}}}
     spec = small_spec(space=space, strategy=strategy, max_trials=90)
-    seen = [repr(params["a"]) for params in played(spec, 5 * len(choices) if "grid" in strategy else 12)]
-    assert set(seen) <= set(wanted(spec))
-    assert len(set(seen)) > 1 or len(choices) == 1, "they are searched"
+    values = [repr(params["a"]) for params in play(spec, 5 * len(choices) if "grid" in strategy else 12)]
+    assert set(values) <= set(wanted_values(spec))
+    assert len(set(values)) > 1 or len(choices) == 1, "they are searched"
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_gaussian_process_suggests_the_values_as_they_are(small_spec: Spec, ch
         strategy=GP,
         max_trials=90,
     )
-    assert {repr(params["a"]) for params in played(spec)} <= set(wanted(spec))
+    assert {repr(params["a"]) for params in play(spec)} <= set(wanted_values(spec))
 
 
 @pytest.mark.parametrize("constant", [None, [], {}, [None], {"a": [1, {"b": None}]}, [64, 64], False, 0, ""])
@@ -105,7 +105,7 @@ def test_a_constant_is_in_every_trial_as_it_is(
     spec = small_spec(
         space={"a": {"constant": constant}, "n": {"int": {"low": 1, "high": 4}}}, strategy=strategy
     )
-    assert [repr(params["a"]) for params in played(spec, 4)] == [repr(constant)] * 4
+    assert [repr(params["a"]) for params in play(spec, 4)] == [repr(constant)] * 4
     assert stored_spec(json.loads(spec.canonical_json())) == spec
 
 
@@ -133,7 +133,7 @@ def test_points_to_start_from_and_conditions_know_such_values(
         constraints=["momentum <= 0.9"],
         strategy=strategy,
     )
-    first, second, *others = played(spec, 8)
+    first, second, *others = play(spec, 8)
     assert (first["layers"], first["opt"], {"momentum", "dropout"} - set(first)) == (
         [64, 64],
         {"name": "sgd"},
@@ -155,7 +155,7 @@ def test_constraints_compare_null_by_name(small_spec: Spec) -> None:
     spec = small_spec(
         space=space, constraints=["max_depth == None or max_depth < 5"], strategy={"grid": {"budget": 1}}
     )
-    assert [params["max_depth"] for params in played(spec, 2)] == [None, 3]
+    assert [params["max_depth"] for params in play(spec, 2)] == [None, 3]
 
 
 def test_earlier_trials_are_known_by_the_specs_own_choices(small_spec: Spec) -> None:
@@ -175,11 +175,11 @@ def holding(values: Any) -> Any:
 
 
 numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-plain = holding(holding(holding(st.none() | st.booleans() | numbers | st.text(max_size=5))))
+nested = holding(holding(holding(st.none() | st.booleans() | numbers | st.text(max_size=5))))
 
 
 @settings(max_examples=examples(100))
-@given(st.lists(plain, min_size=1, max_size=6))
+@given(st.lists(nested, min_size=1, max_size=6))
 def test_every_choice_has_a_short_name_of_its_own_and_comes_back_from_its_spec(choices: list[Any]) -> None:
     names = [choice_name(choice) for choice in choices]
     assume(
@@ -214,4 +214,4 @@ def test_a_whole_number_to_start_from_is_exact(
     small_spec: Spec, strategy: dict[str, Any], value: int
 ) -> None:
     space = {"a": {"int": {"low": -(2**62), "high": 2**62 + 2}}, "x": {"float": {"low": 0.0, "high": 1.0}}}
-    assert played(small_spec(space=space, strategy=strategy, start_from=[{"a": value}]), 1)[0]["a"] == value
+    assert play(small_spec(space=space, strategy=strategy, start_from=[{"a": value}]), 1)[0]["a"] == value

@@ -51,8 +51,8 @@ HALF = MedianStop(min_trials=2, quantile=0.5)
 def searching(
     *trials: TrialState, max_trials: int = 4, control: Control = Control.RUN, **changes: Any
 ) -> SearchState:
-    given = {"ladders": ((1, 3, 9),), "early_stopping": Halving(3), "maximize": (True,), "max_retries": 1}
-    return SearchState(Rules(**{**given, **changes}), max_trials, trials, control)
+    rules = {"ladders": ((1, 3, 9),), "early_stopping": Halving(3), "maximize": (True,), "max_retries": 1}
+    return SearchState(Rules(**{**rules, **changes}), max_trials, trials, control)
 
 
 def single(**changes: Any) -> SearchState:
@@ -79,7 +79,7 @@ def trial(number: int, status: Status, *values: float | None, **changes: Any) ->
     return TrialState(number, status, results(*values), **changes)
 
 
-def reached(number: int, value: float, violation: float = 0.0) -> Reached:
+def reach(number: int, value: float, violation: float = 0.0) -> Reached:
     return Reached(number, Result((value,), violation))
 
 
@@ -102,21 +102,21 @@ def test_the_best_of_three_is_promoted_in_place_or_from_its_pause(
 ) -> None:
     state = searching(maximize=(maximize,))
     run(state, Idle(), Idle(), Idle())
-    assert run(state, *(reached(number, value) for number, value in enumerate(values))) == expected
+    assert run(state, *(reach(number, value) for number, value in enumerate(values))) == expected
     assert run(state, Idle()) == [following]
 
 
 def test_deciding_changes_nothing_until_the_changed_trial_is_put_in_its_place() -> None:
     state = searching(trial(0, Status.RUNNING))
     before = list(state.trials)
-    assert decide(state, reached(0, 0.5)) == decide(state, reached(0, 0.5))
+    assert decide(state, reach(0, 0.5)) == decide(state, reach(0, 0.5))
     assert state.trials == before
 
 
 def test_a_trial_that_goes_on_stays_running_and_a_paused_one_holds_no_worker() -> None:
     state = searching()
-    run(state, Idle(), Idle(), Idle(), reached(0, 0.1), reached(1, 0.2), reached(2, 0.9))
-    assert [known.status for known in state.trials] == [Status.PAUSED, Status.PAUSED, Status.RUNNING]
+    run(state, Idle(), Idle(), Idle(), reach(0, 0.1), reach(1, 0.2), reach(2, 0.9))
+    assert [trial.status for trial in state.trials] == [Status.PAUSED, Status.PAUSED, Status.RUNNING]
     assert state.running == 1
 
 
@@ -150,7 +150,7 @@ def test_of_the_queued_the_one_that_got_furthest_goes_on_first() -> None:
 def test_a_trial_that_failed_counts_as_the_worst_of_its_rung() -> None:
     state = searching()
     run(state, Idle(), Idle(), Idle())
-    assert run(state, Failed(0), reached(1, -1e9), reached(2, -2e9)) == [Fail(0), Pause(1), Pause(2)]
+    assert run(state, Failed(0), reach(1, -1e9), reach(2, -2e9)) == [Fail(0), Pause(1), Pause(2)]
     assert state.trials[0].results == (None,)
     assert run(state, Idle()) == [Resume(1)]
 
@@ -196,14 +196,14 @@ def test_a_lost_worker_is_no_failure_of_its_trial_and_a_crash_no_loss() -> None:
 
 def test_a_trial_that_is_tried_again_keeps_the_rungs_that_it_finished() -> None:
     state = searching(trial(0, Status.RUNNING, 0.5))
-    assert run(state, Crashed(0), Idle(), reached(0, 0.6))[:2] == [Retry(0), Resume(0)]
+    assert run(state, Crashed(0), Idle(), reach(0, 0.6))[:2] == [Retry(0), Resume(0)]
     assert state.trials[0].results == results(0.5, 0.6)
 
 
 def test_a_trainable_that_returns_early_ends_its_trial_and_counts_at_its_rung() -> None:
     state = searching(max_trials=3)
     run(state, Idle(), Idle(), Idle())
-    assert run(state, Returned(0, Result((0.9,))), reached(1, 0.1), reached(2, 0.2)) == [
+    assert run(state, Returned(0, Result((0.9,))), reach(1, 0.1), reach(2, 0.2)) == [
         Complete(0),
         Pause(1),
         Pause(2),
@@ -214,16 +214,16 @@ def test_a_trainable_that_returns_early_ends_its_trial_and_counts_at_its_rung() 
 
 
 def test_the_last_rung_completes_a_trial_whatever_its_result() -> None:
-    assert run(searching(trial(0, Status.RUNNING, 0.1, 0.1)), reached(0, -5.0)) == [Complete(0)]
+    assert run(searching(trial(0, Status.RUNNING, 0.1, 0.1)), reach(0, -5.0)) == [Complete(0)]
 
 
 def test_a_single_rung_is_random_search() -> None:
-    decisions = run(single(max_trials=2), Idle(), Idle(), Idle(), reached(0, 0.1), reached(1, 0.2), Idle())
+    decisions = run(single(max_trials=2), Idle(), Idle(), Idle(), reach(0, 0.1), reach(1, 0.2), Idle())
     assert decisions == [Start(0), Start(1), Wait(), Complete(0), Complete(1), Finish()]
 
 
 def test_an_idle_worker_waits_while_a_running_trial_may_still_bring_work() -> None:
-    assert run(searching(max_trials=1), Idle(), Idle(), reached(0, 0.5), Idle()) == [
+    assert run(searching(max_trials=1), Idle(), Idle(), reach(0, 0.5), Idle()) == [
         Start(0),
         Wait(),
         Pause(0),
@@ -232,7 +232,7 @@ def test_an_idle_worker_waits_while_a_running_trial_may_still_bring_work() -> No
 
 
 @pytest.mark.parametrize(
-    "event", [reached(0, 1.0), Returned(0, Result((1.0,))), Released(0), Preempted(0), Crashed(0), Failed(0)]
+    "event", [reach(0, 1.0), Returned(0, Result((1.0,))), Released(0), Preempted(0), Crashed(0), Failed(0)]
 )
 def test_an_event_of_a_trial_that_is_not_running_is_refused(event: Event) -> None:
     with pytest.raises(ValueError, match="trial 0 is paused, not"):
@@ -255,8 +255,8 @@ def test_an_infeasible_result_ranks_after_every_feasible_one(
 ) -> None:
     state = searching(max_trials=3)
     run(state, Idle(), Idle(), Idle())
-    run(state, *(reached(number, *given) for number, given in enumerate(reports)))
-    promoted = [known.number for known in state.trials if known.status is Status.RUNNING] or [
+    run(state, *(reach(number, *report) for number, report in enumerate(reports)))
+    promoted = [trial.number for trial in state.trials if trial.status is Status.RUNNING] or [
         run(state, Idle())[0].trial
     ]  # type: ignore[union-attr]
     assert promoted == [best]
@@ -266,7 +266,7 @@ def test_an_infeasible_result_ranks_after_every_feasible_one(
 def test_an_infeasible_result_ranks_before_a_failure() -> None:
     state = searching(max_trials=3)
     run(state, Idle(), Idle(), Idle())
-    assert run(state, Failed(0), reached(1, 0.1, 9.0), Failed(2), Idle())[-1] == Resume(1)
+    assert run(state, Failed(0), reach(1, 0.1, 9.0), Failed(2), Idle())[-1] == Resume(1)
 
 
 # Results of others at the epoch, the trial's own, and whether it stops: only if more than that share of them
@@ -296,25 +296,23 @@ def test_a_trial_worse_than_the_quantile_of_the_others_stops_for_good(
     stops: bool,
 ) -> None:
     sign = 1.0 if maximize else -1.0
-    known = [
+    trials = [
         trial(number, Status.FAILED, None) if value is None else trial(number, Status.STOPPED, sign * value)
         for number, value in enumerate(others)
     ]
     rule = MedianStop(min_trials, quantile)
     state = searching(
-        *known, trial(len(others), Status.RUNNING), max_trials=9, early_stopping=rule, maximize=(maximize,)
+        *trials, trial(len(others), Status.RUNNING), max_trials=9, early_stopping=rule, maximize=(maximize,)
     )
-    assert run(state, reached(len(others), sign * own)) == [
+    assert run(state, reach(len(others), sign * own)) == [
         Stop(len(others)) if stops else Continue(len(others))
     ]
 
 
 def test_a_trial_that_the_median_rule_stopped_is_not_taken_up_again() -> None:
     state = searching(max_trials=3, early_stopping=HALF)
-    run(state, Idle(), Idle(), Idle(), reached(0, 0.5), reached(1, 0.6))
-    assert run(
-        state, reached(2, 0.1), reached(0, 0.5), reached(0, 0.5), reached(1, 0.6), reached(1, 0.6), Idle()
-    ) == [
+    run(state, Idle(), Idle(), Idle(), reach(0, 0.5), reach(1, 0.6))
+    assert run(state, reach(2, 0.1), reach(0, 0.5), reach(0, 0.5), reach(1, 0.6), reach(1, 0.6), Idle()) == [
         Stop(2),
         Continue(0),
         Complete(0),
@@ -347,15 +345,15 @@ def test_a_trial_competes_within_its_bracket_alone() -> None:
         [number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(3)
     )
     for number in first[:3]:
-        assert run(state, reached(number, 0.1 + number / 100)) == [
+        assert run(state, reach(number, 0.1 + number / 100)) == [
             Continue(number) if number == first[2] else Pause(number)
         ]
     # Better than all of those, but the first two at their own rung.
-    assert run(state, reached(second[0], 0.9), reached(second[1], 0.8)) == [
+    assert run(state, reach(second[0], 0.9), reach(second[1], 0.8)) == [
         Pause(second[0]),
         Pause(second[1]),
     ]
-    assert run(state, reached(third[0], 0.0)) == [Complete(third[0])]
+    assert run(state, reach(third[0], 0.0)) == [Complete(third[0])]
 
 
 def test_of_two_brackets_the_rung_with_more_epochs_is_promoted_from_first() -> None:
@@ -364,11 +362,11 @@ def test_of_two_brackets_the_rung_with_more_epochs_is_promoted_from_first() -> N
         [number for number in range(17) if state.rules.bracket(number) == bracket] for bracket in range(2)
     )
     run(state, *[Idle()] * 17)
-    run(state, *(reached(number, -float(number)) for number in (*first[:3], *second[:3])))
+    run(state, *(reach(number, -float(number)) for number in (*first[:3], *second[:3])))
     assert run(state, Idle(), Idle(), Idle()) == [Resume(second[0]), Resume(first[0]), Wait()]
 
 
-def audited(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
+def state_to_audit(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
     """Nine trials at rung 0; the best three of them at rung 1, the best one completed: the search itself is
     over.
     """
@@ -382,39 +380,39 @@ def audited(audit: float, *extra: TrialState, **changes: Any) -> SearchState:
 def test_the_audit_trains_its_share_of_pruned_trials_to_the_end_after_the_search(
     audit: float, count: int
 ) -> None:
-    state = audited(audit)
+    state = state_to_audit(audit)
     audits = set()
     while not isinstance(decision := run(state, Idle())[0], Finish):
         assert isinstance(decision, Resume)
         audits.add(decision.trial)
-        while not isinstance(run(state, reached(decision.trial, 99.0))[0], Complete):
+        while not isinstance(run(state, reach(decision.trial, 99.0))[0], Complete):
             pass
     assert len(audits) == count
     assert 0 not in audits
     assert len(pruned_trials(state)) == 8
-    assert {known.number for known in state.trials if known.audited is not None} == audits
+    assert {trial.number for trial in state.trials if trial.audited is not None} == audits
 
 
 def test_the_audit_waits_for_the_search_and_then_audits_side_by_side() -> None:
-    state = audited(1.0, trial(9, Status.RUNNING, -9.0))
+    state = state_to_audit(1.0, trial(9, Status.RUNNING, -9.0))
     assert run(state, Idle(), Crashed(9), Idle(), Failed(9)) == [Wait(), Retry(9), Resume(9), Fail(9)]
     assert len({decision.trial for decision in run(state, *[Idle()] * 8)}) == 8  # type: ignore[union-attr]
     assert run(state, Idle()) == [Wait()]
 
 
 def test_what_an_audit_finds_changes_no_decision() -> None:
-    state = audited(1.0)
-    counted = [known.counted for known in state.trials]
+    state = state_to_audit(1.0)
+    counted = [trial.counted for trial in state.trials]
     audit = run(state, Idle())[0].trial  # type: ignore[union-attr]
-    assert run(state, reached(audit, 99.0))[0] == Continue(audit)
-    assert [known.counted for known in state.trials] == counted
+    assert run(state, reach(audit, 99.0))[0] == Continue(audit)
+    assert [trial.counted for trial in state.trials] == counted
     # The sweep is extended meanwhile: a new trial is judged as if there were no audit.
     state.max_trials = 10
-    assert run(state, Idle(), reached(9, 0.5), reached(9, 0.5)) == [Start(9), Continue(9), Continue(9)]
+    assert run(state, Idle(), reach(9, 0.5), reach(9, 0.5)) == [Start(9), Continue(9), Continue(9)]
 
 
 def test_a_trial_under_audit_may_crash_and_fail_as_any_other() -> None:
-    state = audited(1.0, max_retries=1)
+    state = state_to_audit(1.0, max_retries=1)
     audit = run(state, Idle())[0].trial  # type: ignore[union-attr]
     assert run(state, Crashed(audit), Idle(), Crashed(audit)) == [Retry(audit), Resume(audit), Fail(audit)]
     assert state.trials[audit].counted == state.trials[audit].results[:-1]
@@ -425,13 +423,13 @@ ORDERS: list[tuple[Control, Event, Decision, Status]] = [
     (Control.PAUSE, Released(0), Requeue(0), Status.QUEUED),
     (Control.PAUSE, Preempted(0), Requeue(0), Status.QUEUED),
     (Control.PAUSE, Crashed(0), Retry(0), Status.QUEUED),
-    (Control.PAUSE, reached(0, 9.9), Requeue(0), Status.QUEUED),  # it may go on, but not now
-    (Control.PAUSE, reached(0, -9.9), Pause(0), Status.PAUSED),
+    (Control.PAUSE, reach(0, 9.9), Requeue(0), Status.QUEUED),  # it may go on, but not now
+    (Control.PAUSE, reach(0, -9.9), Pause(0), Status.PAUSED),
     (Control.STOP, Released(0), Requeue(0), Status.QUEUED),
     (Control.STOP, Preempted(0), Requeue(0), Status.QUEUED),
     (Control.STOP, Crashed(0), Retry(0), Status.QUEUED),
-    (Control.STOP, reached(0, 9.9), Requeue(0), Status.QUEUED),
-    (Control.STOP, reached(0, -9.9), Pause(0), Status.PAUSED),
+    (Control.STOP, reach(0, 9.9), Requeue(0), Status.QUEUED),
+    (Control.STOP, reach(0, -9.9), Pause(0), Status.PAUSED),
     (Control.STOP, Failed(0), Fail(0), Status.FAILED),
     (Control.STOP, Returned(0, Result((0.1,))), Complete(0), Status.COMPLETED),
 ]
@@ -459,7 +457,7 @@ def test_nothing_is_handed_out_while_a_sweep_is_paused_or_stopped(control: Contr
 
 
 def test_a_stop_ends_a_search_whose_audit_has_not_begun() -> None:
-    state = audited(1.0)
+    state = state_to_audit(1.0)
     state.control = Control.STOP
     assert run(state, Idle()) == [Finish()]
 
@@ -474,7 +472,7 @@ def test_the_ranking_puts_the_rung_before_the_objective(maximize: bool, best_fir
         trial(4, Status.FAILED, None),
         maximize=(maximize,),
     )
-    assert [known.number for known, _ in ranking(state)] == best_first
+    assert [ranked.number for ranked, _ in ranking(state)] == best_first
 
 
 def test_the_ranking_of_brackets_counts_epochs_and_not_rungs() -> None:
@@ -483,8 +481,8 @@ def test_the_ranking_of_brackets_counts_epochs_and_not_rungs() -> None:
     first, second = (
         next(number for number in range(17) if state.rules.bracket(number) == bracket) for bracket in range(2)
     )
-    run(state, reached(first, 0.9), reached(second, 0.1))
-    assert [known.number for known, _ in ranking(state)] == [second, first]
+    run(state, reach(first, 0.9), reach(second, 0.1))
+    assert [trial.number for trial, _ in ranking(state)] == [second, first]
 
 
 def test_with_several_objectives_the_pareto_front_comes_first() -> None:
@@ -492,7 +490,7 @@ def test_with_several_objectives_the_pareto_front_comes_first() -> None:
         return TrialState(number, Status.COMPLETED, (Result(values, violation),))
 
     state = single(maximize=(True, False), max_trials=9)
-    for known in [
+    for trial in [
         done(0, 0.9, 30.0),
         done(1, 0.8, 10.0),
         done(2, 0.85, 30.0),  # dominated by 0
@@ -501,6 +499,6 @@ def test_with_several_objectives_the_pareto_front_comes_first() -> None:
         done(5, 0.8, 10.0),  # equal to 1
         TrialState(6, Status.FAILED, (None,)),
     ]:
-        state.put(known)
+        state.put(trial)
     assert pareto_front(state) == [0, 1, 3, 5]
-    assert [known.number for known, _ in ranking(state)] == [0, 1, 5, 3, 2, 4]
+    assert [trial.number for trial, _ in ranking(state)] == [0, 1, 5, 3, 2, 4]

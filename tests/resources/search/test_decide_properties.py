@@ -47,14 +47,14 @@ def run_search(
 
     steps: list[Step] = []
 
-    def noted(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
+    def note(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
         decision, trial = decide(state, event)
         steps.append((tuple(state.trials), event, decision))
         if watch:
             watch(state, event, decision)
         return decision, trial
 
-    with mock.patch("resources.search.simulation.decide", noted):
+    with mock.patch("resources.search.simulation.decide", note):
         return Search(spec, simulate(spec, evaluate, workers, seed=seed), steps)
 
 
@@ -157,7 +157,7 @@ def promotions(search: Search) -> list[tuple[tuple[TrialState, ...], int]]:
     """Every promotion by halving, in place or from a pause: the trials at that moment, and who was
     promoted.
     """
-    found = []
+    promoted = []
     for trials, event, decision in search.steps:
         if isinstance(decision, Continue) or (
             isinstance(decision, Resume) and trials[decision.trial].status is Status.PAUSED
@@ -167,15 +167,15 @@ def promotions(search: Search) -> list[tuple[tuple[TrialState, ...], int]]:
                 decision, Resume
             )
             if trial.audited is None and not for_audit:
-                found.append((after(trials, event), trial.number))
-    return found
+                promoted.append((after(trials, event), trial.number))
+    return promoted
 
 
 def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
     search_rules = search.end.state.rules
     if not isinstance(search_rules.early_stopping, Halving):
         return []
-    found = []
+    promoted = []
     for trial in trials:
         if trial.status is Status.PAUSED:
             rung = len(trial.results) - 1
@@ -184,8 +184,8 @@ def _promotable(search: Search, trials: tuple[TrialState, ...]) -> list[int]:
                 better(search_rules, trials, trial.number, rung)
                 < mates // search_rules.early_stopping.reduction_factor
             ):
-                found.append(trial.number)
-    return found
+                promoted.append(trial.number)
+    return promoted
 
 
 @settings(max_examples=examples(80))
@@ -264,12 +264,12 @@ def test_every_search_ends_with_every_trial_accounted_for_and_no_rung_trained_tw
 @settings(max_examples=examples(60))
 @given(specs(), crews(), seeds)
 def test_no_finished_rung_is_lost_or_changed(spec: SweepSpec, workers: SimulatedWorkers, seed: int) -> None:
-    known: dict[int, tuple[Result | None, ...]] = {}
+    results: dict[int, tuple[Result | None, ...]] = {}
     for trials, _, _ in run_search(spec, workers, seed).steps:
         for trial in trials:
-            before = known.get(trial.number, ())
+            before = results.get(trial.number, ())
             assert trial.results[: len(before)] == before
-            known[trial.number] = trial.results
+            results[trial.number] = trial.results
 
 
 @settings(max_examples=examples(60))
@@ -309,8 +309,8 @@ def test_the_sorted_lists_equal_a_recount_from_scratch_after_every_event(
 def _sorted_as_scored(
     rules: Any, counted: list[tuple[TrialState, Result | None]], places: list[Place]
 ) -> bool:
-    plain = sorted(counted, key=lambda known: (score(rules, known[1]), known[0].number))
-    return [trial.number for trial, _ in plain] == [place[2] for place in places]
+    expected = sorted(counted, key=lambda entry: (score(rules, entry[1]), entry[0].number))
+    return [trial.number for trial, _ in expected] == [place[2] for place in places]
 
 
 @settings(max_examples=examples(40))
@@ -335,11 +335,11 @@ def test_whatever_an_audit_finds_the_search_before_it_is_the_same(
     strategy = {
         key: {**value, "audit": 0.0} for key, value in spec.strategy.model_dump(exclude_none=True).items()
     }
-    plain = parse_spec(
+    unaudited = parse_spec(
         {**spec.model_dump(mode="json", by_alias=True, exclude_none=True), "strategy": strategy}
     )
     audited = run_search(spec, workers, seed)
-    without = run_search(plain, workers, seed)
+    without = run_search(unaudited, workers, seed)
     assert [step[1:] for step in audited.steps[: len(without.steps) - 1]] == [
         step[1:] for step in without.steps[:-1]
     ]
@@ -396,8 +396,8 @@ def test_the_pareto_front_is_what_a_comparison_of_all_pairs_leaves(
 ) -> None:
     points, maximize = given_points
 
-    def dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-        gains = [(a - b) if larger else (b - a) for a, b, larger in zip(one, other, maximize, strict=True)]
+    def dominates(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
+        gains = [(a - b) if larger else (b - a) for a, b, larger in zip(first, other, maximize, strict=True)]
         return min(gains) >= 0 and max(gains) > 0
 
     brute = [

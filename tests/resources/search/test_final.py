@@ -75,13 +75,13 @@ def over(seeds: int = 2, control: Control = Control.RUN, **changes: Any) -> Sear
     return SearchState(rules, 3, trials, control)
 
 
-def done(number: int) -> Reached:
+def reach_end(number: int) -> Reached:
     return Reached(number, Result((0.99,)))
 
 
 def test_the_winners_params_are_trained_once_for_each_seed_up_to_their_end() -> None:
     state = over()
-    assert run(state, Idle(), Idle(), Idle(), done(3), done(4), Idle()) == [
+    assert run(state, Idle(), Idle(), Idle(), reach_end(3), reach_end(4), Idle()) == [
         StartFinal(3, 2),
         StartFinal(4, 2),
         Wait(),
@@ -99,7 +99,7 @@ def test_it_waits_for_every_trial_of_the_search_and_for_its_audits() -> None:
     assert run(state, Idle()) == [Wait()]
     state = over(audit=1.0)
     assert run(state, Idle(), Idle(), Idle()) == [Resume(0), Resume(1), Wait()]
-    assert run(state, done(0), Idle(), done(1), Idle()) == [
+    assert run(state, reach_end(0), Idle(), reach_end(1), Idle()) == [
         Complete(0),
         Wait(),
         Complete(1),
@@ -118,7 +118,7 @@ def test_a_final_trial_is_never_paused_or_pruned_however_bad_it_is() -> None:
 
 def test_a_crash_is_retried_and_then_given_up_and_the_other_seeds_go_on() -> None:
     state = over()
-    assert run(state, Idle(), Crashed(3), Idle(), Crashed(3), Idle(), done(4), Idle()) == [
+    assert run(state, Idle(), Crashed(3), Idle(), Crashed(3), Idle(), reach_end(4), Idle()) == [
         StartFinal(3, 2),
         Retry(3),
         Resume(3),
@@ -165,7 +165,7 @@ def test_without_a_result_or_within_no_bounds_there_is_nothing_to_train() -> Non
 def test_what_final_trials_report_is_in_no_ranking_no_rung_and_no_audit() -> None:
     state = over()
     before = over()
-    run(state, Idle(), done(3), Idle(), Crashed(4), Idle(), Crashed(4))
+    run(state, Idle(), reach_end(3), Idle(), Crashed(4), Idle(), Crashed(4))
     assert [trial.number for trial, _ in ranking(state)] == [2, 1, 0]
     assert state.rungs == before.rungs
     assert (pareto_front(state), pruned_trials(state), audit_of(state)) == (
@@ -173,7 +173,7 @@ def test_what_final_trials_report_is_in_no_ranking_no_rung_and_no_audit() -> Non
         pruned_trials(before),
         audit_of(before),
     )
-    assert run(over(seeds=1), Idle(), done(3))[1] == Complete(3)
+    assert run(over(seeds=1), Idle(), reach_end(3))[1] == Complete(3)
     assert isinstance(run(before, Idle())[0], StartFinal)
     assert not any(isinstance(decision, Pause) for decision in run(state, Idle()))
 

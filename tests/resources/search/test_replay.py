@@ -24,48 +24,63 @@ def curves(spec: SweepSpec, *epochs: int, ended: Any = "stopped") -> list[TrialC
 
 def test_on_whole_curves_a_replay_is_the_search_itself(small_spec: Spec) -> None:
     spec = small_spec(max_trials=20)
-    known = curves(spec, *[9] * 20)
-    found = replay(spec_with(spec, {"asha": {"max_budget": 9}}, 20), known, workers=2)
+    trial_curves = curves(spec, *[9] * 20)
+    replayed = replay(spec_with(spec, {"asha": {"max_budget": 9}}, 20), trial_curves, workers=2)
     searched = simulate(
-        spec, lambda trial, params, epochs: result_at(spec, known[trial], epochs), SimulatedWorkers(2)
+        spec, lambda trial, params, epochs: result_at(spec, trial_curves[trial], epochs), SimulatedWorkers(2)
     )
     completed = sum(trial.status is Status.COMPLETED for trial in searched.state.trials)
-    assert (found.epochs, found.seconds, found.completed) == (searched.epochs, searched.seconds, completed)
-    assert (found.unknown_epochs, found.unknown_trials, found.winner_epochs) == (0, 0, 9)
+    assert (replayed.epochs, replayed.seconds, replayed.completed) == (
+        searched.epochs,
+        searched.seconds,
+        completed,
+    )
+    assert (replayed.unknown_epochs, replayed.unknown_trials, replayed.winner_epochs) == (0, 0, 9)
 
 
 def test_full_training_of_whole_curves_finds_the_best_of_them(small_spec: Spec) -> None:
     spec = small_spec(max_trials=6)
-    found = replay(spec_with(spec, "random", 6), curves(spec, *[9] * 6), workers=3)
-    assert (found.epochs, found.completed, found.winner, found.worker_seconds, found.seconds) == (
+    replayed = replay(spec_with(spec, "random", 6), curves(spec, *[9] * 6), workers=3)
+    assert (
+        replayed.epochs,
+        replayed.completed,
+        replayed.winner,
+        replayed.worker_seconds,
+        replayed.seconds,
+    ) == (
         54,
         6,
         5,
         54.0,
         18.0,
     )
-    assert found.winner_objective == pytest.approx(0.55 * (1 - 0.5**9))
+    assert replayed.winner_objective == pytest.approx(0.55 * (1 - 0.5**9))
 
 
 def test_epochs_after_the_end_of_a_curve_are_counted_and_nothing_is_made_up(small_spec: Spec) -> None:
     spec = small_spec(max_trials=3)
-    found = replay(spec_with(spec, "random", 3), curves(spec, 9, 3, 1), workers=1)
-    assert (found.epochs, found.unknown_epochs, found.unknown_trials, found.completed) == (27, 6 + 8, 2, 1)
-    assert (found.winner, found.winner_epochs) == (0, 9)
+    replayed = replay(spec_with(spec, "random", 3), curves(spec, 9, 3, 1), workers=1)
+    assert (replayed.epochs, replayed.unknown_epochs, replayed.unknown_trials, replayed.completed) == (
+        27,
+        6 + 8,
+        2,
+        1,
+    )
+    assert (replayed.winner, replayed.winner_epochs) == (0, 9)
 
 
 def test_a_trial_that_returned_is_done_where_it_ended_and_asks_for_nothing_unknown(small_spec: Spec) -> None:
     spec = small_spec(max_trials=2)
-    found = replay(spec_with(spec, "random", 2), curves(spec, 4, 4, ended="returned"), workers=1)
-    assert (found.epochs, found.unknown_epochs, found.winner, found.winner_epochs) == (8, 0, 1, 4)
+    replayed = replay(spec_with(spec, "random", 2), curves(spec, 4, 4, ended="returned"), workers=1)
+    assert (replayed.epochs, replayed.unknown_epochs, replayed.winner, replayed.winner_epochs) == (8, 0, 1, 4)
 
 
 def test_a_trial_that_failed_fails_again_and_counts_as_the_worst(small_spec: Spec) -> None:
     spec = small_spec(max_trials=2)
-    known = [curve_of(spec, rising(0.9, 4), "failed"), *curves(spec, 9)]
-    found = replay(spec_with(spec, "random", 2), known, workers=1)
-    assert (found.epochs, found.unknown_epochs, found.winner) == (4 + 9, 0, 1)
-    only = replay(spec_with(spec, "random", 1), known[:1], workers=1)
+    trial_curves = [curve_of(spec, rising(0.9, 4), "failed"), *curves(spec, 9)]
+    replayed = replay(spec_with(spec, "random", 2), trial_curves, workers=1)
+    assert (replayed.epochs, replayed.unknown_epochs, replayed.winner) == (4 + 9, 0, 1)
+    only = replay(spec_with(spec, "random", 1), trial_curves[:1], workers=1)
     assert (only.winner, only.winner_objective) == (None, None)
 
 

@@ -52,9 +52,13 @@ def test_a_trial_goes_on_where_it_was_and_repeats_nothing_without_faults(small_s
 def test_the_same_arguments_simulate_the_same_search(small_spec: Spec) -> None:
     spec = small_spec(strategy={"asha": {"sampler": "tpe", "max_budget": 9}}, max_trials=30)
     workers = SimulatedWorkers(5, speeds=(0.3, 3.0), mean_life=20.0, crash=0.1)
-    one, other = (simulate(spec, curve, workers, seed=3) for _ in range(2))
-    assert (one.params, one.seconds, one.state.trials) == (other.params, other.seconds, other.state.trials)
-    assert simulate(spec, curve, workers, seed=4).seconds != one.seconds
+    first, other = (simulate(spec, curve, workers, seed=3) for _ in range(2))
+    assert (first.params, first.seconds, first.state.trials) == (
+        other.params,
+        other.seconds,
+        other.state.trials,
+    )
+    assert simulate(spec, curve, workers, seed=4).seconds != first.seconds
 
 
 def test_a_search_ends_with_the_epochs_it_may_spend(small_spec: Spec) -> None:

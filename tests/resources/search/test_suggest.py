@@ -40,7 +40,7 @@ SPACE: dict[str, Any] = {
     "nested": {"categorical": ["deep", "flat"], "when": {"kind": "a"}},
     "warmup": {"constant": 3},
 }
-PLAIN = {"x": {"float": {"low": 0.0, "high": 1.0}}, "y": {"float": {"low": 0.0, "high": 1.0}}}
+UNIT_SQUARE = {"x": {"float": {"low": 0.0, "high": 1.0}}, "y": {"float": {"low": 0.0, "high": 1.0}}}
 CONSTRAINTS = ["n * k <= 300", "momentum < 0.5 or lr < 0.01"]
 
 NSGA2 = {"nsga2": {"budget": 9, "population_size": 5}}
@@ -82,7 +82,7 @@ class Played:
         self.tried.append(Tried(kept["params"], state, kept["attrs"]))
 
 
-def played(
+def play(
     spec: SweepSpec,
     count: int,
     *,
@@ -93,7 +93,7 @@ def played(
     sweep = Played(spec, Suggester(spec), afresh)
     for number in range(count):
         suggestion = sweep.next()
-        sweep.add(suggestion, (finish or _mixed)(sweep, number, suggestion.params))
+        sweep.add(suggestion, (finish or _finish_mixed)(sweep, number, suggestion.params))
         if number >= 6 and finish is None:  # the one that ran six trials ago has got further
             before = sweep.tried[number - 6]
             if before.state.status is Status.RUNNING:
@@ -115,7 +115,7 @@ def _results(spec: SweepSpec, number: int, count: int) -> tuple[Result, ...]:
     )
 
 
-def _mixed(sweep: Played, number: int, params: Params) -> TrialState:
+def _finish_mixed(sweep: Played, number: int, params: Params) -> TrialState:
     rungs = len(_ladder(sweep.spec, number))
     paused = (
         TrialState(number, Status.PAUSED, _results(sweep.spec, number, 1))
@@ -131,7 +131,9 @@ def _mixed(sweep: Played, number: int, params: Params) -> TrialState:
     ][number % 5]
 
 
-def completed(score: Callable[[Params], tuple[float, ...]]) -> Callable[[Played, int, Params], TrialState]:
+def complete_with(
+    score: Callable[[Params], tuple[float, ...]],
+) -> Callable[[Played, int, Params], TrialState]:
     return lambda sweep, number, params: TrialState(number, Status.COMPLETED, (Result(score(params)),))
 
 
@@ -145,7 +147,7 @@ def test_every_suggestion_is_a_point_of_the_space_and_meets_the_constraints(
 ) -> None:
     spec = small_spec(space=SPACE, constraints=CONSTRAINTS, strategy=strategy, max_trials=99)
     kinds = set()
-    for tried in played(spec, 40).tried:
+    for tried in play(spec, 40).tried:
         assert problems_of(spec, tried.params) == []
         assert list(tried.params) == [name for name in SPACE if name in tried.params]
         assert type(tried.params["n"]) is type(tried.params["k"]) is int
@@ -172,9 +174,9 @@ def test_the_same_seed_and_history_suggest_the_same_in_one_process_or_in_many(
         "strategy": strategy,
         "max_trials": 99,
     }
-    once = played(small_spec(**changes), 40).tried
-    assert played(small_spec(**changes), 40, afresh=True).tried == once
-    other = played(small_spec(seed=1, **changes), 40).tried
+    once = play(small_spec(**changes), 40).tried
+    assert play(small_spec(**changes), 40, afresh=True).tried == once
+    other = play(small_spec(seed=1, **changes), 40).tried
     assert [tried.params for tried in other] != [tried.params for tried in once]
 
 
@@ -187,8 +189,8 @@ def test_a_gaussian_process_suggests_the_same_point_of_the_space_in_a_new_proces
     changes: dict[str, Any] = {"space": space, "constraints": ["momentum * x <= 1"], "max_trials": 99}
     spec = small_spec(strategy=strategy, **changes)
     sweep = Played(spec, Suggester(spec))
-    for tried in played(small_spec(strategy=STRATEGIES["random"], **changes), 30).tried:
-        sweep.tried.append(Tried(tried.params, _mixed(sweep, tried.state.number, {})))
+    for tried in play(small_spec(strategy=STRATEGIES["random"], **changes), 30).tried:
+        sweep.tried.append(Tried(tried.params, _finish_mixed(sweep, tried.state.number, {})))
     params = sweep.next().params
     sweep.afresh = True
     assert sweep.next().params == params
@@ -199,16 +201,18 @@ def test_a_gaussian_process_suggests_the_same_point_of_the_space_in_a_new_proces
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[list[optuna.trial.FrozenTrial]]:
+def histories(monkeypatch: pytest.MonkeyPatch) -> list[list[optuna.trial.FrozenTrial]]:
     """For every suggestion of TPE's, the trials that it saw."""
-    seen: list[list[optuna.trial.FrozenTrial]] = []
+    histories_seen: list[list[optuna.trial.FrozenTrial]] = []
 
     class Spy(optuna.samplers.TPESampler):
         def before_trial(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-            seen.append([other for other in study.get_trials(deepcopy=False) if other.number != trial.number])
+            histories_seen.append(
+                [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+            )
 
     monkeypatch.setattr(optuna.samplers, "TPESampler", Spy)
-    return seen
+    return histories_seen
 
 
 def states_of(trials: list[optuna.trial.FrozenTrial]) -> dict[int, str]:
@@ -216,9 +220,9 @@ def states_of(trials: list[optuna.trial.FrozenTrial]) -> dict[int, str]:
 
 
 def test_a_sampler_sees_what_is_finished_paused_failed_and_in_flight(
-    small_spec: Spec, shown: list[Any]
+    small_spec: Spec, histories: list[Any]
 ) -> None:
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["asha"], max_trials=99)
+    spec = small_spec(space=UNIT_SQUARE, strategy=STRATEGIES["asha"], max_trials=99)
     states = [
         TrialState(0, Status.COMPLETED, _results(spec, 0, 3)),
         TrialState(1, Status.PAUSED, _results(spec, 1, 2)),
@@ -232,25 +236,25 @@ def test_a_sampler_sees_what_is_finished_paused_failed_and_in_flight(
     suggester = Suggester(spec)
     suggester.learn([Tried({"x": 0.1 * state.number, "y": 0.5}, state) for state in states], {})
     suggester.suggest(8)
-    assert states_of(shown[-1]) == dict(
+    assert states_of(histories[-1]) == dict(
         enumerate(["COMPLETE"] + ["PRUNED"] * 3 + ["RUNNING", "PRUNED", "RUNNING", "RUNNING"])
     )
-    assert [trial.intermediate_values for trial in shown[-1][1:4]] == [
+    assert [trial.intermediate_values for trial in histories[-1][1:4]] == [
         {3: math.sin(1)},
         {},
         {},
     ]
-    assert [trial.params["x"] for trial in shown[-1]] == [0.1 * number for number in range(8)]
+    assert [trial.params["x"] for trial in histories[-1]] == [0.1 * number for number in range(8)]
 
 
 def test_suggestions_count_as_in_flight_until_it_is_known_what_became_of_them(
-    small_spec: Spec, shown: list[Any]
+    small_spec: Spec, histories: list[Any]
 ) -> None:
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99)
+    spec = small_spec(space=UNIT_SQUARE, strategy=STRATEGIES["tpe"], max_trials=99)
     suggester = Suggester(spec)
     suggester.learn([], {})
     first = [suggester.suggest(number).params for number in range(3)]
-    assert states_of(shown[-1]) == {0: "RUNNING", 1: "RUNNING"}
+    assert states_of(histories[-1]) == {0: "RUNNING", 1: "RUNNING"}
     # Another worker was faster with trial 1, and neither 1 nor 2 came of what was suggested here.
     suggester.learn(
         [
@@ -260,7 +264,7 @@ def test_suggestions_count_as_in_flight_until_it_is_known_what_became_of_them(
         {},
     )
     again = suggester.suggest(2).params
-    assert [trial.params for trial in shown[-1]] == [first[0], {"x": 0.25, "y": 0.75}]
+    assert [trial.params for trial in histories[-1]] == [first[0], {"x": 0.25, "y": 0.75}]
     afresh = Suggester(spec)
     afresh.learn(
         [
@@ -272,43 +276,47 @@ def test_suggestions_count_as_in_flight_until_it_is_known_what_became_of_them(
     assert afresh.suggest(2).params == again
 
 
-def test_bohb_learns_on_the_highest_rung_that_has_enough_results(small_spec: Spec, shown: list[Any]) -> None:
-    spec = small_spec(space=PLAIN, strategy=BOHB, max_trials=999)  # enough: two parameters and three more
+def test_bohb_learns_on_the_highest_rung_that_has_enough_results(
+    small_spec: Spec, histories: list[Any]
+) -> None:
+    spec = small_spec(
+        space=UNIT_SQUARE, strategy=BOHB, max_trials=999
+    )  # enough: two parameters and three more
     long = [number for number in range(99) if len(_ladder(spec, number)) == 3]
     states = [TrialState(number, Status.RUNNING) for number in range(99)]
 
-    def seen(changed: list[TrialState]) -> dict[int, tuple[str, float | None]]:
+    def states_after(changed: list[TrialState]) -> dict[int, tuple[str, float | None]]:
         for state in changed:
             states[state.number] = state
         suggester.learn([Tried({"x": 0.5, "y": 0.5}, state) for state in states], {})
         suggester.suggest(99)
         return {
             trial.number: (trial.state.name, trial.values and trial.values[0])
-            for trial in shown[-1]
+            for trial in histories[-1]
             if trial.number in finished
         }
 
     suggester = Suggester(spec)
     finished = long[:8]
-    one = [TrialState(number, Status.PAUSED, (Result((float(number),)),)) for number in long[:8]]
+    first = [TrialState(number, Status.PAUSED, (Result((float(number),)),)) for number in long[:8]]
     few = {**dict.fromkeys(long[:4], ("PRUNED", None)), **dict.fromkeys(long[4:8], ("RUNNING", None))}
-    assert seen(one[:4]) == few  # four make no model yet
-    assert seen(one) == {number: ("COMPLETE", float(number)) for number in long[:8]}
+    assert states_after(first[:4]) == few  # four make no model yet
+    assert states_after(first) == {number: ("COMPLETE", float(number)) for number in long[:8]}
     two = [
         TrialState(number, Status.PAUSED, (Result((float(number),)), Result((-1.0,)))) for number in long[:5]
     ]
-    assert seen(two[:4])[long[0]] == ("COMPLETE", float(long[0]))  # still by its first rung
+    assert states_after(two[:4])[long[0]] == ("COMPLETE", float(long[0]))  # still by its first rung
     # Those paused below it are the worse ones now.
-    assert seen(two) == {
+    assert states_after(two) == {
         **dict.fromkeys(long[:5], ("COMPLETE", -1.0)),
         **dict.fromkeys(long[5:8], ("PRUNED", None)),
     }
 
 
 def test_a_sampler_sees_so_much_history_at_most_and_the_best_of_it(
-    small_spec: Spec, shown: list[Any]
+    small_spec: Spec, histories: list[Any]
 ) -> None:
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=9999)
+    spec = small_spec(space=UNIT_SQUARE, strategy=STRATEGIES["tpe"], max_trials=9999)
     values = list(range(2 * HISTORY["tpe"]))
     random.Random(0).shuffle(values)
     tried = [
@@ -319,9 +327,9 @@ def test_a_sampler_sees_so_much_history_at_most_and_the_best_of_it(
     suggester = Suggester(spec)
     suggester.learn([*tried, *running], {})
     suggester.suggest(len(tried) + 20)
-    finished = sorted(trial.values[0] for trial in shown[-1] if trial.state.is_finished())
+    finished = sorted(trial.values[0] for trial in histories[-1] if trial.state.is_finished())
     assert len(finished) == HISTORY["tpe"]
-    assert len(shown[-1]) == HISTORY["tpe"] + 20
+    assert len(histories[-1]) == HISTORY["tpe"] + 20
     best = HISTORY["tpe"] // 4
     assert finished[-best:] == [float(value) for value in range(len(values) - best, len(values))]
     assert finished[0] < len(values) * 0.01  # and the others from the whole range
@@ -330,27 +338,27 @@ def test_a_sampler_sees_so_much_history_at_most_and_the_best_of_it(
 
 @pytest.mark.parametrize("strategy", [STRATEGIES["tpe"], STRATEGIES["asha"]], ids=["tpe", "asha"])
 def test_infeasible_trials_are_shown_with_how_far_they_are_out(
-    small_spec: Spec, shown: list[Any], strategy: dict[str, Any]
+    small_spec: Spec, histories: list[Any], strategy: dict[str, Any]
 ) -> None:
-    spec = small_spec(space=PLAIN, strategy=strategy, bounds={"latency": {"max": 1.0}}, max_trials=99)
+    spec = small_spec(space=UNIT_SQUARE, strategy=strategy, bounds={"latency": {"max": 1.0}}, max_trials=99)
     rungs = len(spec.budgets)
     reports = [Result((0.9,), 0.5), Result((0.1,))]
     suggester = Suggester(spec)
     suggester.learn(
         [
-            Tried({"x": 0.5, "y": 0.5}, TrialState(n, Status.COMPLETED, (given,) * rungs))
-            for n, given in enumerate(reports)
+            Tried({"x": 0.5, "y": 0.5}, TrialState(n, Status.COMPLETED, (report,) * rungs))
+            for n, report in enumerate(reports)
         ],
         {},
     )
     suggester.suggest(2)
-    assert [list(trial.constraints.values()) for trial in shown[-1]] == [[0.5], [0.0]]
+    assert [list(trial.constraints.values()) for trial in histories[-1]] == [[0.5], [0.0]]
 
 
 def test_earlier_trials_are_learned_from_and_never_mistaken_for_the_sweeps_own(
-    small_spec: Spec, shown: list[Any]
+    small_spec: Spec, histories: list[Any]
 ) -> None:
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99)
+    spec = small_spec(space=UNIT_SQUARE, strategy=STRATEGIES["tpe"], max_trials=99)
     earlier = [
         Earlier({"x": 0.3, "y": n / 20}, 9, Result((near({"x": 0.3, "y": n / 20})[0],)))
         for n in range(STARTUP_TRIALS + 10)
@@ -358,12 +366,12 @@ def test_earlier_trials_are_learned_from_and_never_mistaken_for_the_sweeps_own(
     suggester = Suggester(spec, earlier)
     suggester.learn([], {})
     suggestion = suggester.suggest(0)
-    assert len(shown[-1]) == len(earlier)
-    assert {trial.state.name for trial in shown[-1]} == {"COMPLETE"}
+    assert len(histories[-1]) == len(earlier)
+    assert {trial.state.name for trial in histories[-1]} == {"COMPLETE"}
     assert suggestion.params != Suggester(spec).suggest(0).params
     suggester.learn([Tried(suggestion.params, TrialState(0, Status.RUNNING))], {})
     suggester.suggest(1)
-    assert len(shown[-1]) == len(earlier) + 1
+    assert len(histories[-1]) == len(earlier) + 1
 
 
 # Parallel suggestions.
@@ -373,8 +381,8 @@ def closest(points: list[Params]) -> list[float]:
     """Each point's distance to the closest other one, sorted."""
     places = [tuple(point.values()) for point in points]
     return sorted(
-        min(math.dist(one, other) for there, other in enumerate(places) if there != here)
-        for here, one in enumerate(places)
+        min(math.dist(place, other) for there, other in enumerate(places) if there != here)
+        for here, place in enumerate(places)
     )
 
 
@@ -383,7 +391,7 @@ def closest(points: list[Params]) -> list[float]:
 def test_32_suggestions_at_once_keep_a_distance_because_of_pending_trials(
     small_spec: Spec, sampler: str, hidden_count: int, apart: float
 ) -> None:
-    spec = small_spec(space=PLAIN, strategy={sampler: {"budget": 9}}, max_trials=99)
+    spec = small_spec(space=UNIT_SQUARE, strategy={sampler: {"budget": 9}}, max_trials=99)
     points = random.Random(1)
     history = []
     for number in range(12):
@@ -403,7 +411,7 @@ def test_32_suggestions_at_once_keep_a_distance_because_of_pending_trials(
 
 
 def test_a_gaussian_process_is_shown_the_newest_of_many_trials_in_flight(small_spec: Spec) -> None:
-    spec = small_spec(space=PLAIN, strategy=SLOW["gp"], max_trials=999)
+    spec = small_spec(space=UNIT_SQUARE, strategy=SLOW["gp"], max_trials=999)
     suggester = Suggester(spec)
     suggester.learn(
         [Tried({"x": 0.5, "y": 0.5}, TrialState(number, Status.RUNNING)) for number in range(100)], {}
@@ -420,7 +428,7 @@ def test_tpe_learns_from_paused_trials(small_spec: Spec) -> None:
     spec = small_spec(
         space={"x": {"float": {"low": 0.0, "high": 1.0}}}, strategy=STRATEGIES["asha"], max_trials=99
     )
-    search = played(
+    search = play(
         spec,
         60,
         finish=lambda sweep, number, params: TrialState(
@@ -445,7 +453,7 @@ def test_points_to_start_from_come_first_and_what_they_leave_out_is_sampled(smal
             start_from=first,
             max_trials=99,
         )
-        search = played(spec, 5)
+        search = play(spec, 5)
         for wanted, tried in zip(first, search.tried, strict=False):
             assert {name: tried.params[name] for name in wanted} == wanted
             assert problems_of(spec, tried.params) == []
@@ -482,26 +490,28 @@ def test_new_processes_walk_along_one_quasi_random_sequence(
 ) -> None:
     """The sequence is Optuna's own, as it gives it in one process; its first trial is a random one."""
     spec = small_spec(
-        space=PLAIN, strategy={"optuna": {**QMC["optuna"], "options": options}}, seed=5, max_trials=99
+        space=UNIT_SQUARE, strategy={"optuna": {**QMC["optuna"], "options": options}}, seed=5, max_trials=99
     )
-    search = played(spec, 16, afresh=True, finish=completed(near))
+    search = play(spec, 16, afresh=True, finish=complete_with(near))
     points = [tuple(tried.params.values()) for tried in search.tried]
     assert len(set(points)) == 16
     study = optuna.create_study(sampler=optuna.samplers.QMCSampler(seed=5, **options))
     for _ in range(16):
-        asked = study.ask({name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in PLAIN})
-        study.tell(asked, 0.0)
+        trial_of_optuna = study.ask(
+            {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in UNIT_SQUARE}
+        )
+        study.tell(trial_of_optuna, 0.0)
     assert points[1:] == [tuple(trial.params.values()) for trial in study.trials[1:]]
 
 
 def test_new_processes_visit_every_point_of_optunas_grid_once(small_spec: Spec) -> None:
     options = {"search_space": {"x": [0.0, 0.5, 1.0], "y": [0.25, 0.75]}}
     spec = small_spec(
-        space=PLAIN,
+        space=UNIT_SQUARE,
         strategy={"optuna": {"sampler": "optuna.samplers:GridSampler", "options": options}},
         max_trials=6,
     )
-    search = played(spec, 6, afresh=True, finish=completed(near))
+    search = play(spec, 6, afresh=True, finish=complete_with(near))
     assert sorted(tuple(tried.params.values()) for tried in search.tried) == [
         (x, y) for x in (0.0, 0.5, 1.0) for y in (0.25, 0.75)
     ]
@@ -509,16 +519,16 @@ def test_new_processes_visit_every_point_of_optunas_grid_once(small_spec: Spec) 
 
 def test_generations_of_a_genetic_search_outlive_the_process(small_spec: Spec) -> None:
     other = [{"metric": "cost", "direction": "minimize"}]
-    spec = small_spec(space=PLAIN, strategy=NSGA2, other_objectives=other, max_trials=99)
-    finish = completed(lambda params: (params["x"] + params["y"], params["x"] ** 2))
-    search = played(spec, 40, afresh=True, finish=finish)
+    spec = small_spec(space=UNIT_SQUARE, strategy=NSGA2, other_objectives=other, max_trials=99)
+    finish = complete_with(lambda params: (params["x"] + params["y"], params["x"] ** 2))
+    search = play(spec, 40, afresh=True, finish=finish)
     generations = [
         next(value for key, value in tried.attrs.items() if key.endswith(":generation"))
         for tried in search.tried
     ]
     assert generations == [number // 5 for number in range(40)]
     assert any(":parent:" in key for key in search.sweep_attrs)
-    assert played(spec, 40, finish=finish).tried == search.tried
+    assert play(spec, 40, finish=finish).tried == search.tried
 
 
 @pytest.mark.parametrize("strategy", ["random", "tpe", "nsga2"])
@@ -528,30 +538,30 @@ def test_several_objectives_work_with_failures_and_bounds(small_spec: Spec, stra
         "bounds": {"cost": {"max": 0.0}},
     }
     spec = small_spec(space=SPACE, strategy=STRATEGIES[strategy], max_trials=99, **changes)
-    one, other = (played(spec, 30, afresh=afresh) for afresh in (False, True))
-    assert one.tried == other.tried
+    first, other = (play(spec, 30, afresh=afresh) for afresh in (False, True))
+    assert first.tried == other.tried
 
 
 def test_cma_es_by_its_path_goes_on_in_new_processes(small_spec: Spec) -> None:
     pytest.importorskip("cmaes")
     spec = small_spec(
-        space=PLAIN,
+        space=UNIT_SQUARE,
         strategy={"optuna": {"sampler": "optuna.samplers:CmaEsSampler", "budget": 9}},
         max_trials=200,
     )
-    search = played(spec, 80, afresh=True, finish=completed(near))
+    search = play(spec, 80, afresh=True, finish=complete_with(near))
     misses = [-near(tried.params)[0] for tried in search.tried]
     assert sum(misses[-20:]) < 0.3 * sum(misses[:20])
     generations = [tried.attrs.get("cma:generation", 0) for tried in search.tried]
     assert max(generations) >= 5
     # The params alone: what it keeps of itself are pickles, whose bytes differ.
-    assert [tried.params for tried in played(spec, 30, finish=completed(near)).tried] == [
+    assert [tried.params for tried in play(spec, 30, finish=complete_with(near)).tried] == [
         tried.params for tried in search.tried[:30]
     ]
 
 
 def test_constraints_that_leave_no_point_are_named(small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"]).model_copy(
+    spec = small_spec(space=UNIT_SQUARE, strategy=STRATEGIES["tpe"]).model_copy(
         update={"constraints": ["x + y > 2"]}
     )
     monkeypatch.setattr(suggest, "_TRIES", 3)
@@ -563,16 +573,16 @@ def test_constraints_that_leave_no_point_are_named(small_spec: Spec, monkeypatch
 
 
 def test_a_refused_point_counts_as_in_flight_until_another_is_found(
-    small_spec: Spec, shown: list[Any]
+    small_spec: Spec, histories: list[Any]
 ) -> None:
     """Else a sampler that maximises comes to the same point again, try after try."""
-    spec = small_spec(space=PLAIN, strategy=STRATEGIES["tpe"], max_trials=99).model_copy(
+    spec = small_spec(space=UNIT_SQUARE, strategy=STRATEGIES["tpe"], max_trials=99).model_copy(
         update={"constraints": ["x > 0.9"]}
     )
     suggester = Suggester(spec)
     suggester.learn([], {})
     assert suggester.suggest(0).params["x"] > 0.9
-    assert [len(seen) for seen in shown] == list(range(len(shown)))
-    assert len(shown) > 1
+    assert [len(history) for history in histories] == list(range(len(histories)))
+    assert len(histories) > 1
     suggester.suggest(1)
     assert len(suggester._open_storage().get_all_trials(0)) == 2

@@ -12,7 +12,7 @@ def turns(fleet: Fleet) -> list[str]:
     projects = {sweep.project for sweep in fleet.sweeps}
     gained = {sweep.id: 0 for sweep in fleet.sweeps}
     out = {sweep.id for sweep in fleet.sweeps if sweep.wants <= 0}
-    aged = {project: _aged(fleet, project) for project in projects}
+    aged = {project: _find_aged(fleet, project) for project in projects}
     order = list[str]()
     kept = Sweep("", "")  # what it needs counts as taken
     due = 1 / sum(
@@ -20,8 +20,8 @@ def turns(fleet: Fleet) -> list[str]:
         start=1e-9,
     )
     first = max(
-        (one for one in aged.values() if one and _is_due(fleet, one, due)),
-        key=lambda one: (one.waited, one.id),
+        (candidate for candidate in aged.values() if candidate and _is_due(fleet, candidate, due)),
+        key=lambda candidate: (candidate.waited, candidate.id),
         default=None,
     )
     if first is not None:
@@ -30,24 +30,28 @@ def turns(fleet: Fleet) -> list[str]:
             gained[first.id] += 1
         else:
             kept = first
-    while asking := [one for one in fleet.sweeps if one.id not in out]:
-        name = min({one.project for one in asking}, key=lambda each: (_share(fleet, each, gained), each))
+    while asking := [candidate for candidate in fleet.sweeps if candidate.id not in out]:
+        name = min(
+            {candidate.project for candidate in asking}, key=lambda each: (_share(fleet, each, gained), each)
+        )
         # The place that is given before all turns changes nothing in the order within its project.
         before = {first.id: 1} if first is not None and first is not kept else {}
         sweep = min(
-            (one for one in asking if one.project == name),
-            key=lambda one: (
-                -one.priority,
-                (-1 if one is aged[name] else one.trials) + gained[one.id] - before.get(one.id, 0),
-                -one.waited,
-                one.id,
+            (candidate for candidate in asking if candidate.project == name),
+            key=lambda candidate: (
+                -candidate.priority,
+                (-1 if candidate is aged[name] else candidate.trials)
+                + gained[candidate.id]
+                - before.get(candidate.id, 0),
+                -candidate.waited,
+                candidate.id,
             ),
         )
         if sweep is not kept and gained[sweep.id] < sweep.wants and _is_room(fleet, sweep, gained, kept):
             order.append(sweep.id)
             gained[sweep.id] += 1
         elif sweep is aged[name]:
-            out |= {one.id for one in asking if one.project == name}
+            out |= {candidate.id for candidate in asking if candidate.project == name}
         else:
             out.add(sweep.id)
     return order
@@ -55,8 +59,8 @@ def turns(fleet: Fleet) -> list[str]:
 
 def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     """Which sweeps give how many trials back for one that waits."""
-    (asking,) = (one for one in fleet.sweeps if one.id == sweep)
-    allowed = fleet.policy.at_once - sum(one.leaving for one in fleet.sweeps)
+    (asking,) = (candidate for candidate in fleet.sweeps if candidate.id == sweep)
+    allowed = fleet.policy.at_once - sum(candidate.leaving for candidate in fleet.sweeps)
     quota = fleet.project(asking.project).quota
     if (
         asking.waited < fleet.policy.patience
@@ -72,35 +76,46 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
             and not _fits(asking.needs, *_rooms_after(fleet, asking, chosen)[1])
         ):
             return []
-        if len([one for one in chosen if bool(one.smallest) == bool(victim.smallest)]) == allowed:
+        if (
+            len([candidate for candidate in chosen if bool(candidate.smallest) == bool(victim.smallest)])
+            == allowed
+        ):
             return []
         chosen.append(victim)
     for place in reversed(range(len(chosen))):
         without = chosen[:place] + chosen[place + 1 :]
         if _fits_after(fleet, asking, without):
             chosen = without
-    return sorted(Counter(one.id for one in chosen).items()) if len(chosen) <= allowed else []
+    return sorted(Counter(candidate.id for candidate in chosen).items()) if len(chosen) <= allowed else []
 
 
 def _victim(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> Sweep | None:
     """Whose trial is taken next."""
-    taken = Counter(one.id for one in chosen)
+    taken = Counter(sweep.id for sweep in chosen)
     left = [
-        one
-        for one in fleet.sweeps
-        if one.trials - one.leaving - taken[one.id] > 0 and _helps(fleet, asking, chosen, one)
+        sweep
+        for sweep in fleet.sweeps
+        if sweep.trials - sweep.leaving - taken[sweep.id] > 0 and _helps(fleet, asking, chosen, sweep)
     ]
-    if lower := [one for one in left if one.project == asking.project and one.priority < asking.priority]:
-        return min(lower, key=lambda one: (one.priority, -one.trials, one.id))
-    others = [one for one in left if one.project != asking.project]
-    lost = {one.id: -count for one in fleet.sweeps if (count := taken[one.id])}
+    if lower := [
+        sweep for sweep in left if sweep.project == asking.project and sweep.priority < asking.priority
+    ]:
+        return min(lower, key=lambda candidate: (candidate.priority, -candidate.trials, candidate.id))
+    others = [sweep for sweep in left if sweep.project != asking.project]
+    lost = {sweep.id: -count for sweep in fleet.sweeps if (count := taken[sweep.id])}
     if not others:
         return None
-    by_gpus = {one.id: one.gpus // one.trials for one in fleet.sweeps if one.trials}
-    name = max({one.project for one in others}, key=lambda each: (_share(fleet, each, lost, by_gpus), each))
+    by_gpus = {sweep.id: sweep.gpus // sweep.trials for sweep in fleet.sweeps if sweep.trials}
+    name = max(
+        {sweep.project for sweep in others}, key=lambda each: (_share(fleet, each, lost, by_gpus), each)
+    )
     victim = min(
-        (one for one in others if one.project == name),
-        key=lambda one: (one.priority, -(one.trials - one.leaving - taken[one.id]), one.id),
+        (sweep for sweep in others if sweep.project == name),
+        key=lambda candidate: (
+            candidate.priority,
+            -(candidate.trials - candidate.leaving - taken[candidate.id]),
+            candidate.id,
+        ),
     )
     after = {**lost, victim.id: lost.get(victim.id, 0) - 1}
     mine = _share(fleet, asking.project, {asking.id: 1})
@@ -126,36 +141,43 @@ def _rooms_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> list[tuple
     """What is free for all and of the project's quota, once what was asked back, and what is chosen, has
     ended.
     """
-    taken = Counter(one.id for one in chosen)
+    taken = Counter(sweep.id for sweep in chosen)
     rooms = []
     for limits, sweeps in (
         (fleet.capacity, fleet.sweeps),
-        (fleet.project(asking.project).quota, [one for one in fleet.sweeps if one.project == asking.project]),
+        (
+            fleet.project(asking.project).quota,
+            [sweep for sweep in fleet.sweeps if sweep.project == asking.project],
+        ),
     ):
         trials, gpus = limits.remaining(
-            sum(one.trials - one.leaving for one in sweeps),
-            sum(one.gpus - one.leaving_gpus for one in sweeps),
+            sum(sweep.trials - sweep.leaving for sweep in sweeps),
+            sum(sweep.gpus - sweep.leaving_gpus for sweep in sweeps),
         )
         rooms.append(
             (
-                trials + sum(taken[one.id] for one in sweeps),
-                gpus + sum(taken[one.id] * one.smallest for one in sweeps),
+                trials + sum(taken[sweep.id] for sweep in sweeps),
+                gpus + sum(taken[sweep.id] * sweep.smallest for sweep in sweeps),
             )
         )
     return rooms
 
 
 def _asking(fleet: Fleet, project: str) -> list[Sweep]:
-    return [one for one in fleet.sweeps if one.project == project and one.wants > 0]
+    return [sweep for sweep in fleet.sweeps if sweep.project == project and sweep.wants > 0]
 
 
 def _trials(fleet: Fleet, project: str) -> int:
-    return sum(one.trials for one in fleet.sweeps if one.project == project)
+    return sum(sweep.trials for sweep in fleet.sweeps if sweep.project == project)
 
 
-def _aged(fleet: Fleet, project: str) -> Sweep | None:
+def _find_aged(fleet: Fleet, project: str) -> Sweep | None:
     """The sweep of a project that the others of it wait for."""
-    longest = min(_asking(fleet, project), key=lambda one: (-one.priority, -one.waited, one.id), default=None)
+    longest = min(
+        _asking(fleet, project),
+        key=lambda candidate: (-candidate.priority, -candidate.waited, candidate.id),
+        default=None,
+    )
     if longest is None or longest.waited < fleet.policy.reserve_after:
         return None
     limits = (fleet.capacity, fleet.project(project).quota)
@@ -165,23 +187,23 @@ def _aged(fleet: Fleet, project: str) -> Sweep | None:
 def _is_due(fleet: Fleet, sweep: Sweep, due: float) -> bool:
     """Whether room is kept for an aged sweep by all."""
     project: Project = fleet.project(sweep.project)
-    gpus = sum(one.gpus for one in fleet.sweeps if one.project == sweep.project)
+    gpus = sum(other.gpus for other in fleet.sweeps if other.project == sweep.project)
     fits = _fits(sweep.needs, *project.quota.remaining(_trials(fleet, sweep.project), gpus))
     return fits and _share(fleet, sweep.project, {}) <= due
 
 
 def _is_room(fleet: Fleet, sweep: Sweep, gained: dict[str, int], kept: Sweep) -> bool:
-    def left(limits: Limits, project: str | None) -> tuple[float, float]:
-        sweeps = [one for one in fleet.sweeps if project in (None, one.project)]
+    def remaining(limits: Limits, project: str | None) -> tuple[float, float]:
+        sweeps = [sweep for sweep in fleet.sweeps if project in (None, sweep.project)]
         trials, gpus = limits.remaining(
-            sum(one.trials + gained[one.id] for one in sweeps),
-            sum(one.gpus + gained[one.id] * one.needs for one in sweeps),
+            sum(sweep.trials + gained[sweep.id] for sweep in sweeps),
+            sum(sweep.gpus + gained[sweep.id] * sweep.needs for sweep in sweeps),
         )
         keeps = kept.id and project in (None, kept.project)
         return (trials - 1, gpus - kept.needs) if keeps else (trials, gpus)
 
-    return _fits(sweep.needs, *left(fleet.capacity, None)) and _fits(
-        sweep.needs, *left(fleet.project(sweep.project).quota, sweep.project)
+    return _fits(sweep.needs, *remaining(fleet.capacity, None)) and _fits(
+        sweep.needs, *remaining(fleet.project(sweep.project).quota, sweep.project)
     )
 
 
@@ -189,11 +211,11 @@ def _share(
     fleet: Fleet, project: str, gained: dict[str, int], by_gpus: dict[str, int] | None = None
 ) -> float:
     """A project's weighted dominant share when its sweeps have so many more trials (less, where negative)."""
-    sweeps = [one for one in fleet.sweeps if one.project == project]
-    trials = sum(one.trials + gained.get(one.id, 0) for one in sweeps)
+    sweeps = [sweep for sweep in fleet.sweeps if sweep.project == project]
+    trials = sum(sweep.trials + gained.get(sweep.id, 0) for sweep in sweeps)
     gpus = sum(
-        one.gpus + gained.get(one.id, 0) * (one.needs if by_gpus is None else by_gpus.get(one.id, 0))
-        for one in sweeps
+        sweep.gpus + gained.get(sweep.id, 0) * (sweep.needs if by_gpus is None else by_gpus.get(sweep.id, 0))
+        for sweep in sweeps
     )
     parts = [
         held / max(1, of)

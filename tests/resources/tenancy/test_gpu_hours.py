@@ -67,7 +67,7 @@ def add(
         )
 
 
-def used(catalog: Catalog, now: float = NOW) -> float:
+def hours_used(catalog: Catalog, now: float = NOW) -> float:
     with catalog.read() as session:
         return gpu_hours_used(session, ["p"], now)
 
@@ -93,24 +93,24 @@ def test_the_months_of_an_attempt_add_up_to_its_seconds_whatever_two_clocks_say(
 
 def test_what_an_attempt_held_is_counted_in_each_month_for_its_part(catalog: Catalog) -> None:
     add(catalog, BEGIN + HOUR, BEGIN + 3 * HOUR)
-    assert used(catalog) == pytest.approx(4.0)
+    assert hours_used(catalog) == pytest.approx(4.0)
     add(catalog, BEGIN - 3 * HOUR, BEGIN + HOUR)
-    assert used(catalog) == pytest.approx(6.0)
-    assert used(catalog, BEGIN.timestamp() - 1) == pytest.approx(6.0)
+    assert hours_used(catalog) == pytest.approx(6.0)
+    assert hours_used(catalog, BEGIN.timestamp() - 1) == pytest.approx(6.0)
     add(catalog, END - HOUR, END + HOUR)
     add(catalog, END + HOUR, END + 2 * HOUR)
-    assert used(catalog) == pytest.approx(8.0)
-    assert used(catalog, END.timestamp() + 86_400) == pytest.approx(4.0)
+    assert hours_used(catalog) == pytest.approx(8.0)
+    assert hours_used(catalog, END.timestamp() + 86_400) == pytest.approx(4.0)
     add(catalog, BEGIN, BEGIN + HOUR, project="another")
     add(catalog, BEGIN, BEGIN + HOUR, gpus=0)
-    assert used(catalog) == pytest.approx(8.0)
+    assert hours_used(catalog) == pytest.approx(8.0)
 
 
 def test_what_runs_counts_until_now_but_not_beyond_its_lease_nor_before_the_month(catalog: Catalog) -> None:
     add(catalog, BEGIN - HOUR, None, lease=BEGIN.timestamp() + 1800)
-    assert used(catalog) == pytest.approx(1.0), "its worker has been silent since"
+    assert hours_used(catalog) == pytest.approx(1.0), "its worker has been silent since"
     add(catalog, datetime.fromtimestamp(NOW, UTC) - HOUR, None, lease=NOW + 15)
-    assert used(catalog) == pytest.approx(3.0)
+    assert hours_used(catalog) == pytest.approx(3.0)
 
 
 def test_only_a_project_with_a_quota_has_limited_hours_under_any_of_its_names(

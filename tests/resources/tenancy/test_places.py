@@ -42,7 +42,7 @@ def backend(either_backend: Backend) -> Backend:
 
 
 @pytest.fixture
-def opened(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clock) -> Open:
+def new_sweep(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clock) -> Open:
     """Open a sweep of this name, by which it has a project unless another is given."""
 
     def open_it(name: str, places: int = 9, **changes: Any) -> Scheduler:
@@ -55,9 +55,9 @@ def opened(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clock)
 
 
 def work(scheduler: Scheduler, worker: str = "w") -> Assignment:
-    given = scheduler.next_work(worker)
-    assert isinstance(given, Assignment), given
-    return given
+    assignment = scheduler.next_work(worker)
+    assert isinstance(assignment, Assignment), assignment
+    return assignment
 
 
 def waits(scheduler: Scheduler) -> str:
@@ -70,63 +70,69 @@ def row_of(scheduler: Scheduler) -> SweepRow:
         return scheduler.catalog.sweep(session, scheduler.id)
 
 
-def pause_at_its_rung(scheduler: Scheduler, given: Assignment) -> None:
-    report = ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}-{given.granted}")
-    assert isinstance(scheduler.report_rung(given, report, 1.0), Pause)
+def pause_at_its_rung(scheduler: Scheduler, assignment: Assignment) -> None:
+    report = ReachedRung(
+        assignment.granted, {"score": 0.0}, f"sha256:{assignment.trial}-{assignment.granted}"
+    )
+    assert isinstance(scheduler.report_rung(assignment, report, 1.0), Pause)
 
 
 def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(
-    backend: Backend, opened: Open
+    backend: Backend, new_sweep: Open
 ) -> None:
     """A laptop's sweep: reading the sweep and what is new of it, and writing the trial, its attempt and the
     revision.
     """
-    scheduler = opened("small")
+    scheduler = new_sweep("small")
     work(scheduler)
     statements: list[str] = []
-    event.listen(backend.catalog.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(
+        backend.catalog.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2])
+    )
     work(scheduler)
     if backend.catalog.engine.dialect.name == "sqlite":
         # on Postgres what decides does not go through SQLAlchemy
-        said = [" ".join(one.split()[:3]) for one in statements if not one.startswith("BEGIN")]
-        assert [one for one in said if not one.startswith("SELECT")] == [
+        said = [
+            " ".join(statement.split()[:3]) for statement in statements if not statement.startswith("BEGIN")
+        ]
+        assert [statement for statement in said if not statement.startswith("SELECT")] == [
             "INSERT INTO trials",
             "INSERT INTO attempts",
             "UPDATE sweeps SET",
         ]
         assert len(said) <= 7, said
-    assert not any("asked_at=" in one for one in statements)
+    assert not any("asked_at=" in statement for statement in statements)
 
 
 def test_a_projects_sweeps_hold_no_more_than_its_quota_and_say_what_they_wait_for(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=3)
-    first = opened("one", project="vision")
-    second = opened("two", project="vision")
-    other = opened("three")
-    given = [work(first), work(second), work(first)]
+    first = new_sweep("one", project="vision")
+    second = new_sweep("two", project="vision")
+    other = new_sweep("three")
+    assignments = [work(first), work(second), work(first)]
     assert waits(second) == "project vision has 3 trials running, and max_trials = 3"
     clock.now += 1
     assert waits(first)
     assert summarize(backend.catalog, second.id).held_back == row_of(second).waiting
     work(other)
-    pause_at_its_rung(first, given[0])
+    pause_at_its_rung(first, assignments[0])
     assert isinstance(first.next_work("w"), Wait)  # it holds as many as the other, which has waited longer
     work(second)
     assert row_of(second).waiting is None
 
 
-def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Open) -> None:
+def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, new_sweep: Open) -> None:
     set_project(backend.catalog, "vision", max_gpus=8)
-    gangs = opened(
+    gangs = new_sweep(
         "gangs",
         project="vision",
         resources={"gpus": 2, "nodes": 2},
         image="registry.example/train:1",
         elastic={"min_nodes": 1},
     )
-    large = opened("large", project="vision", resources={"gpus": 16})
+    large = new_sweep("large", project="vision", resources={"gpus": 16})
     work(gangs), work(gangs)
     assert waits(gangs) == "project vision holds 8 GPUs, its next trial needs 4, and max_gpus = 8"
     assert waits(large).startswith("its trials need 16 GPUs, and project vision has max_gpus = 8")
@@ -135,12 +141,12 @@ def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Ope
 
 
 def test_a_sweep_goes_on_and_waits_for_nothing_once_its_project_is_unset(
-    backend: Backend, opened: Open
+    backend: Backend, new_sweep: Open
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=0, owners=["ann"])
     set_project(backend.catalog, "*", max_trials=1)
-    scheduler = opened("one", project="vision")
-    other = opened("other")
+    scheduler = new_sweep("one", project="vision")
+    other = new_sweep("other")
     assert "max_trials = 0" in waits(scheduler)
     assert unset_project(backend.catalog, "*") == []
     assert row_of(scheduler).waiting, "its own project's quota still holds"
@@ -163,7 +169,7 @@ def test_unsetting_a_project_while_a_sweep_asks_for_a_place_refuses_neither(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
         "'Lock'"
     )
-    plain = url.replace("+psycopg", "")
+    plain_url = url.replace("+psycopg", "")
     with closing(Catalog(url)) as catalog, closing(Catalog(url)) as other, ThreadPoolExecutor(1) as pool:
         with catalog.write() as session:
             session.add(snapshot_row("sha256:s"))
@@ -174,7 +180,7 @@ def test_unsetting_a_project_while_a_sweep_asks_for_a_place_refuses_neither(
             places=lambda spec: 9,
         )
         assert waits(scheduler)
-        with psycopg.connect(plain, autocommit=True) as looking, other.write() as session:
+        with psycopg.connect(plain_url, autocommit=True) as looking, other.write() as session:
             other.sweep(session, scheduler.id, lock=True)
             taken_back = pool.submit(unset_project, catalog, "small")
             wait_for(
@@ -185,9 +191,9 @@ def test_unsetting_a_project_while_a_sweep_asks_for_a_place_refuses_neither(
         assert row_of(scheduler).waiting is None
 
 
-def test_whoever_was_killed_while_taking_back_does_it_again(backend: Backend, opened: Open) -> None:
+def test_whoever_was_killed_while_taking_back_does_it_again(backend: Backend, new_sweep: Open) -> None:
     set_project(backend.catalog, "vision", max_trials=0)
-    scheduler = opened("one", project="vision")
+    scheduler = new_sweep("one", project="vision")
     assert waits(scheduler)
     with backend.catalog.write() as session:  # as far as it came
         session.delete(session.get(ProjectRow, "vision"))
@@ -197,11 +203,11 @@ def test_whoever_was_killed_while_taking_back_does_it_again(backend: Backend, op
 
 
 def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(
-    backend: Backend, opened: Open
+    backend: Backend, new_sweep: Open
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=0, max_gpus=1, gpu_hours=1, weight=3, owners=["ann"])
     rename_project(backend.catalog, "vision", "sight")
-    scheduler = opened("one", project="vision")
+    scheduler = new_sweep("one", project="vision")
     assert "max_trials = 0" in waits(scheduler)
     with pytest.raises(InvalidInput, match="project 'vision' is called 'sight' now"):
         unset_project(backend.catalog, "vision")
@@ -214,47 +220,52 @@ def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(
 
 
 def test_a_quota_that_is_changed_while_trials_run_holds_for_what_is_started_next(
-    backend: Backend, opened: Open
+    backend: Backend, new_sweep: Open
 ) -> None:
     set_project(backend.catalog, "small", max_trials=2)
-    scheduler = opened("small")
-    given = [work(scheduler), work(scheduler)]
+    scheduler = new_sweep("small")
+    assignments = [work(scheduler), work(scheduler)]
     assert waits(scheduler)
     set_project(backend.catalog, "small", max_trials=1)
-    assert scheduler.heartbeat(given[1]) is Control.RUN  # what runs runs on
-    pause_at_its_rung(scheduler, given[0])
+    assert scheduler.heartbeat(assignments[1]) is Control.RUN  # what runs runs on
+    pause_at_its_rung(scheduler, assignments[0])
     assert waits(scheduler) == "project small has 1 trials running, and max_trials = 1"
     set_project(backend.catalog, "small", max_trials=None)
     work(scheduler)
 
 
 def test_several_daemons_and_jobs_on_one_catalog_give_no_place_twice(
-    backend: Backend, opened: Open, small_spec: Callable[..., SweepSpec]
+    backend: Backend, new_sweep: Open, small_spec: Callable[..., SweepSpec]
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=5)
     set_project(backend.catalog, "*", max_trials=7)
     ids = [
-        opened(name, project=project).id for name, project in (("a", "vision"), ("b", "vision"), ("c", "nlp"))
+        new_sweep(name, project=project).id
+        for name, project in (("a", "vision"), ("b", "vision"), ("c", "nlp"))
     ]
 
     def daemon(number: int) -> list[tuple[str, int]]:
         with closing(Catalog(backend.catalog.url)) as catalog:
             schedulers = [Scheduler(catalog, sweep) for sweep in ids]
-            asked = [scheduler.next_work(f"w{number}") for _ in range(4) for scheduler in schedulers]
-        return [(given.sweep, given.trial) for given in asked if isinstance(given, Assignment)]
+            answers = [scheduler.next_work(f"w{number}") for _ in range(4) for scheduler in schedulers]
+        return [
+            (assignment.sweep, assignment.trial)
+            for assignment in answers
+            if isinstance(assignment, Assignment)
+        ]
 
     with ThreadPoolExecutor(4) as pool:
-        given = [one for found in pool.map(daemon, range(4)) for one in found]
-    assert len(given) == len(set(given)) == 7
-    assert sum(sweep in ids[:2] for sweep, _ in given) <= 5
+        trials = [trial for handed_out in pool.map(daemon, range(4)) for trial in handed_out]
+    assert len(trials) == len(set(trials)) == 7
+    assert sum(sweep in ids[:2] for sweep, _ in trials) <= 5
 
 
 def test_an_important_sweep_gets_places_at_the_next_checkpoint_and_victims_go_on(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=2)
-    low = opened("low", project="vision")
-    high = opened("high", project="vision", priority=5, places=1)
+    low = new_sweep("low", project="vision")
+    high = new_sweep("high", project="vision", priority=5, places=1)
     kept = work(low)
     newest = work(low)
     assert waits(high)
@@ -284,26 +295,30 @@ def test_an_important_sweep_gets_places_at_the_next_checkpoint_and_victims_go_on
 
 
 def test_a_trial_that_needs_gpus_has_as_many_asked_back_as_the_newest_trials_hold(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_gpus=8)
-    low = opened("low", project="vision", resources={"gpus": {1: 1, 3: 6}})
-    high = opened("high", project="vision", priority=5, resources={"gpus": 2})
-    given = [work(low) for _ in range(3)]
+    low = new_sweep("low", project="vision", resources={"gpus": {1: 1, 3: 6}})
+    high = new_sweep("high", project="vision", priority=5, resources={"gpus": 2})
+    assignments = [work(low) for _ in range(3)]
     with backend.catalog.write() as session:
-        session.get_one(TrialRow, (low.id, given[0].trial)).gpus = 6  # as if it were at its next rung
+        session.get_one(TrialRow, (low.id, assignments[0].trial)).gpus = 6  # as if it were at its next rung
     assert waits(high)
     clock.now += 31
     assert waits(high)
-    assert [low.heartbeat(one) for one in given] == [Control.RUN, Control.YIELD, Control.YIELD]
+    assert [low.heartbeat(assignment) for assignment in assignments] == [
+        Control.RUN,
+        Control.YIELD,
+        Control.YIELD,
+    ]
 
 
 def test_a_sweep_whose_driver_was_gone_has_not_waited_meanwhile(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    low = opened("low", project="vision")
-    high = opened("high", project="vision", priority=5)
+    low = new_sweep("low", project="vision")
+    high = new_sweep("high", project="vision", priority=5)
     running = work(low)
     assert waits(high)
     clock.now += 36_000
@@ -315,11 +330,11 @@ def test_a_sweep_whose_driver_was_gone_has_not_waited_meanwhile(
 
 
 def test_what_no_run_has_claimed_gives_its_place_at_once(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=2)
-    low = opened("low", project="vision", concurrency=2)
-    high = opened("high", project="vision", priority=5, places=1)
+    low = new_sweep("low", project="vision", concurrency=2)
+    high = new_sweep("high", project="vision", priority=5, places=1)
     assert len(hand_out(low)) == 2
     assert waits(high)
     clock.now += 31
@@ -331,18 +346,18 @@ def test_what_no_run_has_claimed_gives_its_place_at_once(
 
 
 def test_a_renamed_project_keeps_its_trials_and_quota_and_its_runs_stay_in_place(
-    backend: Backend, opened: Open
+    backend: Backend, new_sweep: Open
 ) -> None:
     set_project(backend.catalog, "vision", max_trials=2)
-    before = opened("before", project="vision")
-    given = work(before)
+    before = new_sweep("before", project="vision")
+    assignment = work(before)
     rename_project(backend.catalog, "vision", "perception")
-    assert before.heartbeat(given) is Control.RUN
-    after = opened("after", project="perception")
-    still = opened("still", project="vision")
+    assert before.heartbeat(assignment) is Control.RUN
+    after = new_sweep("after", project="perception")
+    still = new_sweep("still", project="vision")
     work(after)
     assert waits(still) == waits(before) == "project perception has 2 trials running, and max_trials = 2"
-    pause_at_its_rung(before, given)
+    pause_at_its_rung(before, assignment)
     assert isinstance(still.next_work("w"), Assignment | Wait)
     assert row_of(before).project == before.spec.project == "vision"
     (line,) = list_projects(backend.catalog)
@@ -350,41 +365,41 @@ def test_a_renamed_project_keeps_its_trials_and_quota_and_its_runs_stay_in_place
 
 
 def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=2)
-    gone = opened("gone")
-    going = opened("going")
-    given = [work(going), work(going)]
+    gone = new_sweep("gone")
+    going = new_sweep("going")
+    assignments = [work(going), work(going)]
     assert waits(gone)
-    pause_at_its_rung(going, given[0])
+    pause_at_its_rung(going, assignments[0])
     assert waits(going)  # the place is for the other, which asked a moment ago
     clock.now += 21
     work(going)
 
 
 def test_a_sweep_whose_worker_is_gone_keeps_no_place_though_the_clock_was_set_back(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    holder = opened("holder", **ONE_EPOCH)
-    waiting = opened("waiting", **ONE_EPOCH)
-    gone = opened("a-gone", **ONE_EPOCH)
-    given = work(holder)
+    holder = new_sweep("holder", **ONE_EPOCH)
+    waiting = new_sweep("waiting", **ONE_EPOCH)
+    gone = new_sweep("a-gone", **ONE_EPOCH)
+    assignment = work(holder)
     assert waits(gone)
     assert waits(waiting)
     clock.set_back()
     pause_sweep(backend.catalog, holder.id)
-    holder.release(given, 1.0)
+    holder.release(assignment, 1.0)
     work(waiting)
 
 
 def test_who_waits_while_the_clock_is_set_back_says_so_anew_and_waits_from_then_on(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    low = opened("low", project="vision")
-    high = opened("high", project="vision", priority=5)
+    low = new_sweep("low", project="vision")
+    high = new_sweep("high", project="vision", priority=5)
     running = work(low)
     assert waits(high)
     clock.set_back()
@@ -400,11 +415,11 @@ def test_who_waits_while_the_clock_is_set_back_says_so_anew_and_waits_from_then_
 
 
 def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_back(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
-    job = opened("a-job", places=4, **ONE_EPOCH)
-    other = opened("other", **ONE_EPOCH)
+    job = new_sweep("a-job", places=4, **ONE_EPOCH)
+    other = new_sweep("other", **ONE_EPOCH)
     work(other)
     for worker in ("gone", "alive"):
         assert isinstance(job.next_work(worker), HeldBack)
@@ -415,19 +430,19 @@ def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_ba
 
 
 def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(
-    backend: Backend, opened: Open, clock: Clock
+    backend: Backend, new_sweep: Open, clock: Clock
 ) -> None:
     """Four slots, of which three are gone, or wait for a node or in a queue: their sweep asks at every end of
     a trial all the same.
     """
     set_project(backend.catalog, "*", max_trials=4)
-    job = opened("a-job", places=4, max_trials=40, **ONE_EPOCH)
-    other = opened("other", places=4, max_trials=40, **ONE_EPOCH)
+    job = new_sweep("a-job", places=4, max_trials=40, **ONE_EPOCH)
+    other = new_sweep("other", places=4, max_trials=40, **ONE_EPOCH)
     running = work(other)
     for _ in range(3):
         complete(job, work(job, "alive"))
         clock.now += 1
-    given = work(job, "alive")
+    assignment = work(job, "alive")
     for _ in range(2):
         work(other)
     assert row_of(job).places == 1
@@ -437,11 +452,13 @@ def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(
     complete(other, running)
     assert waits(other), "the place is for one of them"
     clock.now += 21  # both are gone, the first one goes on
-    complete(job, given)
+    complete(job, assignment)
     work(job, "alive")
     assert row_of(job).places == 1
     work(other)
 
 
-def complete(scheduler: Scheduler, given: Assignment) -> None:
-    scheduler.report_rung(given, ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}"), 1.0)
+def complete(scheduler: Scheduler, assignment: Assignment) -> None:
+    scheduler.report_rung(
+        assignment, ReachedRung(assignment.granted, {"score": 0.0}, f"sha256:{assignment.trial}"), 1.0
+    )

@@ -72,7 +72,7 @@ def test_a_sweep_that_is_out_of_gpu_hours_waits_for_that_until_it_has_ended(cata
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "settings", "said"),
     [
         ("a/b", {"weight": 1}, "project 'a/b' is not accepted: give 1-128 letters"),
         ("vision", {"weight": 0}, "weight = 0 is not accepted: give a number from 0.001 to 1000"),
@@ -92,12 +92,12 @@ def test_a_sweep_that_is_out_of_gpu_hours_waits_for_that_until_it_has_ended(cata
     ],
 )
 def test_a_wrong_value_is_one_error_and_nothing_is_set(
-    catalog: Catalog, name: str, given: dict[str, Any], said: str
+    catalog: Catalog, name: str, settings: dict[str, Any], said: str
 ) -> None:
     set_project(catalog, "old", weight=3)
     rename_project(catalog, "old", "new")
     with pytest.raises(InvalidInput) as refused:
-        set_project(catalog, name, **given)
+        set_project(catalog, name, **settings)
     assert str(refused.value).startswith(said)
     assert [(line.name, line.weight) for line in list_projects(catalog)] == [("new", 3.0)]
 

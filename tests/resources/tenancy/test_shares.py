@@ -53,12 +53,12 @@ def test_the_next_place_goes_to_the_project_with_the_smallest_weighted_share() -
 
 def test_the_example_of_the_paper_gives_equal_dominant_shares() -> None:
     """Ghodsi et al. 2011, section 4.1, with places for CPUs: 18 GPUs; a's tasks need 4 of them and b's 1."""
-    given = Counter(
+    places = Counter(
         turns(
             fleet(Sweep("x", "a", wants=99, needs=4), Sweep("y", "b", wants=99, needs=1), trials=9, gpus=18)
         )
     )
-    assert given == {"x": 3, "y": 6}  # dominant shares of 2/3 each: 12 of 18 GPUs, 6 of 9 places
+    assert places == {"x": 3, "y": 6}  # dominant shares of 2/3 each: 12 of 18 GPUs, 6 of 9 places
 
 
 def test_within_a_project_the_higher_priority_comes_first_and_then_who_has_least() -> None:
@@ -120,13 +120,13 @@ sweeps = st.builds(
 limits = st.builds(Limits, trials=st.none() | st.integers(0, 12), gpus=st.none() | st.integers(0, 16))
 projects = st.lists(
     st.builds(Project, name=st.sampled_from("abc"), weight=st.floats(0.1, 10), quota=limits),
-    unique_by=lambda one: one.name,
+    unique_by=lambda project: project.name,
 )
 
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
-    found = [
+    drawn = [
         replace(
             sweep,
             id=f"s{number}",
@@ -135,7 +135,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         )
         for number, sweep in enumerate(draw(st.lists(sweeps, max_size=8)))
     ]
-    return Fleet(draw(limits), {one.name: one for one in draw(projects)}, found)
+    return Fleet(draw(limits), {project.name: project for project in draw(projects)}, drawn)
 
 
 @settings(max_examples=examples(60))
@@ -143,41 +143,45 @@ def fleets(draw: st.DrawFn) -> Fleet:
 def test_no_place_exceeds_a_quota_and_every_one_that_fits_is_given_unless_reserved(
     state: Fleet,
 ) -> None:
-    given = Counter(turns(state))
+    places = Counter(turns(state))
     after = [
-        replace(one, trials=one.trials + given[one.id], gpus=one.gpus + given[one.id] * one.needs)
-        for one in state.sweeps
+        replace(
+            sweep, trials=sweep.trials + places[sweep.id], gpus=sweep.gpus + places[sweep.id] * sweep.needs
+        )
+        for sweep in state.sweeps
     ]
     for limit, among in [(state.capacity, after)] + [
-        (project.quota, [one for one in after if one.project == project.name])
+        (project.quota, [sweep for sweep in after if sweep.project == project.name])
         for project in state.projects.values()
     ]:
-        before = {one.id for one in among}
-        grew = any(given[name] for name in before)
-        grew_gpus = any(given[one.id] and one.needs for one in among)
-        trials, gpus = limit.remaining(sum(one.trials for one in among), sum(one.gpus for one in among))
+        before = {sweep.id for sweep in among}
+        grew = any(places[name] for name in before)
+        grew_gpus = any(places[sweep.id] and sweep.needs for sweep in among)
+        trials, gpus = limit.remaining(
+            sum(sweep.trials for sweep in among), sum(sweep.gpus for sweep in among)
+        )
         assert not grew or trials >= 0
         assert not grew_gpus or gpus >= 0
-    if all(one.waited < state.policy.reserve_after for one in state.sweeps):
+    if all(sweep.waited < state.policy.reserve_after for sweep in state.sweeps):
         still = Fleet(
             state.capacity,
             state.projects,
             [
-                replace(one, wants=old.wants - given[one.id])
-                for one, old in zip(after, state.sweeps, strict=True)
+                replace(sweep, wants=old.wants - places[sweep.id])
+                for sweep, old in zip(after, state.sweeps, strict=True)
             ],
         )
         assert next_sweep(still) is None
-    for one in state.sweeps:
-        assert has_turn(state, one.id) == (given[one.id] > 0)
-        assert given[one.id] <= one.wants
+    for sweep in state.sweeps:
+        assert has_turn(state, sweep.id) == (places[sweep.id] > 0)
+        assert places[sweep.id] <= sweep.wants
 
 
-def played(state: Fleet, steps: int, length: int = 3) -> Counter[str]:
+def play(state: Fleet, steps: int, length: int = 3) -> Counter[str]:
     """Who holds how many places over a while in which trials end in the order in which they began; time
     counts in their lengths.
     """
-    by_id = {one.id: one for one in state.sweeps}
+    by_id = {sweep.id: sweep for sweep in state.sweeps}
     held = Counter[str]()
     running = list[str]()
     waited = dict.fromkeys(by_id, 0.0)
@@ -186,16 +190,16 @@ def played(state: Fleet, steps: int, length: int = 3) -> Counter[str]:
             running.remove(ended)
         now = [
             replace(
-                one,
-                trials=running.count(one.id),
-                gpus=running.count(one.id) * one.needs,
-                waited=waited[one.id],
+                sweep,
+                trials=running.count(sweep.id),
+                gpus=running.count(sweep.id) * sweep.needs,
+                waited=waited[sweep.id],
             )
-            for one in by_id.values()
+            for sweep in by_id.values()
         ]
-        given = list(islice(turns(replace(state, sweeps=now)), 100))
-        running += given
-        waited = {name: 0.0 if name in given else seconds + 60 for name, seconds in waited.items()}
+        winners = list(islice(turns(replace(state, sweeps=now)), 100))
+        running += winners
+        waited = {name: 0.0 if name in winners else seconds + 60 for name, seconds in waited.items()}
         held.update(running)
     return held
 
@@ -205,7 +209,7 @@ def played(state: Fleet, steps: int, length: int = 3) -> Counter[str]:
 def test_over_time_the_shares_are_as_the_weights(weights: list[int]) -> None:
     named = [Project(f"p{number}", weight) for number, weight in enumerate(weights)]
     asking = [Sweep(f"s{number}", f"p{number}", wants=100) for number in range(len(weights))]
-    held = played(fleet(*asking, trials=60, projects=tuple(named)), 30, length=9)
+    held = play(fleet(*asking, trials=60, projects=tuple(named)), 30, length=9)
     for number, weight in enumerate(weights):
         assert held[f"s{number}"] / held.total() == pytest.approx(weight / sum(weights), abs=0.04)
 
@@ -214,15 +218,16 @@ def test_over_time_the_shares_are_as_the_weights(weights: list[int]) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), min_size=2, max_size=8), st.integers(1, 9)
 )
-def test_nobody_starves_however_large_its_trials_are(asked: list[tuple[str, int]], weight: int) -> None:
+def test_nobody_starves_however_large_its_trials_are(requests: list[tuple[str, int]], weight: int) -> None:
     """Of sweeps of one priority, as long as a trial can be run at all; beside those whose trials are small
     and never stop coming.
     """
     asking = [
-        Sweep(f"s{number}", project, wants=100, needs=needs) for number, (project, needs) in enumerate(asked)
+        Sweep(f"s{number}", project, wants=100, needs=needs)
+        for number, (project, needs) in enumerate(requests)
     ]
-    held = played(fleet(*asking, trials=6, gpus=8, projects=(Project("a", weight),)), 60)
-    assert {one.id for one in asking} == set(held)
+    held = play(fleet(*asking, trials=6, gpus=8, projects=(Project("a", weight),)), 60)
+    assert {sweep.id for sweep in asking} == set(held)
 
 
 def test_an_important_sweep_takes_places_of_its_project_and_of_larger_shares() -> None:
@@ -292,15 +297,15 @@ def test_who_gives_a_place_alone_is_left_alone_where_who_gives_gpus_gives_it_too
 @settings(max_examples=examples(60))
 @given(fleets())
 def test_two_projects_never_take_the_same_place_from_each_other_in_turn(state: Fleet) -> None:
-    by_id = {one.id: one for one in state.sweeps}
-    for one in state.sweeps:
-        taken = preempt(state, one.id)
+    by_id = {sweep.id: sweep for sweep in state.sweeps}
+    for sweep in state.sweeps:
+        taken = preempt(state, sweep.id)
         assert sum(count for _, count in taken) <= state.policy.at_once
         for name, count in taken:
             victim = by_id[name]
             assert count <= victim.trials
-            if victim.project == one.project:
-                assert victim.priority < one.priority
+            if victim.project == sweep.project:
+                assert victim.priority < sweep.priority
                 continue
             lost = replace(
                 victim,
@@ -310,12 +315,14 @@ def test_two_projects_never_take_the_same_place_from_each_other_in_turn(state: F
                 waited=500.0,
             )
             rest = [lost if each.id == name else replace(each, wants=0, waited=0.0) for each in state.sweeps]
-            won = next(each for each in rest if each.id == one.id)
+            won = next(each for each in rest if each.id == sweep.id)
             rest = [
-                replace(won, trials=won.trials + 1, gpus=won.gpus + one.needs) if each.id == one.id else each
+                replace(won, trials=won.trials + 1, gpus=won.gpus + sweep.needs)
+                if each.id == sweep.id
+                else each
                 for each in rest
             ]
-            assert one.id not in dict(preempt(replace(state, sweeps=rest), name))
+            assert sweep.id not in dict(preempt(replace(state, sweeps=rest), name))
 
 
 @st.composite
@@ -337,7 +344,7 @@ def busy_fleets(draw: st.DrawFn) -> Fleet:
         )
     trials, gpus = (
         total + draw(st.integers(-3, 9))
-        for total in (sum(one.trials for one in busy), sum(one.gpus for one in busy))
+        for total in (sum(other.trials for other in busy), sum(other.gpus for other in busy))
     )
     capacity = Limits(
         draw(st.sampled_from([None, max(0, trials)])), draw(st.sampled_from([None, max(0, gpus)]))
@@ -346,7 +353,7 @@ def busy_fleets(draw: st.DrawFn) -> Fleet:
         capacity,
         state.projects,
         busy,
-        Policy(at_once=sum(one.leaving for one in busy) + draw(st.integers(0, 6))),
+        Policy(at_once=sum(other.leaving for other in busy) + draw(st.integers(0, 6))),
     )
 
 
@@ -377,8 +384,8 @@ def crowded_fleets(draw: st.DrawFn) -> Fleet:
             draw(st.lists(held, min_size=1, max_size=6)), 1
         )
     ]
-    trials = sum(one.trials for one in others)
-    gpus = sum(one.gpus for one in others)
+    trials = sum(sweep.trials for sweep in others)
+    gpus = sum(sweep.gpus for sweep in others)
     capacity = Limits(max(1, trials + draw(st.integers(-1, 2))), max(4, gpus + draw(st.integers(-1, 3))))
     quota = Limits(draw(st.none() | st.integers(1, 6)), draw(st.none() | st.integers(4, 9)))
     weight = draw(st.sampled_from([1.0, 9.0]))
@@ -407,10 +414,10 @@ def _fits_without(state: Fleet, sweep: Sweep, chosen: Counter[str]) -> bool:
     quota = state.project(sweep.project).quota
     for limits, sweeps in (
         (state.capacity, state.sweeps),
-        (quota, [one for one in state.sweeps if one.project == sweep.project]),
+        (quota, [other for other in state.sweeps if other.project == sweep.project]),
     ):
-        trials = sum(one.trials - chosen[one.id] for one in sweeps)
-        gpus = sum(one.gpus - chosen[one.id] * one.smallest for one in sweeps)
+        trials = sum(other.trials - chosen[other.id] for other in sweeps)
+        gpus = sum(other.gpus - chosen[other.id] * other.smallest for other in sweeps)
         free_trials, free_gpus = limits.remaining(trials, gpus)
         if free_trials < 1 or (sweep.needs and free_gpus < sweep.needs):
             return False
@@ -436,19 +443,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def count(name: str) -> Callable[..., Any]:
         original = getattr(shares, name)
 
-        def counted(*given: Any) -> Any:
+        def count_calls(*arguments: Any) -> Any:
             counts[name] += 1
-            return original(*given)
+            return original(*arguments)
 
-        return counted
+        return count_calls
 
     for name in ("_fits", "_share", "heappop", "heappush"):
         monkeypatch.setattr(shares, name, count(name))
     return counts
 
 
-def thousand(projects: int, **given: Any) -> Counted:
-    return Counted(Sweep(f"s{number:04d}", f"p{number % projects:04d}", **given) for number in range(1000))
+def thousand(projects: int, **fields: Any) -> Counted:
+    return Counted(Sweep(f"s{number:04d}", f"p{number % projects:04d}", **fields) for number in range(1000))
 
 
 def test_a_sweep_that_has_no_room_is_told_so_without_a_look_at_whose_turn_it_is(calls: Counter[str]) -> None:
@@ -513,17 +520,17 @@ def test_a_decision_among_a_thousand_sweeps_looks_at_each_of_them_a_few_times(
 ) -> None:
     looks = 0
 
-    def counted(needs: int, room: Any) -> bool:
+    def count_calls(needs: int, room: Any) -> bool:
         nonlocal looks
         looks += 1
         return bool(room[0] >= 1 and (needs == 0 or room[1] >= needs))
 
-    monkeypatch.setattr(shares, "_fits", counted)
+    monkeypatch.setattr(shares, "_fits", count_calls)
     thousand = [
         Sweep(f"s{number:04d}", f"p{number % 50}", trials=number % 7, gpus=number % 7, wants=9, needs=1)
         for number in range(1000)
     ]
-    busy = sum(one.trials for one in thousand)
+    busy = sum(sweep.trials for sweep in thousand)
     assert next_sweep(fleet(*thousand, trials=busy + 64, gpus=busy + 64)) is not None
     assert looks == 2  # whose turn it is fits
     looks = 0

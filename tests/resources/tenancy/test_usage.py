@@ -29,7 +29,7 @@ def backend(either_backend: Backend) -> Backend:
 
 
 @pytest.fixture
-def opened(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[[str], Scheduler]:
+def new_sweep(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[[str], Scheduler]:
     def open_it(name: str) -> Scheduler:
         row = open_sweep(backend.catalog, small_spec(name=name), "sha256:s", driver="job", commit=None)
         return Scheduler(backend.catalog, row.id, retry_seconds=0)
@@ -39,14 +39,14 @@ def opened(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callable[[
 
 @on_postgres
 def test_who_is_held_back_neither_waits_for_those_who_get_places_nor_holds_them_up(
-    backend: Backend, opened: Callable[[str], Scheduler]
+    backend: Backend, new_sweep: Callable[[str], Scheduler]
 ) -> None:
     """Another transaction has the lock, in which somebody gets a place: who waits for it is refused by the
     server, instead of waiting.
     """
     set_project(backend.catalog, "*", max_trials=1)
-    full = opened("full")
-    late = opened("late")
+    full = new_sweep("full")
+    late = new_sweep("late")
     assert isinstance(full.next_work("w"), Assignment)
     assert isinstance(late.next_work("w"), HeldBack)
 
@@ -65,18 +65,18 @@ def test_who_is_held_back_neither_waits_for_those_who_get_places_nor_holds_them_
 
 @on_postgres
 def test_whoever_seems_to_have_a_turn_looks_again_when_it_has_the_lock(
-    backend: Backend, opened: Callable[[str], Scheduler], monkeypatch: pytest.MonkeyPatch
+    backend: Backend, new_sweep: Callable[[str], Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_project(backend.catalog, "*", max_trials=0)
-    first = opened("first")
-    second = opened("second")
+    first = new_sweep("first")
+    second = new_sweep("second")
     assert isinstance(second.next_work("w"), HeldBack)
     set_project(backend.catalog, "*", max_trials=1)
     looks = list[bool]()
 
     class TakenMeanwhile(usage._Request):
-        def __init__(self, *given: Any, lock: bool) -> None:
-            super().__init__(*given, lock=lock)
+        def __init__(self, *arguments: Any, lock: bool) -> None:
+            super().__init__(*arguments, lock=lock)
             looks.append(self.has_turn)
             if looks == [True]:
                 assert isinstance(first.next_work("w"), Assignment)
@@ -88,9 +88,9 @@ def test_whoever_seems_to_have_a_turn_looks_again_when_it_has_the_lock(
 
 @on_postgres
 def test_no_ended_trial_is_read_to_know_what_the_running_ones_hold(
-    backend: Backend, opened: Callable[[str], Scheduler]
+    backend: Backend, new_sweep: Callable[[str], Scheduler]
 ) -> None:
-    sweeps = [opened(f"sweep-{number}") for number in range(20)]
+    sweeps = [new_sweep(f"sweep-{number}") for number in range(20)]
     running = 25
     ended = 75
     with backend.catalog.write() as session:
@@ -102,11 +102,11 @@ def test_no_ended_trial_is_read_to_know_what_the_running_ones_hold(
             )
     with backend.catalog.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("VACUUM ANALYZE")
-        asked = usage._HELD_BY_INDEX.params(of_sweep=sweeps[0].id).compile(
+        query = usage._HELD_BY_INDEX.params(of_sweep=sweeps[0].id).compile(
             dialect=postgresql.dialect(),
             compile_kwargs={"literal_binds": True},
         )
-        ((plan,),) = connection.execute(text(f"EXPLAIN (ANALYZE, FORMAT JSON) {asked}"))
+        ((plan,),) = connection.execute(text(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"))
     read = [node for node in _nodes(plan[0]["Plan"]) if node.get("Relation Name") == "trials"]
     rows = [
         (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in read
@@ -121,21 +121,21 @@ def _nodes(plan: dict[str, Any]) -> Any:
 
 
 def test_asking_takes_as_many_statements_for_many_sweeps_as_for_one(
-    backend: Backend, opened: Callable[[str], Scheduler], monkeypatch: pytest.MonkeyPatch
+    backend: Backend, new_sweep: Callable[[str], Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_project(backend.catalog, "*", max_trials=1)
     counts = []
     rows = []
     together = usage.together
 
-    def counted(connection: Connection, asked: Any, **given: Any) -> Any:
-        answers = [list(answer) for answer in together(connection, asked, **given)]
-        counts.append(len(asked))
+    def count_together(connection: Connection, statements: Any, **options: Any) -> Any:
+        answers = [list(answer) for answer in together(connection, statements, **options)]
+        counts.append(len(statements))
         rows.append([len(answer) for answer in answers])
         return iter(answers)
 
-    monkeypatch.setattr(usage, "together", counted)
-    sweeps = [opened(f"sweep-{number}") for number in range(8)]
+    monkeypatch.setattr(usage, "together", count_together)
+    sweeps = [new_sweep(f"sweep-{number}") for number in range(8)]
     with backend.catalog.transaction() as connection:
         ask_for_place(connection, sweeps[0].id, 1, 0, backend.catalog.now(), "w", waits=False)
     assert set(counts) == {2}

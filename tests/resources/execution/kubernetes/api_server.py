@@ -39,10 +39,10 @@ def served(cluster: Cluster, kube_config: Path) -> Iterator[None]:
             _, _, rest = url.path.partition(f"/namespaces/{_NAMESPACE}/")
             kind, _, name = rest.partition("/")
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
-            asked = {key: values[0] for key, values in parse_qs(url.query).items()}
+            query = {key: values[0] for key, values in parse_qs(url.query).items()}
             try:
                 status = 200
-                answer = _answered(cluster, self.command, kind, name, asked | body)
+                answer = _answer_of(cluster, self.command, kind, name, query | body)
             except ApiException as error:
                 status = error.status
                 answer = {"message": error.reason}
@@ -72,21 +72,23 @@ def served(cluster: Cluster, kube_config: Path) -> Iterator[None]:
         thread.join()
 
 
-def _answered(cluster: Cluster, verb: str, kind: str, name: str, given: dict[str, Any]) -> Any:
-    plain = ApiClient().sanitize_for_serialization
+def _answer_of(cluster: Cluster, verb: str, kind: str, name: str, options: dict[str, Any]) -> Any:
+    serialize = ApiClient().sanitize_for_serialization
     if kind != "pods":
-        return {"items": []} if verb == "GET" else given  # events, and network policies
+        return {"items": []} if verb == "GET" else options  # events, and network policies
     if verb == "POST":
-        cluster.create_namespaced_pod(_NAMESPACE, given)
-        return given
+        cluster.create_namespaced_pod(_NAMESPACE, options)
+        return options
     if verb == "DELETE":
-        seconds = given.get("gracePeriodSeconds")
+        seconds = options.get("gracePeriodSeconds")
         cluster.delete_namespaced_pod(
             name, _NAMESPACE, **({} if seconds is None else {"grace_period_seconds": int(seconds)})
         )
         return {}
     if name:
-        return plain(cluster.read_namespaced_pod(name, _NAMESPACE))
+        return serialize(cluster.read_namespaced_pod(name, _NAMESPACE))
     return {
-        "items": plain(cluster.list_namespaced_pod(_NAMESPACE, label_selector=given["labelSelector"]).items)
+        "items": serialize(
+            cluster.list_namespaced_pod(_NAMESPACE, label_selector=options["labelSelector"]).items
+        )
     }

@@ -27,10 +27,10 @@ class Cluster:
         self.fails: dict[str, list[Exception]] = {}
         self.loses_answers = False
 
-    def create_namespaced_pod(self, _namespace: str, given: dict[str, Any], **_: Any) -> None:
+    def create_namespaced_pod(self, _namespace: str, manifest: dict[str, Any], **_: Any) -> None:
         self._fail("create")
-        self.pods[given["metadata"]["name"]] = self._pod(given)
-        self.created(given)
+        self.pods[manifest["metadata"]["name"]] = self._pod(manifest)
+        self.created(manifest)
         if self.loses_answers:
             raise HTTPError("read timed out")
 
@@ -62,7 +62,7 @@ class Cluster:
         if self.fails.get(verb):
             raise self.fails[verb].pop(0)
 
-    def _pod(self, given: dict[str, Any]) -> V1Pod:
+    def _pod(self, manifest: dict[str, Any]) -> V1Pod:
         container = {
             "name": "trial",
             "image": "train:1",
@@ -71,5 +71,5 @@ class Cluster:
             "restartCount": 0,
         }
         status = {"containerStatuses": [container], **self.status}
-        data = json.dumps({"spec": {"containers": [{"name": "trial"}]}, **given, "status": status})
+        data = json.dumps({"spec": {"containers": [{"name": "trial"}]}, **manifest, "status": status})
         return ApiClient().deserialize(type("Response", (), {"data": data}), "V1Pod")

@@ -14,7 +14,7 @@ class _Response:
 
 def pod(phase: str = "Pending", *, containers: list[dict[str, Any]] | None = None, **status: Any) -> V1Pod:
     """A pod of one container ``trial`` with a memory limit of 2Gi."""
-    given = {
+    manifest = {
         "metadata": {"name": "pod-1", "uid": "u"},
         "spec": {
             "nodeName": "node1",
@@ -26,7 +26,7 @@ def pod(phase: str = "Pending", *, containers: list[dict[str, Any]] | None = Non
             **status,
         },
     }
-    return ApiClient().deserialize(_Response(given), "V1Pod")
+    return ApiClient().deserialize(_Response(manifest), "V1Pod")
 
 
 def container(state: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def container(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def event(kind: str, reason: str, message: str, at: str) -> CoreV1Event:
-    given = {
+    fields = {
         "metadata": {"name": "e"},
         "involvedObject": {},
         "type": kind,
@@ -42,10 +42,10 @@ def event(kind: str, reason: str, message: str, at: str) -> CoreV1Event:
         "message": message,
         "lastTimestamp": at,
     }
-    return ApiClient().deserialize(_Response(given), "CoreV1Event")
+    return ApiClient().deserialize(_Response(fields), "CoreV1Event")
 
 
-def as_known(given: dict[str, Any], kind: str) -> Any:
+def as_known(fields: dict[str, Any], kind: str) -> Any:
     """What Kubernetes' API knows of an object; fields with other names fall away."""
     client = ApiClient()
-    return client.sanitize_for_serialization(client.deserialize(_Response(given), kind))
+    return client.sanitize_for_serialization(client.deserialize(_Response(fields), kind))

@@ -37,9 +37,9 @@ class ProcessCluster(Cluster):
         # the server that pods are forked from has then imported what it holds, and no pod waits for that
         gangs.start(os.getpid).join()
 
-    def create_namespaced_pod(self, namespace: str, given: dict[str, Any], **options: Any) -> None:
-        super().create_namespaced_pod(namespace, given, **options)
-        self.manifests[given["metadata"]["name"]] = given
+    def create_namespaced_pod(self, namespace: str, manifest: dict[str, Any], **options: Any) -> None:
+        super().create_namespaced_pod(namespace, manifest, **options)
+        self.manifests[manifest["metadata"]["name"]] = manifest
         self._schedule()
 
     def delete_namespaced_pod(

@@ -67,7 +67,7 @@ class Formed:
 
 
 @pytest.fixture
-def formed(cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Formed]:
+def form_gang(cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Formed]:
     cluster.status = {"phase": "Running"}
     monkeypatch.setattr(gang_store, "own_address", lambda: "127.0.0.1")
     monkeypatch.setattr(gang_process.api, "own_pod", lambda: None)
@@ -77,19 +77,19 @@ def formed(cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def test_a_gang_whose_collective_hung_ends_although_a_pod_that_beats_says_nothing(
-    formed: Callable[[], Formed],
+    form_gang: Callable[[], Formed],
 ) -> None:
-    gang_of_two = formed()
+    gang_of_two = form_gang()
     gang_of_two.says.set(gang.hung("pod-0"), HANG.to_text())
     ended = gang_of_two.until_it_ends(beating=True)
     assert ended == Raised(f"node 1 of the gang (rank 1): {describe(HANG)}", final=False, checkpoint=None)
 
 
 def test_a_lost_pod_is_a_better_reason_than_the_collective_that_it_missed(
-    formed: Callable[[], Formed], monkeypatch: pytest.MonkeyPatch
+    form_gang: Callable[[], Formed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gang_process, "_HUNG_BEAT_SECONDS", 0.0)
-    gang_of_two = formed()
+    gang_of_two = form_gang()
     gang_of_two.says.set(gang.hung("pod-0"), HANG.to_text())
     gang_of_two.says.set(gang.ended("pod-0"), gang.end_to_bytes(Raised(describe(HANG), False, None)).decode())
     ended = gang_of_two.until_it_ends(beating=False)
@@ -107,8 +107,8 @@ def test_a_lost_pod_is_a_better_reason_than_the_collective_that_it_missed(
         replace(HANG, since=math.nan).to_text(),
     ],
 )
-def test_what_is_no_hang_is_no_reason(formed: Callable[[], Formed], said: str) -> None:
-    gang_of_two = formed()
+def test_what_is_no_hang_is_no_reason(form_gang: Callable[[], Formed], said: str) -> None:
+    gang_of_two = form_gang()
     gang_of_two.says.set(gang.hung("pod-0"), said)
     for node in range(2):
         gang_of_two.says.set(
@@ -118,8 +118,8 @@ def test_what_is_no_hang_is_no_reason(formed: Callable[[], Formed], said: str) -
     assert ended == Raised("node 0 of the gang (rank 0): ValueError: negative", final=False, checkpoint=None)
 
 
-def test_a_very_long_error_of_a_pod_is_read_to_its_end(formed: Callable[[], Formed]) -> None:
-    gang_of_two = formed()
+def test_a_very_long_error_of_a_pod_is_read_to_its_end(form_gang: Callable[[], Formed]) -> None:
+    gang_of_two = form_gang()
     for node in range(2):
         long = Raised("a frame 🏖\n" * 100_000 + "ValueError: negative", False, None)
         gang_of_two.says.set(gang.ended(f"pod-{node}"), gang.end_to_bytes(long).decode())

@@ -21,7 +21,7 @@ from resources.catalog import AttemptRow
 from resources.execution.kubernetes import api, gang_process, gang_rules, gang_store, watched_pod
 from resources.sweep_spec import SweepSpec
 from tests.resources.execution.kubernetes.process_cluster import ProcessCluster
-from tests.resources.execution.test_worker import Ran, state_of, trained
+from tests.resources.execution.test_worker import Ran, count_epochs, state_of
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -185,14 +185,14 @@ def run(
     def make(*, gpus: int = 4, **changes: Any) -> RanAsGang:
         cluster.gpus = gpus
         resources = {"cpus": 1, "gpus": 2, "nodes": 2, "grace_seconds": 30, **changes.pop("resources", {})}
-        given = {
+        fields = {
             "image": "i",
             "trainable": "in_image:train",
             "max_trials": 1,
             "strategy": {"random": {"budget": 3}},
             "max_retries": 0,
         }
-        return RanAsGang(cluster, backend, small_spec(resources=resources, **{**given, **changes}))
+        return RanAsGang(cluster, backend, small_spec(resources=resources, **{**fields, **changes}))
 
     yield make
     cluster.close()
@@ -245,7 +245,7 @@ def test_a_killed_rank_ends_its_attempt_and_is_named_and_the_next_gang_leaves_no
     assert "node 1 of the gang (ranks 2 to 3): rank 3" in str(ran.attempts()[0][1])
     assert "was killed by SIGKILL" in str(ran.attempts()[0][1])
     assert ran.world_sizes() == [4, 4, 4]
-    assert trained(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3)]
+    assert count_epochs(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3)]
     assert len(ran.cluster.processes) == 4
     assert not ran.cluster.pods or ran.cluster.deleted >= set(ran.cluster.pods)
 

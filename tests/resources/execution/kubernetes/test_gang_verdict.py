@@ -29,7 +29,7 @@ def ends(first: dict[str, Any], second: dict[str, Any]) -> list[PodEnd]:
     return [PodEnd("a", 0, (0, 1), **first), PodEnd("b", 1, (2, 3), **second)]
 
 
-def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
+def report_of(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
     return {"reported": True, "message": message, "hang": hang}
 
 
@@ -37,69 +37,69 @@ def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
     ("first", "second", "kind", "reason"),
     [
         (
-            said(BROKEN),
-            {"termination": OOM} | said(KILLED),
+            report_of(BROKEN),
+            {"termination": OOM} | report_of(KILLED),
             Raised,
             f"node 1 of the gang (ranks 2 to 3): {OOM.reason}",
         ),
         (
-            said(BROKEN),
+            report_of(BROKEN),
             {"termination": DELETED},
             Interrupted,
             "node 1 of the gang (ranks 2 to 3): pod b was deleted",
         ),
         (
-            said(BROKEN),
+            report_of(BROKEN),
             {"silent_seconds": 31.0},
             Interrupted,
             "node 1 of the gang (ranks 2 to 3): pod b has not been heard of for 31 s",
         ),
         (
-            said(None),
-            {"signalled": True} | said(None),
+            report_of(None),
+            {"signalled": True} | report_of(None),
             Interrupted,
             "pod b received SIGTERM; all ranks saved a checkpoint at the same step",
         ),
         (
-            said(None),
-            {"signalled": True, "termination": DELETED} | said(None),
+            report_of(None),
+            {"signalled": True, "termination": DELETED} | report_of(None),
             Interrupted,
             "pod b received SIGTERM; all ranks saved a checkpoint at the same step",
         ),
-        (said(BROKEN), {"signalled": True, "termination": DELETED}, Interrupted, "pod b was deleted"),
+        (report_of(BROKEN), {"signalled": True, "termination": DELETED}, Interrupted, "pod b was deleted"),
         (
-            said(BROKEN),
-            {"signalled": True} | said(None),
+            report_of(BROKEN),
+            {"signalled": True} | report_of(None),
             Interrupted,
             "pod b received SIGTERM; the gang could not save a checkpoint",
         ),
         (
-            said(BROKEN),
-            said(KILLED),
+            report_of(BROKEN),
+            report_of(KILLED),
             Raised,
             "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL",
         ),
         (
-            said(BROKEN),
-            said(OWN),
+            report_of(BROKEN),
+            report_of(OWN),
             Raised,
             "node 1 of the gang (ranks 2 to 3): Traceback …\nValueError: negative",
         ),
         (
-            said(OWN),
-            said(BROKEN),
+            report_of(OWN),
+            report_of(BROKEN),
             Raised,
             "node 0 of the gang (ranks 0 to 1): Traceback …\nValueError: negative",
         ),
         (
-            said(BROKEN),
-            said(HUNG, HANG),
+            report_of(BROKEN),
+            report_of(HUNG, HANG),
             Raised,
             "ranks 0 and 1 did not come to run.report() within 600 s (resources.collective_timeout_seconds)",
         ),
         (
-            said(LATE),
-            said(HUNG, HANG),
+            report_of(LATE),
+            report_of(HUNG, HANG),
             Raised,
             "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up",
         ),
@@ -117,12 +117,17 @@ def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
             "node 0 of the gang (ranks 0 to 1): pod a has not been heard of for 6 s",
         ),
         (
-            said(HUNG, HANG),
-            said(KILLED),
+            report_of(HUNG, HANG),
+            report_of(KILLED),
             Raised,
             "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL",
         ),
-        (said(BROKEN), {}, Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nRuntimeError: [gloo"),
+        (
+            report_of(BROKEN),
+            {},
+            Raised,
+            "node 0 of the gang (ranks 0 to 1): Traceback …\nRuntimeError: [gloo",
+        ),
         (
             {},
             {"termination": CRASHED},
@@ -130,7 +135,7 @@ def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
             "node 1 of the gang (ranks 2 to 3): pod b ended with exit code 1: ImportError",
         ),
         (
-            said(Interrupted("the store was unavailable")),
+            report_of(Interrupted("the store was unavailable")),
             {},
             Interrupted,
             "node 0 of the gang (ranks 0 to 1): the store was unavailable",
@@ -140,16 +145,16 @@ def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
 def test_the_reason_is_the_pod_that_was_lost_and_not_what_the_others_raised(
     first: dict[str, Any], second: dict[str, Any], kind: type, reason: str
 ) -> None:
-    found = verdict(ends(first, second))
-    assert isinstance(found, kind)
-    assert reason in (found.error if isinstance(found, Raised) else found.reason)  # type: ignore[union-attr]
+    message = verdict(ends(first, second))
+    assert isinstance(message, kind)
+    assert reason in (message.error if isinstance(message, Raised) else message.reason)  # type: ignore[union-attr]
 
 
 def test_a_final_failure_stays_final_and_keeps_its_checkpoint() -> None:
     final = Raised("Traceback …\nhalving.errors.Diverged: rank 2 of 4 has NaN", True, "sha256:c")
-    found = verdict(ends(said(BROKEN), said(final)))
-    assert isinstance(found, Raised)
-    assert (found.final, found.checkpoint) == (True, "sha256:c")
+    message = verdict(ends(report_of(BROKEN), report_of(final)))
+    assert isinstance(message, Raised)
+    assert (message.final, message.checkpoint) == (True, "sha256:c")
 
 
 def test_who_killed_a_rank_is_waited_for_because_only_the_cluster_knows() -> None:
@@ -159,8 +164,8 @@ def test_who_killed_a_rank_is_waited_for_because_only_the_cluster_knows() -> Non
 
 
 def test_where_each_rank_was_is_put_together_of_what_all_pods_say() -> None:
-    found = verdict(ends({"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})}, {"hang": HANG}))
-    assert found == Raised(
+    message = verdict(ends({"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})}, {"hang": HANG}))
+    assert message == Raised(
         "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up:\n"
         "  rank 0 (did not come):\n    at a\n  rank 1 (did not come):\n    at c\n  ranks 2 and 3 "
         "(waited):\n    at b\n"
@@ -169,4 +174,4 @@ def test_where_each_rank_was_is_put_together_of_what_all_pods_say() -> None:
         final=False,
         checkpoint=None,
     )
-    assert verdict(ends({"hang": HANG}, {"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})})) == found
+    assert verdict(ends({"hang": HANG}, {"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})})) == message

@@ -82,9 +82,9 @@ def test_a_spec_without_needs_asks_for_a_core_and_nothing_else(small_spec):
 @pytest.mark.parametrize("image", [None, "train:1"])
 def test_a_worker_on_a_node_that_is_not_heard_of_is_given_up_soon(small_spec, image):
     config = worker_config(small_spec(image=image), CLUSTER, {})
-    given = UserDefinedDagsterK8sConfig.from_dict(json.loads(json.dumps(config)))
+    config_of_pod = UserDefinedDagsterK8sConfig.from_dict(json.loads(json.dumps(config)))
     pod = construct_dagster_k8s_job(
-        DagsterK8sJobConfig(job_image="i"), ["x"], "job", given
+        DagsterK8sJobConfig(job_image="i"), ["x"], "job", config_of_pod
     ).spec.template.spec
     lost = {toleration.key: toleration.toleration_seconds for toleration in pod.tolerations}
     assert lost == {"node.kubernetes.io/not-ready": 30, "node.kubernetes.io/unreachable": 30}
@@ -106,13 +106,13 @@ def test_what_the_spec_names_comes_before_the_clusters_own(small_spec):
 
 
 def manifest(spec: Any, **changes: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "name": "p",
         "labels": {},
         "command": ["python"],
         "env": {"HALVING_ROOT": "s3://b/p"},
     }
-    return trial_manifest(spec.image, spec.resources.at(1), CLUSTER, **{**given, **changes})
+    return trial_manifest(spec.image, spec.resources.at(1), CLUSTER, **{**options, **changes})
 
 
 def test_with_an_image_the_trials_pod_has_the_gpu_and_its_worker_next_to_nothing(small_spec):
@@ -171,13 +171,13 @@ def test_only_pods_of_a_gang_have_the_fast_network_between_nodes(small_spec):
     needs = [
         small_spec(image="train:1", resources={**WANTED, "nodes": nodes}).resources.at(1) for nodes in (2, 1)
     ]
-    gang, one = [
+    gang, single = [
         trial_manifest("train:1", need, cluster, name="p", labels={}, command=["python"], **owned)
         for need in needs
     ]
-    for made in (gang, one):
+    for made in (gang, single):
         assert as_known(made, "V1Pod") == made, "Kubernetes' API knows every field"
-    (container,), (alone,) = gang["spec"]["containers"], one["spec"]["containers"]
+    (container,), (alone,) = gang["spec"]["containers"], single["spec"]["containers"]
     devices = {"rdma/hca_shared_devices_a": "1", "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "5Gi"}
     own = {"memory": "32Gi", "nvidia.com/gpu": "1"}
     assert container["resources"] == {
@@ -186,14 +186,14 @@ def test_only_pods_of_a_gang_have_the_fast_network_between_nodes(small_spec):
     }
     assert alone["resources"]["limits"] == own
     assert (gang["spec"]["hostNetwork"], gang["spec"]["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    assert not {"hostNetwork", "dnsPolicy"} & set(one["spec"])
+    assert not {"hostNetwork", "dnsPolicy"} & set(single["spec"])
     assert gang["metadata"]["annotations"] == {
         "sidecar.istio.io/inject": "false",
         "k8s.v1.cni.cncf.io/networks": "rdma-net",
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "kueue.x-k8s.io/pod-group-total-count": "2",
     }
-    assert one["metadata"]["annotations"].keys() == gang["metadata"]["annotations"].keys() - {
+    assert single["metadata"]["annotations"].keys() == gang["metadata"]["annotations"].keys() - {
         "k8s.v1.cni.cncf.io/networks"
     }
     variables = {entry["name"]: entry["value"] for entry in container["env"]}
@@ -343,8 +343,8 @@ def test_settings_that_are_not_there_are_refused(monkeypatch):
 def test_a_projects_trials_wait_in_its_own_queue_unless_the_spec_names_one(small_spec, catalog):
     cluster = CLUSTER.model_copy(update={"queue": "others", "queues": {"vision": "team-a"}})
 
-    def queue(cluster=cluster, **given):
-        spec = small_spec(**given)
+    def queue(cluster=cluster, **options):
+        spec = small_spec(**options)
         labels = worker_config(spec, cluster.of_project(spec.project, lambda: catalog), {})[
             "pod_template_spec_metadata"
         ]["labels"]

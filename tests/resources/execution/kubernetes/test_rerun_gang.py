@@ -55,8 +55,10 @@ def test_a_trial_on_two_nodes_is_trained_again_on_two_and_is_identical(
     cluster.stuck = {"n1"}
     monkeypatch.setattr(
         rerun_pod,
-        "_accepted",
-        lambda given, _, real=rerun_pod._accepted: real({**given, "start_timeout_seconds": 4}, _),
+        "_parse_resources",
+        lambda recorded, _, real=rerun_pod._parse_resources: real(
+            {**recorded, "start_timeout_seconds": 4}, _
+        ),
     )
     with pytest.raises(
         RerunFailed,

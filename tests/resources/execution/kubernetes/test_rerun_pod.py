@@ -36,7 +36,7 @@ class Rerun:
         monkeypatch.setattr(rerun_pod, "_RECEIVE_SECONDS", 0.0)
         self.cluster = cluster
         self.store = store
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.manifest: dict[str, Any] = {}
         self.folder = "runs/project=p/s.0007-rerun-1/mail/0001"
 
@@ -65,7 +65,7 @@ class Rerun:
             "service_account": "halving-trial",
         }
         RerunPods(ClusterConfig.model_validate({"trial_pods": pods})).train(
-            self.store, rerun, ready, self.told.append
+            self.store, rerun, ready, self.lines.append
         )
 
     def _say(self, manifest: dict[str, Any], messages: tuple[Message | Ready | Granted | bytes, ...]) -> None:
@@ -86,9 +86,9 @@ def rerun(cluster: Cluster, store: Store, monkeypatch: pytest.MonkeyPatch) -> Re
 
 def test_a_reruns_pod_gets_what_a_trials_pod_gets_and_the_recorded_variables(rerun: Rerun) -> None:
     rerun.cluster.status = RUNNING
-    found: list[Any] = []
-    rerun.train(READY, Stopped(), ready=lambda *said: found.append(said))
-    assert found == [(READY, "t@sha256:12")]
+    pods: list[Any] = []
+    rerun.train(READY, Stopped(), ready=lambda *said: pods.append(said))
+    assert pods == [(READY, "t@sha256:12")]
     (container,) = rerun.manifest["spec"]["containers"]
     assert (container["image"], container["command"]) == (
         IMAGE,
@@ -142,7 +142,7 @@ def test_a_pod_that_does_not_start_in_time_is_given_up_with_the_clusters_reason(
         match=r"did not start within resources.start_timeout_seconds = 2: ErrImagePull: connection reset",
     ):
         rerun.train()
-    assert rerun.told == ["the pod waits to start: ErrImagePull: connection reset"]
+    assert rerun.lines == ["the pod waits to start: ErrImagePull: connection reset"]
     assert rerun.cluster.pods == {}
 
 
