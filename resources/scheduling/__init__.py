@@ -1,5 +1,4 @@
-"""Where the decisions of the search meet SQL: the scheduler, its transaction, the state cache, leases, sweeps
-and warm starts.
+"""The search's decisions on the catalog: scheduler, transactions, state cache, leases, sweeps, warm starts.
 
-It holds the sweep's lock and writes what was decided; it must not know processes, pods or Dagster.
+It holds the sweep's lock and writes the decisions; it must not know processes, pods or Dagster.
 """

@@ -1,4 +1,4 @@
-"""A trial handed out to a worker, and the error that says that the worker has lost it."""
+"""A trial handed out to a worker, and the error for a worker that has lost it."""
 
 from dataclasses import dataclass, field
 
@@ -13,10 +13,11 @@ class Superseded(HalvingError, RuntimeError):
 
 @dataclass(frozen=True)
 class Assignment:
-    """A trial given to a worker: everything needed to run it up to its next rung.
+    """A trial given to a worker, with everything that is needed to run it up to its next rung.
 
     Attributes:
-        final: of a trial of the final training the number of its seed, from 0; None for the search's.
+        granted: the epoch of that rung.
+        final: the number of the seed, from 0, if the trial belongs to the final training; else None.
     """
 
     sweep: str
@@ -36,5 +37,5 @@ class Assignment:
 
     @property
     def run_key(self) -> str:
-        """Dagster launches one run for each key: ``sweep.trial/rRUNG/aATTEMPT``."""
+        """The key ``sweep.trial/rRUNG/aATTEMPT``, for which Dagster launches one run."""
         return f"{self.key}/r{self.rung}/a{self.attempt}"

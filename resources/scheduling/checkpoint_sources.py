@@ -1,6 +1,4 @@
-"""The checkpoint of another run that a training is to go on from, and retention, which may be about to delete
-it.
-"""
+"""Protects the checkpoint that a training starts from against retention."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,11 +10,10 @@ from resources.sweep_spec import SweepSpec
 
 
 def hold_source(session: Session, spec: SweepSpec) -> None:
-    """Hold the row of the trial that a spec goes on from until the transaction that writes the spec down
-    ends.
+    """Lock the row of the trial that a spec starts from, until the transaction that stores the spec ends.
 
-    Retention, which holds it while it decides about the trial's checkpoints, then sees the spec; or it was
-    first.
+    Retention locks the same row while it decides about the trial's checkpoints. So it either sees the spec,
+    or has decided before.
 
     Raises:
         InvalidInput: retention has deleted the checkpoint.
@@ -26,7 +23,7 @@ def hold_source(session: Session, spec: SweepSpec) -> None:
         return
     try:
         sweep, number = parse_trial_key(source.run)
-    except ValueError:  # it is no trial
+    except ValueError:  # The source is no trial of a sweep.
         return
     trial = session.get(TrialRow, (sweep, number), with_for_update=True, populate_existing=True)
     if trial is None or trial.checkpoints_left is None:
@@ -37,15 +34,13 @@ def hold_source(session: Session, spec: SweepSpec) -> None:
         .order_by(RungResultRow.rung.desc())
     )
     result = session.scalar(query.limit(1))
-    kept = {trial.checkpoint, *((result.checkpoint, result.best_checkpoint) if result else ())}
-    if trial.checkpoints_left == "none" or source.checkpoint not in kept:
-        left = (
-            "none of its checkpoints is"
-            if trial.checkpoints_left == "none"
-            else "only its newest and best checkpoint are"
-        )
+    kept = {trial.checkpoint}
+    if result:
+        kept |= {result.checkpoint, result.best_checkpoint}
+    has_none = trial.checkpoints_left == "none"
+    if has_none or source.checkpoint not in kept:
+        left = "none of its checkpoints is" if has_none else "only its newest and best checkpoint are"
         raise InvalidInput(
             f"restored_from = {source.run!r}, epoch {source.epoch}, is not accepted: its sweep ended long "
-            "ago, and by the retention policy "
-            f"{left} kept; go on from another one, or train its params again"
+            f"ago, and by the retention policy {left} kept; go on from another one, or train its params again"
         )

@@ -1,5 +1,6 @@
-"""The lease to form a gang, in the catalog: one gang of all sweeps has it at a time
-(:mod:`resources.scheduling.forming_line`).
+"""The lease to form a gang, kept in the catalog.
+
+One gang of all sweeps has it at a time (:mod:`resources.scheduling.forming_line`).
 """
 
 import time
@@ -16,12 +17,12 @@ _RETRY_SECONDS = 5.0  # the database is asked again, before the gang stays as it
 
 
 class FormingLease:
-    """One gang's way through the line.
+    """One gang's place in the line, from its first request until it has formed.
 
     Args:
-        catalog: which all gangs share.
-        gang: its attempt's name, as no other has it.
-        patience: seconds for which it keeps the turn though others wait.
+        catalog: shared by all gangs.
+        gang: the unique name of its attempt.
+        patience: seconds for which it keeps the turn while others wait.
     """
 
     def __init__(self, catalog: Catalog, gang: str, *, patience: float = PATIENCE_SECONDS) -> None:
@@ -32,24 +33,25 @@ class FormingLease:
         self._forms = self._in_line = False
 
     def take(self) -> bool:
-        """Whether the gang has the turn to form now; to be asked every few seconds until :meth:`give`.
+        """Renew the gang's place; return whether it has the turn to form now.
 
-        Once it gives False after True, another gang may form: what this one has been given has to go.
+        Call it every few seconds until :meth:`give`. If it returns False after True, another gang may form,
+        and this one has to give up its pods.
 
         Raises:
             sqlalchemy.exc.DBAPIError: the database is unavailable; the gang stays as it was.
         """
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self._in_line = True  # perhaps, even where the answer is lost
+            self._in_line = True  # This may be so even if the answer is lost.
             self._forms = retry_transient(self._renew, _RETRY_SECONDS)
             self._looked = time.monotonic()
         return self._forms
 
     def give(self) -> None:
-        """Leave the line: the gang is placed, or over.
+        """Leave the line, because the gang is placed or over.
 
         Raises:
-            sqlalchemy.exc.DBAPIError: the database is unavailable; then its place expires.
+            sqlalchemy.exc.DBAPIError: the database is unavailable; the place then expires.
         """
         self._forms = False
         self._looked = float("-inf")
@@ -58,7 +60,7 @@ class FormingLease:
             self._in_line = False
 
     def is_wanted(self) -> bool:
-        """Whether another gang is in the line, forming or waiting."""
+        """Whether another gang forms or waits in the line."""
         now = self._catalog.now()
         others = (
             select(FormingGangRow.gang)

@@ -1,6 +1,4 @@
-"""Sweeps and their project's hours of GPUs: what one is expected to take, and a pause while the project has
-none left.
-"""
+"""GPU-hours of sweeps: an estimate before a launch, and a pause while the project has none left."""
 
 import logging
 import time
@@ -23,18 +21,18 @@ from resources.tenancy.gpu_hours import GpuHours, gpu_hours_of, gpu_hours_of_swe
 from resources.tenancy.projects import names_of
 
 LOOK_SECONDS = 15.0
-"""Between two looks at what a project has left, by whichever of a sweep's processes comes first."""
+"""Time between two looks at a project's remaining hours, by whichever process of the sweep comes first."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a sweep is expected to take.
+    """How many GPU-hours a sweep is expected to take.
 
     Attributes:
-        gpu_hours: None where nothing is known of how long an epoch takes.
-        how: how that was worked out, for people.
+        gpu_hours: None if it is unknown how long an epoch takes.
+        how: how the number was computed, in words for people.
     """
 
     gpu_hours: float | None
@@ -43,14 +41,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a sweep is expected to take of what its project has.
+    """How many GPU-hours a sweep is expected to take, beside those that its project has left.
 
     Attributes:
-        project: as it is called now; as the spec has it where no GPU is asked for or there is no catalog.
-        quota: the project's hours of this month; None where they are not limited, or where the sweep asks for
-            none.
-        others: GPU-hours that the project's unfinished sweeps are still expected to take, another one of the
-            same spec among them.
+        project: its present name; the name in the spec if no GPU is requested or there is no catalog.
+        quota: the project's hours of this month; None if they are not limited, or if the sweep needs none.
+        others: GPU-hours that the project's unfinished sweeps are still expected to take, also another one of
+            the same spec.
     """
 
     project: str
@@ -59,26 +56,28 @@ class Forecast:
     others: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """``project``, ``expected``, ``how``, and the month's ``quota``, what is ``left`` of it and what
-        ``others`` of it are expected to take, all None where there is no quota.
-        """
-        quota, left, others = (
-            (self.quota.quota, self.quota.left, self.others) if self.quota else (None, None, None)
-        )
-        of_sweep = {"project": self.project, "expected": self.estimate.gpu_hours, "how": self.estimate.how}
-        return {**of_sweep, "quota": quota, "left": left, "others": others}
+        """The forecast as JSON fields; ``quota``, ``left`` and ``others`` are None without a quota."""
+        return {
+            "project": self.project,
+            "expected": self.estimate.gpu_hours,
+            "how": self.estimate.how,
+            "quota": self.quota and self.quota.quota,
+            "left": self.quota and self.quota.left,
+            "others": self.others if self.quota else None,
+        }
 
     def __str__(self) -> str:
         hours = self.estimate.gpu_hours
-        how = self.estimate.how
-        about = (
-            f"project {self.project}: "
-            f"{'unknown' if hours is None else f'about {hours:.4g}' if hours else 'no'} GPU-hours ({how})"
-        )
-        return f"{about}; it has {self._describe_left(self.quota)}" if self.quota else about
+        amount = "unknown"
+        if hours is not None:
+            amount = f"about {hours:.4g}" if hours else "no"
+        text = f"project {self.project}: {amount} GPU-hours ({self.estimate.how})"
+        if self.quota:
+            text += f"; it has {self._describe_left(self.quota)}"
+        return text
 
     def refusal(self, spec: SweepSpec) -> str | None:
-        """Why a launch of the spec is refused; None where there is enough."""
+        """Why a launch of the spec is refused; None if there is enough."""
         quota = self.quota
         expected = self.estimate.gpu_hours
         if quota is None:
@@ -90,24 +89,25 @@ class Forecast:
             return None
         return (
             f"max_trials = {max_trials(spec)} is not accepted: the sweep would take about {expected:.4g} "
-            "GPU-hours "
-            f"({self.estimate.how}), and {left}: give fewer trials, epochs or GPUs; {quota.remedy()}"
+            f"GPU-hours ({self.estimate.how}), and {left}: give fewer trials, epochs or GPUs; "
+            f"{quota.remedy()}"
         )
 
     def _describe_left(self, quota: GpuHours) -> str:
-        left = f"{quota.left:.4g} of its {quota.quota:g} GPU-hours left this month"
-        return left + (
-            f", of which its unfinished sweeps are expected to take {self.others:.4g}" if self.others else ""
-        )
+        text = f"{quota.left:.4g} of its {quota.quota:g} GPU-hours left this month"
+        if self.others:
+            text += f", of which its unfinished sweeps are expected to take {self.others:.4g}"
+        return text
 
 
 def gpu_epochs(spec: SweepSpec, trials: int | None = None) -> float:
-    """Epochs times GPUs that a sweep of so many trials (default: of as many as its spec says) is expected to
-    train.
+    """Epochs times GPUs that a sweep is expected to train, with its audit and final training.
 
-    With halving by η one trial in η^k gets beyond rung k (what is expected of a large search; a small one
-    promotes a little less). The median rule is taken to stop nothing, so that the estimate is at most too
-    high. An audit and the final training are in it.
+    With halving by η one trial in η^k gets beyond rung k. That is right for a large search; a small one
+    promotes a little less. The median rule is assumed to stop nothing, so the estimate can only be too high.
+
+    Args:
+        trials: how many it may start, if that is not what its spec says.
     """
     rules = rules_of(spec)
     factor = rules.early_stopping.reduction_factor if isinstance(rules.early_stopping, Halving) else 1
@@ -125,11 +125,10 @@ def gpu_epochs(spec: SweepSpec, trials: int | None = None) -> float:
 
 
 def estimate_of(session: Session, spec: SweepSpec, trials: int | None = None) -> Estimate:
-    """What a sweep is expected to take, by how long an epoch took in the newest sweep of the same name that
-    has results.
+    """Estimate a sweep's GPU-hours from the epochs of the newest sweep of the same name with results.
 
     Args:
-        trials: how many it may start, where that is not what its spec says.
+        trials: how many it may start, if that is not what its spec says.
     """
     epochs = gpu_epochs(spec, trials)
     if not epochs:
@@ -159,18 +158,17 @@ def estimate_of(session: Session, spec: SweepSpec, trials: int | None = None) ->
         select(func.sum(of_trial.c.seconds), func.sum(of_trial.c.epochs))
     ).one()
     an_epoch = seconds / max(1, trained)
-    return Estimate(
-        an_epoch * epochs / 3600,
-        (
-            f"{epochs:.4g} epochs times GPUs, as early stopping leaves them, at {an_epoch:.3g} s an epoch as "
-            f"in {earlier}"
-        ),
+    how = (
+        f"{epochs:.4g} epochs times GPUs, as early stopping leaves them, at {an_epoch:.3g} s an epoch as in "
+        f"{earlier}"
     )
+    return Estimate(an_epoch * epochs / 3600, how)
 
 
 def expected_of_open(session: Session, projects: Iterable[str], now: float) -> float:
-    """The GPU-hours that the unfinished sweeps of projects are still expected to take; of which nothing is
-    known, none.
+    """The GPU-hours that the unfinished sweeps of projects are still expected to take.
+
+    Sweeps without an estimate count as none.
     """
     chosen = select(SweepRow).where(
         SweepRow.project.in_(list(projects)), SweepRow.status.in_(OPEN), SweepRow.control != Control.STOP
@@ -180,7 +178,7 @@ def expected_of_open(session: Session, projects: Iterable[str], now: float) -> f
         try:
             spec = stored_spec(row.spec)
         except InvalidInput:
-            # another version's: that sweep cannot go on, and is no reason to refuse this one
+            # The spec was stored by another version. That sweep cannot go on, so it takes nothing.
             continue
         hours = estimate_of(session, spec, row.max_trials).gpu_hours
         if hours:
@@ -189,17 +187,16 @@ def expected_of_open(session: Session, projects: Iterable[str], now: float) -> f
 
 
 def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, goes_on: bool = False) -> Forecast:
-    """Check that a sweep fits into what its project has left of its GPU-hours this month beside the project's
-    unfinished sweeps; give what it is expected to take.
+    """Check that a sweep fits into its project's GPU-hours of this month; return the forecast.
 
-    One that goes on is not refused: it is paused when there are none left.
+    The expected hours of the project's unfinished sweeps count as taken.
 
     Args:
-        catalog: None where there is none yet: nothing is known then, and nothing limited.
-        goes_on: what is asked for goes on with a sweep that was opened before.
+        catalog: None if there is none yet; then nothing is limited.
+        goes_on: the launch resumes a sweep. That is not refused: the sweep is paused when no hours are left.
 
     Raises:
-        InvalidInput: it would take more than there is, or nothing is left.
+        InvalidInput: the sweep would take more than there is, or nothing is left.
     """
     if catalog is None or not spec.resources.largest.gpus:
         return Forecast(spec.project, _without_results(spec))
@@ -222,12 +219,11 @@ def _without_results(spec: SweepSpec) -> Estimate:
 
 
 class GpuHoursWatch:
-    """Pauses a sweep while its project has no hours left, and lets it go on by itself when the quota is
-    raised or a month begins.
+    """Pauses a sweep while its project has no hours left, and lets it go on later.
 
-    The user's ``control`` stays as it is. A sweep that was paused goes on only with another quota or in
-    another month: what its trials are found to have used once they have ended may be a little less than what
-    was expected while they ran.
+    It goes on by itself when the quota is changed or a month begins, and not before: once trials have ended,
+    they may turn out to have used a little less than was counted while they ran. The user's ``control`` is
+    not touched.
     """
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
@@ -255,19 +251,18 @@ class GpuHoursWatch:
             _log.warning("could not look how many GPU-hours sweep %s has left: %s", self._sweep, error)
 
     def look(self) -> str | None:
-        """Pause the sweep, or let it go on; give why it is paused, None where it is not."""
+        """Pause the sweep, or let it go on; return why it is paused, or None if it is not."""
         with self._catalog.read() as session:
             hours = gpu_hours_of(session, self._project, self._catalog.now())
             paused = session.scalar(select(SweepRow.out_of_gpu_hours).where(SweepRow.id == self._sweep))
-        reason = hours.why_paused() if hours and (hours.spent or hours.why_paused() == paused) else None
+        reason = None
+        if hours and (hours.spent or hours.why_paused() == paused):
+            reason = hours.why_paused()
         if reason != paused:
             with self._catalog.write() as session:
                 self._catalog.sweep(session, self._sweep, lock=True).out_of_gpu_hours = reason
-            _log.warning(
-                "sweep %s %s",
-                self._sweep,
-                f"is paused: {reason}" if reason else "goes on: its project has GPU-hours again",
-            )
+            change = f"is paused: {reason}" if reason else "goes on: its project has GPU-hours again"
+            _log.warning("sweep %s %s", self._sweep, change)
         return reason
 
     def _take_turn(self) -> None:

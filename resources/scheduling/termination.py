@@ -1,4 +1,4 @@
-"""Why a worker, or a trial's process, ended without saying so itself."""
+"""Why a worker, or a trial's process, ended without a message."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ class Termination:
     """How a worker, or a trial's process or pod, ended.
 
     Attributes:
-        reason: in the words of the system that saw it.
-        own_fault: whether the trial caused it and would cause it again (it ran out of memory); else its
-            machine was reclaimed.
+        reason: in the words of the system that noticed it.
+        own_fault: whether the trial caused it and would cause it again, as when it ran out of memory. If not,
+            its machine was reclaimed.
     """
 
     reason: str
@@ -19,4 +19,4 @@ class Termination:
 
 
 TerminationLookup = Callable[[str], Termination | None]
-"""From a worker's name to how it ended; None where that is unknown, or the worker still runs."""
+"""From a worker's name to how it ended; None if that is unknown, or if the worker still runs."""

@@ -1,6 +1,6 @@
-"""A training run that is asked for by itself: a sweep of one trial, whose params are constants.
+"""Single training runs: each is a sweep of one trial with constant params.
 
-So it has all that a trial has: attempts, retries, checkpoints, pods, a pause and a stop.
+So it has everything that a trial has: attempts, retries, checkpoints, pods, a pause and a stop.
 """
 
 from contextlib import suppress
@@ -21,7 +21,7 @@ from resources.scheduling.sweeps import stop_sweep
 from resources.search.rules import max_trials
 from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 
-# What a search has and one trial has not, or what must not happen by itself.
+# Fields that make no sense for one trial, or that would start something by themselves.
 _OF_A_SEARCH = (
     "warm_start",
     "start_from",
@@ -69,8 +69,7 @@ def spec_of(
 def spec_of_restored(
     catalog: Catalog, store: Store, project: str, run: str, epoch: int, epochs: int | None
 ) -> SweepSpec:
-    """The spec of a training run that goes on from a trial's checkpoint, with the same params on the same
-    data.
+    """The spec of a training run that starts from a trial's checkpoint, with its params and data.
 
     Args:
         epochs: to train in all (default: as many as the trial's sweep).
@@ -101,7 +100,7 @@ def spec_of_restored(
             "that, in all"
         )
     kept = {name: value for name, value in sweep.spec.items() if name not in _OF_A_SEARCH}
-    if len(spec.resources.by_rung) > 1:  # the run has one rung, and is given what the trial would have been
+    if len(spec.resources.by_rung) > 1:  # The run has one rung, and gets what the trial would have got there.
         resources = spec.resources.at(total)
         elastic = {"min_nodes": spec.fewest_nodes(total)} if spec.elastic and resources.nodes > 1 else None
         kept |= {"resources": resources.model_dump(mode="json"), "elastic": elastic}
@@ -112,7 +111,7 @@ def spec_of_restored(
 
 
 def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Session) -> None:
-    """End a training run; its trial saves a checkpoint. Nothing happens if it is over.
+    """End a training run, which saves a checkpoint; nothing happens if it is over.
 
     Raises:
         NotFound: no such run.
@@ -158,8 +157,9 @@ def sweep_of_run(run: str) -> str:
 
 
 def no_training_run(project: str, run: str) -> NotFound:
-    """What is raised for a run that the catalog does not have; it names nothing else, as whoever asks may
-    know this project alone.
+    """The error for a run that the catalog does not have.
+
+    It names no other project or run, because the caller may have access to this project alone.
     """
     return NotFound(f"no training run {run!r} in project {project!r} of the catalog")
 

@@ -1,7 +1,7 @@
-"""What a sweep learns from earlier ones: their finished trials, mapped to its own space.
+"""Warm starts: the finished trials of earlier sweeps, mapped to the space of a new one.
 
 A trial counts if its params are a point of the new space. Parameters that the new space does not have are
-left out and constants must agree; a value that is out of range or off a step, or a broken constraint, drops
+left out, and constants must agree. A value that is out of range or off a step, or a broken constraint, drops
 the trial.
 """
 
@@ -19,23 +19,23 @@ from resources.search.state import Result
 from resources.search.suggest import Earlier
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.points import active, order, problems_of
+from resources.sweep_spec.sweep import Objective
 from resources.tenancy.projects import all_names_of
 
 _ENDED = ("evaluating", "finished", "rejected", "held", "failed")
-_AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
+_AUTO_SWEEPS = 5  # The newest ones that fit: older ones say less about the present code and data.
 
 
 def warm_start_sources(
     catalog: Catalog, spec: SweepSpec, projects: Collection[str] | None = None
 ) -> list[str]:
-    """Ids of the sweeps to learn from: those named, or for ``auto`` the newest ones that fit.
+    """Ids of the sweeps to learn from: the named ones, or for ``auto`` the newest ones that fit.
 
     Args:
-        projects: the only ones whose sweeps are known to whoever launches it; None is all.
+        projects: the projects that the user may see; with None all.
 
     Raises:
-        InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says
-            which, why, and what to do.
+        InvalidInput: a named sweep does not exist, has not ended, or does not fit.
     """
     with catalog.read() as session:
         in_projects = [] if projects is None else [SweepRow.project.in_(all_names_of(session, projects))]
@@ -61,7 +61,7 @@ def warm_start_sources(
 
 
 def earlier_trials(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> list[Earlier]:
-    """The trials that a sweep starts from, the same in every process that asks: its sources have ended."""
+    """The trials that a sweep learns from; they are the same in every process, because their sweeps ended."""
     return [
         trial
         for source in row.warm_start or []
@@ -70,7 +70,7 @@ def earlier_trials(catalog: Catalog, session: Session, row: SweepRow, spec: Swee
 
 
 def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) -> str | None:
-    """Why nothing can be learned from a sweep; None when something can."""
+    """Why nothing can be learned from a sweep; None if something can."""
     if row.status not in _ENDED:
         return f"it is {row.status}, and only a sweep whose search has ended stays as it is"
     try:
@@ -79,15 +79,11 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
         return f"its spec is not readable any more ({error})"
     if earlier.trainable != spec.trainable:
         return f"its trainable is {earlier.trainable}, not {spec.trainable}"
-    if spec.trainable is None and earlier.name != spec.name:  # nothing else says that the same is trained
+    if spec.trainable is None and earlier.name != spec.name:  # Only the name says that the same is trained.
         return f"neither has a trainable, and its name is {earlier.name}, not {spec.name}"
     for mine, theirs in zip(spec.objectives, earlier.objectives, strict=False):
         if (mine.metric, mine.direction, mine.summary) != (theirs.metric, theirs.direction, theirs.summary):
-            theirs_text, mine_text = (
-                f"{objective.direction} {objective.metric} ({objective.summary})"
-                for objective in (theirs, mine)
-            )
-            return f"its objective is {theirs_text}, not {mine_text}"
+            return f"its objective is {_describe(theirs)}, not {_describe(mine)}"
     if len(earlier.objectives) < len(spec.objectives):
         return f"it has {len(earlier.objectives)} objectives, not {len(spec.objectives)}"
     trials, problems = _map_trials(catalog, session, row, spec)
@@ -96,10 +92,18 @@ def _misfit(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
     return f"none of its trials fits ({problems[0]})" if problems else "it has no trial with a result"
 
 
+def _describe(objective: Objective) -> str:
+    return f"{objective.direction} {objective.metric} ({objective.summary})"
+
+
 def _map_trials(
     catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec
 ) -> tuple[list[Earlier], list[str]]:
-    """A sweep's trials in the new space, each with its last result; and why other trials were dropped."""
+    """Map a sweep's trials to the new space, each with its last result.
+
+    Returns:
+        The trials, and why others were dropped.
+    """
     last: dict[int, RungResultRow] = {}
     results = select(RungResultRow).where(RungResultRow.sweep == row.id, RungResultRow.value.is_not(None))
     for result in session.scalars(results.order_by(RungResultRow.trial, RungResultRow.rung)):
@@ -108,7 +112,7 @@ def _map_trials(
     problems = []
     for trial in catalog.trials(session, row.id):
         if trial.number not in last or trial.final is not None:
-            # what the final training reports it was trained on
+            # The final training reports metrics of data that it was trained on.
             continue
         params = _params_in_space(trial.params, spec)
         if misfits := problems_of(spec, params):
@@ -129,9 +133,7 @@ def _map_trials(
 
 
 def _params_in_space(params: dict[str, Any], spec: SweepSpec) -> dict[str, Any]:
-    """The params that the new space has, its constants filled in where the earlier sweep did not name
-    them.
-    """
+    """The params that the new space has; constants that the earlier sweep did not name are filled in."""
     projected: dict[str, Any] = {}
     for name in order(spec.space):
         parameter = spec.space[name]
