@@ -1,8 +1,7 @@
-"""The index of runs: what the store's records and curves say of each run, in tables that are filtered and
-ordered fast.
+"""The index of runs: what the store's records and curves say of each run, in tables made for fast queries.
 
-It is made from the store alone and can be made again at any time. It must not know who asks, and nothing but
-it writes those tables.
+It is built from the store alone and can be rebuilt at any time. It knows nothing of those who ask it, and
+nothing else writes those tables.
 """
 
 from resources.analysis.run_index.refresh import Refreshed, Refresher

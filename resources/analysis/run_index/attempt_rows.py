@@ -1,6 +1,4 @@
-"""What attempts at a run held that is no trial's: for how long, on how many machines, which GPUs their
-processes could see.
-"""
+"""What the attempts at a run that is no trial's occupied: how long, how many machines, which GPUs."""
 
 import re
 from collections.abc import Callable
@@ -16,32 +14,33 @@ SCRIPT = "script"
 RERUN = "rerun"
 ELSEWHERE = "elsewhere"
 """Kinds of :class:`resources.catalog.RunAttemptRow`."""
-_CRASHED = "crashed"  # what recovery writes of a killed attempt: it ended at its last point
+_CRASHED = "crashed"  # the status that recovery gives a killed attempt; it ended at its last point
 _TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
-# what the calendar has
 _FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 11, 30)))
-# what is said to have taken longer has two clocks, and is of the month of its end
-_LONGEST = 10 * 366 * 86_400.0
+# An attempt that seems to be longer was timed by two clocks. All of it counts in the month of its end.
+_MAX_SECONDS = 10 * 366 * 86_400.0
 
 AttemptColumns = dict[str, Any]
-"""The columns of an attempt's row but for its run. It has one for each month."""
+"""The columns of an attempt's row without its run; an attempt has a row for each month."""
 
 
 def attempt_rows(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[AttemptColumns]:
-    """The rows of a run's attempts; none of a trial's own run, whose attempts the catalog has.
+    """The rows of a run's attempts; none for a trial's own run, whose attempts the catalog has.
 
     Args:
-        last_sign: when an attempt that left no end was last heard of, in seconds since the epoch.
+        last_sign: gives when an attempt that left no end was last heard of, in seconds since the epoch.
     """
     if "sweep" in info.parent and "tracked" not in info.parent:
         return []
-    of_trial = _TRIAL_KEY.fullmatch(info.run)
-    trial = {"sweep": of_trial[1] if of_trial else None, "trial": int(of_trial[2]) if of_trial else None}
+    trial: dict[str, Any] = {"sweep": None, "trial": None}
+    trial_key = _TRIAL_KEY.fullmatch(info.run)
+    if trial_key:
+        trial = {"sweep": trial_key[1], "trial": int(trial_key[2])}
     begins = [seconds_of(attempt.started) for attempt in info.attempts]
     rows: list[AttemptColumns] = []
     for attempt, began, next_began in zip(info.attempts, begins, [*begins[1:], None], strict=True):
         seconds = _seconds(attempt, began, next_began, last_sign)
-        of_attempt = {
+        columns = {
             "attempt": attempt.number,
             "status": known_text(attempt.status),
             "estimated": attempt.ended is None or attempt.status == _CRASHED,
@@ -50,7 +49,7 @@ def attempt_rows(info: RunInfo, last_sign: Callable[[int], float | None]) -> lis
         }
         months = _by_month(seconds, began)
         rows += [
-            {**of_attempt, "month": month, "seconds": part, "last": month == max(months)}
+            {**columns, "month": month, "seconds": part, "last": month == max(months)}
             for month, part in months.items()
         ]
     return rows
@@ -59,7 +58,9 @@ def attempt_rows(info: RunInfo, last_sign: Callable[[int], float | None]) -> lis
 def _by_month(seconds: float, began: float) -> dict[str, float]:
     until = min(max(began + seconds, _FIRST), _LAST)
     since = min(max(began, _FIRST), until)
-    return seconds_by_month(seconds, since if until - since < _LONGEST else until, until)
+    if until - since >= _MAX_SECONDS:
+        since = until
+    return seconds_by_month(seconds, since, until)
 
 
 def _seconds(
@@ -67,9 +68,12 @@ def _seconds(
 ) -> float:
     if attempt.status == RUNNING or attempt.ended is not None:
         return attempt.seconds or 0.0
-    heard = last_sign(attempt.number)
-    until = began if heard is None else heard
-    return max(0.0, (until if next_began is None else min(until, next_began)) - began)
+    until = last_sign(attempt.number)
+    if until is None:
+        until = began
+    if next_began is not None:
+        until = min(until, next_began)
+    return max(0.0, until - began)
 
 
 def _machines(info: RunInfo, start: dict[str, Any]) -> AttemptColumns:

@@ -1,6 +1,4 @@
-"""What runs can be asked for: the params, metrics and tags that there are, for completion and for choosing
-columns.
-"""
+"""The fields, params, metrics and tags that runs have, for completion and for choosing columns."""
 
 from collections.abc import Collection
 from string import ascii_uppercase
@@ -16,7 +14,7 @@ from resources.catalog import RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 KINDS = ("params", "metrics", "tags")
-# as SQLite folds, and Postgres names in collation C
+# SQLite folds the case of these letters alone, and so does Postgres in collation C.
 _FOLDED = str.maketrans({letter: letter.lower() for letter in ascii_uppercase})
 _TYPES = {NUMBER: "number", TEXT: "text", BOOL: "bool"}
 
@@ -29,20 +27,25 @@ def select_columns(
     projects: Collection[str] | None = None,
     limit: int = 1_000,
 ) -> dict[str, list[dict[str, Any]]]:
-    """The fields of every run, and the names of params, metrics and tags, those that most runs have first.
+    """The fields of every run, and the names of params, metrics and tags, those of most runs first.
 
     Args:
-        chosen: only names in runs that it chooses; None is all.
+        chosen: only names in runs that it selects; None is all.
         prefix: only names that begin so, ``lr`` or ``params.lr``; upper and lower case are the same.
         projects: only names in runs of these; None is all.
         limit: how many names of each kind at most.
 
     Returns:
         ``fields`` as ``{"name", "type", "about"}``; ``params``, ``metrics`` and ``tags`` as ``{"name",
-        "count", "type"}``: how many runs have it, and whether it is number, text, bool or mixed.
+        "count", "type"}``: how many runs have the name, and whether its values are number, text, bool or
+        mixed.
     """
-    only, dot, rest = prefix.partition(".")
-    kinds, begins = ((only,), rest) if dot and only in KINDS else (KINDS, prefix)
+    kinds = KINDS
+    begins = prefix
+    kind, dot, rest = prefix.partition(".")
+    if dot and kind in KINDS:
+        kinds = (kind,)
+        begins = rest
     fields = [
         {"name": name, "type": field.type, "about": field.about}
         for name, field in RUN_FIELDS.items()
@@ -51,7 +54,8 @@ def select_columns(
     runs = None
     if chosen and (chosen.where or chosen.limit is not None):
         runs = choose(session, chosen, names_of(session, chosen.fields), projects)
-        runs = runs.order_by(None) if chosen.limit is None else runs
+        if chosen.limit is None:
+            runs = runs.order_by(None)
     return {
         "fields": fields,
         **{
@@ -88,6 +92,6 @@ def _names(
             RunRow.project.in_(sorted(projects))
         )
     return [
-        {"name": name, "count": many, "type": _TYPES[least] if least == most else "mixed"}
-        for name, many, least, most in session.execute(statement)
+        {"name": name, "count": runs_with, "type": _TYPES[lowest] if lowest == highest else "mixed"}
+        for name, runs_with, lowest, highest in session.execute(statement)
     ]

@@ -1,8 +1,8 @@
 """A filter's conditions as SQL over the index's tables.
 
-A condition is true, false or unknown (:mod:`halving.query.run_filter`). ``not`` is taken to the single
-comparisons, each of which has SQL for "it is true" and SQL for "it is false"; where it is unknown neither
-holds. So SQL's own third value is never needed, and a database may choose any order of joins.
+A condition is true, false or unknown (:mod:`halving.query.run_filter`). ``not`` is pushed down to the single
+comparisons. Each comparison has SQL for "it is true" and SQL for "it is false", and where it is unknown
+neither holds. So SQL's own third value is never needed, and a database may choose any order of joins.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -49,30 +49,30 @@ from resources.catalog import RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 from resources.catalog.models import version_of_runs
 
-MOST_TABLES = 50
-"""In a statement; SQLite joins at most 64 tables."""
+MAX_TABLES = 50
+"""Tables in a statement; SQLite joins at most 64."""
 Names = Mapping[tuple[str, str], int]
 """Ids by kind and name."""
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def names_of(session: Session, fields: Iterable[Field]) -> Names:
-    """The ids of those names of fields that the index has; a name that it has not no run has."""
+    """The ids of the fields' names; a name without an id is one that no run has."""
     return find_names(session, {(field.kind, field.name) for field in fields if field.kind != "run"})
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A field as SQL: which type its value has, and the value.
+    """A field as SQL: the type of its value, and the value.
 
     Attributes:
-        present: whether the run has a value; NaN is one.
-        type: which type the value has; None where it can have but one.
-        of_type: by each type that it can have, whether it has that. None where it can have no other: a
-            comparison says enough.
+        present: whether the run has a value; NaN counts as one.
+        type: the type of the value; None where only one is possible.
+        of_type: for each possible type, the condition that the value has it. None where no other type is
+            possible, so that a comparison needs no such condition.
         number: null where the value is NaN.
-        can_be_nan: whether a number can be that.
-        is_time: whether the number is a time, which literals have as text.
+        can_be_nan: whether a number can be NaN.
+        is_time: whether the number is a time, which literals state as text.
         is_whole: whether the number is an integer of 64 bits.
     """
 
@@ -85,27 +85,28 @@ class Operand:
     is_time: bool = False
     is_whole: bool = False
 
-    def is_of(self, kind: int, found: Clause) -> Clause:
-        """A condition on the value, if it is of this type."""
+    def is_of(self, kind: int, condition: Clause) -> Clause:
+        """SQL for: the value is of this type, and the condition on it holds."""
         if kind not in self.of_type:
             return false()
-        known = self.of_type[kind]
-        return found if known is None else and_(known, found)
+        has_type = self.of_type[kind]
+        return condition if has_type is None else and_(has_type, condition)
 
     @property
     def is_nan(self) -> Clause:
-        """Of a value of the type number."""
+        """SQL for: the value, which is a number, is NaN."""
         if not self.can_be_nan:
             return false()
-        return self.number.is_(None) if self.type is not None else and_(self.present, self.number.is_(None))
+        if self.type is not None:
+            return self.number.is_(None)
+        return and_(self.present, self.number.is_(None))
 
 
 class Sources:
-    """The tables that a statement about runs reads, beside ``runs`` itself one for each name that is asked
-    for.
+    """The tables that a statement about runs reads: ``runs``, and one for each name that it uses.
 
     Args:
-        names: of all that will be asked for, as :func:`names_of` gives them.
+        names: ids of all names that the statement will use, from :func:`names_of`.
 
     Raises:
         InvalidFilter: from its methods: there are more names than a statement may have tables.
@@ -118,12 +119,12 @@ class Sources:
         self._models: Any = None
         self._decisive = True
 
-    def only_shown(self) -> None:
-        """From here on no condition is asked for: a run without a value of the names to come is kept."""
+    def end_conditions(self) -> None:
+        """Treat names from here on as columns, not conditions: runs without a value of them are kept."""
         self._decisive = False
 
-    def joined(self, statement: Select[Any]) -> Select[Any]:
-        """The statement, from all tables that were asked for so far."""
+    def join(self, statement: Select[Any]) -> Select[Any]:
+        """Have the statement select from all tables that were used so far."""
         source: FromClause = RunRow.__table__
         for table, is_that_name in self._values.values():
             source = source.outerjoin(table, and_(is_that_name, table.c.run_id == RunRow.id))
@@ -134,10 +135,10 @@ class Sources:
         return statement.select_from(source)
 
     def of_values(self, first: Field, key: Clause) -> Select[Any]:
-        """Ids of active runs that have a value of ``first``, and ``key``, from the values alone: only the few
-        runs that are not active are looked up.
+        """Select ids of active runs that have a value of ``first``, and ``key``, without reading ``runs``.
 
-        Nothing may have been asked of runs themselves.
+        Only the few runs that are not active are looked up there. No condition may be on fields of runs
+        themselves.
         """
         begin, is_first = self._values[first.kind, first.name]
         source: FromClause = begin
@@ -152,16 +153,16 @@ class Sources:
         )
 
     def operand(self, field: Field) -> Operand | None:
-        """A field; None if no run has it."""
+        """A field as SQL; None if no run has it."""
         if field.kind == "run":
-            return self._of_run(field)
+            return self._run_operand(field)
         key = (field.kind, field.name)
         if key not in self._names:
             return None
         if key not in self._values:
-            if len(self._values) == MOST_TABLES:
+            if len(self._values) == MAX_TABLES:
                 reason = (
-                    f"{field} is not accepted: the catalog is asked for at most {MOST_TABLES} different "
+                    f"{field} is not accepted: the catalog is asked for at most {MAX_TABLES} different "
                     "params, metrics and tags at once"
                 )
                 raise InvalidFilter(reason, field.column)
@@ -180,28 +181,29 @@ class Sources:
                 *values,
                 can_be_nan=True,
             )
-        is_metric = field.kind == "metrics"
-        return Operand(present, None, {NUMBER if is_metric else TEXT: None}, *values, can_be_nan=is_metric)
+        if field.kind == "metrics":
+            return Operand(present, None, {NUMBER: None}, *values, can_be_nan=True)
+        return Operand(present, None, {TEXT: None}, *values)
 
     def _values_of(self, name_id: int) -> tuple[Any, Clause]:
-        """A table that has the values of a name, and the condition that chooses them in it."""
+        """A table that has the values of a name, and the condition that selects them in it."""
         values = RunValueRow.__table__
         alias = f"value_{len(self._values)}"
         if self._decisive or not self.is_postgres:
             table = values.alias(alias)
             return table, table.c.name_id == name_id
-        # Postgres does not see that what is joined to runs that may lack it comes in their order, and would
-        # sort it, unless it is told so.
-        return select(values).where(values.c.name_id == name_id).order_by(values.c.run_id).offset(0).subquery(
-            alias
-        ), true()
+        # Postgres does not see that the rows of an outer join come in the order of runs, and would sort them.
+        # The subquery states the order.
+        in_order = select(values).where(values.c.name_id == name_id).order_by(values.c.run_id).offset(0)
+        return in_order.subquery(alias), true()
 
-    def _of_run(self, field: Field) -> Operand:
+    def _run_operand(self, field: Field) -> Operand:
         if field.name in ("model", "stage"):
             if self._models is None:
                 self._models = version_of_runs()
             column = self._models.c[field.name]
-            column = column.collate("C") if self.is_postgres else column  # as the index's own texts
+            if self.is_postgres:
+                column = column.collate("C")  # like the index's own texts
         else:
             column = RunRow.__table__.c[field.name]
         kind = TEXT if field.type == "text" else NUMBER
@@ -218,10 +220,15 @@ class Sources:
 
 
 def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
-    """The conditions that choose the runs; to be made before the tables of ``sources`` are joined."""
-    found: list[Any] = [] if projects is None else [RunRow.project.in_(sorted(projects))]
-    found += [RunRow.lifecycle == ACTIVE] if chosen.active_alone else []
-    return [*found, truth(chosen.where, sources)] if chosen.where else found
+    """The conditions that select the runs; to be made before the tables of ``sources`` are joined."""
+    conditions: list[Any] = []
+    if projects is not None:
+        conditions.append(RunRow.project.in_(sorted(projects)))
+    if chosen.active_alone:
+        conditions.append(RunRow.lifecycle == ACTIVE)
+    if chosen.where:
+        conditions.append(truth(chosen.where, sources))
+    return conditions
 
 
 def truth(condition: Condition, sources: Sources) -> Clause:
@@ -252,16 +259,15 @@ def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources
     if isinstance(condition, IsNull):
         return operand.present if negated else ~operand.present
     if isinstance(condition, Like):
-        # SQLite's LIKE, and Postgres' ILIKE with the collation C, take A to Z for a to z and no other
-        # letters.
+        # SQLite's LIKE, and Postgres' ILIKE with the collation C, ignore the case of A to Z alone.
         like = operand.text.ilike if sources.is_postgres else operand.text.like
         matched = like(condition.pattern, escape="\\")
         return operand.is_of(TEXT, ~matched if negated else matched)
     if isinstance(condition, In):
         return _in(operand, condition.values, negated=negated)
     if isinstance(condition, Comparison):
-        kind, found = (_is_false if negated else _is_true)(operand, condition.operator, condition.value)
-        return operand.is_of(kind, found)
+        compare_literal = _is_false if negated else _is_true
+        return operand.is_of(*compare_literal(operand, condition.operator, condition.value))
     if negated:
         kind, low = _is_false(operand, ">=", condition.low)
         return operand.is_of(kind, or_(low, _is_false(operand, "<=", condition.high)[1]))
@@ -270,21 +276,22 @@ def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources
 
 
 def _is_true(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
-    """The literal's type, and SQL for a value of that type that the comparison is true of."""
+    """The literal's type, and SQL for: the comparison is true of a value of that type."""
     if isinstance(value, bool):
         return BOOL, OPERATORS[sign](operand.number, float(value))
+    if isinstance(value, str) and operand.is_time:
+        return NUMBER, OPERATORS[sign](operand.number, seconds_of(value))
     if isinstance(value, str):
-        return (
-            (NUMBER, OPERATORS[sign](operand.number, seconds_of(value)))
-            if operand.is_time
-            else (TEXT, OPERATORS[sign](operand.text, value))
-        )
+        return TEXT, OPERATORS[sign](operand.text, value)
     if value != value:  # NaN; a whole number may be too large for isnan()
         return NUMBER, operand.is_nan if sign == "=" else operand.number.is_not(None)
     if operand.is_whole:
         return NUMBER, compare_whole(operand.number, sign, value)
-    found = compare(operand.number, operand.text if operand.type is not None else None, sign, value)
-    return NUMBER, or_(found, operand.is_nan) if sign == "!=" and operand.can_be_nan else found
+    key = operand.text if operand.type is not None else None
+    comparison = compare(operand.number, key, sign, value)
+    if sign == "!=" and operand.can_be_nan:
+        comparison = or_(comparison, operand.is_nan)
+    return NUMBER, comparison
 
 
 def _is_false(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
@@ -295,33 +302,38 @@ def _is_false(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
 
 
 def _in(operand: Operand, values: tuple[Value, ...], *, negated: bool) -> Clause:
-    """Of the values of the run's type one is equal or, negated, none."""
+    """SQL for: the operand equals one of the values or, negated, none of those of its type."""
+    sign = "!=" if negated else "="
+    combine = and_ if negated else or_
     by_type: dict[int, list[Clause]] = {}
     for value in values:
-        kind, found = _is_true(operand, "!=" if negated else "=", value)
-        by_type.setdefault(kind, []).append(found)
-    return or_(
-        *(operand.is_of(kind, and_(*found) if negated else or_(*found)) for kind, found in by_type.items())
-    )
+        kind, comparison = _is_true(operand, sign, value)
+        by_type.setdefault(kind, []).append(comparison)
+    return or_(*(operand.is_of(kind, combine(*clauses)) for kind, clauses in by_type.items()))
 
 
 def is_among(column: Clause, ids: Sequence[int], *, is_postgres: bool) -> Clause:
-    """SQL for: the column is one of these. An array is one parameter; where there are none, each id is."""
-    return column == any_(literal(list(ids), ARRAY(BigInteger))) if is_postgres else column.in_(ids)
+    """SQL for: the column is one of these ids.
+
+    Postgres gets them as an array, which is one parameter; for SQLite each id is one.
+    """
+    if is_postgres:
+        return column == any_(literal(list(ids), ARRAY(BigInteger)))
+    return column.in_(ids)
 
 
 def leading_key(orders: Iterable[Order], sources: Sources) -> tuple[Clause, bool] | None:
-    """The column that an order begins with, and whether it descends; None where there are several: params go
-    by type first.
+    """The column that an order begins with, and whether it descends; None if it begins with several.
+
+    That is so of params, which are ordered by type first.
     """
     for order in orders:
         operand = sources.operand(order.field)
-        if operand is not None:
-            return (
-                None
-                if operand.type is not None
-                else (operand.text if TEXT in operand.of_type else operand.number, order.descending)
-            )
+        if operand is None:
+            continue
+        if operand.type is not None:
+            return None
+        return operand.text if TEXT in operand.of_type else operand.number, order.descending
     return RunRow.__table__.c.started, True
 
 
@@ -333,7 +345,7 @@ def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:
         if operand is None:
             continue
         keys = [operand.text if TEXT in operand.of_type else operand.number]
-        if operand.type is not None:  # types one after another; NaN has none, as if there were no value
+        if operand.type is not None:  # Types come one after another. NaN has none, as if there were no value.
             kind = case((operand.type == TEXT, TEXT), (operand.number.is_(None), None), else_=operand.type)
             keys = [kind, operand.number, operand.text]
         clauses += [(key.desc() if order.descending else key.asc()).nulls_last() for key in keys]

@@ -1,4 +1,4 @@
-"""What the index has of one run, as it is read from the store."""
+"""Reading what the index keeps of one run from the store."""
 
 import hashlib
 import json
@@ -16,28 +16,26 @@ from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
 from resources.analysis.run_index.attempt_rows import AttemptColumns, attempt_rows
-from resources.analysis.run_index.exact_numbers import LONGEST, key_of, nearest
+from resources.analysis.run_index.exact_numbers import MAX_DIGITS, key_of, nearest
 from resources.analysis.run_index.listed_run import ListedRun
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 OPEN_SECONDS = 4.0
-"""A run that is training is looked at as often; the others when a tenth of the time since they ended has
-passed.
-"""
+"""How often a run that is training is looked at."""
+# A run that began less than ten seconds ago is looked at sooner, at first more often than the two seconds
+# between a server's refreshes.
 _YOUNG_SHARE = 0.4
 _YOUNG_SECONDS = 1.0
-"""One that began less than ten seconds ago is looked at sooner, below the two seconds between a server's
-refreshes at first.
-"""
+# A run that ended is looked at when a tenth of the time since then has passed.
 _SHARE = 0.1
-_SHORTEST = 10.0
-_LONGEST = 86_400.0
-_LONGEST_NAME = 500  # characters: in four bytes each they fit into an index of Postgres
-_INTEGERS = 2**63  # what a database's integers hold
+_MIN_PAUSE = 10.0
+_MAX_PAUSE = 86_400.0
+_MAX_NAME = 500  # characters: at four bytes each they fit into an index of Postgres
+_INTEGERS = 2**63  # integers of a database are below it
 
 
 class Value(NamedTuple):
-    """As :class:`resources.catalog.RunValueRow` has it, except that ``best`` needs the sweep's objectives."""
+    """A row of :class:`resources.catalog.RunValueRow`; ``best`` is set later, from the sweep's objectives."""
 
     type: int
     number: float | None
@@ -49,36 +47,36 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A run as it was read.
+    """A run as it was read from the store.
 
     Attributes:
-        row: the columns of its row in ``runs``, but for id, revision and ``look_again``.
+        row: the columns of its row in ``runs``, without id, revision and ``look_again``.
         values: by kind (params, metrics, tags) and name.
-        held: rows of its attempts in ``run_attempts``, but for the run's id.
+        attempts: the rows of its attempts in ``run_attempts``, without the run's id.
     """
 
     row: dict[str, Any]
     values: dict[tuple[str, str], Value]
-    held: list[AttemptColumns]
+    attempts: list[AttemptColumns]
 
 
 def next_look(row: dict[str, Any], now: float) -> float:
-    """When it is worth looking at a run again, given its row: a resumed run is seen soon, and old runs are
-    rarely looked at.
+    """When to look at a run again, by its row.
 
-    A run that has just begun is looked at by every refresh, for clients of MLflow say its params only then.
+    A run that ended lately may be resumed and is looked at soon, an old one rarely. A run that has just begun
+    is looked at by every refresh, because clients of MLflow send its params after it began.
     """
     if row["status"] == RUNNING:
         return now + min(max((now - row["started"]) * _YOUNG_SHARE, _YOUNG_SECONDS), OPEN_SECONDS)
     ended = row["ended"] if row["ended"] is not None else row["started"] + (row["seconds"] or 0.0)
-    return now + min(max((now - ended) * _SHARE, _SHORTEST), _LONGEST)
+    return now + min(max((now - ended) * _SHARE, _MIN_PAUSE), _MAX_PAUSE)
 
 
-def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | None = None) -> Entry | None:
-    """A run's entry; None if it is as it was.
+def read_entry(store: Store, project: str, run: str, row: dict[str, Any] | None = None) -> Entry | None:
+    """Read a run's entry; None if it has not changed since its row was written.
 
     Args:
-        known: ``signature`` and ``status`` of its row, if it has one that can be trusted.
+        row: ``signature`` and ``status`` of its row, if it has one that can be trusted.
 
     Raises:
         NotFound: it has no record: it was killed while it started, or its folder is being deleted.
@@ -87,19 +85,20 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
     listed = ListedRun(store, project, run)
     signature = _signature(listed)
     segments = sum(parse_segment_name(name) is not None for name in listed.live)
-    unchanged = known is not None and known["signature"] == signature
-    if unchanged and known and known["status"] not in (RUNNING, UNFINISHED):
+    unchanged_status = row["status"] if row is not None and row["signature"] == signature else None
+    if unchanged_status is not None and unchanged_status not in (RUNNING, UNFINISHED):
         return None
     info = read_run(listed, project, run)
-    if unchanged and known and known["status"] == info.status:
+    if unchanged_status == info.status:
         return None
-    row = {**_row(info), "signature": signature, "segments": segments}
-    return Entry(row, _values(listed, info), attempt_rows(info, partial(last_point, store, project, run)))
+    columns = {**_row(info), "signature": signature, "segments": segments}
+    return Entry(columns, _values(listed, info), attempt_rows(info, partial(last_point, store, project, run)))
 
 
 def _signature(run: ListedRun) -> str:
-    """What the run's listings are; they were taken before anything is read, so that what changes meanwhile is
-    seen next time.
+    """Digest of the run's listings.
+
+    They were taken before anything was read, so what changes meanwhile is noticed next time.
     """
     return hashlib.sha256(json.dumps([run.records, run.metrics, run.live]).encode()).hexdigest()[:32]
 
@@ -128,30 +127,31 @@ def _row(info: RunInfo) -> dict[str, Any]:
 
 
 def _values(store: Store, info: RunInfo) -> dict[tuple[str, str], Value]:
-    found = {
-        ("params", _name(name)): value
-        for name, given in info.flat_params.items()
-        if (value := param_value(given))
-    }
-    found |= {("tags", _name(str(name))): _text_value(str(value)) for name, value in info.tags.items()}
+    values: dict[tuple[str, str], Value] = {}
+    for name, param in info.flat_params.items():
+        value = param_value(param)
+        if value is not None:
+            values["params", _name(name)] = value
+    for name, tag in info.tags.items():
+        values["tags", _name(str(name))] = _text_value(str(tag))
     for name, extremes in read_extremes(store, info).items():
-        found["metrics", _name(name)] = Value(
+        values["metrics", _name(name)] = Value(
             NUMBER, _number(extremes.last), None, extremes.min, extremes.max
         )
-    return found
+    return values
 
 
-def param_value(given: Any) -> Value | None:
-    """A param by its type; lists are their JSON text, and None is no value."""
-    if given is None:
+def param_value(param: Any) -> Value | None:
+    """A param as a value of its type; a list becomes its JSON text, and None is no value."""
+    if param is None:
         return None
-    if isinstance(given, bool):
-        return Value(BOOL, float(given))
-    if isinstance(given, (int, float)):
-        if isinstance(given, int) and abs(given) >= 10**LONGEST:
-            return _text_value(str(given))
-        return Value(NUMBER, _number(nearest(given)), key_of(given))
-    return _text_value(as_text(given) or "")
+    if isinstance(param, bool):
+        return Value(BOOL, float(param))
+    if isinstance(param, (int, float)):
+        if isinstance(param, int) and abs(param) >= 10**MAX_DIGITS:
+            return _text_value(str(param))
+        return Value(NUMBER, _number(nearest(param)), key_of(param))
+    return _text_value(as_text(param) or "")
 
 
 def _text_value(text: str) -> Value:
@@ -159,7 +159,7 @@ def _text_value(text: str) -> Value:
 
 
 def _name(name: str) -> str:
-    return known_text(name[:_LONGEST_NAME])
+    return known_text(name[:_MAX_NAME])
 
 
 def _number(value: float) -> float | None:
@@ -171,7 +171,7 @@ def _text(value: Any) -> str | None:
 
 
 def _attempt(number: int) -> int:
-    if number >= 2**31:  # a database keeps 32 bits of it
+    if number >= 2**31:  # its column has 32 bits
         raise InvalidInput(f"attempt = {number} is no attempt's number: remove the record of it")
     return number
 

@@ -1,8 +1,7 @@
-"""Numbers that a double does not tell from their neighbours: whole ones from 2**53 on, exactly, in an index
-that keeps doubles.
+"""Exact comparison of whole numbers from 2**53 on, in an index that keeps doubles.
 
-Beside its nearest double such a number has a key, a text: of two numbers the keys are in the order of the
-numbers. Where doubles are equal the keys decide, in conditions, orders and groups.
+A double does not tell such a number from its neighbours. So beside its nearest double the number has a key, a
+text that sorts as the numbers do. Where doubles are equal the keys decide, in conditions, orders and groups.
 """
 
 import math
@@ -21,16 +20,16 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-LONGEST = 600
-"""Digits of a number; a longer one is a text to filters."""
-_LEAST = 2.0**53
-_MOST = 2**63  # what a database's integers hold
-# so that of negative numbers the greater in size comes first
+MAX_DIGITS = 600
+"""A number with more digits is a text to filters."""
+_MIN_KEYED = 2.0**53
+_INTEGERS = 2**63  # integers of a database are below it
+# Negative numbers have complemented digits, so that the greater in size comes first.
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
 
 
 def nearest(value: int | float) -> float:
-    """Give the double that is nearest, an infinity beyond all of them."""
+    """The nearest double; an infinity for a number beyond all of them."""
     try:
         return float(value)
     except OverflowError:
@@ -38,21 +37,19 @@ def nearest(value: int | float) -> float:
 
 
 def key_of(value: int | float) -> str | None:
-    """Give the key of a number; None of one that its double tells from all others, and of NaN."""
-    if not abs(nearest(value)) >= _LEAST:
+    """The key of a number; None for NaN, and for a number that its double tells from all others."""
+    if not abs(nearest(value)) >= _MIN_KEYED:
         return None
     if isinstance(value, float) and math.isinf(value):
         return "Q" if value > 0 else "M"
     digits = str(abs(int(value)))
-    return (
-        f"P{len(digits):03d}{digits}"
-        if value > 0
-        else f"N{999 - len(digits):03d}{digits.translate(_COMPLEMENT)}"
-    )
+    if value > 0:
+        return f"P{len(digits):03d}{digits}"
+    return f"N{999 - len(digits):03d}{digits.translate(_COMPLEMENT)}"
 
 
 def value_of(number: float, key: str | None) -> int | float:
-    """Give the number of a double and a key: a whole one where the double is another."""
+    """The number that a double and a key stand for: the exact integer where the double differs from it."""
     if key is None or key in ("M", "Q"):
         return number
     exact = int(key[4:]) if key[0] == "P" else -int(key[4:].translate(_COMPLEMENT))
@@ -60,28 +57,30 @@ def value_of(number: float, key: str | None) -> int | float:
 
 
 def compare(number: Clause, key: Clause | None, sign: str, value: int | float) -> Clause:
-    """SQL for a comparison of a double, of which ``key`` is the key (None: it is exact), with a number that
-    is not NaN.
+    """SQL for a comparison of a double and its key with a number that is not NaN.
+
+    Args:
+        key: the column of keys; None if the doubles are exact.
     """
     near = nearest(value)
     own = key_of(value)
     if own is None:
         return OPERATORS[sign](number, value)
-    # The index reads all runs again for their keys; until then a double is taken for what it is.
-    tie = (
-        (true() if OPERATORS[sign](near, value) else false())
-        if key is None
-        else OPERATORS[sign](func.coalesce(key, key_of(near)), own)
-    )
+    # A row of an older index has no key until its run is read again; until then its double is taken as exact.
+    if key is not None:
+        tie = OPERATORS[sign](func.coalesce(key, key_of(near)), own)
+    else:
+        tie = true() if OPERATORS[sign](near, value) else false()
     is_near = and_(number == near, tie)
     if sign == "=":
         return is_near
-    return or_(OPERATORS["!=" if sign == "!=" else sign[0]](number, near), is_near)
+    strict = "!=" if sign == "!=" else sign[0]
+    return or_(OPERATORS[strict](number, near), is_near)
 
 
 def compare_whole(column: Clause, sign: str, value: int | float) -> Clause:
     """SQL for a comparison of a column of 64-bit integers with a number that is not NaN."""
-    if not -_MOST <= value < _MOST:  # infinities too
+    if not -_INTEGERS <= value < _INTEGERS:  # infinities too
         return column.is_not(None) if OPERATORS[sign](0, value) else false()
     floor = math.floor(value)
     if floor == value:

@@ -1,6 +1,4 @@
-"""What the table of runs shows before anybody has chosen: after a sweep its objective and the params that it
-varies, the best run first.
-"""
+"""The default view of the table of runs: a sweep's objective and the params it varies, the best run first."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -14,15 +12,15 @@ from resources.catalog import RunNameRow, RunRow, RunValueRow, SweepRow
 from resources.sweep_spec import SweepSpec, stored_spec
 
 _NEWEST = 20  # sweeps that are looked at
-_MOST_PARAMS = 7  # columns that a table has room for beside the objective
+_MAX_PARAMS = 7  # columns that fit into a table beside the objective
 
 
 class FirstView(NamedTuple):
     """A view of the table.
 
     Attributes:
-        filter: the order, or empty where sweeps optimise different things: then the newest run comes first.
-        columns: fields as a filter has them, the objective before params.
+        filter: the order. Empty where sweeps optimise different things; then the newest run comes first.
+        columns: fields as a filter names them, the objective before params.
     """
 
     filter: str
@@ -30,8 +28,9 @@ class FirstView(NamedTuple):
 
 
 def first_view(session: Session, projects: Collection[str] | None) -> FirstView | None:
-    """The view that the newest sweep suggests, of those that vary a param and of which a run has a value of
-    the objective; None where there is none.
+    """The view that the newest suitable sweep suggests; None where there is no such sweep.
+
+    It varies a param, and a run of it has a value of the objective.
 
     Args:
         projects: only sweeps of these; None is all.
@@ -47,7 +46,7 @@ def first_view(session: Session, projects: Collection[str] | None) -> FirstView 
     specs = [
         spec
         for sweep, spec in sweeps
-        if spec is not None and _varied(spec) and _is_measured(session, sweep, spec.objective.metric)
+        if spec is not None and _varied_params(spec) and _is_measured(session, sweep, spec.objective.metric)
     ]
     if not specs:
         return None
@@ -56,7 +55,7 @@ def first_view(session: Session, projects: Collection[str] | None) -> FirstView 
 
 
 def _spec_of(stored: object) -> SweepSpec | None:
-    """A sweep's spec; None where another version of Halving wrote what this one cannot read."""
+    """A sweep's spec; None if another version of Halving wrote it in a form that this one cannot read."""
     try:
         return stored_spec(stored)
     except InvalidInput:
@@ -79,18 +78,20 @@ def _is_measured(session: Session, sweep: str, metric: str) -> bool:
 
 
 def _objective(spec: SweepSpec) -> Field:
-    return Field("metrics", spec.objective.metric, "best" if spec.objective.summary == "best" else "last")
+    part = "best" if spec.objective.summary == "best" else "last"
+    return Field("metrics", spec.objective.metric, part)
 
 
 def _order_by(spec: SweepSpec) -> str:
-    return f"order by {_objective(spec)}{' desc' if spec.objective.maximize else ''}"
+    direction = " desc" if spec.objective.maximize else ""
+    return f"order by {_objective(spec)}{direction}"
 
 
 def _columns(spec: SweepSpec) -> list[Field]:
-    return [_objective(spec), *(Field("params", name) for name in _varied(spec)[:_MOST_PARAMS])]
+    return [_objective(spec), *(Field("params", name) for name in _varied_params(spec)[:_MAX_PARAMS])]
 
 
-def _varied(spec: SweepSpec) -> list[str]:
+def _varied_params(spec: SweepSpec) -> list[str]:
     """The params that differ between a sweep's trials; a training run has none."""
     return [
         name

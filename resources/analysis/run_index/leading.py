@@ -1,7 +1,7 @@
-"""The runs that a long answer begins with, found without ordering all of it in full.
+"""The first runs of a long answer, without ordering all of it.
 
-It is first found out which value so many runs reach, in the column that the order begins with. Only the few
-that reach it, ties among them, are then ordered by all columns.
+First it is determined which value the wanted number of runs reach in the column that the order begins with.
+Only the few runs that reach it, ties included, are then ordered by all columns.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,65 +15,68 @@ from resources.analysis.run_index.conditions import Clause, Names, Sources, lead
 from resources.catalog import RunRow, RunValueRow
 
 _RUNS = RunRow.__table__
-_MANY = 5_000  # runs; an index finds the values of fewer sooner than all runs are looked through
-MOST_LEADING = 5_000
-"""Of more it is quicker to order all; and each is a parameter of a statement, of which no database takes more
-than it has room for.
+_MANY = 5_000  # runs; the values of fewer are looked up in an index sooner than all runs are scanned
+MAX_LEADING = 5_000
+"""Runs that are ordered this way.
+
+For more it is quicker to order all. Each is a parameter of a statement as well, and databases limit those.
 """
-_MOST_TIES = 1_000
+_MAX_TIES = 1_000
 
 
 def are_many(session: Session, chosen: RunFilter, projects: Collection[str] | None) -> bool:
-    """Whether many runs are left by what is asked of runs themselves, whatever is asked of their values."""
+    """Whether many runs satisfy the conditions on runs themselves, leaving those on their values aside."""
     own = tuple(
         part for part in _parts(chosen) if all(field.kind == "run" for field in RunFilter(part).fields)
     )
     of_runs = RunFilter(And(own) if own else None)
     sources = Sources(session, {})
     conditions = where(of_runs, projects, sources)
-    some = sources.joined(select(_RUNS.c.id)).where(*conditions).limit(_MANY).subquery()
+    some = sources.join(select(_RUNS.c.id)).where(*conditions).limit(_MANY).subquery()
     return session.scalar(select(func.count()).select_from(some)) == _MANY
 
 
 def leading_of(
     session: Session, chosen: RunFilter, names: Names, projects: Collection[str] | None, many: int
 ) -> tuple[int, list[int]] | None:
-    """How many runs a filter chooses, and the ids of those that its order begins with, at least ``many``;
-    None where that has to be found out in full.
+    """How many runs a filter selects, and the ids of the first ones of its order, at least ``many``.
+
+    None where only ordering all of them in full can tell.
     """
     sources = Sources(session, names)
     conditions = where(chosen, projects, sources)
-    sources.only_shown()
-    found = leading_key(chosen.order, sources)
-    if found is None:
+    sources.end_conditions()
+    leading = leading_key(chosen.order, sources)
+    if leading is None:
         return None
-    column, descends = found
+    column, descends = leading
     first = _needed_value(chosen, names) if projects is None and column is not _RUNS.c.started else None
+    key = column.label("key")
     if first is not None and chosen.where is not None:
-        every = (
-            sources.of_values(first, column.label("key")).where(truth(chosen.where, sources)).cte("chosen")
-        )
+        every = sources.of_values(first, key).where(truth(chosen.where, sources)).cte("chosen")
     else:
-        every = sources.joined(select(_RUNS.c.id, column.label("key"))).where(*conditions).cte("chosen")
+        every = sources.join(select(_RUNS.c.id, key)).where(*conditions).cte("chosen")
     total = select(func.count().label("total")).select_from(every).subquery("counted")
     last = _last(every.c.key, many, descends=descends).scalar_subquery()
-    asked = select(total.c.total, every.c.id).outerjoin_from(
-        total, every, every.c.key >= last if descends else every.c.key <= last
-    )
-    rows = session.execute(asked.limit(many + _MOST_TIES)).all()
-    if (rows[0].total and rows[0].id is None) or len(rows) == many + _MOST_TIES:
-        return None  # fewer have a value there, or many more the same
+    leads = every.c.key >= last if descends else every.c.key <= last
+    statement = select(total.c.total, every.c.id).outerjoin_from(total, every, leads)
+    rows = session.execute(statement.limit(many + _MAX_TIES)).all()
+    if (rows[0].total and rows[0].id is None) or len(rows) == many + _MAX_TIES:
+        return None  # too few runs have a value there, or too many have the same
     return rows[0].total, [row.id for row in rows if row.id is not None]
 
 
 def _parts(chosen: RunFilter) -> Sequence[Condition]:
-    """What must all be true."""
-    return chosen.where.parts if isinstance(chosen.where, And) else [chosen.where] if chosen.where else []
+    """The conditions that must all be true."""
+    if isinstance(chosen.where, And):
+        return chosen.where.parts
+    return [chosen.where] if chosen.where else []
 
 
 def _needed_value(chosen: RunFilter, names: Names) -> Field | None:
-    """A name of which each run that is chosen has a value; None where there may be none, or where something
-    is asked of runs themselves.
+    """A name of which every selected run has a value.
+
+    None if there may be none, or if a condition is on fields of runs themselves.
     """
     if any(field.kind == "run" for field in chosen.fields):
         return None
@@ -82,10 +85,10 @@ def _needed_value(chosen: RunFilter, names: Names) -> Field | None:
 
 
 def leading_of_all(session: Session, first: Order, names: Names, many: int) -> Select[tuple[int]] | None:
-    """The ids of the runs that have the leading values of a metric, of all runs there are; None where
-    ``first`` is none or fewer have it.
+    """Select the ids of the runs that have the leading values of a metric, among all runs.
 
-    The values alone lie together, so no run is looked at.
+    None where ``first`` is no metric, or fewer than ``many`` runs have it. Only values are read, which lie
+    together, and no rows of runs.
     """
     name_id = names.get(("metrics", first.field.name)) if first.field.kind == "metrics" else None
     if name_id is None:
@@ -95,15 +98,12 @@ def leading_of_all(session: Session, first: Order, names: Names, many: int) -> S
     last = session.scalar(_last(value, many, descends=first.descending).where(values.name_id == name_id))
     if last is None:
         return None
-    return select(values.run_id).where(
-        values.name_id == name_id, value >= last if first.descending else value <= last
-    )
+    leads = value >= last if first.descending else value <= last
+    return select(values.run_id).where(values.name_id == name_id, leads)
 
 
 def _last(key: Clause, many: int, *, descends: bool) -> Select[Any]:
-    """The key that the leading ``many`` of a table's rows have, or one before it; nothing where fewer have a
-    key.
-    """
+    """Select the last key of a table's first ``many`` rows; nothing where fewer rows have a key."""
     return (
         select(key)
         .where(key.is_not(None))

@@ -1,4 +1,4 @@
-"""Which of several processes refreshes the index.
+"""The lease that says which of several processes refreshes the index.
 
 Two at once do no harm; they only do the same work twice.
 """
@@ -15,16 +15,17 @@ LEASE_SECONDS = 30.0
 
 
 def new_holder() -> str:
-    """A name for this process as the lease's holder, from which another one on this machine sees whether it
-    still lives.
+    """A new name for this process as holder of the lease.
+
+    It tells other processes on this machine whether the holder still lives.
     """
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 def hold_lease(catalog: Catalog, name: str) -> bool:
-    """Take or renew the lease; whether the process of that name has it now.
+    """Take or renew the lease; give whether the process of that name has it now.
 
-    That of a killed process on this machine is free at once.
+    The lease of a killed process on this machine is free at once.
     """
     now = catalog.now()
     with catalog.read() as session:
@@ -53,18 +54,18 @@ def hold_lease(catalog: Catalog, name: str) -> bool:
 
 
 def release_lease(catalog: Catalog, name: str) -> None:
-    """Give the lease up, if the process of that name has it: the next server need not wait for its end."""
+    """Give up the lease if the process of that name has it, so that the next server need not wait."""
     with catalog.write() as session:
         session.execute(update(RunIndexRow).where(RunIndexRow.refresher == name).values(lease_until=None))
 
 
 def _latest_end(now: float) -> float:
-    """Until when a lease can last at most: one that ends later is from before the clock was set back."""
+    """The latest end that a lease can have; one that ends later was taken before the clock was set back."""
     return now + LEASE_SECONDS + AHEAD_SECONDS
 
 
 def _has_died(holder: str | None) -> bool:
-    """Whether a holder was a process of this machine that is there no more."""
+    """Whether a holder was a process of this machine that no longer exists."""
     host, _, rest = (holder or "").partition(":")
     process = rest.partition(":")[0]
     if host != socket.gethostname() or not process.isdecimal():

@@ -1,5 +1,6 @@
-"""A store for reading one run, which has listed the run's folders once: on an object store each listing is a
-request, and costs as ten.
+"""A store for reading one run that lists the run's folders only once.
+
+On an object store each listing is a request, and costs as much as ten others.
 """
 
 from collections.abc import Iterable
@@ -11,10 +12,10 @@ from halving.store.store import Store
 
 
 class ListedRun(Store):
-    """A store that knows what was in a run's folders.
+    """A store that has listed one run's folders.
 
-    Each listing is given out once: who asks again has found that a file of it is gone by now, and gets the
-    folder as it is then.
+    Each listing is given out once. Whoever asks again has noticed that a file of it is gone by now, and gets
+    a new listing.
 
     Attributes:
         records, metrics, live: the names in the folders of the run's records, of its metric files and of its
@@ -26,7 +27,7 @@ class ListedRun(Store):
     """
 
     def __init__(self, store: Store, project: str, run: str) -> None:
-        store.path("")  # this opens it: one that is made for each run must not connect anew
+        store.path("")  # opens the store, so that the copies made for each run share its connection
         self.__dict__ |= store.__dict__
         records = f"runs/project={project}/{run}"
         metrics = run_folder(project, run)
@@ -34,15 +35,15 @@ class ListedRun(Store):
         self.records = super().names(records)
         if "record.json" not in self.records:
             raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
-        # Segments come before the manifest, as halving.metrics.manifest.run_files lists them: in one listing
-        # of both by their names.
+        # Segments are listed before the manifest, as in halving.metrics.manifest.run_files. One listing of
+        # both has this order by the names.
         if self.folder is not None:
             self.live = super().names(live)
             self.metrics = super().names(metrics)
         else:
             below = [name.removeprefix(f"{metrics}/").split("/") for name, _, _ in self.files(metrics)]
-            self.live = _shown(name for folder, *names in below if folder == "live" for name in names)
-            self.metrics = _shown(name for name, *_ in below)
+            self.live = _visible_names(name for folder, *names in below if folder == "live" for name in names)
+            self.metrics = _visible_names(name for name, *_ in below)
         self._listings = {records: self.records, metrics: self.metrics, live: self.live}
 
     def names(self, prefix: str) -> list[str]:
@@ -50,6 +51,6 @@ class ListedRun(Store):
         return listed if listed is not None else super().names(prefix)
 
 
-def _shown(names: Iterable[str]) -> list[str]:
-    """As :meth:`Store.names` gives them."""
+def _visible_names(names: Iterable[str]) -> list[str]:
+    """Names in the form that :meth:`Store.names` gives: sorted, distinct, without hidden ones."""
     return sorted({name for name in names if not name.startswith(".")})

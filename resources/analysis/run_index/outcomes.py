@@ -1,8 +1,8 @@
-"""Trials that their sweep stopped: their records say ``paused``, since the process that trained could not
-know that they never go on.
+"""Status of trials that their sweep stopped after they had paused.
 
-The catalog knows: a trial has stopped, or its sweep has ended. The index and ``halving runs`` then say
-``stopped``, for the records stay as they are.
+Their records say ``paused``, because the process that trained could not know that they never go on. The
+catalog knows: the trial has stopped, or its sweep has ended. The index and ``halving runs`` then say
+``stopped``; the records stay as they are.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Trial: TypeAlias = tuple[str, int]
 PAUSED = "paused"
 STOPPED = "stopped"
 _AT_ONCE = 500  # values in a condition
-# as the index of such rows says it; a parameter would be another condition
+# A literal as in the partial index of such rows; a parameter would not match its condition.
 _IS_PAUSED = RunRow.status == literal_column("'paused'")
 _ENDED_WITH_ITS_SWEEP = and_(
     SweepRow.status != "searching", TrialRow.status.not_in([Status.COMPLETED.value, Status.RUNNING.value])
@@ -30,29 +30,31 @@ _ENDED_WITH_ITS_SWEEP = and_(
 
 
 def with_outcomes(catalog: Catalog, entries: Sequence[Entry]) -> list[Entry]:
-    """Give entries as they are to be written: a trial that is paused and never goes on is stopped."""
-    stopped = _stopped_trials(catalog, [trial for entry in entries if (trial := _paused_trial(entry))])
-    return [
-        replace(entry, row={**entry.row, "status": STOPPED}) if _paused_trial(entry) in stopped else entry
-        for entry in entries
-    ]
+    """The entries with status ``stopped`` for paused trials that never go on."""
+    paused = [_paused_trial(entry) for entry in entries]
+    stopped = _stopped_trials(catalog, [trial for trial in paused if trial])
+    decided = []
+    for entry, trial in zip(entries, paused, strict=True):
+        if trial in stopped:
+            entry = replace(entry, row={**entry.row, "status": STOPPED})
+        decided.append(entry)
+    return decided
 
 
 def with_stopped_runs(catalog: Catalog, runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Give runs that were read from their records as the catalog knows them: a trial that is paused and never
-    goes on is stopped.
-    """
-    stopped = _stopped_trials(catalog, [trial for run in runs if (trial := _trial_of_paused(run))])
-    return [_stopped(run) if _trial_of_paused(run) in stopped else run for run in runs]
+    """The runs with status ``stopped`` for paused trials that never go on."""
+    paused = [_trial_of_paused(run) for run in runs]
+    stopped = _stopped_trials(catalog, [trial for trial in paused if trial])
+    return [_as_stopped(run) if trial in stopped else run for run, trial in zip(runs, paused, strict=True)]
 
 
-def _stopped(run: RunInfo) -> RunInfo:
+def _as_stopped(run: RunInfo) -> RunInfo:
     newest = replace(run.attempts[-1], status=STOPPED)
     return replace(run, attempts=(*run.attempts[:-1], newest))
 
 
 def _stopped_trials(catalog: Catalog, trials: Sequence[Trial]) -> set[Trial]:
-    """Those of the trials that never go on. Where there are none, the catalog is not asked."""
+    """Those of the trials that never go on. Without trials the catalog is not queried."""
     if not trials:
         return set()
     never_goes_on = or_(TrialRow.status == Status.STOPPED.value, _ENDED_WITH_ITS_SWEEP)
@@ -66,9 +68,9 @@ def _stopped_trials(catalog: Catalog, trials: Sequence[Trial]) -> set[Trial]:
 
 
 def stop_ended(catalog: Catalog) -> int:
-    """Say of paused runs that they are stopped, where their sweep has ended meanwhile; how many there were.
+    """Set paused runs to ``stopped`` where their sweep has ended meanwhile; give how many there were.
 
-    Runs that are to be read again are left to that: a new revision would say that they have been.
+    Runs that are still to be read again are left out: a new revision would mark them as read.
     """
     total = 0
     while True:
@@ -90,7 +92,7 @@ def _ended_runs() -> Select[int]:
     runs = select(RunRow.id).join(SweepRow, SweepRow.id == RunRow.sweep)
     runs = runs.join(TrialRow, and_(TrialRow.sweep == RunRow.sweep, TrialRow.number == RunRow.trial))
     stale_below = select(RunIndexRow.stale_below).scalar_subquery()
-    # a plain comparison would be looked up in the index of revisions, which has all runs
+    # Written as a difference, because a comparison would use the index of revisions, which has all runs.
     is_read = RunRow.revision - stale_below >= 0
     return runs.where(_IS_PAUSED, _ENDED_WITH_ITS_SWEEP, is_read).limit(_AT_ONCE)
 
@@ -104,6 +106,8 @@ def _trial_of_paused(run: RunInfo) -> Trial | None:
 
 
 def _trial(sweep: Any, number: Any) -> Trial | None:
-    """A trial by what a record says, or None where it names none that the catalog could have."""
+    """The trial that a record names; None if it is none that the catalog could have."""
     is_number = isinstance(number, int) and not isinstance(number, bool)
-    return (sweep, number) if isinstance(sweep, str) and is_number and 0 <= number < 2**31 else None
+    if isinstance(sweep, str) and is_number and 0 <= number < 2**31:
+        return sweep, number
+    return None

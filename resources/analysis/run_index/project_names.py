@@ -1,5 +1,6 @@
-"""Renamed projects in filters: runs keep the name that their project had, and a condition on a project means
-all names of it.
+"""Renamed projects in filters.
+
+A run keeps the name that its project had, so a condition on a project has to cover all its names.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +14,9 @@ from resources.tenancy.projects import names_of
 
 
 def with_all_names(session: Session, chosen: RunFilter) -> RunFilter:
-    """The filter that chooses a project's runs by every name that it has or had.
+    """The filter with each project replaced by every name that it has or had.
 
-    ``like`` and order are of the name that a run has.
+    ``like`` and the order go by the name that a run has.
     """
     if chosen.where is None or not chosen.names_project:
         return chosen
@@ -23,10 +24,10 @@ def with_all_names(session: Session, chosen: RunFilter) -> RunFilter:
 
 
 def by_names(condition: Condition, names: Callable[[str], Sequence[str]]) -> Condition:
-    """The condition with all names of each project in place of one.
+    """The condition with each project replaced by all its names.
 
     Args:
-        names: gives all names of a project by one of them.
+        names: gives all names of a project by any of them.
     """
     if isinstance(condition, (And, Or)):
         return type(condition)(tuple(by_names(part, names) for part in condition.parts))

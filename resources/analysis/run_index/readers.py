@@ -1,9 +1,8 @@
-"""Reading runs for the index: one after the other, by threads where the store answers slowly, or by several
-processes.
+"""Reading runs for the index: one after the other, by threads, or by several processes.
 
-Reading a run is mostly computing, which threads of one process do not do at the same time. A process of ours
-has many threads all the same where the store is an object store: a run is eight to ten requests there, one
-after the other, and waits far longer than it computes.
+Reading a run is mostly computing, which threads of one process do not do at the same time. With an object
+store a process has many threads all the same: a run takes eight to ten requests there, one after the other,
+and waits far longer than it computes.
 """
 
 import os
@@ -18,17 +17,19 @@ from halving.query.runs import in_threads
 from halving.store.store import Store
 from resources.analysis.run_index.entry import Entry, read_entry
 
-_PART = 16  # runs that are in memory at once, beside what is not written yet, in each process
-# the same of a process of ours that reads from an object store, and how many it reads at once
-_PART_OF_OBJECTS = 256
-_THREADS = 64
-_WORTH_PROCESSES = 500  # runs: a process takes a second to start
+_PART = 16  # runs that each process has in memory at once, beside those that are not written yet
+_PART_OF_OBJECTS = 256  # the same for an object store
+_THREADS = 64  # runs that a process reads from an object store at once
+_MIN_FOR_PROCESSES = 500  # runs; starting a process takes a second
 
 
 @dataclass(frozen=True)
 class Look:
-    """A run to be looked at; ``row`` is what the index has of it, and ``stale`` whether that is to be read
-    again in any case.
+    """A run to be looked at.
+
+    Attributes:
+        row: the index's row of it, if it has one.
+        stale: whether the run is to be read again in any case.
     """
 
     project: str
@@ -37,26 +38,26 @@ class Look:
     stale: bool = False
 
 
-Found = Entry | Exception | None
-"""What is new of a run, or why it cannot be read."""
+Reading = Entry | Exception | None
+"""What was read of a run: its entry, why it cannot be read, or None if it has not changed."""
 
 
 class Readers:
-    """Reads runs of a store; :meth:`close` ends its processes, and it may be used again."""
+    """Reads runs of a store; it may be used again after :meth:`close`, which ends its processes."""
 
     def __init__(self, store: Store, processes: int) -> None:
         self._store = store
         self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
 
-    def read(self, looks: Sequence[Look]) -> Iterator[tuple[Sequence[Look], Sequence[Found]]]:
-        """Runs part by part, in order, and what was found of each.
+    def read(self, looks: Sequence[Look]) -> Iterator[tuple[Sequence[Look], Sequence[Reading]]]:
+        """Read runs part by part, in order; give each part with what was read.
 
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        if self._pool is None and self._processes > 1 and len(looks) >= _WORTH_PROCESSES:
-            # theirs: Arrow's own keeps 8 MB for each of very many threads
+        if self._pool is None and self._processes > 1 and len(looks) >= _MIN_FOR_PROCESSES:
+            # For the new processes, because Arrow's own pool keeps 8 MB for each of very many threads.
             os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
             self._pool = ProcessPoolExecutor(
                 self._processes, mp_context=get_context("spawn"), initializer=_begin
@@ -75,29 +76,29 @@ class Readers:
 
 
 def _begin() -> None:
-    """Have Arrow wait for as many answers at once as there are threads, and not for eight."""
+    """Let Arrow wait for as many answers at once as there are threads, instead of eight."""
     import pyarrow
 
     pyarrow.set_io_thread_count(_THREADS)
 
 
 def _parts(looks: Sequence[Look], size: int) -> list[Sequence[Look]]:
-    return [looks[at : at + size] for at in range(0, len(looks), size)]
+    return [looks[first : first + size] for first in range(0, len(looks), size)]
 
 
-def _read_part(store: Store, looks: Sequence[Look]) -> list[Found]:
-    def read(look: Look) -> Found:
+def _read_part(store: Store, looks: Sequence[Look]) -> list[Reading]:
+    def read(look: Look) -> Reading:
         try:
             return read_entry(store, look.project, look.run, None if look.stale else look.row)
         except StoreUnavailable:
             raise
         except NotFound as error:
             return NotFound(str(error))
+        except StoreError as error:
+            return StoreError(str(error))
         except Exception as error:  # noqa: BLE001
-            # whatever a damaged record raises: it is that run's problem alone
-            return StoreError(
-                f"{type(error).__name__}: {error}" if not isinstance(error, StoreError) else str(error)
-            )
+            # A damaged record may raise anything, and must not keep other runs from being read.
+            return StoreError(f"{type(error).__name__}: {error}")
 
     if store.folder is not None:
         return [read(look) for look in looks]

@@ -1,6 +1,4 @@
-"""A view of the index for questions of other people: planned for what is asked, and ended when it takes too
-long.
-"""
+"""A view of the index for users' questions, each of which is ended if it takes too long."""
 
 import sqlite3
 import time
@@ -14,40 +12,38 @@ from sqlalchemy.orm import Session
 from halving.errors import InvalidInput
 from resources.catalog import Catalog
 
-MOST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 """How long one question may take."""
-_INSTRUCTIONS = 10_000  # of SQLite's machine between two looks at the clock; well below a millisecond
-_CANCELED = "57014"  # Postgres' state of a statement that took too long
+_INSTRUCTIONS = 10_000  # of SQLite's machine between two checks of the clock; well below a millisecond
+_CANCELED = "57014"  # the SQLSTATE with which Postgres ends a statement that took too long
 
-# A plan that is kept for all parameters would not know how many runs have a name.
+# A plan that serves all parameters would ignore how many runs have a name.
 _LIMITS = text(
     "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('statement_timeout', "
     ":milliseconds, true)"
 )
 
 
-# The values of a name lie in the order of runs, and so do runs themselves in their key: to read them side by
-# side takes as long whatever is
-# asked. What Postgres would choose hangs on how many runs it expects, and it knows of all values of all names
-# together.
+# The values of a name lie in the order of runs, and so do runs themselves in their key. Reading them side by
+# side takes the same time for every question. Left alone, Postgres chooses by how many runs it expects, and
+# its statistics are of all values of all names together.
 SIDE_BY_SIDE = ("enable_nestloop", "enable_hashjoin", "max_parallel_workers_per_gather", "jit")
-"""Settings, without which Postgres reads all runs, and the values of the names, in their order at once."""
+"""Settings to switch off so that Postgres reads runs and the names' values side by side, in their order."""
 IN_PARALLEL = ("max_parallel_workers_per_gather",)
-"""To start helpers takes about as long as to read the values of a name of 100,000 runs."""
+"""Parallel workers; starting them takes about as long as reading a name's values of 100,000 runs."""
 
 
 @contextmanager
 def without(session: Session, settings: Sequence[str]) -> Iterator[None]:
-    """Have Postgres plan without these settings."""
+    """Have Postgres plan with these settings switched off."""
     session.execute(text("".join(f"SET LOCAL {setting} TO 0; " for setting in settings)))
     yield
     session.execute(text("".join(f"SET LOCAL {setting} TO DEFAULT; " for setting in settings)))
 
 
 @contextmanager
-def reading(catalog: Catalog, seconds: float = MOST_SECONDS) -> Iterator[Session]:
-    """A consistent view of the catalog, as :meth:`~resources.catalog.Catalog.read` gives it, for questions to
-    the index.
+def reading(catalog: Catalog, seconds: float = MAX_SECONDS) -> Iterator[Session]:
+    """A consistent view of the catalog for questions to the index, whose time is bounded.
 
     Raises:
         InvalidInput: a question takes longer than ``seconds``.

@@ -1,4 +1,4 @@
-"""Making the index again from the store, while it is read."""
+"""Rebuilding the index from the store while it is in use."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,14 @@ from resources.catalog import Catalog, RunIndexRow
 def rebuild(
     store: Store, catalog: Catalog, progress: Callable[[Refreshed], None] | None = None, *, processes: int = 1
 ) -> Refreshed:
-    """Read every run of the store again, and give what was done.
+    """Read every run of the store again, and say what was done.
 
     Args:
         progress: called now and then.
-        processes: that read runs.
+        processes: how many processes read runs.
 
-    Each row stays as it was until it is replaced, so readers never see an empty index. Whoever refreshes next
-    goes on where this is killed.
+    Each row stays as it was until it is replaced, so readers never see an empty index. If this process is
+    killed, the next refresh goes on from there.
 
     Raises:
         StoreError: the store cannot be listed, or does not answer any more.
@@ -30,7 +30,7 @@ def rebuild(
 
 
 def mark_stale(catalog: Catalog) -> None:
-    """Let refreshes read every run again that is in the index now."""
+    """Have refreshes read every run again that is in the index now."""
     with catalog.write() as session:
         revision = count_revision(session)
         session.execute(update(RunIndexRow).values(stale_below=revision + 1))

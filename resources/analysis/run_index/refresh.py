@@ -1,13 +1,12 @@
-"""Keeping the index of runs up to date: new runs are read, known ones are looked at again when it is worth
-it, vanished ones are deleted.
+"""Keeping the index of runs up to date: reading new and changed runs, and deleting vanished ones.
 
-Nothing is scanned as a whole: new runs are found by the names of folders, and a run that ended is looked at
-again when a tenth of the time since has passed, so that the number of looks grows with the logarithm of its
-age. Any number of processes may refresh at once, and each may be killed anywhere: what it had not written,
-the next one finds.
+Nothing is scanned as a whole. New runs are noticed by the names of their folders. A run that ended is looked
+at again when a tenth of the time since then has passed, so the number of looks grows with the logarithm of
+its age. Any number of processes may refresh at once, and each may be killed anywhere: the next one does what
+was not written.
 
 Where very many runs are to be read, other processes can read them
-(:mod:`resources.analysis.run_index.readers`), while this one writes.
+(:mod:`resources.analysis.run_index.readers`) while this one writes.
 """
 
 import logging
@@ -32,15 +31,15 @@ from resources.analysis.run_index.write import bring_forward, confirm, delete_ru
 from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
 from resources.sweep_spec import stored_spec
 
-_AT_ONCE = 64  # runs that are read before the clock is asked and what was found is written
+_AT_ONCE = 64  # runs that are read before the clock is checked and their entries are written
 _AT_ONCE_IN_PROCESSES = 4_096
-_MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's one writer for long
-# seconds until a run that could not be read is tried again
+_MAX_VALUES = 20_000  # in one transaction, so that it does not occupy SQLite's one writer for long
+# Seconds until a run that could not be read is tried again.
 _FIRST_RETRY = 5.0
 _LAST_RETRY = 3_600.0
-_MOST_DIRECTIONS = 1_000  # sweeps
-_NOTE_SECONDS = 10.0  # a look that found nothing is written down as seldom: each write waits for the disk
-_REFUSALS = (DataError, IntegrityError, OverflowError, UnicodeError)  # of what is written, not of the moment
+_MAX_DIRECTIONS = 1_000  # sweeps
+_NOTE_SECONDS = 10.0  # Refreshes that change nothing are noted this seldom, as each write waits for the disk.
+_REFUSALS = (DataError, IntegrityError, OverflowError, UnicodeError)  # errors that another try will not mend
 
 _log = logging.getLogger(__name__)
 
@@ -50,11 +49,11 @@ class Refreshed:
     """What a refresh did.
 
     Attributes:
-        runs: how many the store has.
-        added, changed, deleted: of the index's runs.
-        looked: at how many runs.
+        runs: how many runs the store has.
+        added, changed, deleted: how many runs of the index were.
+        looked: how many runs were looked at.
         problems: runs that could not be read, with the reason.
-        left: runs that are new and were not read when its time was over.
+        left: how many new runs were not read when its time was over.
         complete: whether nothing at all was left to do then.
     """
 
@@ -70,11 +69,11 @@ class Refreshed:
 
 
 class Refresher:
-    """Refreshes a catalog's index from a store. To be used by one thread at a time.
+    """Refreshes a catalog's index from a store; only one thread may use it at a time.
 
     Args:
-        clock: seconds since the epoch; by default the database's.
-        processes: that read runs where there are very many; with 1 this one does.
+        clock: gives seconds since the epoch; by default the database's clock.
+        processes: how many processes read runs where there are very many; with 1 this one reads.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Refresher:
         self._at_once = _AT_ONCE if processes == 1 else _AT_ONCE_IN_PROCESSES
         self._noted = 0.0
         self._directions: dict[str, dict[str, str]] = {}
-        # Runs that the index has not because they cannot be read: when to try again, and after how long then.
+        # Runs that cannot be read and so are not in the index: when to try again, and after which pause.
         self._later: dict[tuple[str, str], tuple[float, float]] = {}
 
     def refresh(
@@ -115,22 +114,21 @@ class Refresher:
             self._noted = now
         done.changed += stop_ended(self._catalog)
         new = self._list(done)
-        # However long the listing took, something is looked at; and neither what is due nor what is new can
-        # keep the other waiting.
+        # However long the listing took, something is looked at. Each round takes runs that are due and new
+        # ones, so that neither keep the other waiting.
         listed = time.monotonic()
-        due = self._resumed() or self._due(now)
+        due = self._find_resumed() or self._find_due(now)
         while (due or new) and not (done.looked and time.monotonic() - listed >= seconds):
             new, newest = new[: -self._at_once], new[-self._at_once :]
             self._visit([*due, *newest], done)
-            due = self._due(now)
+            due = self._find_due(now)
             done.seconds = time.monotonic() - began
             if progress:
                 progress(done)
         done.left = len(new)
         done.complete = not due and not new
-        if done.complete and (
-            done.added or done.changed or done.deleted or now >= self._noted + _NOTE_SECONDS
-        ):
+        has_changed = done.added or done.changed or done.deleted
+        if done.complete and (has_changed or now >= self._noted + _NOTE_SECONDS):
             with self._catalog.write() as session:
                 session.execute(update(RunIndexRow).values(refreshed_at=now))
             self._noted = now
@@ -138,27 +136,28 @@ class Refresher:
         return done
 
     def _list(self, done: Refreshed) -> list[Look]:
-        """Delete what has vanished, and give what is new, the newest last."""
+        """Delete vanished runs from the index, and give the new ones, the newest last."""
         with self._catalog.read() as session:
-            # before the store is listed: what is here and not in the list is gone
-            known = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
+            # Before the store is listed, so that a run of the index that is not in the list has vanished.
+            indexed = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
         listed = {pair for pair in list_names(self._store) if _is_name(*pair)}
         done.runs = len(listed)
-        if known and not listed:
+        if indexed and not listed:
             _log.warning(
-                "the store %s lists no runs at all: the index keeps its %d", self._store.root, len(known)
+                "the store %s lists no runs at all: the index keeps its %d", self._store.root, len(indexed)
             )
-        elif vanished := known - listed:
+        elif vanished := indexed - listed:
             done.deleted = delete_runs(self._catalog, sorted(vanished))
         self._later = {pair: later for pair, later in self._later.items() if pair in listed}
         now = self._clock()
-        new = [pair for pair in listed - known if self._later.get(pair, (0.0, 0.0))[0] <= now]
-        # an id that was not chosen begins with the time
+        new = [pair for pair in listed - indexed if self._later.get(pair, (0.0, 0.0))[0] <= now]
+        # An id that nobody chose begins with the time.
         return [Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]
 
-    def _resumed(self) -> list[Look]:
-        """Runs of trials that have begun another attempt, says the catalog: a trial may be promoted long
-        after it paused.
+    def _find_resumed(self) -> list[Look]:
+        """Runs of trials that have begun another attempt according to the catalog.
+
+        A trial may be promoted long after it paused, when its run is rarely looked at.
         """
         with self._catalog.read() as session:
             return _looks(
@@ -176,8 +175,8 @@ class Refresher:
                 ),
             )
 
-    def _due(self, now: float) -> list[Look]:
-        """Some of the runs that are to be looked at again; what is visited is due later."""
+    def _find_due(self, now: float) -> list[Look]:
+        """Some of the runs that are to be looked at again; a visit makes them due later."""
         with self._catalog.read() as session:
             stale_below = session.scalar(select(RunIndexRow.stale_below)) or 0
             due = RunRow.look_again <= now
@@ -187,40 +186,41 @@ class Refresher:
             )
 
     def _visit(self, looks: Sequence[Look], done: Refreshed) -> None:
-        """Read runs and write what is new of them."""
+        """Read runs and write those that are new or have changed."""
         later: dict[int, float] = {}
         confirmed: dict[int, float] = {}
         entries: list[Entry] = []
-        for part, each in self._readers.read(looks):
-            for look, found in zip(part, each, strict=True):
+        for part, readings in self._readers.read(looks):
+            for look, reading in zip(part, readings, strict=True):
                 done.looked += 1
-                if isinstance(found, Entry):
-                    entries.append(found)
-                    done.added = done.added + (look.row is None)
-                    done.changed = done.changed + (look.row is not None)
+                if isinstance(reading, Entry):
+                    entries.append(reading)
+                    done.added += look.row is None
+                    done.changed += look.row is not None
                     self._later.pop((look.project, look.run), None)
                 elif look.row is None:
-                    self._problem(look, found, done)
-                elif found is None:
+                    self._note_problem(look, reading, done)
+                elif reading is None:
                     later[look.row["id"]] = next_look(look.row, self._clock())
-                elif isinstance(found, NotFound):  # its record was deleted, and its folder will be
+                elif isinstance(reading, NotFound):  # its record was deleted, and its folder will be
                     done.deleted += delete_runs(self._catalog, [(look.project, look.run)])
                 else:
-                    (confirmed if look.stale else later)[look.row["id"]] = self._problem(look, found, done)
-            if sum(len(entry.values) for entry in entries) >= _MOST_VALUES:  # a bound for memory
+                    looks_at = confirmed if look.stale else later
+                    looks_at[look.row["id"]] = self._note_problem(look, reading, done)
+            if sum(len(entry.values) for entry in entries) >= _MAX_VALUES:  # bounds memory
                 self._write(entries, done)
                 entries = []
         self._write(entries, done)
         postpone(self._catalog, later)
         confirm(self._catalog, confirmed)
 
-    def _problem(self, look: Look, error: Exception | None, done: Refreshed) -> float:
-        """Note a run that cannot be read; when to try again, after a pause that doubles."""
+    def _note_problem(self, look: Look, error: Exception | None, done: Refreshed) -> float:
+        """Note a run that cannot be read, and give when to try again; the pauses double."""
         key = (look.project, look.run)
         pause = min(2 * self._later.get(key, (0.0, _FIRST_RETRY / 2))[1], _LAST_RETRY)
         again = self._clock() + pause
         self._later[key] = (again, pause)
-        if not isinstance(error, NotFound):  # which is a run that is being made, or was killed while it was
+        if not isinstance(error, NotFound):  # that is a run that is starting, or was killed while it did
             done.problems[f"{look.project}/{look.run}"] = str(error)
             _log.warning(
                 "run %s/%s is not in the index as it is: %s: %s",
@@ -232,13 +232,16 @@ class Refresher:
         return again
 
     def _write(self, entries: list[Entry], done: Refreshed) -> None:
-        """In transactions of at most :data:`_MOST_VALUES` values, or of one run."""
+        """Write entries in transactions of at most :data:`_MAX_VALUES` values, or of one run."""
         part: list[Entry] = []
+        size = 0
         for entry in entries:
-            if part and sum(len(one.values) for one in part) + len(entry.values) > _MOST_VALUES:
+            if part and size + len(entry.values) > _MAX_VALUES:
                 self._write_part(part, done)
                 part = []
+                size = 0
             part.append(entry)
+            size += len(entry.values)
         self._write_part(part, done)
 
     def _write_part(self, entries: list[Entry], done: Refreshed) -> None:
@@ -247,26 +250,25 @@ class Refresher:
             decided = with_outcomes(self._catalog, [self._with_best(entry) for entry in entries])
             write_entries(self._catalog, decided, [next_look(entry.row, now) for entry in entries])
         except _REFUSALS as error:
-            if len(entries) > 1:  # one run that the database does not take must not keep the others out
+            if len(entries) > 1:  # a run that the database refuses must not keep the others out
                 for entry in entries:
                     self._write_part([entry], done)
             else:
-                self._refused(entries[0], error, done)
+                self._note_refusal(entries[0], error, done)
 
-    def _refused(self, entry: Entry, error: Exception, done: Refreshed) -> None:
-        """Note a run that the database does not take; what it has of it stays, and is looked at again
-        later.
-        """
+    def _note_refusal(self, entry: Entry, error: Exception, done: Refreshed) -> None:
+        """Note a run that the database refuses; its old row stays, and the run is looked at again later."""
         project = entry.row["project"]
         run = entry.row["run"]
-        again = self._problem(
+        again = self._note_problem(
             Look(project, run),
             InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"),
             done,
         )
         with self._catalog.read() as session:
-            known = session.scalar(select(RunRow.id).where(RunRow.project == project, RunRow.run == run))
-        postpone(self._catalog, {} if known is None else {known: again})
+            run_id = session.scalar(select(RunRow.id).where(RunRow.project == project, RunRow.run == run))
+        if run_id is not None:
+            postpone(self._catalog, {run_id: again})
 
     def _with_best(self, entry: Entry) -> Entry:
         """The entry with the best of those metrics that its sweep's objectives name."""
@@ -274,14 +276,13 @@ class Refresher:
         values = dict(entry.values)
         for metric, direction in directions.items():
             if value := values.get(("metrics", metric)):
-                values["metrics", metric] = value._replace(
-                    best=value.min if direction == "minimize" else value.max
-                )
+                best = value.min if direction == "minimize" else value.max
+                values["metrics", metric] = value._replace(best=best)
         return replace(entry, values=values)
 
     def _directions_of(self, sweep: str) -> dict[str, str]:
         if sweep not in self._directions:
-            if len(self._directions) >= _MOST_DIRECTIONS:
+            if len(self._directions) >= _MAX_DIRECTIONS:
                 self._directions.clear()
             with self._catalog.read() as session:
                 row = session.get(SweepRow, sweep)
@@ -289,7 +290,7 @@ class Refresher:
                 return {}
             try:
                 spec = stored_spec(row.spec)
-            except InvalidInput as error:  # of another version; its runs have no best
+            except InvalidInput as error:  # another version wrote it; its runs have no best value
                 _log.warning("the spec of sweep %s cannot be read: %s", sweep, error)
                 self._directions[sweep] = {}
             else:
@@ -299,17 +300,17 @@ class Refresher:
         return self._directions[sweep]
 
 
-def _looks(session: Session, most: int, condition: Any, stale_below: int = 0) -> list[Look]:
+def _looks(session: Session, limit: int, condition: Any, stale_below: int = 0) -> list[Look]:
     columns = [
         RunRow.__table__.c[name]
         for name in ("id", "project", "run", "status", "started", "ended", "seconds", "signature", "revision")
     ]
-    found = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(most))
-    return [Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in found]
+    rows = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(limit))
+    return [Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in rows]
 
 
 def _is_name(project: str, run: str) -> bool:
-    """Whether a folder is a run's: others in the store are not ours."""
+    """Whether a folder's name is that of a run; the store may have other folders."""
     try:
         check_name("project", project)
         check_name("run id", run)

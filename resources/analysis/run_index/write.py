@@ -1,6 +1,6 @@
 """Writing entries into the index's tables.
 
-Each call is one transaction, and such transactions take turns on the row of the index.
+Each call is one transaction; such transactions take turns by locking the row of the index.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _Item = TypeVar("_Item")
 
 
 def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[float]) -> int:
-    """Add or replace runs; how many rows of values changed.
+    """Add or replace runs; give how many rows of values changed.
 
     Args:
         looks: when each of the runs is to be looked at again.
@@ -48,44 +48,44 @@ def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[fl
                 for entry, look in zip(entries, looks, strict=True)
             ],
         )
-        _put_attempts(session, {ids[entry.row["project"], entry.row["run"]]: entry.held for entry in entries})
         names = _put_names(session, {key for entry in entries for key in entry.values})
-        wanted = {
-            (names[key], ids[entry.row["project"], entry.row["run"]]): value
-            for entry in entries
-            for key, value in entry.values.items()
-        }
+        attempts = {}
+        wanted = {}
+        for entry in entries:
+            run_id = ids[entry.row["project"], entry.row["run"]]
+            attempts[run_id] = entry.attempts
+            for key, value in entry.values.items():
+                wanted[names[key], run_id] = value
+        _put_attempts(session, attempts)
         return _put_values(session, list(ids.values()), wanted)
 
 
 def count_revision(session: Session) -> int:
-    """Count a change of the index, and give its number.
-
-    Other transactions that do so wait until this one ends.
-    """
+    """Count a change of the index, and give its number; others that do so wait until this one ends."""
     counted = update(_INDEX).values(revision=_INDEX.c.revision + 1).returning(_INDEX.c.revision)
     return int(session.execute(counted).scalar_one())
 
 
 def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
-    """Set when runs, by id, are to be looked at again. To a reader that is no change."""
+    """Set when runs, by id, are to be looked at again; readers do not count it as a change."""
     if not looks:
         return
     with catalog.write() as session:
         _take_turn(session)
         for part in _parts(looks.items()):
-            ids = [place for place, _ in part]
+            ids = [run_id for run_id, _ in part]
             session.execute(
                 update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id))
             )
 
 
 def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:
-    """Where the clock was set back since the index was refreshed last: look at no run later than is worth it
-    now; whether it was.
+    """Move the next looks at runs forward if the clock was set back since the last refresh.
 
-    Runs are brought forward in parts, each a transaction. To do so twice changes nothing, so one process may
-    go on where another was killed, and several may be at it.
+    Give whether it was.
+
+    Runs are brought forward in parts, each a transaction. Doing so twice changes nothing, so one process may
+    go on where another was killed, and several may do it at once.
     """
     with catalog.read() as session:
         refreshed = session.scalar(select(_INDEX.c.refreshed_at)) or 0.0
@@ -104,7 +104,7 @@ def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:
 
 
 def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
-    """Bring the next runs after an id forward; the last one's id, None where there are no more."""
+    """Bring the next runs after an id forward; give the id of the last, None where there are no more."""
     _take_turn(session)
     columns = [_RUNS.c[name] for name in ("id", "status", "started", "ended", "seconds", "look_again")]
     rows = session.execute(
@@ -122,13 +122,13 @@ def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
 
 
 def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
-    """The same of stale runs that stay as they are, because they cannot be read."""
+    """Mark stale runs that cannot be read as seen, and set when to look at them again."""
     if not looks:
         return
     with catalog.write() as session:
         revision = count_revision(session)
         for part in _parts(looks.items()):
-            ids = [place for place, _ in part]
+            ids = [run_id for run_id, _ in part]
             session.execute(
                 update(_RUNS)
                 .where(_RUNS.c.id.in_(ids))
@@ -137,8 +137,8 @@ def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:
 
 
 def delete_runs(catalog: Catalog, runs: Iterable[tuple[str, str]]) -> int:
-    """Delete runs, each given as project and run; how many there were."""
-    gone = 0
+    """Delete runs by project and run; give how many there were."""
+    deleted = 0
     for part in _parts(runs):
         with catalog.write() as session:
             count_revision(session)
@@ -148,8 +148,8 @@ def delete_runs(catalog: Catalog, runs: Iterable[tuple[str, str]]) -> int:
             session.execute(delete(_VALUES).where(_VALUES.c.run_id.in_(ids)))
             session.execute(delete(_ATTEMPTS).where(_ATTEMPTS.c.run_id.in_(ids)))
             session.execute(delete(_RUNS).where(_RUNS.c.id.in_(ids)))
-            gone += len(ids)
-    return gone
+            deleted += len(ids)
+    return deleted
 
 
 def _take_turn(session: Session) -> None:
@@ -157,44 +157,44 @@ def _take_turn(session: Session) -> None:
 
 
 def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, str], int]:
-    """Add or replace rows of runs; their ids by project and run."""
+    """Add or replace rows of runs; give their ids by project and run."""
     put = _insert(session, _RUNS)
     changed = {name: put.excluded[name] for name in rows[0] if name not in ("project", "run")}
     session.execute(put.on_conflict_do_update(index_elements=["project", "run"], set_=changed), rows)
-    found: dict[tuple[str, str], int] = {}
+    ids: dict[tuple[str, str], int] = {}
     for part in _parts((row["project"], row["run"]) for row in rows):
-        asked = select(_RUNS.c.project, _RUNS.c.run, _RUNS.c.id).where(
+        statement = select(_RUNS.c.project, _RUNS.c.run, _RUNS.c.id).where(
             tuple_(_RUNS.c.project, _RUNS.c.run).in_(part)
         )
-        found |= {(project, run): place for project, run, place in session.execute(asked)}
-    return found
+        ids |= {(project, run): run_id for project, run, run_id in session.execute(statement)}
+    return ids
 
 
-def _put_attempts(session: Session, held: dict[int, list[AttemptColumns]]) -> None:
-    """Give runs these attempts and no others."""
-    for part in _parts(held):
+def _put_attempts(session: Session, attempts_by_run: dict[int, list[AttemptColumns]]) -> None:
+    """Replace the attempts of these runs."""
+    for part in _parts(attempts_by_run):
         session.execute(delete(_ATTEMPTS).where(_ATTEMPTS.c.run_id.in_(part)))
-    rows = [{"run_id": run_id, **row} for run_id, attempts in held.items() for row in attempts]
+    rows = [{"run_id": run_id, **row} for run_id, attempts in attempts_by_run.items() for row in attempts]
     if rows:
         session.execute(insert(_ATTEMPTS), rows)
 
 
 def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The ids of names, which are added where they are new.
+    """Add the names that are new, and give the ids of all.
 
-    They are never deleted, so an id means one name for ever.
+    Names are never deleted, so an id means one name for ever.
     """
-    known = find_names(session, keys)
-    new = [{"kind": kind, "name": name} for kind, name in sorted(keys - known.keys())]
+    ids = find_names(session, keys)
+    new = [{"kind": kind, "name": name} for kind, name in sorted(keys - ids.keys())]
     if new:
         session.execute(_insert(session, _NAMES).on_conflict_do_nothing(), new)
-        known |= find_names(session, {(row["kind"], row["name"]) for row in new})
-    return known
+        ids |= find_names(session, {(row["kind"], row["name"]) for row in new})
+    return ids
 
 
 def find_names(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The ids of those names that the index has, by kind and name."""
-    found: dict[tuple[str, str], int] = {}
+    """The ids of those of the names that the index has, by kind and name."""
+    ids: dict[tuple[str, str], int] = {}
     for part in _parts(keys):
         by_kind: dict[str, list[str]] = {}
         for kind, name in part:
@@ -202,38 +202,37 @@ def find_names(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[
         wanted = or_(
             *(and_(_NAMES.c.kind == kind, _NAMES.c.name.in_(names)) for kind, names in by_kind.items())
         )
-        asked = select(_NAMES.c.kind, _NAMES.c.name, _NAMES.c.id).where(wanted)
-        found |= {(kind, name): place for kind, name, place in session.execute(asked)}
-    return found
+        statement = select(_NAMES.c.kind, _NAMES.c.name, _NAMES.c.id).where(wanted)
+        ids |= {(kind, name): name_id for kind, name, name_id in session.execute(statement)}
+    return ids
 
 
 def _put_values(session: Session, ids: list[int], wanted: dict[tuple[int, int], Value]) -> int:
-    """Give runs these values and no others; only what differs is written."""
-    known: dict[tuple[int, int], Value] = {}
+    """Replace the values of these runs; only rows that differ are written."""
+    stored: dict[tuple[int, int], Value] = {}
     columns = [_VALUES.c[name] for name in ("name_id", "run_id", *Value._fields)]
     for part in _parts(ids):
         for name_id, run_id, *rest in session.execute(select(*columns).where(_VALUES.c.run_id.in_(part))):
-            known[name_id, run_id] = Value(*rest)
-    for gone in _parts(known.keys() - wanted.keys()):
+            stored[name_id, run_id] = Value(*rest)
+    for gone in _parts(stored.keys() - wanted.keys()):
         session.execute(delete(_VALUES).where(tuple_(_VALUES.c.name_id, _VALUES.c.run_id).in_(gone)))
     new = [
         {"name_id": name_id, "run_id": run_id, **value._asdict()}
-        # in the order of the table
+        # sorted into the order of the table
         for (name_id, run_id), value in sorted(wanted.items(), key=lambda item: item[0])
-        if known.get((name_id, run_id)) != value
+        if stored.get((name_id, run_id)) != value
     ]
     if new:
         put = _insert(session, _VALUES)
         changed = {name: put.excluded[name] for name in Value._fields}
         session.execute(put.on_conflict_do_update(index_elements=["name_id", "run_id"], set_=changed), new)
-    return len(new) + len(known.keys() - wanted.keys())
+    return len(new) + len(stored.keys() - wanted.keys())
 
 
 def _insert(session: Session, table: Table) -> Any:
-    """An insert that knows ON CONFLICT, as both databases spell it."""
-    return (
-        postgresql.insert(table) if session.get_bind().dialect.name == "postgresql" else sqlite.insert(table)
-    )
+    """An insert of the session's database, for ON CONFLICT."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    return dialect.insert(table)
 
 
 def _parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:

@@ -190,7 +190,7 @@ def test_a_page_is_the_beginning_of_the_whole_order(
     either_backend: Backend, many: int, leads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leading, "_MANY", many)
-    monkeypatch.setattr(select, "MOST_LEADING", leads)
+    monkeypatch.setattr(select, "MAX_LEADING", leads)
     store = either_backend.store
     catalog = either_backend.catalog
     for number, loss in enumerate([1.0, 2.0, 2.0, float("nan"), 0.5, float("inf"), 2.0]):
@@ -218,11 +218,11 @@ def test_a_page_is_the_beginning_of_the_whole_order(
             assert ([row["run"] for row in three.runs], three.total) == (every[1:3], min(total, 3)), question
 
 
-def test_a_page_is_the_beginning_of_the_whole_order_where_more_runs_are_equal_than_are_looked_at(
+def test_a_page_is_the_beginning_of_the_whole_order_if_too_many_runs_are_equal(
     either_backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leading, "_MANY", 1)
-    monkeypatch.setattr(leading, "_MOST_TIES", 2)
+    monkeypatch.setattr(leading, "_MAX_TIES", 2)
     store = either_backend.store
     catalog = either_backend.catalog
     for number in range(6):
