@@ -1,4 +1,4 @@
-"""What people say of a model or of one of its versions: description and tags. Each change is an event."""
+"""Descriptions and tags of models and versions; each change is an event."""
 
 from sqlalchemy.orm import Session
 
@@ -21,14 +21,8 @@ def set_tag(
     """Give a model or a version a tag, in an exclusive transaction."""
     before = about.tags.get(key)
     if before != value:
-        _add(
-            session,
-            about,
-            TAG,
-            actor,
-            before=None if before is None else f"{key}={before}",
-            after=f"{key}={value}",
-        )
+        old = None if before is None else f"{key}={before}"
+        _add(session, about, TAG, actor, before=old, after=f"{key}={value}")
     about.tags = {**about.tags, key: value}
 
 
@@ -49,6 +43,7 @@ def _add(
     before: str | None = None,
     after: str | None = None,
 ) -> None:
-    version = about if isinstance(about, ModelVersionRow) else None
-    model = about.model if isinstance(about, ModelVersionRow) else about.name
-    add_event(session, model, kind, actor, version=version, before=before, after=after)
+    if isinstance(about, ModelVersionRow):
+        add_event(session, about.model, kind, actor, version=about, before=before, after=after)
+    else:
+        add_event(session, about.name, kind, actor, before=before, after=after)

@@ -1,4 +1,4 @@
-"""What a winner is made of, for its version's manifest, and for an export before it is a version."""
+"""The manifest of a winner, and its export before it is a version."""
 
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ _FRAMEWORKS = ("torch", "tensorflow", "jax", "scikit-learn")
 def manifest_of_winner(store: Store, report: EvaluationReport) -> Manifest:
     """The manifest of a report's winner, with the code that judged it.
 
-    Of a report from before reports had their code it is that of now: a champion of such a time gets its
-    manifest so.
+    A report from before reports kept their code gets the code of now, so that an old champion has a manifest.
 
     Raises:
         NotFound: the run's record, the snapshot or the code is gone.
@@ -61,8 +60,7 @@ def manifest_of_winner(store: Store, report: EvaluationReport) -> Manifest:
 
 
 def export_candidate(store: Store, report: EvaluationReport, folder: str | Path) -> Path:
-    """Export a report's winner before it is a version, as :func:`halving.models.export.export_model` does;
-    gives the folder.
+    """Export a report's winner before it is a version; returns the folder.
 
     An integration test loads it in a process of its own: ``halving.load_model(folder).predict(table)``.
     """

@@ -1,6 +1,4 @@
-"""What people do to versions from a command or a job: the change in the catalog, then what the store says of
-it.
-"""
+"""Changes that people make to versions by a command or a job: in the catalog, and then in the store."""
 
 import getpass
 import os
@@ -25,16 +23,16 @@ from resources.registry.verdicts import blockers, check_whole
 USER_VARIABLE = "HALVING_USER"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 Warn = Callable[[str], None]
-"""Called with each sentence on what the store could not be told; the change stands."""
+"""Called with a sentence for each model whose files in the store could not be updated; the change stands."""
 
 
 class Decided(NamedTuple):
-    """What came of a decision.
+    """The result of a decision.
 
     Attributes:
         row: the version, as it is now.
-        event: what was written down of it, the last where it is more; None: nothing changed.
-        missing: what still stands between a staging version and the champion's place.
+        event: the last event that the decision wrote; None where nothing changed.
+        missing: reasons why a staging version cannot become the champion yet.
     """
 
     row: ModelVersionRow
@@ -43,10 +41,10 @@ class Decided(NamedTuple):
 
 
 def user() -> str:
-    """Who gives a command: ``HALVING_USER``, else the system's user."""
-    if named := os.environ.get(USER_VARIABLE):
-        return named
-    with suppress(KeyError, OSError):  # a container's user may have no name
+    """The person who gives a command: ``HALVING_USER``, else the system's user."""
+    if name := os.environ.get(USER_VARIABLE):
+        return name
+    with suppress(KeyError, OSError):  # A container's user may have no name.
         return getpass.getuser()
     return f"user {os.getuid()}"
 
@@ -61,11 +59,13 @@ def promote(
     note: str | None = None,
     force: bool = False,
 ) -> Decided:
-    """As :func:`resources.registry.stages.promote`, for a version whose report and checkpoint are whole.
+    """Promote a version whose report and checkpoint are whole.
+
+    It is :func:`resources.registry.stages.promote`, and the store is updated.
 
     Args:
-        version: with ``force`` also a sweep, whose winner its gates hold back: it becomes a version first,
-            with their verdicts.
+        version: with ``force`` it may be a sweep whose winner its gates hold back; the winner becomes a
+            version first, with their verdicts.
 
     Raises:
         PromotionRefused: something holds it back, its report was altered, or its checkpoint is gone.
@@ -84,7 +84,7 @@ def promote(
 
 
 def rollback(backend: Backend, model: str, warn: Warn, *, actor: str, note: str | None = None) -> Decided:
-    """As :func:`resources.registry.stages.rollback`."""
+    """Roll back by :func:`resources.registry.stages.rollback`, and update the store."""
     return _decide(
         backend,
         model,
@@ -96,7 +96,7 @@ def rollback(backend: Backend, model: str, warn: Warn, *, actor: str, note: str 
 def archive(
     backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str | None = None
 ) -> Decided:
-    """As :func:`resources.registry.stages.archive`."""
+    """Archive a version by :func:`resources.registry.stages.archive`, and update the store."""
     return _decide(
         backend,
         model,
@@ -108,7 +108,7 @@ def archive(
 
 
 def approve(backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str) -> Decided:
-    """As :func:`resources.registry.stages.approve`, of a version whose report and checkpoint are whole."""
+    """Approve a version whose report and checkpoint are whole, and update the store."""
     check_whole(backend.store, backend.catalog, model, version)
     return _decide(
         backend,
@@ -121,7 +121,7 @@ def approve(backend: Backend, model: str, version: str, warn: Warn, *, actor: st
 
 
 def reject(backend: Backend, model: str, version: str, warn: Warn, *, actor: str, note: str) -> Decided:
-    """As :func:`resources.registry.stages.reject`."""
+    """Reject a version by :func:`resources.registry.stages.reject`, and update the store."""
     return _decide(
         backend,
         model,
@@ -135,7 +135,7 @@ def reject(backend: Backend, model: str, version: str, warn: Warn, *, actor: str
 def set_alias(
     backend: Backend, model: str, alias: str, version: str | None, warn: Warn, *, actor: str
 ) -> None:
-    """Let an alias mean a version, or nothing; ``champion`` is what promotion sets.
+    """Point an alias to a version, or delete it; only promotion sets ``champion``.
 
     Raises:
         InvalidInput: the alias is not accepted.
@@ -153,7 +153,7 @@ def set_alias(
             client_versions.delete_alias(session, row, alias, actor=actor)
         else:
             client_versions.set_alias(session, row, alias, stages.find(session, model, version), actor=actor)
-    _tell(publish(backend.store, backend.catalog), warn)
+    _publish(backend, warn)
 
 
 def annotate(
@@ -162,35 +162,38 @@ def annotate(
     change: Callable[[Session, RegisteredModelRow | ModelVersionRow], None],
     warn: Warn,
 ) -> tuple[str, str | None]:
-    """Change what is said of ``MODEL`` or ``MODEL@VERSION``; gives the model and the version.
+    """Change the description or tags of ``MODEL`` or ``MODEL@VERSION``; returns the model and the version.
 
     Raises:
         NotFound: there is no such model or version.
     """
     with backend.catalog.write(exclusive=True) as session:
-        # a client's model may have an @ in its name
-        whole = "@" not in about or session.get(RegisteredModelRow, about) is not None
-        model, _, version = (about, "", "") if whole else about.rpartition("@")
+        model, _, version = about.rpartition("@")
+        # A client's model may have an @ in its name.
+        if "@" not in about or session.get(RegisteredModelRow, about) is not None:
+            model = about
+            version = ""
         change(session, stages.find(session, model, version) if version else find_model(session, model))
-    _tell(publish(backend.store, backend.catalog), warn)
+    _publish(backend, warn)
     return model, version or None
 
 
 def _decide(
     backend: Backend, model: str, warn: Warn, change: Callable[[Session], ModelVersionRow]
 ) -> Decided:
-    """Change a version in one transaction, in which nobody else's event can come between, then tell the
-    store.
+    """Change a version in one transaction, then update the store.
+
+    The transaction is exclusive, so that nobody else's event comes between its own.
     """
     with backend.catalog.write(exclusive=True) as session:
         last = newest_event(session, model)
         row = change(session)
-        happened = events_of(session, model, since=last)
+        new_events = events_of(session, model, since=last)
         missing = blockers(session, row) if row.stage == "staging" else []
-    _tell(publish(backend.store, backend.catalog), warn)
-    return Decided(row, happened[-1] if happened else None, missing)
+    _publish(backend, warn)
+    return Decided(row, new_events[-1] if new_events else None, missing)
 
 
-def _tell(problems: list[str], warn: Warn) -> None:
-    for problem in problems:
+def _publish(backend: Backend, warn: Warn) -> None:
+    for problem in publish(backend.store, backend.catalog):
         warn(problem)

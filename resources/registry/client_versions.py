@@ -1,5 +1,4 @@
-"""Versions that clients register themselves, and what they may do with any version: stages and aliases as
-MLflow has them.
+"""Versions that clients register themselves, and MLflow's stages and aliases of any version.
 
 A version has two names: ours, such as 1.0.1, and MLflow's number. Our champion has MLflow's alias
 ``champion``, and its stage Production unless it was made champion by that alias.
@@ -18,7 +17,7 @@ from resources.registry.verdicts import check_promotable
 from resources.registry.versions import next_version, number_version
 
 STAGES = {"None": "staging", "Staging": "staging", "Production": "champion", "Archived": "archived"}
-"""Our stage by MLflow's."""
+"""Our stage for each of MLflow's."""
 
 
 def add_version(
@@ -121,14 +120,16 @@ def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersio
 
 def aliases_of(session: Session, model: RegisteredModelRow) -> dict[str, int]:
     """Numbers of versions by alias."""
-    champion = champion_of(session, model.name)
-    return {**model.aliases, **({CHAMPION: champion.number} if champion else {})}
+    aliases = dict(model.aliases)
+    if champion := champion_of(session, model.name):
+        aliases[CHAMPION] = champion.number
+    return aliases
 
 
 def set_alias(
     session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow, *, actor: str
 ) -> None:
-    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted.
+    """Point an alias to a version, in an exclusive transaction; the alias ``champion`` promotes it.
 
     MLflow's stages stay.
 
@@ -137,15 +138,15 @@ def set_alias(
     """
     if alias == CHAMPION:
         before = champion_of(session, model.name)
-        known = [(one, one.mlflow_stage, one.updated) for one in (before, row) if one is not None]
+        stages = [(version, version.mlflow_stage, version.updated) for version in (before, row) if version]
         _promote(session, row, actor)
-        for one, stage, updated in known:
-            one.mlflow_stage = stage
-            one.updated = updated
+        for version, stage, updated in stages:
+            version.mlflow_stage = stage
+            version.updated = updated
     else:
         before_number = model.aliases.get(alias)
         if before_number != row.number:
-            named = session.scalar(
+            replaced = session.scalar(
                 select(ModelVersionRow.version).where(
                     ModelVersionRow.model == model.name, ModelVersionRow.number == before_number
                 )
@@ -156,16 +157,14 @@ def set_alias(
                 ALIAS,
                 actor,
                 version=row,
-                before=named and f"{alias} = {named}",
+                before=replaced and f"{alias} = {replaced}",
                 after=f"{alias} = {row.version}",
             )
         model.aliases = {**model.aliases, alias: row.number}
 
 
 def delete_alias(session: Session, model: RegisteredModelRow, alias: str, *, actor: str) -> None:
-    """Delete an alias, if there is one, in an exclusive transaction; without ``champion`` the model has no
-    champion.
-    """
+    """Delete an alias, if there is one, in an exclusive transaction; ``champion`` leaves no champion."""
     if alias == CHAMPION:
         champion = champion_of(session, model.name)
         if champion is not None:
@@ -184,7 +183,7 @@ def delete_alias(session: Session, model: RegisteredModelRow, alias: str, *, act
             version=row,
             before=f"{alias} = {row.version}" if row else alias,
         )
-        model.aliases = {known: number for known, number in model.aliases.items() if known != alias}
+        model.aliases = {name: number for name, number in model.aliases.items() if name != alias}
 
 
 def _promote(session: Session, row: ModelVersionRow, actor: str) -> None:

@@ -1,6 +1,6 @@
-"""What happened in the registry: events that are only ever added, and what follows from them.
+"""Events of the registry, and what follows from them.
 
-Each is written in the transaction of the change that it tells of.
+Events are only ever added, each in the transaction of the change that it describes.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _CROWNED = (PROMOTED, FORCED, ROLLED_BACK)
 
 
 class Happened(NamedTuple):
-    """What decides of an event; see :class:`~resources.catalog.RegistryEventRow`."""
+    """The columns of an event on which decisions depend; see :class:`~resources.catalog.RegistryEventRow`."""
 
     id: int
     version: str | None
@@ -57,17 +57,19 @@ def add_event(
     after: Any = None,
     note: str | None = None,
 ) -> RegistryEventRow:
-    """Write down a change, in the transaction that makes it; the model's state in the store is behind until
-    it is published.
+    """Write down a change, in the transaction that makes it.
+
+    The model's files in the store are out of date until it is published.
 
     Args:
-        actor: who: a token's or a user's name, or what acts by itself.
-        version: which it is about; its report goes into the event.
-        before, after: what was changed, and to what.
+        actor: the name of a token, a user, or whatever acts by itself.
+        version: the version that changed; its report goes into the event.
+        before, after: the old and the new value.
         note: why, in that person's words.
     """
     row = RegistryEventRow(model=model, kind=kind, actor=actor, at=utcnow(), note=note)
-    row.before, row.after = (None if value is None else str(value) for value in (before, after))
+    row.before = None if before is None else str(before)
+    row.after = None if after is None else str(after)
     if version is not None:
         row.version = version.version
         row.report = version.report
@@ -96,33 +98,31 @@ def event_as_dict(row: RegistryEventRow) -> dict[str, Any]:
 
 
 def champions(session: Session, model: str) -> list[str]:
-    """The versions that were champions and can be gone back to, in their order; the last is the champion of
-    now, if there is one.
+    """The versions that a rollback can go back to, oldest first; the last is the present champion, if any.
 
-    A rollback takes the last off, so that rollbacks one after another go back one champion each. What people
-    archived, rejected or took the champion's place from since it was the champion is not among them: somebody
-    found it unfit.
+    A rollback takes the last off, so that several rollbacks go back one champion each. A version that people
+    archived, rejected or removed from the champion's place is not among them, since somebody thought it
+    unfit.
     """
-    found: list[str] = []
+    versions: list[str] = []
     for event in _life_of(session, model, (*_CROWNED, ARCHIVED, REJECTED, STAGED, DELETED)):
-        if event.kind == ROLLED_BACK and event.version in found:
-            while found[-1] != event.version:
-                found.pop()
-        elif event.kind in _CROWNED and event.version is not None and found[-1:] != [event.version]:
-            found.append(event.version)
+        if event.kind == ROLLED_BACK and event.version in versions:
+            while versions[-1] != event.version:
+                versions.pop()
+        elif event.kind in _CROWNED and event.version is not None and versions[-1:] != [event.version]:
+            versions.append(event.version)
         elif event.kind in (ARCHIVED, REJECTED, DELETED) or (
             event.kind == STAGED and event.before == CHAMPION
         ):
-            found = [version for version in found if version != event.version]
-    return found
+            versions = [version for version in versions if version != event.version]
+    return versions
 
 
 def decisions(session: Session, row: ModelVersionRow) -> dict[str, Happened]:
-    """What each person has decided last about a version: an event of the kind ``approved`` or ``rejected``,
-    by name.
+    """Each person's last ``approved`` or ``rejected`` event of a version, by the person's name.
 
-    An approval is one of the report that was read: of those for an earlier report none counts. A rejection
-    stays until the same person approves the version.
+    An approval counts only for the report that the person read, not for a later one. A rejection stays until
+    the same person approves the version.
     """
     last = {event.actor: event for event in _life_of(session, row.model, (APPROVED, REJECTED), row.version)}
     return {
@@ -133,50 +133,46 @@ def decisions(session: Session, row: ModelVersionRow) -> dict[str, Happened]:
 def _life_of(
     session: Session, model: str, kinds: Sequence[str], version: str | None = None
 ) -> list[Happened]:
-    """Events of these kinds since a model was created, oldest first, of one of its versions or of all; under
-    its earlier names too.
+    """Events of these kinds since a model was created, oldest first, also under its earlier names.
 
-    A model of the same name that was deleted before is another one.
+    A model of the same name that was deleted before is another model.
     """
-    found: list[Happened] = []
+    events: list[Happened] = []
     name: str | None = model
     before: int | None = None
     while name is not None:
         rows = _rows(session, name, kinds, version, before)
         begun = max((place for place, row in enumerate(rows) if row.kind == CREATED), default=-1)
         life = rows[begun + 1 :]
-        found = [row for row in life if row.kind in kinds] + found
+        events = [row for row in life if row.kind in kinds] + events
         renamed = next((row for row in life if row.kind == RENAMED and row.after == name), None)
-        name, before = (renamed.before, renamed.id) if renamed is not None else (None, None)
-    return found
+        if renamed is None:
+            break
+        name = renamed.before
+        before = renamed.id
+    return events
 
 
 def _rows(
     session: Session, model: str, kinds: Sequence[str], version: str | None, before: int | None
 ) -> list[Happened]:
-    """Events of a name, with those that begin a life; by the database's own means, because a history may be
-    long.
-    """
+    """Events of a name, with those that begin a life; the database selects, because a history may be long."""
     event = RegistryEventRow
     wanted = event.kind.in_(kinds) if version is None else event.kind.in_(kinds) & (event.version == version)
     query = select(
         event.id, event.version, event.kind, event.actor, event.before, event.after, event.note, event.report
     )
     query = query.where(event.model == model, wanted | event.kind.in_((CREATED, RENAMED))).order_by(event.id)
-    return [
-        Happened(*row) for row in session.execute(query if before is None else query.where(event.id < before))
-    ]
+    if before is not None:
+        query = query.where(event.id < before)
+    return [Happened(*row) for row in session.execute(query)]
 
 
 def what_happened(row: RegistryEventRow) -> str:
     """An event in words, without its note."""
-    named = f"{row.version} " if row.version else ""
+    text = f"{row.version} {row.kind}" if row.version else row.kind
     if row.kind in (ALIAS, TAG, DESCRIPTION):
-        return (
-            f"{named}{row.kind} {row.after}"
-            if row.after is not None
-            else f"{named}{row.kind} {row.before} taken away"
-        )
+        return f"{text} {row.before} taken away" if row.after is None else f"{text} {row.after}"
     if row.before and row.after:
-        return f"{named}{row.kind}: {row.before} → {row.after}"
-    return f"{named}{row.kind}" + (f": {row.after}" if row.after else "")
+        return f"{text}: {row.before} → {row.after}"
+    return f"{text}: {row.after}" if row.after else text

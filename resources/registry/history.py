@@ -1,4 +1,4 @@
-"""A model's story: its versions and its events; and versions found by what is said of them."""
+"""A model's history: its versions and its events; and the search for versions by words."""
 
 from typing import Any
 
@@ -14,8 +14,10 @@ from resources.registry.versions import as_dict
 
 
 def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
-    """``model``, ``description``, ``tags``, ``aliases`` (versions by name), ``versions`` and ``events``, each
-    oldest first; an event has ``told`` too, which says it in words.
+    """A model with its versions and events, as JSON.
+
+    The keys are ``model``, ``description``, ``tags``, ``aliases`` (versions by name), ``versions`` and
+    ``events``, each oldest first. An event has ``told`` too, which says it in words.
 
     Raises:
         NotFound: there is no such model.
@@ -23,10 +25,10 @@ def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
     with catalog.read() as session:
         row = session.get(RegisteredModelRow, model)
         if row is None:
-            known = ", ".join(one.name for one in models_of(session))
-            raise NotFound(f"no model {model!r}; there are {known or 'no models yet: run a sweep first'}")
+            models = ", ".join(row.name for row in models_of(session))
+            raise NotFound(f"no model {model!r}; there are {models or 'no models yet: run a sweep first'}")
         versions = versions_of(session, model)
-        names = {one.number: one.version for one in versions}
+        names = {version.number: version.version for version in versions}
         return {
             "model": model,
             "description": row.description,
@@ -34,8 +36,8 @@ def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
             "aliases": {
                 alias: names[number] for alias, number in aliases_of(session, row).items() if number in names
             },
-            "versions": [as_dict(session, one) for one in versions],
-            "events": [_told(event) for event in events_of(session, model)],
+            "versions": [as_dict(session, version) for version in versions],
+            "events": [_event_with_words(event) for event in events_of(session, model)],
         }
 
 
@@ -57,29 +59,35 @@ def newest_events(
         .order_by(RegistryEventRow.id.desc())
         .limit(limit + 1)
     )
-    rows = list(session.scalars(query if before is None else query.where(RegistryEventRow.id < before)))
-    shown = rows[:limit]
-    return [_told(row) for row in reversed(shown)], shown[-1].id if len(rows) > limit else None
+    if before is not None:
+        query = query.where(RegistryEventRow.id < before)
+    rows = list(session.scalars(query))
+    page = rows[:limit]
+    older = page[-1].id if len(rows) > limit else None
+    return [_event_with_words(row) for row in reversed(page)], older
 
 
-def _told(event: RegistryEventRow) -> dict[str, Any]:
+def _event_with_words(event: RegistryEventRow) -> dict[str, Any]:
     return {**event_as_dict(event), "told": what_happened(event)}
 
 
 def search_versions(catalog: Catalog, text: str) -> list[dict[str, Any]]:
-    """Versions in whose names, descriptions, tags, aliases, stage, run or sweep all words of a text occur, in
-    any case; newest last.
+    """Versions that match all words of a text, in any case; newest last.
+
+    Words are looked for in names, descriptions, tags, aliases, stage, run and sweep.
     """
     words = text.lower().split()
     with catalog.read() as session:
         models = {row.name: row for row in models_of(session)}
-        return [as_dict(session, row) for row in versions_of(session) if _says(models[row.model], row, words)]
+        return [
+            as_dict(session, row) for row in versions_of(session) if _matches(models[row.model], row, words)
+        ]
 
 
-def _says(model: RegisteredModelRow, row: ModelVersionRow, words: list[str]) -> bool:
+def _matches(model: RegisteredModelRow, row: ModelVersionRow, words: list[str]) -> bool:
     aliases = [alias for alias, number in model.aliases.items() if number == row.number]
     tags = [f"{key}={value}" for about in (model, row) for key, value in about.tags.items()]
-    said = (
+    texts = (
         row.model,
         row.version,
         row.stage,
@@ -91,5 +99,5 @@ def _says(model: RegisteredModelRow, row: ModelVersionRow, words: list[str]) -> 
         *aliases,
         *tags,
     )
-    whole = "\n".join(part for part in said if part).lower()
+    whole = "\n".join(text for text in texts if text).lower()
     return all(word in whole for word in words)

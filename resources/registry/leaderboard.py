@@ -1,6 +1,4 @@
-"""A sweep with its outcome: the standings, the report's scores on held-out data, and the version that its
-winner became.
-"""
+"""A sweep with its outcome: standings, scores on held-out data, and the version that its winner became."""
 
 import json
 from typing import Any
@@ -14,7 +12,7 @@ from resources.evaluation.report import report_path
 
 
 def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]:
-    """What ``halving leaderboard`` shows, complete and as data.
+    """What ``halving leaderboard`` shows, complete and as JSON.
 
     Raises:
         NotFound: no such sweep.
@@ -22,15 +20,16 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
     summary = summarize(catalog, sweep)
     report, version = outcome_of(catalog, sweep)
     contents = report_data(store, report)
+    promoted = None
+    if version is not None:
+        promoted = {"model": version.model, "version": version.version, "stage": version.stage}
     return {
         **summary.as_dict(),
         "saved": summary.saved,
         "final_scores": contents.get("final") if summary.final_seeds else None,
         "test_metrics": report.metrics if report else None,
         "gates": contents.get("gates"),
-        "promoted": {"model": version.model, "version": version.version, "stage": version.stage}
-        if version
-        else None,
+        "promoted": promoted,
         "report": store.address(report_path(sweep)) if store.exists(report_path(sweep)) else None,
     }
 
@@ -44,7 +43,7 @@ def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVer
 
 
 def report_data(store: Store, report: ReportRow | None) -> dict[str, Any]:
-    """What the report says; nothing without a report.
+    """The contents of a report; empty without a report.
 
     ``final`` is of the final training (:func:`resources.evaluation.final_seeds.judge_seeds`), ``gates`` are
     the gates' verdicts (:meth:`resources.registry.gates.verdict.Verdict.as_dict`).

@@ -1,6 +1,4 @@
-"""From a report to a registered version: the gates, the winner's lineage, and what the registry records of
-it.
-"""
+"""From a report to a registered version: its gates, and what the registry records of the winner."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,8 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Verdict]]:
-    """Make a sweep's report with the verdicts of its gates; a sweep that has just ended its search becomes
-    rejected or held by them.
+    """Make a sweep's report with the verdicts of its gates.
+
+    If a gate does not pass, a sweep that has just ended its search becomes rejected or held.
     """
     report = make_report(backend, sweep)
     verdicts = verdicts_in(report.data)
@@ -36,7 +35,7 @@ def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Verdi
 
 
 def make_report(backend: Backend, sweep: str) -> EvaluationReport:
-    """A sweep's report, with the verdicts of its gates."""
+    """Make a sweep's report, with the verdicts of its gates; the sweep's status stays."""
 
     def judge(report: dict[str, Any], groups: Groups) -> list[dict[str, Any]]:
         return [verdict.as_dict() for verdict in judge_gates(backend.store, backend.catalog, report, groups)]
@@ -46,27 +45,28 @@ def make_report(backend: Backend, sweep: str) -> EvaluationReport:
 
 def promote_winner(
     backend: Backend,
-    known: EvaluationReport,
+    first_report: EvaluationReport,
     made_again: Callable[[EvaluationReport, list[Verdict]], None] = lambda report, verdicts: None,
 ) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
-    It is judged against the version that is the champion at this moment: when that is not the ``known``
-    report's, because another sweep ended meanwhile or someone changed or archived it, the report is made
-    again, and ``made_again`` is called with it and its verdicts.
+    It is judged against the version that is the champion now. When that is not the champion of
+    ``first_report``, because another sweep ended meanwhile or someone changed or archived it, the report is
+    made again, and ``made_again`` is called with it and its verdicts.
 
     Returns:
         The version, and the report by which it passed.
 
     Raises:
-        GateFailed: saying which gate and why; TooLittleEvidence where none failed and one could not say.
+        GateFailed: a gate failed; the message says which and why.
+        TooLittleEvidence: no gate failed, and one has too little evidence.
     """
-    sweep = known.data["sweep"]
-    report = _judged(backend, known)
+    sweep = first_report.data["sweep"]
+    report = _with_verdicts(backend, first_report)
     auto_promote = stored_spec(report.data["spec"]).auto_promote
     while True:
         verdicts = judged_again(backend.store, report.data)
-        if report is not known:
+        if report is not first_report:
             made_again(report, verdicts)
         champion = report.data["champion"]
         against = champion["version"] if champion else None
@@ -95,8 +95,7 @@ def promote_winner(
 def register_held_winner(
     backend: Backend, model: str, sweep: str, *, actor: str, note: str
 ) -> ModelVersionRow:
-    """Register the winner of a sweep that its gates hold back, with their verdicts; nothing but force
-    promotes it.
+    """Register a winner that its gates hold back, with their verdicts; only force promotes it.
 
     Raises:
         InvalidInput: the sweep is one of another model.
@@ -111,20 +110,17 @@ def register_held_winner(
             f"sweep {sweep} is not accepted: its winner would be a version of model {name!r}, not of "
             f"{model!r}"
         )
-    report = _judged(backend, load_report(backend.store, backend.catalog, sweep))
+    report = _with_verdicts(backend, load_report(backend.store, backend.catalog, sweep))
     new = new_version(backend.store, report, verdicts_in(report.data))
     compared = report.data["champion"]
-    return register_held(
-        backend.catalog, new, judged_against=compared["version"] if compared else None, actor=actor, note=note
-    )
+    judged_against = compared["version"] if compared else None
+    return register_held(backend.catalog, new, judged_against=judged_against, actor=actor, note=note)
 
 
-def _judged(backend: Backend, report: EvaluationReport) -> EvaluationReport:
-    """A report with verdicts and with the code that judged: one from before reports had both, or made without
-    gates, is made again.
+def _with_verdicts(backend: Backend, report: EvaluationReport) -> EvaluationReport:
+    """The report, made again if it lacks the verdicts or the code that judged, as those of old versions do.
 
-    Its spec may be of an older form. One by an evaluator has no code, and is spared another look at the
-    split.
+    Its spec may be of an older form. A report by an evaluator has no code, and is not made again for that.
     """
     data = report.data
     whole = data.get("gates") is not None and ("code" in data or data["spec"].get("predictor") is None)
@@ -138,9 +134,7 @@ def _champion_version(backend: Backend, model: str) -> str | None:
 
 
 def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdict]) -> ModelVersionRow:
-    """What the registry is to record about a report's winner, for :func:`register`; its manifest is
-    written.
-    """
+    """A report's winner as a row for :func:`register`; writes its manifest to the store."""
     manifest = manifest_of_winner(store, report)
     winner = report.data["winner"]
     return ModelVersionRow(
@@ -161,18 +155,17 @@ def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdi
 
 
 def verdicts_of(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Verdicts as a version keeps them: what each says, and ``passed``."""
+    """Verdicts as a version keeps them: their fields, and ``passed``."""
     return [{**verdict.as_dict(), "passed": verdict.passed} for verdict in verdicts]
 
 
 def judge_again(
     backend: Backend, model: str, version: str, *, actor: str
 ) -> tuple[ModelVersionRow, EvaluationReport]:
-    """Evaluate a sweep's version once more, against the version that is the champion now, and keep the new
-    report and its verdicts.
+    """Judge a sweep's version against the present champion, and keep the new report and its verdicts.
 
     A champion is not judged against itself. One from before manifests were kept gets its manifest, so that it
-    can be loaded, with the code of now where its report names none; its report and its verdicts stay.
+    can be loaded, with the code of now where its report has none; its report and its verdicts stay.
 
     Raises:
         InvalidInput: it is the champion itself, or a client registered it.
@@ -183,11 +176,9 @@ def judge_again(
         champion = champion_of(session, model)
         is_old = row.sweep is not None and row.manifest is None and row is champion
         if row.sweep is None or (row is champion and not is_old):
-            why = (
-                "a client registered it, and no sweep's winner is known of it"
-                if row.sweep is None
-                else "it is the champion"
-            )
+            why = "it is the champion"
+            if row.sweep is None:
+                why = "a client registered it, and no sweep's winner is known of it"
             raise InvalidInput(f"{model} {version} is not judged again: {why}")
         sweep = row.sweep
     if is_old:

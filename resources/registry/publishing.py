@@ -1,9 +1,8 @@
-"""What the store says of models, brought up to what the catalog says, so that versions are found while the
-catalog is away.
+"""Publishing of models to the store, so that clients find versions while the catalog is down.
 
-It is done after the transaction of each change. Whoever is killed in between, or finds the store away, leaves
-it to the next: every command of the registry publishes what is behind when its own work is done, and every
-server when it begins.
+It follows the transaction of each change. If the process is killed in between, or the store is down, the next
+one publishes: every command of the registry publishes what is behind when its own work is done, and every
+server when it starts.
 """
 
 from typing import Any
@@ -31,11 +30,12 @@ ALIASES = "aliases"
 
 
 def publish(store: Store, catalog: Catalog) -> list[str]:
-    """Write ``models/NAME/champion.json``, ``aliases.json`` and changed versions of all models whose files
-    are behind.
+    """Write the files of all models that are behind the catalog.
+
+    These are ``models/NAME/champion.json``, ``aliases.json`` and a file of each changed version.
 
     Returns:
-        what could not be written, one sentence for each model, to be shown: the change itself stands.
+        A sentence for each model whose files could not be written; the change in the catalog stands.
     """
     problems = []
     try:
@@ -49,14 +49,16 @@ def publish(store: Store, catalog: Catalog) -> list[str]:
                 _publish(store, catalog, model)
         except (HalvingError, SQLAlchemyError) as error:
             away = isinstance(error, StoreUnavailable)
-            others = f" (as may be those of {len(late) - place} more)" if away and place < len(late) else ""
+            others = ""
+            if away and place < len(late):
+                others = f" (as may be those of {len(late) - place} more)"
             problems.append(
                 f"what is in {store.address(published_folder(model))} may be behind the catalog{others}: "
                 f"{_reason(error)}; the next "
                 "command of the registry, or a server, writes it again"
             )
             if away:
-                break  # each other model would wait for the store as long
+                break  # Each other model would wait for the store as long.
     return problems
 
 
@@ -81,11 +83,11 @@ def _publish(store: Store, catalog: Catalog, model: str) -> None:
         gone = session.get(RegisteredModelRow, model) is None
         since = _published_since(session, model)
         files = {} if gone else _files(session, model, since)
-    if gone or since is None:  # files may be left of another model that had the name
+    if gone or since is None:  # Another model may have had this name and left files.
         for name in store.names(published_folder(model)):
             if name.removesuffix(".json") not in files:
                 store.delete(f"{published_folder(model)}/{name}")
-    # Versions before what names them: who follows an alias must find its version.
+    # Versions are written before the aliases: a client that follows an alias must find its version.
     for name, content in sorted(files.items(), key=lambda file: file[0] in (CHAMPION, ALIASES)):
         if content is None:
             store.delete(published_name(model, name))
@@ -96,24 +98,23 @@ def _publish(store: Store, catalog: Catalog, model: str) -> None:
 
 
 def _published_since(session: Session, model: str) -> int | None:
-    """The event up to which a model's files are right; None: none of them is known to be, because it got this
-    name since.
+    """The event up to which a model's files are right; None where the model got its name after they were
+    published.
     """
     published = session.get(PublishedModelRow, model)
-    created = select(func.max(RegistryEventRow.id)).where(
+    if published is None:
+        return None
+    query = select(func.max(RegistryEventRow.id)).where(
         RegistryEventRow.model == model, RegistryEventRow.kind == CREATED
     )
-    return (
-        None
-        if published is None or published.revision < (session.scalar(created) or 0)
-        else published.revision
-    )
+    created = session.scalar(query) or 0
+    return published.revision if published.revision >= created else None
 
 
 def _files(session: Session, model: str, since: int | None) -> dict[str, dict[str, Any] | None]:
-    """What is to be written, by the file's name; None: it is to be deleted."""
+    """The contents to be written, by the file's name; None for a file to be deleted."""
     row = session.get_one(RegisteredModelRow, model)
-    versions = {one.version: one for one in versions_of(session, model)}
+    versions = {version.version: version for version in versions_of(session, model)}
     events = (
         select(RegistryEventRow.version)
         .where(RegistryEventRow.model == model, RegistryEventRow.version.is_not(None))
@@ -127,19 +128,20 @@ def _files(session: Session, model: str, since: int | None) -> dict[str, dict[st
             for version in session.scalars(events.where(RegistryEventRow.id > since))
             if version is not None
         }
-    files: dict[str, dict[str, Any] | None] = {
-        name: {"version": _described(session, versions[name])} if name in versions else None
-        for name in sorted(changed)
-    }
+    files: dict[str, dict[str, Any] | None] = {}
+    for name in sorted(changed):
+        files[name] = {"version": _version_as_json(session, versions[name])} if name in versions else None
     champion = champion_of(session, model)
-    names = {one.number: one.version for one in versions.values()}
+    names = {version.number: version.version for version in versions.values()}
     aliases = {alias: names[number] for alias, number in row.aliases.items() if number in names}
-    files[CHAMPION] = {"version": _described(session, champion) if champion else None}
-    files[ALIASES] = {"aliases": {**aliases, **({CHAMPION: champion.version} if champion else {})}}
+    if champion:
+        aliases[CHAMPION] = champion.version
+    files[CHAMPION] = {"version": _version_as_json(session, champion) if champion else None}
+    files[ALIASES] = {"aliases": aliases}
     return files
 
 
-def _described(session: Session, row: ModelVersionRow) -> dict[str, Any]:
+def _version_as_json(session: Session, row: ModelVersionRow) -> dict[str, Any]:
     names = (
         "model",
         "version",
@@ -164,9 +166,8 @@ def _described(session: Session, row: ModelVersionRow) -> dict[str, Any]:
         "description",
         "judged_against",
     )
-    given = {name: getattr(row, name) for name in (*names, *more)}
     return {
-        **given,
+        **{name: getattr(row, name) for name in (*names, *more)},
         "gates": row.gates or [],
         "features": features_of(session, row),
         "created_at": row.created_at.isoformat(),
@@ -174,5 +175,5 @@ def _described(session: Session, row: ModelVersionRow) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """A database's errors are many lines, of which the first says what happened."""
+    """The first line of an error; a database's errors have many lines, and the first says what happened."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Models of the registry, apart from their versions: their names, and what clients say of them."""
+"""Models of the registry, apart from their versions: created, renamed and deleted."""
 
 import time
 
@@ -11,7 +11,7 @@ from resources.registry.events import CREATED, DELETED, RENAMED, add_event
 
 
 def now_ms() -> int:
-    """Now, in ms since 1970."""
+    """The current time in ms since 1970."""
     return round(1000 * time.time())
 
 
@@ -36,7 +36,7 @@ def create_model(
 
 
 def find_model(session: Session, name: str) -> RegisteredModelRow:
-    """A model.
+    """The model of this name.
 
     Raises:
         NotFound: there is none of this name.
@@ -48,7 +48,7 @@ def find_model(session: Session, name: str) -> RegisteredModelRow:
 
 
 def rename_model(session: Session, row: RegisteredModelRow, name: str, *, actor: str) -> RegisteredModelRow:
-    """Give a model another name, in an exclusive transaction; its new row.
+    """Give a model another name, in an exclusive transaction; returns its new row.
 
     Raises:
         AlreadyExists: another one has the name.
@@ -68,7 +68,8 @@ def rename_model(session: Session, row: RegisteredModelRow, name: str, *, actor:
         .where(ModelVersionRow.model == row.name)
         .values(model=name, updated=new.updated)
     )
-    for model in (row.name, name):  # the one's history ends with it, and the other's begins
+    # The history of the old name ends with the event, and that of the new name begins.
+    for model in (row.name, name):
         add_event(session, model, RENAMED, actor, before=row.name, after=name)
     session.delete(row)
     return new
@@ -88,12 +89,12 @@ def delete_model(session: Session, row: RegisteredModelRow, *, actor: str) -> No
     session.delete(row)
 
 
-def _check_without_sweeps(session: Session, name: str, what: str) -> None:
+def _check_without_sweeps(session: Session, name: str, verb: str) -> None:
     of_sweep = select(ModelVersionRow.version).where(
         ModelVersionRow.model == name, ModelVersionRow.sweep.is_not(None)
     )
     if version := session.scalar(of_sweep.limit(1)):
         raise InvalidInput(
-            f"model {name!r} cannot be {what}: its version {version} is the winner of a sweep. Archive "
+            f"model {name!r} cannot be {verb}: its version {version} is the winner of a sweep. Archive "
             "versions instead"
         )

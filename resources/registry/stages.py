@@ -1,7 +1,7 @@
 """Changes of stage: promotion, rollback, archiving; and approval, which promotion may wait for.
 
-Each is a transaction of its own, or a part of the one that it is given (``within``), with the event that
-tells of it. What the store says is published afterwards (:mod:`resources.registry.publishing`).
+Each is a transaction of its own, or a part of the transaction ``within``, and adds the event that describes
+it. The files in the store are published afterwards (:mod:`resources.registry.publishing`).
 """
 
 from sqlalchemy.orm import Session
@@ -25,13 +25,14 @@ def promote(
     force: bool = False,
     within: Session | None = None,
 ) -> ModelVersionRow:
-    """Make a version the champion and archive the one before, if nothing holds it back; of the champion
-    nothing changes.
+    """Make a version the champion and archive the one before, if nothing holds it back.
+
+    A version that is the champion already stays as it is.
 
     Args:
         actor: who does it.
         note: why; needed with ``force``.
-        force: although its gates, a newer champion or people hold it back. That is written down.
+        force: promote although its gates, a newer champion or people hold it back; that is written down.
 
     Raises:
         InvalidInput: it is forced without a note.
@@ -43,19 +44,19 @@ def promote(
         row = find(session, model, version)
         if row.stage == events.CHAMPION:
             return row
-        held = blockers(session, row)
-        if held and not force:
+        is_blocked = bool(blockers(session, row))
+        if is_blocked and not force:
             check_promotable(session, row)
-        make_champion(session, row, actor, note=note, kind=events.FORCED if held else events.PROMOTED)
+        make_champion(session, row, actor, note=note, kind=events.FORCED if is_blocked else events.PROMOTED)
         return row
 
 
 def rollback(
     catalog: Catalog, model: str, *, actor: str, note: str | None = None, within: Session | None = None
 ) -> ModelVersionRow:
-    """Go back to the champion before this one; again, and it goes back one more.
+    """Go back to the champion before this one; a second rollback goes back one more.
 
-    No gate is asked: it was the champion.
+    No gate is judged, because the version was the champion.
 
     Raises:
         NotFound: there is no such model, or no champion before this one.
@@ -85,12 +86,12 @@ def archive(
     note: str | None = None,
     within: Session | None = None,
 ) -> ModelVersionRow:
-    """Take a version out of use, and out of what a rollback goes back to.
+    """Take a version out of use, so that a rollback does not go back to it either.
 
-    Without a champion the next winner that passes its gates is one.
+    Where that leaves no champion, the next winner that passes its gates becomes the champion.
 
-    One that is archived already, because another champion replaced it, can be archived too: only then a
-    rollback passes over it.
+    A version that was archived because another champion replaced it can be archived again, by a person: only
+    then a rollback passes over it.
 
     Raises:
         NotFound: there is no such version; the message names those that the model has.
@@ -116,7 +117,7 @@ def approve(
         NotFound: there is no such version.
     """
     with catalog.write(exclusive=True, within=within) as session:
-        row = _decided(session, model, version, events.APPROVED, actor, note)
+        row = _decide(session, model, version, events.APPROVED, actor, note)
         if (
             row.stage == "staging"
             and approval_of(session, row).required
@@ -137,7 +138,7 @@ def reject(
         NotFound: there is no such version.
     """
     with catalog.write(exclusive=True, within=within) as session:
-        return _decided(session, model, version, events.REJECTED, actor, note)
+        return _decide(session, model, version, events.REJECTED, actor, note)
 
 
 def make_champion(
@@ -150,7 +151,7 @@ def make_champion(
 ) -> None:
     """Make a version the champion and archive the one before, in an exclusive transaction.
 
-    Nothing is asked.
+    Nothing is checked.
     """
     before = champion_of(session, row.model)
     now = now_ms()
@@ -170,7 +171,7 @@ def make_champion(
         before.stage = "archived"
         before.mlflow_stage = "Archived"
         before.updated = now
-        session.flush()  # an index allows one champion at any time
+        session.flush()  # An index allows only one champion at any time.
     add_event(
         session, row.model, kind, actor, version=row, before=row.stage, after=events.CHAMPION, note=note
     )
@@ -182,8 +183,8 @@ def make_champion(
 
 def add_archived(session: Session, row: ModelVersionRow, actor: str, note: str | None = None) -> None:
     """Write down that somebody takes a version out of use, also where it is archived already."""
-    moved = {} if row.stage == "archived" else {"before": row.stage, "after": "archived"}
-    add_event(session, row.model, events.ARCHIVED, actor, version=row, note=note, **moved)
+    change = {} if row.stage == "archived" else {"before": row.stage, "after": "archived"}
+    add_event(session, row.model, events.ARCHIVED, actor, version=row, note=note, **change)
 
 
 def check_note(note: str | None, *, force: bool) -> None:
@@ -206,25 +207,25 @@ def find(session: Session, model: str, version: str) -> ModelVersionRow:
     """
     row = session.get(ModelVersionRow, (model, version))
     if row is None:
-        known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session, model)]
+        names = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session, model)]
         raise NotFound(
             f"no version {version!r} of model {model!r}; there are "
-            f"{', '.join(known) or 'no versions yet: run a sweep first'}"
+            f"{', '.join(names) or 'no versions yet: run a sweep first'}"
         )
     return row
 
 
-def _decided(session: Session, model: str, version: str, kind: str, actor: str, note: str) -> ModelVersionRow:
+def _decide(session: Session, model: str, version: str, kind: str, actor: str, note: str) -> ModelVersionRow:
     row = find(session, model, version)
-    named = f"{model} {version}"
+    name = f"{model} {version}"
     if not note.strip():
-        raise InvalidInput(f"{named} is not {kind} without a note: say why, which is written down (--note)")
+        raise InvalidInput(f"{name} is not {kind} without a note: say why, which is written down (--note)")
     if row.stage == events.CHAMPION:
-        raise InvalidInput(f"{named} is the champion already; halving rollback {model} takes it back")
-    may = approval_of(session, row).by
-    if may and actor not in may:
+        raise InvalidInput(f"{name} is the champion already; halving rollback {model} takes it back")
+    approvers = approval_of(session, row).by
+    if approvers and actor not in approvers:
         raise InvalidInput(
-            f"{named} is not {kind}: {actor} is not among those who decide about it, {', '.join(may)}"
+            f"{name} is not {kind}: {actor} is not among those who decide about it, {', '.join(approvers)}"
         )
     add_event(session, model, kind, actor, version=row, note=note)
     return row

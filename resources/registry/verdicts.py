@@ -1,6 +1,4 @@
-"""What stands between a version and the champion's place: its gates, a newer champion, and people's
-decisions.
-"""
+"""What holds a version back from promotion: its gates, a newer champion, and people's decisions."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,7 +12,7 @@ from resources.sweep_spec.sweep import Approval
 
 
 class PromotionRefused(InvalidInput):
-    """A version does not become the champion; the message says what stands against it, and what to do."""
+    """A version does not become the champion; the message says what holds it back, and what to do."""
 
 
 def check_promotable(session: Session, row: ModelVersionRow) -> None:
@@ -32,10 +30,8 @@ def check_promotable(session: Session, row: ModelVersionRow) -> None:
 
 
 def blockers(session: Session, row: ModelVersionRow) -> list[str]:
-    """What holds a version back, one reason each; no gate has judged what clients register, so none speaks
-    against it.
-    """
-    found = [
+    """Reasons that hold a version back; no gate has judged a version that a client registered."""
+    reasons = [
         f"gate {gate['name']} did not pass: {gate['reason']}"
         for gate in row.gates or []
         if not gate["passed"]
@@ -48,17 +44,18 @@ def blockers(session: Session, row: ModelVersionRow) -> list[str]:
         and champion.version != row.judged_against
     ):
         against = f"champion {row.judged_against}" if row.judged_against else "no champion"
-        found.append(
+        reasons.append(
             f"it was judged against {against}, and the champion is {champion.version} now: judge it again "
             "by halving models judge "
             f"{row.model} {row.version}"
         )
-    return found + _undecided(session, row)
+    return reasons + _missing_approval(session, row)
 
 
 def approval_of(session: Session, row: ModelVersionRow) -> Approval:
-    """What the spec of a version's sweep asks for; of a version that a client registered, that of the newest
-    sweep of its model.
+    """The approval that the spec of a version's sweep asks for.
+
+    For a version that a client registered it is the spec of the model's newest sweep.
     """
     newest = (
         select(SweepRow)
@@ -67,12 +64,14 @@ def approval_of(session: Session, row: ModelVersionRow) -> Approval:
         .limit(1)
     )
     sweep = session.get(SweepRow, row.sweep) if row.sweep else session.scalar(newest)
-    return Approval.model_validate((sweep.spec.get("approval") if sweep else None) or {})
+    approval = sweep.spec.get("approval") if sweep else None
+    return Approval.model_validate(approval or {})
 
 
 def promotes_itself(session: Session, row: ModelVersionRow) -> bool:
-    """Whether a sweep's version becomes the champion as soon as nothing holds it back: the spec says so, or
-    the model has none.
+    """Whether a sweep's version becomes the champion as soon as nothing holds it back.
+
+    It does where the spec says so, and where the model has no champion.
     """
     sweep = session.get(SweepRow, row.sweep) if row.sweep else None
     return sweep is not None and (
@@ -81,8 +80,7 @@ def promotes_itself(session: Session, row: ModelVersionRow) -> bool:
 
 
 def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> None:
-    """Refuse a version whose report is not what it was judged by, or whose checkpoint is gone; also where its
-    promotion is forced.
+    """Refuse a version whose report was altered or whose checkpoint is gone, even by force.
 
     Raises:
         PromotionRefused: the report was altered or is gone, or the checkpoint is.
@@ -91,7 +89,8 @@ def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> Non
     with catalog.read() as session:
         row = session.get(ModelVersionRow, (model, version))
         if row is None or row.report is None:
-            return  # the transaction says that it is not there; of a client's version there is no report
+            # A missing version is refused in the transaction, and a client's version has no report.
+            return
         report = row.report
         checkpoint = row.checkpoint
     try:
@@ -111,23 +110,24 @@ def check_whole(store: Store, catalog: Catalog, model: str, version: str) -> Non
         )
 
 
-def _undecided(session: Session, row: ModelVersionRow) -> list[str]:
+def _missing_approval(session: Session, row: ModelVersionRow) -> list[str]:
+    """Rejections of a version, or the approval that it waits for; empty where it has what it needs."""
     rule = approval_of(session, row)
     decided = decisions(session, row)
     if rejections := [event for event in decided.values() if event.kind == REJECTED]:
         return [f"{event.actor} rejected it: {event.note}" for event in rejections]
-    given = sorted(
+    approvers = sorted(
         actor
         for actor, event in decided.items()
         if event.kind == APPROVED and (not rule.by or actor in rule.by)
     )
-    if not rule.required or len(given) >= rule.at_least:
+    if not rule.required or len(approvers) >= rule.at_least:
         return []
-    who = f" of {', '.join(rule.by)}" if rule.by else ""
-    so_far = f", and {', '.join(given)} approved so far" if given else ""
+    people = f" of {', '.join(rule.by)}" if rule.by else ""
+    so_far = f", and {', '.join(approvers)} approved so far" if approvers else ""
     return [
         (
-            f"it waits for the approval of {rule.at_least}{who}{so_far}: halving approve {row.model} "
+            f"it waits for the approval of {rule.at_least}{people}{so_far}: halving approve {row.model} "
             f"{row.version} --note WHY"
         )
     ]

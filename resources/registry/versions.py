@@ -1,4 +1,4 @@
-"""The model registry's versions: how they are added, numbered and shown."""
+"""Versions of models: adding, numbering, and their JSON."""
 
 from typing import Any
 
@@ -21,24 +21,24 @@ class ChampionChanged(HalvingError, RuntimeError):
 def register(
     catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, auto_promote: bool
 ) -> ModelVersionRow:
-    """Add a version: champion when the model has none or on ``auto_promote``, if no approval is asked for;
-    else staging.
+    """Add a sweep's winner as a version, and promote it if nothing holds it back.
 
-    Registering a sweep's winner again gives the version that it already has; one that its gates held back
-    until now gets the new report with its verdicts.
+    It is promoted where the model has no champion or ``auto_promote`` is set; else it stays in staging.
+    Registering a winner again returns the version that it already has. One that its gates held back until
+    now gets the new report with its verdicts.
 
     Args:
-        new: what the registry is to record, all but its version, its stage and the time.
-        judged_against: the champion's version that the winner was compared with; None where there was no
-            champion.
+        new: the new row, without its version, its stage and the time.
+        judged_against: the version of the champion that the winner was compared with; None where there was
+            no champion.
 
     Raises:
         ChampionChanged: another version is the champion now, or none is.
     """
     with catalog.write(exclusive=True) as session:
-        known = next((row for row in versions_of(session, new.model) if row.sweep == new.sweep), None)
-        if known is not None and not _waits_for_gates(known, new):
-            return known
+        registered = next((row for row in versions_of(session, new.model) if row.sweep == new.sweep), None)
+        if registered is not None and not _waits_for_gates(registered, new):
+            return registered
         champion = champion_of(session, new.model)
         now = champion.version if champion else None
         if now != judged_against:
@@ -46,9 +46,9 @@ def register(
                 f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the "
                 f"champion is {now}"
             )
-        row = known or new
+        row = registered or new
         actor = f"sweep {new.sweep}"
-        if known is not None:
+        if registered is not None:
             judge(session, row, new, judged_against, actor)
         else:
             row.judged_against = judged_against
@@ -58,9 +58,9 @@ def register(
         return row
 
 
-def _waits_for_gates(known: ModelVersionRow, new: ModelVersionRow) -> bool:
-    held = any(not gate["passed"] for gate in known.gates or [])
-    return held and known.stage == "staging" and known.checkpoint == new.checkpoint
+def _waits_for_gates(registered: ModelVersionRow, new: ModelVersionRow) -> bool:
+    held = any(not gate["passed"] for gate in registered.gates or [])
+    return held and registered.stage == "staging" and registered.checkpoint == new.checkpoint
 
 
 def judge(
@@ -76,19 +76,17 @@ def judge(
         setattr(row, name, getattr(new, name))
     row.judged_against = judged_against
     failed = [gate["name"] for gate in row.gates or [] if not gate["passed"]]
-    note = f"against {judged_against or 'no champion'}: " + (
-        f"{', '.join(failed)} did not pass" if failed else "all gates passed"
-    )
+    outcome = f"{', '.join(failed)} did not pass" if failed else "all gates passed"
+    note = f"against {judged_against or 'no champion'}: {outcome}"
     add_event(session, row.model, JUDGED, actor, version=row, note=note)
 
 
 def register_held(
     catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, actor: str, note: str
 ) -> ModelVersionRow:
-    """Add a winner that its gates hold back, as a staging version with their verdicts, so that it can be
-    promoted by force.
+    """Add a winner that its gates hold back as a staging version, so that it can be promoted by force.
 
-    A sweep whose winner is a version already gives that one.
+    If the winner is a version already, that one is returned.
 
     Args:
         new, judged_against: as in :func:`register`.
@@ -121,17 +119,16 @@ def _add(session: Session, new: ModelVersionRow, actor: str, note: str) -> None:
 
 
 def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str | None) -> str:
-    """The next semantic version: major when a schema has changed (callers must adapt), minor for another
-    snapshot, else patch.
+    """The next semantic version: major for a changed schema, minor for another snapshot, else patch.
 
     Args:
         earlier: the model's versions.
-        last: the greatest that it was ever given, which may be deleted; None: it was given none.
+        last: the greatest version that the model ever had, which may be deleted; None where it had none.
     """
     if last is None:
         return "1.0.0"
     major, minor, patch = parse_version(last)
-    if new.sweep is None:  # a client's: nothing is known of its schema
+    if new.sweep is None:  # The schema of a client's version is unknown.
         return f"{major}.{minor}.{patch + 1}"
     newest = max(
         (row for row in earlier if row.sweep), key=lambda row: parse_version(row.version), default=None
@@ -144,7 +141,7 @@ def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str
 
 
 def number_version(model: RegisteredModelRow, new: ModelVersionRow) -> None:
-    """Count a version that the model gets."""
+    """Give a new version its number, and count it for its model."""
     model.versions = model.versions + 1
     model.newest = new.version
     model.updated = now_ms()
@@ -168,9 +165,7 @@ def parse_version(version: str) -> tuple[int, int, int]:
 
 
 def as_dict(session: Session, row: ModelVersionRow) -> dict[str, Any]:
-    """A version as ``halving models list --json`` and the API give it; ``features`` are those that its
-    sweep's spec names.
-    """
+    """A version as ``halving models list --json`` and the API give it, with its sweep's features."""
     names = (
         "model",
         "version",

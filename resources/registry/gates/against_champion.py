@@ -1,6 +1,4 @@
-"""The gates that compare the winner with the champion on the same rows: ``non_inferior``, ``improvement`` and
-``slices``.
-"""
+"""Gates that compare winner and champion on the same rows: ``non_inferior``, ``improvement``, ``slices``."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +21,7 @@ from resources.registry.gates.verdict import FAIL, PASS, UNDECIDED, Verdict
 from resources.sweep_spec.gates import Improvement, NonInferior, SliceGate
 from resources.sweep_spec.metrics import TWO_CLASS_SCORERS
 
-_SHOWN = 5  # slices in a reason
+MAX_SLICES_IN_REASON = 5
 Groups = Mapping[str, NDArray[np.int64]]
 """The positions of a slice's rows in the test split, by the slice's name."""
 
@@ -44,8 +42,9 @@ class Pair:
     theirs: Predictions | None
     groups: Groups
 
-    def metric(self, named: str | None) -> str:
-        metric: str = named or self.report["main_metric"]
+    def metric_or_main(self, name: str | None) -> str:
+        """The metric that a gate names, or the main metric where it names none."""
+        metric: str = name or self.report["main_metric"]
         return metric
 
     def gain(self, metric: str, theirs: Predictions, rows: NDArray[np.int64] | None = None) -> Evidence:
@@ -53,11 +52,12 @@ class Pair:
 
     @property
     def rows_in_words(self) -> str:
-        """How many rows there are, and of how many groups, where these are what is independent."""
+        """The number of rows, and the number of groups where groups are the independent units."""
         clusters = among(self.ours.clusters, np.arange(self.ours.rows))
-        return f"{self.ours.rows:,} rows" + (
-            f" of {count_of(clusters):,} groups" if clusters is not None else ""
-        )
+        rows = f"{self.ours.rows:,} rows"
+        if clusters is None:
+            return rows
+        return f"{rows} of {count_of(clusters):,} groups"
 
     @property
     def champion(self) -> str:
@@ -66,169 +66,160 @@ class Pair:
 
 
 def judge_non_inferior(gate: NonInferior, pair: Pair) -> Verdict:
-    """Worse than the champion by less than the margin."""
+    """Judge whether the winner is worse than the champion by less than the margin."""
 
-    def judged(metric: str, theirs: Predictions) -> Verdict:
-        margin = (
-            gate.margin
-            if gate.margin is not None
-            else _percent(gate.percent, pair.report["champion"]["metrics"][metric])
-        )
-        found = non_inferior(pair.gain(metric, theirs), margin)
-        said = {
+    def judge(metric: str, theirs: Predictions) -> Verdict:
+        margin = gate.margin
+        if margin is None:
+            margin = _percent(gate.percent, pair.report["champion"]["metrics"][metric])
+        conclusion = non_inferior(pair.gain(metric, theirs), margin)
+        sentences = {
             PASS: f"worse by less than the margin {_short(margin)}",
             FAIL: f"worse by more than the margin {_short(margin)}",
             UNDECIDED: f"whether it is worse by more than the margin {_short(margin)} cannot be told",
         }
-        return _verdict("non_inferior", pair, metric, found, -margin, margin, said[found.outcome])
+        sentence = sentences[conclusion.outcome]
+        return _verdict("non_inferior", pair, metric, conclusion, -margin, margin, sentence)
 
-    return _compared("non_inferior", pair, gate.metric, judged)
+    return _compare("non_inferior", pair, gate.metric, judge)
 
 
 def judge_improvement(gate: Improvement, pair: Pair) -> Verdict:
-    """Better than the champion."""
+    """Judge whether the winner is better than the champion."""
 
-    def judged(metric: str, theirs: Predictions) -> Verdict:
-        effect = (
-            gate.effect
-            if gate.effect is not None
-            else _percent(gate.percent, pair.report["champion"]["metrics"][metric])
-        )
-        found = improved(pair.gain(metric, theirs), effect)
-        said = {
+    def judge(metric: str, theirs: Predictions) -> Verdict:
+        effect = gate.effect
+        if effect is None:
+            effect = _percent(gate.percent, pair.report["champion"]["metrics"][metric])
+        conclusion = improved(pair.gain(metric, theirs), effect)
+        sentences = {
             PASS: "better",
             FAIL: f"not better by the effect {_short(effect)} that was asked for",
             UNDECIDED: f"whether it is better cannot be told, nor ruled out that it is by {_short(effect)}",
         }
-        return _verdict("improvement", pair, metric, found, 0.0, effect, said[found.outcome])
+        sentence = sentences[conclusion.outcome]
+        return _verdict("improvement", pair, metric, conclusion, 0.0, effect, sentence)
 
-    return _compared("improvement", pair, gate.metric, judged)
+    return _compare("improvement", pair, gate.metric, judge)
 
 
 def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
-    """In each slice worse than the champion by less than the margin.
+    """Judge whether the winner is worse than the champion by less than the margin in each slice.
 
-    It passes where that is shown of every slice, which needs no correction: to pass wrongly, the slice that
-    is worse must pass (Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24
-    (1982)). It fails where one is shown to be worse by more, by Holm's p-values over all slices: among many
-    slices one would look so by chance. A slice that could not be judged holds it back.
+    The gate passes where the evidence shows this for every slice. That needs no correction: to pass wrongly,
+    the slice that is worse must pass (Berger, "Multiparameter hypothesis testing and acceptance sampling",
+    Technometrics 24 (1982)). It fails where a slice is worse by more than the margin, by Holm's p-values over
+    all slices, because among many slices one would look worse by chance. A slice that could not be judged
+    leaves the gate undecided.
     """
 
-    def judged(metric: str, theirs: Predictions) -> Verdict:
+    def judge(metric: str, theirs: Predictions) -> Verdict:
         large = {name: rows for name, rows in pair.groups.items() if len(rows) >= SMALL}
         small = len(pair.groups) - len(large)
         unjudged = "; ".join(
-            f"{one['slice']}: {one['error']}" for one in pair.report.get("slices", ()) if one["error"]
+            f"{part['slice']}: {part['error']}" for part in pair.report.get("slices", ()) if part["error"]
         )
-        aside = (
-            f" ({small} of fewer than {SMALL} rows {'is' if small == 1 else 'are'} not judged)"
-            if small
-            else ""
-        )
+        aside = ""
+        if small:
+            verb = "is" if small == 1 else "are"
+            aside = f" ({small} of fewer than {SMALL} rows {verb} not judged)"
         if not large and unjudged:
             return Verdict("slices", UNDECIDED, f"no slice could be judged{aside}: {unjudged}", metric)
         if not large:
             largest = max(map(len, pair.groups.values()), default=0)
-            needed = -(-SMALL * pair.ours.rows // largest) if largest else None
-            more = (
-                f"about {needed:,} test rows, of which the largest slice has {SMALL}"
-                if needed
-                else "more test rows"
-            )
+            more = "more test rows"
+            if largest:
+                needed = -(-SMALL * pair.ours.rows // largest)
+                more = f"about {needed:,} test rows, of which the largest slice has {SMALL}"
             reason = f"no slice has {SMALL} rows or more: give {more}, or other slices"
-            # with so many they are judged, which need not settle it
+            # The verdict has no `needed`: with that many rows slices are judged, which need not settle it.
             return Verdict("slices", UNDECIDED, reason, metric)
-        found: dict[str, tuple[Conclusion, float, float]] = {}
+        conclusions: dict[str, tuple[Conclusion, float, float]] = {}
         without = []
         for name, rows in large.items():
             gain = pair.gain(metric, theirs, rows)
             if not (math.isfinite(gain.estimate) and _has_classes(metric, theirs, rows)):
                 without.append(name)
                 continue
-            margin = (
-                gate.margin
-                if gate.margin is not None
-                else _percent(gate.percent, _metric_of(metric, pair, theirs, rows))
-            )
-            found[name] = (non_inferior(gain, margin), margin, gain.p_below(-margin))
+            margin = gate.margin
+            if margin is None:
+                margin = _percent(gate.percent, _metric_in_slice(metric, pair, theirs, rows))
+            conclusions[name] = (non_inferior(gain, margin), margin, gain.p_below(-margin))
         if without:
-            aside += f" ({_listed(without, str)}: {metric} has no value there, not judged)"
-        if not found:
+            aside += f" ({_join_slices(without, str)}: {metric} has no value there, not judged)"
+        if not conclusions:
             return Verdict(
                 "slices",
                 UNDECIDED,
                 f"no slice could be judged{aside}: give another metric, or other slices",
                 metric,
             )
-        adjusted = dict(zip(found, holm([p for _, _, p in found.values()]), strict=True))
-        worse = [name for name in found if adjusted[name] <= ALPHA]
+        adjusted = dict(zip(conclusions, holm([p for _, _, p in conclusions.values()]), strict=True))
+        worse = [name for name in conclusions if adjusted[name] <= ALPHA]
         unsure = [
             name
-            for name, (concluded, _, _) in found.items()
-            if concluded.outcome != PASS and name not in worse
+            for name, (conclusion, _, _) in conclusions.items()
+            if conclusion.outcome != PASS and name not in worse
         ]
-        name = min(worse or unsure or list(found), key=lambda name: found[name][0].estimate)
-        concluded, margin, _ = found[name]
-        told = (concluded.estimate, -margin, concluded.low, concluded.high)
+        name = min(worse or unsure or list(conclusions), key=lambda name: conclusions[name][0].estimate)
+        conclusion, margin, _ = conclusions[name]
+        figures = (conclusion.estimate, -margin, conclusion.low, conclusion.high)
         if worse:
-            shown = _listed(
-                worse,
-                lambda name: (
-                    f"{name} by {_short(-found[name][0].estimate)} (margin {_short(found[name][1])})"
-                ),
-            )
-            return Verdict(
-                "slices",
-                FAIL,
-                f"{metric} is worse than that of the {pair.champion} in {shown}{aside}",
-                name,
-                *told,
-            )
+
+            def name_with_loss(name: str) -> str:
+                conclusion, margin, _ = conclusions[name]
+                return f"{name} by {_short(-conclusion.estimate)} (margin {_short(margin)})"
+
+            slices = _join_slices(worse, name_with_loss)
+            reason = f"{metric} is worse than that of the {pair.champion} in {slices}{aside}"
+            return Verdict("slices", FAIL, reason, name, *figures)
         if unjudged:
-            return Verdict("slices", UNDECIDED, f"a slice could not be judged: {unjudged}", name, *told)
+            return Verdict("slices", UNDECIDED, f"a slice could not be judged: {unjudged}", name, *figures)
         if unsure:
-            sizes = {name: found[name][0].needed for name in unsure}
+            sizes = {name: conclusions[name][0].needed for name in unsure}
             of_split = [-(-size * pair.ours.rows // len(large[name])) for name, size in sizes.items() if size]
-            needed = max(of_split, default=None)
-            shown = _listed(
-                unsure, lambda name: f"{name} ({rows_needed(found[name][0], 'rows of this slice')})"
+            slices = _join_slices(
+                unsure, lambda name: f"{name} ({rows_needed(conclusions[name][0], 'rows of this slice')})"
             )
             reason = (
                 f"whether {metric} is worse than that of the {pair.champion} by more than the margin "
-                f"cannot be told in {shown}{aside}"
+                f"cannot be told in {slices}{aside}"
             )
-            return Verdict("slices", UNDECIDED, reason, name, *told, needed=needed)
+            return Verdict("slices", UNDECIDED, reason, name, *figures, needed=max(of_split, default=None))
         reason = (
             f"{metric} is worse than that of the {pair.champion} by less than the margin in all "
-            f"{len(found)} slices, least in {name}"
+            f"{len(conclusions)} slices, least in {name}"
         )
-        return Verdict("slices", PASS, f"{reason}: {concluded.estimate:+.4f}{aside}", name, *told)
+        return Verdict("slices", PASS, f"{reason}: {conclusion.estimate:+.4f}{aside}", name, *figures)
 
-    return _compared("slices", pair, gate.metric, judged)
+    return _compare("slices", pair, gate.metric, judge)
 
 
-def _metric_of(metric: str, pair: Pair, theirs: Predictions, rows: NDArray[np.int64]) -> float:
-    """The champion's metric in a slice; where it is 0 there, of which no percentage is a margin, that of the
-    whole split.
+def _metric_in_slice(metric: str, pair: Pair, theirs: Predictions, rows: NDArray[np.int64]) -> float:
+    """The champion's metric in a slice, or of the whole split where it is 0 or not finite in the slice.
+
+    A percentage of 0 would be no margin.
     """
     value = measure(theirs, metric).on(rows)
+    if value and math.isfinite(value):
+        return value
     whole: float = pair.report["champion"]["metrics"][metric]
-    return value if value and math.isfinite(value) else whole
+    return whole
 
 
 def _has_classes(metric: str, theirs: Predictions, rows: NDArray[np.int64]) -> bool:
-    """Whether a metric of two classes is one of these rows: they have rows of both."""
+    """Whether the rows have both classes, where the metric needs them."""
     if metric in theirs.scores or metric not in TWO_CLASS_SCORERS or theirs.target is None:
         return True
     return len(np.unique(theirs.target[rows])) > 1
 
 
-def _compared(
-    name: str, pair: Pair, named: str | None, judged: Callable[[str, Predictions], Verdict]
+def _compare(
+    name: str, pair: Pair, metric_of_gate: str | None, judge: Callable[[str, Predictions], Verdict]
 ) -> Verdict:
-    """What is common to all of them: there may be nothing to compare with, or nothing to compare by."""
+    """Judge by ``judge``, unless there is no champion or no metric to compare with."""
     champion = pair.report["champion"]
-    metric = pair.metric(named)
+    metric = pair.metric_or_main(metric_of_gate)
     if champion is None:
         return Verdict(name, PASS, "there is no champion yet", metric)
     remedy = f"correct it, or take it out of use: halving archive {champion['model']} {champion['version']}"
@@ -243,11 +234,11 @@ def _compared(
     ours = pair.report["metrics"].get(metric)
     theirs = champion["metrics"].get(metric)
     if ours is None or theirs is None:
-        known = ", ".join(sorted(pair.report["metrics"].keys() & champion["metrics"].keys()))
+        common = ", ".join(sorted(pair.report["metrics"].keys() & champion["metrics"].keys()))
         return Verdict(
             name,
             FAIL,
-            f"{metric!r} is no test metric of both: give one of {known or 'nothing'} in gates",
+            f"{metric!r} is no test metric of both: give one of {common or 'nothing'} in gates",
             metric,
         )
     if not math.isfinite(ours):
@@ -263,7 +254,7 @@ def _compared(
         )
         return Verdict(name, UNDECIDED, f"{reason}; let the evaluator return scores of each row", metric)
     try:
-        return judged(metric, pair.theirs)
+        return judge(metric, pair.theirs)
     except HalvingError as error:
         return Verdict(
             name, FAIL, f"{metric} cannot be compared with that of the {pair.champion}: {error}", metric
@@ -271,19 +262,27 @@ def _compared(
 
 
 def _verdict(
-    name: str, pair: Pair, metric: str, found: Conclusion, threshold: float, distance: float, said: str
+    name: str,
+    pair: Pair,
+    metric: str,
+    conclusion: Conclusion,
+    threshold: float,
+    distance: float,
+    sentence: str,
 ) -> Verdict:
     ours = pair.report["metrics"][metric]
     theirs = pair.report["champion"]["metrics"][metric]
     reason = (
         f"{metric} {ours:.4f} against {theirs:.4f} of the {pair.champion} on the same "
-        f"{pair.rows_in_words}: {said}"
+        f"{pair.rows_in_words}: {sentence}"
     )
-    if math.isfinite(found.low) and math.isfinite(found.high):
-        reason += f" (gain {found.estimate:+.4f}, at 95 % from {found.low:+.4f} to {found.high:+.4f})"
+    low = conclusion.low
+    high = conclusion.high
+    if math.isfinite(low) and math.isfinite(high):
+        reason += f" (gain {conclusion.estimate:+.4f}, at 95 % from {low:+.4f} to {high:+.4f})"
     seeds = None
-    if found.outcome == UNDECIDED:
-        reason += f"; {rows_needed(found)}"
+    if conclusion.outcome == UNDECIDED:
+        reason += f"; {rows_needed(conclusion)}"
         seeds = _seeds_needed(pair.report, metric, distance)
         if seeds is not None:
             trained = sum(seed["metrics"] is not None for seed in pair.report["final"]["seeds"])
@@ -293,21 +292,22 @@ def _verdict(
             )
     return Verdict(
         name,
-        found.outcome,
+        conclusion.outcome,
         reason,
         metric,
-        found.estimate,
+        conclusion.estimate,
         threshold,
-        found.low,
-        found.high,
-        found.needed,
+        conclusion.low,
+        conclusion.high,
+        conclusion.needed,
         seeds,
     )
 
 
 def _seeds_needed(report: Mapping[str, Any], metric: str, distance: float) -> int | None:
-    """How many seeds of both recipes would show the difference, by the spread of those that the final
-    training has; None: it has none.
+    """How many seeds of both recipes would show the difference; None without a final training.
+
+    The spread is that of the seeds of the final training.
     """
     deviation = ((report.get("final") or {}).get("std") or {}).get(metric)
     if deviation is None or not math.isfinite(deviation) or not distance > 0:
@@ -323,6 +323,8 @@ def _short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _listed(names: list[str], said: Callable[[str], str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return "; ".join(said(name) for name in names[:_SHOWN]) + more
+def _join_slices(names: list[str], describe: Callable[[str], str]) -> str:
+    text = "; ".join(describe(name) for name in names[:MAX_SLICES_IN_REASON])
+    if len(names) > MAX_SLICES_IN_REASON:
+        text += f" and {len(names) - MAX_SLICES_IN_REASON} more"
+    return text

@@ -1,6 +1,4 @@
-"""The gates that hold a figure of the winner alone to a limit: ``finite_metrics``, ``bounds``, ``latency``
-and ``size``.
-"""
+"""Gates with a limit for a figure of the winner: ``finite_metrics``, ``bounds``, ``latency``, ``size``."""
 
 import math
 from collections.abc import Mapping
@@ -22,31 +20,31 @@ _SIZES = (
 
 
 def judge_finite(report: Mapping[str, Any]) -> Verdict:
-    """Every test metric is a finite number."""
+    """Judge whether every test metric is a finite number."""
     wrong = sorted(name for name, value in report["metrics"].items() if not _finite(value))
     if wrong:
-        known = report.get("without_value", {})
-        why = "; ".join(dict.fromkeys(known[name] for name in wrong if name in known))
-        return Verdict(
-            "finite_metrics", FAIL, f"not finite: {', '.join(wrong)}" + (f" ({why})" if why else "")
-        )
+        reason = f"not finite: {', '.join(wrong)}"
+        causes = report.get("without_value", {})
+        if why := "; ".join(dict.fromkeys(causes[name] for name in wrong if name in causes)):
+            reason += f" ({why})"
+        return Verdict("finite_metrics", FAIL, reason)
     return Verdict("finite_metrics", PASS, "every test metric is finite")
 
 
 def judge_search_bounds(report: Mapping[str, Any]) -> Verdict:
-    """The metrics that trials report are within the spec's bounds, by which the search ranks."""
+    """Judge whether the winner's reported metrics are within the bounds by which the search ranks."""
     bounds = report["spec"]["bounds"]
     winner = report["winner"]
     values = ", ".join(f"{metric} {_number(winner['metrics'][metric])}" for metric in bounds)
-    reason = (
-        f"{values}; accepted are "
-        f"{', '.join(_in_words(name, bound.get('min'), bound.get('max')) for name, bound in bounds.items())}"
+    accepted = ", ".join(
+        _in_words(name, bound.get("min"), bound.get("max")) for name, bound in bounds.items()
     )
-    return Verdict("bounds", PASS if winner["violation"] == 0 else FAIL, reason, ", ".join(bounds))
+    outcome = PASS if winner["violation"] == 0 else FAIL
+    return Verdict("bounds", outcome, f"{values}; accepted are {accepted}", ", ".join(bounds))
 
 
 def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Predictions) -> Verdict:
-    """A test metric is within bounds, with its whole interval where it has one."""
+    """Judge whether a test metric is within bounds, with its whole interval where it has one."""
     metric = gate.metric
     wanted = _in_words(gate.metric, gate.min, gate.max)
     value = report["metrics"].get(metric)
@@ -60,7 +58,7 @@ def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Prediction
         )
     if not _finite(value):
         return Verdict("bounds", FAIL, f"{metric} is not finite; accepted is {wanted}", metric, value, limit)
-    if metric not in report["intervals"]:  # a single figure of an evaluator
+    if metric not in report["intervals"]:  # An evaluator's single figure has no interval.
         inside = (gate.min is None or value >= gate.min) and (gate.max is None or value <= gate.max)
         return Verdict(
             "bounds",
@@ -71,20 +69,20 @@ def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Prediction
             limit,
         )
     try:
-        found = within(value_of(ours, metric), gate.min, gate.max)
+        conclusion = within(value_of(ours, metric), gate.min, gate.max)
     except HalvingError as error:
         return Verdict("bounds", FAIL, f"{metric} cannot be judged: {error}", metric, value, limit)
-    interval = (
-        f" (at 95 % from {found.low:.4f} to {found.high:.4f})"
-        if math.isfinite(found.low) and math.isfinite(found.high)
-        else ""
-    )
+    low = conclusion.low
+    high = conclusion.high
+    interval = ""
+    if math.isfinite(low) and math.isfinite(high):
+        interval = f" (at 95 % from {low:.4f} to {high:.4f})"
     reason = f"{metric} {value:.4f}{interval}; accepted is {wanted}"
-    if found.outcome == UNDECIDED:
-        rows = "test rows" if found.n == ours.rows else "rows of the class that is to be found"
-        reason += f": whether it is within cannot be told; {rows_needed(found, rows)}"
-    needed = -(-found.needed * ours.rows // found.n) if found.needed else None
-    return Verdict("bounds", found.outcome, reason, metric, value, limit, found.low, found.high, needed)
+    if conclusion.outcome == UNDECIDED:
+        rows = "test rows" if conclusion.n == ours.rows else "rows of the class that is to be found"
+        reason += f": whether it is within cannot be told; {rows_needed(conclusion, rows)}"
+    needed = -(-conclusion.needed * ours.rows // conclusion.n) if conclusion.needed else None
+    return Verdict("bounds", conclusion.outcome, reason, metric, value, limit, low, high, needed)
 
 
 def _limit(gate: MetricBounds, value: Any) -> float | None:
@@ -95,77 +93,79 @@ def _limit(gate: MetricBounds, value: Any) -> float | None:
 
 
 def judge_latency(gate: Latency, report: Mapping[str, Any]) -> list[Verdict]:
-    """The predictor answers fast enough; one verdict for each limit."""
+    """Judge whether the predictor answers fast enough, with one verdict for each limit."""
     calls = "batch" if gate.batch else "one_row"
     serving = report["serving"] or {}
     measured = serving.get(calls)
     if measured is None:
-        return [_unmeasured("latency", "the predictor's latency", serving)]
-    found = []
+        return [_verdict_unmeasured("latency", "the predictor's latency", serving)]
+    verdicts = []
+    rows = measured["rows"]
+    noun = "row" if rows == 1 else "rows"
     for quantile in ("p50_ms", "p99_ms"):
-        if (most := getattr(gate, quantile)) is not None:
-            value = measured[quantile]
-            rows = measured["rows"]
-            reason = (
-                f"{quantile[:3]} of {measured['calls']:,} calls with {rows:,} "
-                f"row{'s' if rows != 1 else ''}: {value:.3g} ms"
-            )
-            outcome = PASS if value <= most else FAIL
-            found.append(
-                Verdict("latency", outcome, f"{reason}, at most {most:g} ms accepted", quantile, value, most)
-            )
-    return found
+        limit = getattr(gate, quantile)
+        if limit is None:
+            continue
+        value = measured[quantile]
+        reason = (
+            f"{quantile[:3]} of {measured['calls']:,} calls with {rows:,} {noun}: {value:.3g} ms, "
+            f"at most {limit:g} ms accepted"
+        )
+        outcome = PASS if value <= limit else FAIL
+        verdicts.append(Verdict("latency", outcome, reason, quantile, value, limit))
+    return verdicts
 
 
 def judge_size(gate: Size, report: Mapping[str, Any]) -> list[Verdict]:
-    """Checkpoint and memory are small enough; one verdict for each limit."""
+    """Judge whether checkpoint and memory are small enough, with one verdict for each limit."""
     serving = report["serving"] or {}
-    found = []
-    for field, key, what in _SIZES:
-        if (most := getattr(gate, field)) is None:
+    verdicts = []
+    for field, key, noun in _SIZES:
+        limit = getattr(gate, field)
+        if limit is None:
             continue
         if serving.get(key) is None:
-            found.append(_unmeasured("size", what, serving))
+            verdicts.append(_verdict_unmeasured("size", noun, serving))
             continue
         value = serving[key] / _MIB
-        reason = f"{what} is {value:.3g} MiB, at most {most:g} MiB accepted"
-        found.append(Verdict("size", PASS if value <= most else FAIL, reason, what, value, most))
-    return found
+        reason = f"{noun} is {value:.3g} MiB, at most {limit:g} MiB accepted"
+        verdicts.append(Verdict("size", PASS if value <= limit else FAIL, reason, noun, value, limit))
+    return verdicts
 
 
-def _unmeasured(name: str, what: str, serving: Mapping[str, Any]) -> Verdict:
+def _verdict_unmeasured(name: str, noun: str, serving: Mapping[str, Any]) -> Verdict:
     why = serving.get("error") or "the spec's serving.seconds is 0, or it has an evaluator and no predictor"
-    return Verdict(name, UNDECIDED, f"{what} was not measured: {why}")
+    return Verdict(name, UNDECIDED, f"{noun} was not measured: {why}")
 
 
-def rows_needed(found: Conclusion, rows: str = "test rows") -> str:
-    """How many rows would settle a question, for people: to two digits, upwards, since it is no more exact
-    than that.
+def rows_needed(conclusion: Conclusion, rows: str = "test rows") -> str:
+    """How many rows would settle a question, in words; rounded up to two digits, as it is no more exact.
 
     Args:
-        rows: which rows those are that were judged.
+        rows: the name of the rows that were judged.
     """
     few = ""
-    if found.telling is not None:
-        of, units = (
-            (f"{found.clusters:,} group{'s' if found.clusters > 1 else ''}", "groups")
-            if found.clusters
-            else (f"{found.n:,}", rows)
-        )
+    if conclusion.telling is not None:
+        total = f"{conclusion.n:,}"
+        units = rows
+        if conclusion.clusters:
+            total = f"{conclusion.clusters:,} group{'s' if conclusion.clusters > 1 else ''}"
+            units = "groups"
         few = (
-            f"too few {units} tell anything: of {of} {found.telling} differ, and of fewer than "
+            f"too few {units} tell anything: of {total} {conclusion.telling} differ, and of fewer than "
             f"{LEAST_TELLING} nothing is concluded; "
         )
-        if not found.telling:
+        if not conclusion.telling:
             return f"{few}take more {rows}: how many cannot be foretold while none differs"
-    if found.needed is None:
+    if conclusion.needed is None:
         return f"{few}no number of rows within reason would settle it"
-    unit = 10 ** max(0, len(str(found.needed)) - 2)
-    return f"{few}about {-(-found.needed // unit) * unit:,} {rows} would settle it, there are {found.n:,}"
+    unit = 10 ** max(0, len(str(conclusion.needed)) - 2)
+    rounded = -(-conclusion.needed // unit) * unit
+    return f"{few}about {rounded:,} {rows} would settle it, there are {conclusion.n:,}"
 
 
-def _in_words(metric: str, least: float | None, most: float | None) -> str:
-    ends = [f"{word} {end:g}" for word, end in (("at least", least), ("at most", most)) if end is not None]
+def _in_words(metric: str, low: float | None, high: float | None) -> str:
+    ends = [f"{word} {end:g}" for word, end in (("at least", low), ("at most", high)) if end is not None]
     return f"{metric} {' and '.join(ends)}"
 
 

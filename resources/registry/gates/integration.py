@@ -1,6 +1,4 @@
-"""The gate ``integration_tests``: the winner, exported as a folder that stands alone, passes the tests that
-the spec names.
-"""
+"""The gate ``integration_tests``: the winner, exported as a folder, passes the tests that the spec names."""
 
 import json
 import os
@@ -23,7 +21,7 @@ from resources.registry.artifacts import export_candidate
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
 from resources.sweep_spec.gates import IntegrationTests
 
-_SAID = 500  # characters of what a failed test has written
+MAX_OUTPUT_IN_REASON = 500  # characters, the last that a failed test has written
 
 
 def judge_integration(gate: IntegrationTests, store: Store, report: dict[str, Any]) -> Verdict:
@@ -35,13 +33,13 @@ def judge_integration(gate: IntegrationTests, store: Store, report: dict[str, An
         try:
             folder = export_candidate(store, so_far, work / "model")
         except Exception as error:  # noqa: BLE001
-            # the predictor and the exporter are called, whose code may raise anything
+            # The code of the predictor and the exporter is called, which may raise anything.
             reason = f"the winner could not be exported: {type(error).__name__} at {where(error)}: {error}"
             return Verdict("integration_tests", FAIL, reason, gate.function)
-        return _run(gate, folder, work / "said")
+        return _run(gate, folder, work / "output")
 
 
-def _run(gate: IntegrationTests, folder: Path, said: Path) -> Verdict:
+def _run(gate: IntegrationTests, folder: Path, output: Path) -> Verdict:
     command = [
         sys.executable,
         "-m",
@@ -49,16 +47,15 @@ def _run(gate: IntegrationTests, folder: Path, said: Path) -> Verdict:
         gate.function,
         str(folder),
     ]
-    most = most_memory(gate.memory, "integration_tests.memory")
+    limit = most_memory(gate.memory, "integration_tests.memory")
     until = time.monotonic() + gate.seconds
     memory = MemoryKills()
-    asked_by = subprocess.PIPE  # closed when this process ends, however it does
     with (
-        said.open("wb") as output,
+        output.open("wb") as file,
         subprocess.Popen(
             command,
-            stdin=asked_by,
-            stdout=output,
+            stdin=subprocess.PIPE,  # However this process ends, the pipe is closed, and so the child ends.
+            stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=without_credentials(os.environ),
@@ -66,47 +63,37 @@ def _run(gate: IntegrationTests, folder: Path, said: Path) -> Verdict:
     ):
         family = Family(process.pid, with_itself=True)
         try:
-            while (code := _ended(process)) is None:
+            while (code := _wait_briefly(process)) is None:
                 if time.monotonic() > until:
-                    return _failed(
-                        gate,
-                        f"ended after {gate.seconds:g} seconds, the limit integration_tests.seconds",
-                        said,
-                    )
-                if (held := family.memory()) > most.memory:
-                    return _failed(
-                        gate,
-                        f"{most.exceeded(held)}: have it take fewer rows at a time, or raise the limit",
-                        said,
-                    )
+                    how = f"ended after {gate.seconds:g} seconds, the limit integration_tests.seconds"
+                    return _fail(gate, how, output)
+                if (size := family.memory()) > limit.memory:
+                    how = f"{limit.exceeded(size)}: have it take fewer rows at a time, or raise the limit"
+                    return _fail(gate, how, output)
         finally:
-            with suppress(ProcessLookupError):  # with all that it has started
-                os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # The group includes all that the tests have started.
     if code == 0:
         return Verdict(
             "integration_tests", PASS, f"{gate.function} passed on the exported model", gate.function
         )
     if code < 0:
-        return _failed(
-            gate,
-            f"killed by {signal.Signals(-code).name}{memory.reason() if code == -signal.SIGKILL else ''}",
-            said,
-        )
-    return _failed(gate, f"exit code {code}", said)
+        how = f"killed by {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
+            how += memory.reason()
+        return _fail(gate, how, output)
+    return _fail(gate, f"exit code {code}", output)
 
 
-def _ended(process: "subprocess.Popen[bytes]") -> int | None:
-    """Its exit code; None while it runs, after a moment."""
+def _wait_briefly(process: "subprocess.Popen[bytes]") -> int | None:
+    """Wait a moment for a process to end; its exit code, or None while it still runs."""
     with suppress(subprocess.TimeoutExpired):
         return process.wait(LOOK_SECONDS)
     return None
 
 
-def _failed(gate: IntegrationTests, how: str, said: Path) -> Verdict:
-    text = said.read_text(errors="replace").strip()[-_SAID:]
-    return Verdict(
-        "integration_tests",
-        FAIL,
-        f"{gate.function} failed, {how}{f': {text}' if text else ''}",
-        gate.function,
-    )
+def _fail(gate: IntegrationTests, how: str, output: Path) -> Verdict:
+    reason = f"{gate.function} failed, {how}"
+    if text := output.read_text(errors="replace").strip()[-MAX_OUTPUT_IN_REASON:]:
+        reason += f": {text}"
+    return Verdict("integration_tests", FAIL, reason, gate.function)

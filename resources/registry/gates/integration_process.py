@@ -1,5 +1,6 @@
-"""``python -m resources.registry.gates.integration_process FUNCTION FOLDER``: the process in which a
-candidate's tests run.
+"""The process in which a candidate's tests run.
+
+``python -m resources.registry.gates.integration_process FUNCTION FOLDER``
 """
 
 import sys
@@ -11,7 +12,7 @@ from resources.evaluation.memory_limit import goes_first
 
 
 def main(path: str, folder: str) -> int:
-    """Call the function with the folder; 1 where it raised, with what and where as the last that is said."""
+    """Call the function with the folder; if it raises, print what and where last, and return 1."""
     end_with_asker()
     goes_first()
     try:

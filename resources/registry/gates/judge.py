@@ -31,10 +31,9 @@ from resources.sweep_spec.gates import KINDS, Gate, Leakage
 
 
 def judge_gates(store: Store, catalog: Catalog, report: dict[str, Any], groups: Groups) -> list[Verdict]:
-    """The verdicts of a spec's gates, in the order of :data:`KINDS`; several gates of a kind have one each.
+    """Judge a winner by the gates of its spec; verdicts come in the order of :data:`KINDS`, one a gate.
 
-    That the metrics are finite, and that the lineage is there, is asked of every winner, whichever gates its
-    spec names.
+    Every winner is judged by ``finite_metrics`` and ``lineage``, whichever gates its spec names.
 
     Args:
         report: all but ``gates``: the winner, the champion, and the digests of both's predictions.
@@ -42,31 +41,28 @@ def judge_gates(store: Store, catalog: Catalog, report: dict[str, Any], groups: 
     """
     spec = stored_spec(report["spec"])
     champion = report["champion"]
-    theirs = champion and champion["predictions"]
-    pair = Pair(
-        report,
-        stored.read(store, report["predictions"]),
-        stored.read(store, theirs) if theirs else None,
-        groups,
-    )
-    found = [verdict for gate in spec.gates for verdict in _judged(gate, store, catalog, report, pair)]
+    digest = champion and champion["predictions"]
+    ours = stored.read(store, report["predictions"])
+    theirs = stored.read(store, digest) if digest else None
+    pair = Pair(report, ours, theirs, groups)
+    verdicts = [verdict for gate in spec.gates for verdict in _judge(gate, store, catalog, report, pair)]
     if spec.bounds:
-        found.append(judge_search_bounds(report))
-    given = {gate.name for gate in spec.gates}
-    if "finite_metrics" not in given:
-        found.append(judge_finite(report))
-    if "lineage" not in given:
-        found.append(judge_lineage(store, report))
-    return sorted(found, key=lambda verdict: list(KINDS).index(verdict.name))
+        verdicts.append(judge_search_bounds(report))
+    names = {gate.name for gate in spec.gates}
+    if "finite_metrics" not in names:
+        verdicts.append(judge_finite(report))
+    if "lineage" not in names:
+        verdicts.append(judge_lineage(store, report))
+    return sorted(verdicts, key=lambda verdict: list(KINDS).index(verdict.name))
 
 
 def verdicts_in(report: Mapping[str, Any]) -> list[Verdict]:
     """The verdicts that a report holds."""
-    return [Verdict(**given) for given in report["gates"]]
+    return [Verdict(**fields) for fields in report["gates"]]
 
 
 def judged_again(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> list[Verdict]:
-    """A report's verdicts, with the lineage as it is now: a checkpoint may have been deleted since.
+    """A report's verdicts, with the lineage judged again, because a checkpoint may have been deleted since.
 
     Args:
         with_rows: as :func:`resources.registry.gates.lineage.judge_lineage` has it.
@@ -75,7 +71,7 @@ def judged_again(store: Store, report: dict[str, Any], *, with_rows: bool = True
     return [lineage if verdict.name == "lineage" else verdict for verdict in verdicts_in(report)]
 
 
-def _judged(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], pair: Pair) -> list[Verdict]:
+def _judge(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], pair: Pair) -> list[Verdict]:
     match gate.name:
         case "finite_metrics":
             return [judge_finite(report)]
@@ -100,7 +96,7 @@ def _judged(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], 
 
 
 def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[str, Any]) -> Verdict:
-    """The test split has nothing in common with what was trained on."""
+    """Judge whether the test split has nothing in common with the rows that were trained on."""
     spec = stored_spec(report["spec"])
     snapshot = known_snapshot(catalog, report["snapshot"]["digest"])
     taken_by = DatasetSource.model_validate(

@@ -29,25 +29,24 @@ _CODE = (
     ".yaml",
     ".yml",
 )
-"""As the names of files end that say what a training does.
-
-Any other that the record lacks is taken for data beside the code.
-"""
+"""Endings of the names of code files; any other file that the record lacks counts as data beside the code."""
 _SETTINGS = (".cfg", ".ini", ".toml", ".yaml", ".yml")
-_SHOWN = 5  # files in a reason
+MAX_FILES_IN_REASON = 5
 
 
 def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> Verdict:
-    """Judge whether all that the winner was made of can be found; a pass names what beside its code was not
-    recorded.
+    """Judge whether all that the winner was made of can be found.
+
+    A pass names the files beside the code that were not recorded.
 
     Args:
-        with_rows: also look for every shard of the snapshot, which are many requests of an object store.
+        with_rows: also look for every shard of the snapshot, which takes many requests to an object store.
 
     Raises:
-        StoreUnavailable: nobody can say; that is no verdict on the winner.
+        StoreUnavailable: the store cannot be read, which is no verdict on the winner.
     """
-    project = report.get("project", report["name"])  # a report from before sweeps had projects names none
+    # A report from before sweeps had projects names no project.
+    project = report.get("project", report["name"])
     records = RunRecords(store, project, report["winner"]["key"])
     try:
         record = records.read()
@@ -59,14 +58,15 @@ def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = Tru
     if missing:
         return Verdict("lineage", FAIL, f"missing: {'; '.join(missing)}")
     reason = "run record, code as it was recorded, checkpoint and snapshot are all there"
-    unrecorded = _unrecorded_beside_code(_git_of(record))
-    return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
+    if unrecorded := _unrecorded_beside_code(_git_of(record)):
+        reason += f"; not recorded: {unrecorded}"
+    return Verdict("lineage", PASS, reason)
 
 
 def _missing(
     records: RunRecords, record: Mapping[str, Any], report: Mapping[str, Any], *, with_rows: bool
 ) -> list[str]:
-    """What of the winner's origin is missing beside its run record: code, checkpoint or snapshot."""
+    """What is missing of the winner's code, checkpoint, snapshot and final training, a sentence each."""
     missing = []
     store = records.store
     winner = report["winner"]
@@ -88,8 +88,8 @@ def _missing(
     left_out = [entry for entry in git.get("left_out") or [] if _is_code(entry)]
     if left_out:
         missing.append(
-            f"code: {_named(left_out)}, changed or new over the commit and not recorded; commit what the "
-            "training needs"
+            f"code: {_name_files(left_out)}, changed or new over the commit and not recorded; commit what "
+            "the training needs"
         )
     if unlisted := git.get("left_out_count", 0) - len(git.get("left_out") or []):
         missing.append(
@@ -108,7 +108,7 @@ def _missing(
 
 
 def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]:
-    """Whether the rows are still there, by their names; what is damaged is found where it is read."""
+    """What is missing of the snapshot's files, by their names; damage shows when they are read."""
     dataset = Dataset(store, snapshot["key"].partition("@")[0], snapshot["digest"])
     try:
         manifest = dataset.manifest
@@ -117,7 +117,7 @@ def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]
             raise
         return [f"snapshot: {error}"]
     names = [shard.name for split in manifest["shards"] for shard in shards_of(manifest, split)]
-    gone = [name for name, there in zip(names, in_threads(store.exists, names), strict=True) if not there]
+    gone = [name for name, exists in zip(names, in_threads(store.exists, names), strict=True) if not exists]
     if not gone:
         return []
     return [
@@ -133,31 +133,33 @@ def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_code(entry: Mapping[str, Any]) -> bool:
-    """Whether what was left out of a record says what the training does: a file of code but for secrets, or a
-    repository with changes of its own.
+    """Whether a file that the record lacks is code: by its ending, or a repository with changes of its own.
+
+    A settings file that holds secrets is none.
     """
     return entry["path"].endswith(("/", *_CODE)) and not _is_settings_of_secrets(entry["path"])
 
 
 def _is_settings_of_secrets(path: str) -> bool:
-    """Whether it is a file such as ``credentials.yaml``, which a training is given and which nobody should
-    commit.
-    """
+    """Whether a file is one such as ``credentials.yaml``, which training needs and nobody should commit."""
     return path.endswith(_SETTINGS) and holds_secrets(path)
 
 
 def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:
     """What the record lacks of the changes over the commit, in words; empty where it has all."""
     left_out = git.get("left_out") or []
-    words = [_named(left_out)] if left_out else []
+    words = [_name_files(left_out)] if left_out else []
     if git.get("patch_redacted"):
         words.append(f"{git['patch_redacted']} changed lines, since each holds a secret")
     return ", ".join(words)
 
 
-def _named(left_out: list[dict[str, Any]]) -> str:
-    names = [
-        entry["path"] if entry["path"].endswith("/") else f"{entry['path']} ({size(entry['bytes'])})"
-        for entry in left_out
-    ]
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+def _name_files(left_out: list[dict[str, Any]]) -> str:
+    names = []
+    for entry in left_out[:MAX_FILES_IN_REASON]:
+        is_repository = entry["path"].endswith("/")
+        names.append(entry["path"] if is_repository else f"{entry['path']} ({size(entry['bytes'])})")
+    text = ", ".join(names)
+    if len(left_out) > MAX_FILES_IN_REASON:
+        text += f" and {len(left_out) - MAX_FILES_IN_REASON} more"
+    return text

@@ -1,4 +1,4 @@
-"""The verdict of a gate, and what becomes of a sweep by the verdicts of all."""
+"""The verdict of a gate, and the outcome of a sweep by the verdicts of all its gates."""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +48,12 @@ class Verdict:
     needed_seeds: int | None = None
 
     def __post_init__(self) -> None:
-        for field in ("figure", "threshold", "low", "high"):  # JSON, where they go, has no NaN
+        for field in (
+            "figure",
+            "threshold",
+            "low",
+            "high",
+        ):  # Verdicts are written as JSON, which has no NaN.
             value = getattr(self, field)
             if value is not None and not math.isfinite(value):
                 object.__setattr__(self, field, None)
@@ -62,9 +67,12 @@ class Verdict:
 
 
 def overall(verdicts: Sequence[Verdict]) -> Outcome:
-    """One failure outweighs all; else one gate that cannot say holds the promotion back."""
+    """The outcome of all gates: a failure outweighs all, and an undecided gate outweighs those that pass."""
     outcomes = {verdict.outcome for verdict in verdicts}
-    return FAIL if FAIL in outcomes else UNDECIDED if UNDECIDED in outcomes else PASS
+    for outcome in (FAIL, UNDECIDED):
+        if outcome in outcomes:
+            return outcome
+    return PASS
 
 
 def ended_as(verdicts: Sequence[Verdict]) -> Literal["rejected", "held"]:
@@ -73,7 +81,7 @@ def ended_as(verdicts: Sequence[Verdict]) -> Literal["rejected", "held"]:
 
 
 def refusal(sweep: str, verdicts: Sequence[Verdict], page: str) -> GateFailed:
-    """What is raised for a winner that did not pass: which gates, why, and where to read more."""
+    """The error for a winner that did not pass: which gates, why, and where to read more."""
     reasons = "; ".join(f"{verdict.name}: {verdict.reason}" for verdict in verdicts if not verdict.passed)
     if overall(verdicts) == FAIL:
         return GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {page}")

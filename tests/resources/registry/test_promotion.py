@@ -222,7 +222,7 @@ def test_an_evaluators_report_from_before_reports_had_code_is_not_made_again(tmp
     known = EvaluationReport(
         {"spec": spec, "sweep": sweep, "gates": []}, "sha256:data", "sha256:page", "page.html"
     )
-    assert promotion._judged(backend, known) is known
+    assert promotion._with_verdicts(backend, known) is known
 
 
 @pytest.mark.slow
