@@ -1,5 +1,4 @@
-"""What may be wrong with the catalog, with what it and the store say of each other, and with the cluster:
-``halving doctor``.
+"""Checks of ``halving doctor``: of the catalog, of its consistency with the store, and of the cluster.
 
-The package must not know Dagster: what its daemon does, :mod:`pipelines.doctor` looks at.
+The package must not know Dagster, whose daemon :mod:`pipelines.doctor` checks.
 """

@@ -1,6 +1,4 @@
-"""Checks of the catalog as a database: there, of this version's schema, sound, and with a clock like this
-machine's.
-"""
+"""Checks of the catalog as a database: its schema, its soundness and its clock."""
 
 import os
 import time
@@ -22,25 +20,23 @@ _SKEW_SECONDS = 5.0
 
 
 def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
-    """That the catalog answers, and with which schema: without opening it as the application does, which
-    would bring it up to date.
-    """
+    """Check that the catalog answers and has this version's schema, without upgrading it."""
     url = url or _url_of(store)
     if url is None:
         what = f"no catalog is named for the store {store.root}"
         yield Finding(ERROR, what, "sweeps cannot run", "set HALVING_CATALOG to a Postgres URL")
         return
-    shown = masked(url)
+    address = masked(url)
     head = newest_revision()
     try:
         if not _exists(url):
-            yield Finding(OK, f"there is no catalog at {shown} yet: the first sweep, or server, makes it")
+            yield Finding(OK, f"there is no catalog at {address} yet: the first sweep, or server, makes it")
             return
         revision = _revision(url)
     except (SQLAlchemyError, OSError) as error:
         yield Finding(
             ERROR,
-            f"the catalog {shown} does not answer: {str(error).splitlines()[0]}",
+            f"the catalog {address} does not answer: {str(error).splitlines()[0]}",
             (
                 "sweeps cannot go on, and pages show nothing of them; trainings go on to their next rung and "
                 "wait there"
@@ -49,25 +45,22 @@ def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
         )
         return
     if revision == head:
-        yield Finding(OK, f"the catalog {shown} answers and has the schema of this version ({head})")
+        yield Finding(OK, f"the catalog {address} answers and has the schema of this version ({head})")
     elif revision is not None and revision > head:
         yield Finding(
             ERROR,
             (
-                f"the catalog {shown} has the schema {revision}, and this version of Halving knows those "
-                "up to "
-                f"{head}"
+                f"the catalog {address} has the schema {revision}, and this version of Halving knows those "
+                f"up to {head}"
             ),
             "this version cannot use it, and would damage it",
             "install the version that the others use, or a newer one",
         )
     else:
+        schema = f"the schema {revision}" if revision else "no schema"
         yield Finding(
             WARNING,
-            (
-                f"the catalog {shown} has {f'the schema {revision}' if revision else 'no schema'}, and this "
-                f"version of Halving has {head}"
-            ),
+            f"the catalog {address} has {schema}, and this version of Halving has {head}",
             (
                 "the first command or server of this version brings it up to date; older versions cannot use "
                 "it then"
@@ -78,20 +71,25 @@ def check_schema(store: Store, url: str | None = None) -> Iterator[Finding]:
 
 
 def check_soundness(catalog: Catalog) -> Iterator[Finding]:
-    """That the database can be written, and of SQLite that its pages are in order."""
+    """Check that the database can be written, and for SQLite that its pages are in order."""
+    faults: list[str] = []
+    read_only = False
     with catalog.read() as session:
-        is_file = session.get_bind().dialect.name == "sqlite"
-        told = session.scalars(text("PRAGMA quick_check(3)")).all() if is_file else ["ok"]
-        refused = None if is_file else session.scalar(text("SHOW transaction_read_only"))
-    if told != ["ok"]:
+        if session.get_bind().dialect.name == "sqlite":
+            answers = session.scalars(text("PRAGMA quick_check(3)")).all()
+            if answers != ["ok"]:
+                faults = [str(answer) for answer in answers]
+        else:
+            read_only = session.scalar(text("SHOW transaction_read_only")) == "on"
+    if faults:
         means = "what it says of sweeps, trials and models cannot be trusted"
         yield Finding(
             ERROR,
-            f"{catalog!r} is damaged: {'; '.join(map(str, told))}",
+            f"{catalog!r} is damaged: {'; '.join(faults)}",
             means,
             "bring it back from a backup: halving restore",
         )
-    elif refused == "on":
+    elif read_only:
         yield Finding(
             ERROR,
             f"{catalog!r} may only be read: it is a replica",
@@ -114,20 +112,21 @@ def check_soundness(catalog: Catalog) -> Iterator[Finding]:
 
 
 def check_clock(catalog: Catalog, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """The database's clock and this machine's; SQLite's is this machine's own.
+    """Check that the database's clock and this machine's agree; SQLite's is this machine's own.
 
     Args:
-        now: this machine's, in seconds since 1970.
+        now: this machine's clock, in seconds since 1970.
     """
     with catalog.read() as session:
-        session.execute(text("SELECT 1"))  # a connection sets the clock
+        session.execute(text("SELECT 1"))  # Each connection reads the database's clock.
     skew = catalog.now() - now()
     if abs(skew) < _SKEW_SECONDS:
         yield Finding(OK, "this machine's clock and the catalog's agree")
         return
+    direction = "behind" if skew > 0 else "ahead of"
     yield Finding(
         WARNING,
-        f"this machine's clock is {abs(skew):.0f} s {'behind' if skew > 0 else 'ahead of'} the catalog's",
+        f"this machine's clock is {abs(skew):.0f} s {direction} the catalog's",
         "leases go by the catalog's, and are safe; times in logs and of points do not fit to those of sweeps",
         "synchronise it: timedatectl set-ntp true",
     )
@@ -148,7 +147,7 @@ def _url_of(store: Store) -> str | None:
 
 
 def _exists(url: str) -> bool:
-    """Whether SQLite's file does; to look at it would make one. A server is asked."""
+    """Whether the catalog's file exists, which a connection to SQLite would create; True for a server."""
     parsed = make_url(url)
     return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").exists()
 

@@ -12,7 +12,7 @@ _NEEDED = {"pods": ("get", "list", "delete"), "events": ("list",)}
 
 
 def check_cluster() -> Iterator[Finding]:
-    """That its settings are accepted, its API answers, and this account may do what trials' pods need."""
+    """Check that the cluster's settings are accepted, its API answers, and the account may run pods."""
     try:
         if load_cluster() is None:
             yield Finding(OK, f"no cluster is configured ({VARIABLE}): trials run on their workers' machines")
@@ -50,12 +50,13 @@ def check_cluster() -> Iterator[Finding]:
 def _may(where: str, verb: str, kind: str) -> bool:
     from kubernetes import client
 
-    asked = client.V1SelfSubjectAccessReview(
+    """Whether this account may do something with pods or events in a namespace."""
+    review = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(
             resource_attributes=client.V1ResourceAttributes(namespace=where, verb=verb, resource=kind)
         )
     )
-    told = client.AuthorizationV1Api().create_self_subject_access_review(
-        asked, _request_timeout=_TIMEOUT_SECONDS
+    answer = client.AuthorizationV1Api().create_self_subject_access_review(
+        review, _request_timeout=_TIMEOUT_SECONDS
     )
-    return bool(told.status.allowed)
+    return bool(answer.status.allowed)

@@ -1,4 +1,4 @@
-"""Checks of what the catalog and the store say of each other."""
+"""Checks that the catalog and the store agree."""
 
 import json
 import random
@@ -28,15 +28,17 @@ from resources.registry.publishing import behind, publish
 from resources.scheduling.sweeps import OPEN
 
 _SAMPLE = 200
-_SHOWN = 5
+_MAX_FINDINGS = 5
 _TAKE_AGAIN = "dvc pull; or launch the sweep's spec again, which takes it from its source"
 _READABLE = "readable"
 _NO_RUN = "its folder has no record: it was killed while it began"
 
 
 def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Iterator[Finding]:
-    """That the store has what the catalog names: all of models and reports, the snapshots in use with their
-    shards, with the parts of sharded checkpoints; of paused trials a sample, or all.
+    """Check that the store has what the catalog names.
+
+    These are the contents of models and reports with the parts of sharded checkpoints, the snapshots in use
+    with their shards, and the checkpoints of a sample of the paused trials, or of all (``whole``).
     """
     with catalog.read() as session:
         contents = contents_of_models(session)
@@ -48,24 +50,18 @@ def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Itera
         for content in find_missing(store, contents, store.exists)
     ]
     gone += _missing_of_snapshots(store, snapshots)
-    yield from gone[:_SHOWN]
-    if len(gone) > _SHOWN:
-        more = f"{len(gone) - _SHOWN} more that the catalog names are not in the store"
-        yield Finding(ERROR, more, gone[_SHOWN].means, gone[_SHOWN].mend)
+    yield from gone[:_MAX_FINDINGS]
+    if len(gone) > _MAX_FINDINGS:
+        more = f"{len(gone) - _MAX_FINDINGS} more that the catalog names are not in the store"
+        yield Finding(ERROR, more, gone[_MAX_FINDINGS].means, gone[_MAX_FINDINGS].mend)
     if not gone:
         count = len({content.digest for content in contents}) + len(snapshots)
-        yield Finding(
-            OK,
-            (
-                f"the store has the {count} checkpoints, reports and snapshots of the catalog that were "
-                "looked "
-                "for"
-            ),
-        )
+        contents_of_catalog = f"{count} checkpoints, reports and snapshots of the catalog"
+        yield Finding(OK, f"the store has the {contents_of_catalog} that were looked for")
 
 
 def check_snapshots(store: Store, catalog: Catalog) -> Iterator[Finding]:
-    """That the catalog knows each snapshot that the store has."""
+    """Check that the catalog knows each snapshot that the store has."""
     datasets = {name: find_unregistered(store, catalog, name) for name in store.names("datasets")}
     lacking = {
         name: len(of_dataset.manifests) for name, of_dataset in datasets.items() if of_dataset.manifests
@@ -73,7 +69,7 @@ def check_snapshots(store: Store, catalog: Catalog) -> Iterator[Finding]:
     faults = [
         f"{file}: {fault}" for of_dataset in datasets.values() for file, fault in of_dataset.faults.items()
     ]
-    for fault in faults[:_SHOWN]:
+    for fault in faults[:_MAX_FINDINGS]:
         means = "no list has its snapshot, which may have been in use; its shards stay where they are"
         yield Finding(
             WARNING,
@@ -81,34 +77,31 @@ def check_snapshots(store: Store, catalog: Catalog) -> Iterator[Finding]:
             means,
             f"dvc pull; or {FROM_A_BACKUP}",
         )
-    if len(faults) > _SHOWN:
+    if len(faults) > _MAX_FINDINGS:
         yield Finding(
             WARNING,
-            f"{len(faults) - _SHOWN} more manifests cannot be read",
+            f"{len(faults) - _MAX_FINDINGS} more manifests cannot be read",
             "no list has their snapshots",
             FROM_A_BACKUP,
         )
     if lacking:
-        shown = [f"{count} of {name}" for name, count in lacking.items()]
+        counts = ", ".join([f"{count} of {name}" for name, count in lacking.items()][:_MAX_FINDINGS])
         yield Finding(
             WARNING,
-            (
-                f"the store has {sum(lacking.values())} snapshots that the catalog lacks: "
-                f"{', '.join(shown[:_SHOWN])}"
-            ),
+            f"the store has {sum(lacking.values())} snapshots that the catalog lacks: {counts}",
             (
                 "a process was killed before it had them registered, or the catalog is older than the store: "
                 "no list has them"
             ),
             "the dataset's next snapshot registers them",
-            partial(_adopted, store, catalog, list(lacking)),
+            partial(_register, store, catalog, list(lacking)),
         )
     elif not faults:
         yield Finding(OK, "the catalog knows the store's snapshots")
 
 
 def check_published(store: Store, catalog: Catalog) -> Iterator[Finding]:
-    """That the store says of models what the catalog says."""
+    """Check that the published models in the store are those of the catalog."""
     with catalog.read() as session:
         late = behind(session)
     if not late:
@@ -116,22 +109,22 @@ def check_published(store: Store, catalog: Catalog) -> Iterator[Finding]:
         return
     yield Finding(
         WARNING,
-        f"the store does not say yet what the catalog says of {', '.join(late[:_SHOWN])}",
+        f"the store does not say yet what the catalog says of {', '.join(late[:_MAX_FINDINGS])}",
         "halving.resolve(…) finds the champion before",
         "any command of the registry, or a server, writes it",
-        partial(_published, store, catalog, late),
+        partial(_publish, store, catalog, late),
     )
 
 
 def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
-    """That the index has the store's runs, by their names, and why it cannot have those that it lacks."""
+    """Check that the index has the store's runs, and say why it cannot have those that it lacks."""
     stored = set(list_names(store))
     with catalog.read() as session:
         indexed = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
     lacking = sorted(stored - indexed)[:_SAMPLE]
     states = dict(zip(lacking, in_threads(lambda pair: _state_of(store, *pair), lacking), strict=True))
     damaged = [state for state in states.values() if isinstance(state, Damaged)]
-    for error in damaged[:_SHOWN]:
+    for error in damaged[:_MAX_FINDINGS]:
         means = (
             "its run is in no list, nothing of it goes by retention, and blobs that nothing names stay "
             "because of it"
@@ -139,10 +132,10 @@ def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
         yield Finding(
             ERROR, str(error), means, f"{FROM_A_BACKUP}; or delete it, with what else is in its run's folder"
         )
-    if len(damaged) > _SHOWN:
+    if len(damaged) > _MAX_FINDINGS:
         yield Finding(
             ERROR,
-            f"the records of {len(damaged) - _SHOWN} more runs are damaged",
+            f"the records of {len(damaged) - _MAX_FINDINGS} more runs are damaged",
             "these are in no list",
             FROM_A_BACKUP,
         )
@@ -167,7 +160,7 @@ def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _state_of(store: Store, project: str, run: str) -> Damaged | str:
-    """Whether a run that the index lacks can be read: what is damaged of it, or a word."""
+    """Whether a run that the index lacks can be read: the damage, or a sentence."""
     try:
         read_run(store, project, run)
     except NotFound:
@@ -178,8 +171,10 @@ def _state_of(store: Store, project: str, run: str) -> Damaged | str:
 
 
 def _names(runs: Collection[tuple[str, str]]) -> str:
-    shown = [f"{project}/{run}" for project, run in sorted(runs)[:_SHOWN]]
-    return ", ".join([*shown, *(["…"] if len(runs) > _SHOWN else [])])
+    names = [f"{project}/{run}" for project, run in sorted(runs)[:_MAX_FINDINGS]]
+    if len(runs) > _MAX_FINDINGS:
+        names.append("…")
+    return ", ".join(names)
 
 
 def _snapshots_in_use(session: Session) -> list[tuple[str, str]]:
@@ -195,16 +190,14 @@ def _snapshots_in_use(session: Session) -> list[tuple[str, str]]:
 
 
 def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Iterator[Finding]:
-    """What the store lacks of snapshots: their manifests, or shards of the size that these say.
-
-    It is listed once for all.
-    """
+    """Find manifests and shards of snapshots that the store lacks, or whose size is wrong."""
     if not snapshots:
         return
     means = (
         "trials of open sweeps on it cannot start, and versions that were trained on it cannot be judged "
         "or trained again"
     )
+    # One listing serves all snapshots.
     sizes = {name: size for name, size, _ in store.files("shards/sha256")}
     for name, digest in snapshots:
         file = f"{snapshot_folder(name, digest)}/manifest.json"
@@ -239,13 +232,14 @@ def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Ite
                 yield Finding(ERROR, what, means, fetch)
 
 
-def _adopted(store: Store, catalog: Catalog, names: list[str]) -> str:
+def _register(store: Store, catalog: Catalog, names: list[str]) -> str:
     keys = [snapshot.key for name in names for snapshot in adopt(store, catalog, name)]
-    return f"registered: {', '.join(keys[:_SHOWN])}{', …' if len(keys) > _SHOWN else ''}"
+    text = f"registered: {', '.join(keys[:_MAX_FINDINGS])}"
+    return f"{text}, …" if len(keys) > _MAX_FINDINGS else text
 
 
-def _published(store: Store, catalog: Catalog, late: list[str]) -> str:
+def _publish(store: Store, catalog: Catalog, late: list[str]) -> str:
     problems = publish(store, catalog)
     if problems:
         raise RuntimeError("; ".join(problems))
-    return f"written: {', '.join(late[:_SHOWN])}"
+    return f"written: {', '.join(late[:_MAX_FINDINGS])}"

@@ -98,9 +98,7 @@ def _publish(store: Store, catalog: Catalog, model: str) -> None:
 
 
 def _published_since(session: Session, model: str) -> int | None:
-    """The event up to which a model's files are right; None where the model got its name after they were
-    published.
-    """
+    """The event up to which a model's files are right; None where another model of the name wrote them."""
     published = session.get(PublishedModelRow, model)
     if published is None:
         return None

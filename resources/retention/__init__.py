@@ -1,5 +1,4 @@
-"""What is kept: one policy file, what the catalog protects from it, and what goes by it from the store, to a
-colder place or away.
+"""Retention: the policy file, what is protected from it, and what is deleted or moved to a colder place.
 
 The package knows every room below it. It must not know Dagster, whose own side of the policy is in
 ``pipelines``.

@@ -1,6 +1,6 @@
-"""Retention that nobody asks for: on a machine's own disk, at most once a day, and what it did the last time.
+"""Automatic retention on a machine's own disk, at most once a day, and the record of the last time.
 
-:mod:`halving.maintenance.daily` begins it, where runs end: at the end of a script's run, of a sweep's job and
+:mod:`halving.maintenance.daily` starts it where runs end: at the end of a script's run, of a sweep's job and
 of ``halving sweep``, in the sensors' daemon and in a server.
 """
 
@@ -23,7 +23,7 @@ _LAST = "retention/last.json"
 
 
 def why_not_due(store: Store, file: PolicyFile, now: datetime | None = None) -> str | None:
-    """Why the policy is not to be carried out now without being asked; None: it is.
+    """Why automatic retention is not due now; None where it is.
 
     Raises:
         StoreError: the store cannot be read.
@@ -46,37 +46,38 @@ def why_not_due(store: Store, file: PolicyFile, now: datetime | None = None) -> 
     return None
 
 
-def note(store: Store, done: Outcome, now: datetime | None = None) -> None:
-    """Write down that it was done, and what went."""
-    about = {"policy": done.policy.source, "shipped": done.policy.shipped, "notes": done.notes()}
+def note(store: Store, outcome: Outcome, now: datetime | None = None) -> None:
+    """Write down the time and the outcome of a retention."""
     content = {
         "time": (now or datetime.now(UTC)).timestamp(),
-        "bytes": done.bytes,
-        "gone": [row._asdict() for row in done.gone],
+        "bytes": outcome.bytes,
+        "gone": [row._asdict() for row in outcome.gone],
+        "policy": outcome.policy.source,
+        "shipped": outcome.policy.shipped,
+        "notes": outcome.notes(),
     }
-    store.replace(_LAST, to_json({**content, **about}))
+    store.replace(_LAST, to_json(content))
 
 
 def last_time(store: Store) -> dict[str, Any] | None:
-    """What :func:`note` has written last; ``time`` in seconds since 1970."""
+    """What :func:`note` wrote last; ``time`` in seconds since 1970."""
     try:
-        found: dict[str, Any] = json.loads(store.read(_LAST))
+        record: dict[str, Any] = json.loads(store.read(_LAST))
     except (NotFound, ValueError):
         return None
-    return found
+    return record
 
 
 def line_of(last: dict[str, Any]) -> str:
-    """What went, and by which policy, in one line; of what :func:`last_time` gives."""
+    """What the last retention deleted and moved, and by which policy, in one line."""
     kinds: Counter[str] = Counter()
     for row in last["gone"]:
         kinds[row["kind"]] += row["count"]
     moved = kinds.pop(MOVED, 0)
-    parts = (
-        [f"{size(last['bytes'])} deleted ({', '.join(f'{count:,} {kind}' for kind, count in kinds.items())})"]
-        if kinds
-        else []
-    )
+    parts = []
+    if kinds:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        parts.append(f"{size(last['bytes'])} deleted ({counts})")
     if moved:
         parts.append(f"{moved:,} {MOVED}")
     change = "; a file retention.yaml in the store changes what is kept" if last["shipped"] else ""

@@ -1,8 +1,7 @@
-"""A policy carried out on a store and its catalog: points, checkpoints, media, artifacts, blobs that nothing
-names, journals, leftovers.
+"""Carrying out a retention policy on a store and its catalog.
 
-It may be killed anywhere and repeated, run beside trainings, promotions and another retention. First the
-catalog is told which trials' checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is
+It may be killed anywhere and repeated, and may run beside trainings, promotions and another retention. First
+the catalog records which trials' checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is
 marked, and at last blobs without a mark are deleted (:mod:`halving.maintenance.blob_collection`). Datasets
 are never deleted.
 """
@@ -28,7 +27,7 @@ from resources.catalog.trial_key import trial_key
 from resources.retention.cold import KIND as MOVED
 from resources.retention.cold import check_cold, move_to_cold
 from resources.retention.ended_trials import ALL, drop_checkpoints, why_it_stays
-from resources.retention.expired import Fate, expired
+from resources.retention.expired import Fate, expired_records
 from resources.retention.gone import Gone
 from resources.retention.journals import recover_old_journals
 from resources.retention.policy import Policy, ProjectPolicy
@@ -39,8 +38,8 @@ from resources.retention.protection import (
     Protected,
     Reason,
     Run,
+    find_protected,
     in_project,
-    protected,
     trial_checkpoints,
 )
 from resources.retention.trash import count_removed, remove_deleted
@@ -49,12 +48,13 @@ from resources.tenancy.projects import names_of, renamed_projects
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it,
-    and why.
+    """The result of a retention, or of its dry run.
 
     Attributes:
+        gone: what was deleted and moved, or would be.
+        protected: runs that are protected from it, and why.
         unknown: projects that the policy names and that neither the store nor the catalog has (yet), each
-            with what was perhaps meant.
+            with the name that was perhaps meant.
         problems: what was left as it is, because a file of the store is damaged.
     """
 
@@ -67,24 +67,21 @@ class Outcome:
 
     @property
     def bytes(self) -> int:
-        """Those that are deleted, or would be."""
+        """Bytes that were deleted, or would be."""
         return sum(gone.bytes for gone in self.gone if gone.kind != MOVED)
 
     @property
     def moved_bytes(self) -> int:
-        """Those that have moved to the cold tier, or would."""
+        """Bytes that moved to the cold tier, or would."""
         return sum(gone.bytes for gone in self.gone if gone.kind == MOVED)
 
     def notes(self) -> list[str]:
-        """What people are to be told: names in the policy that mean nothing, and what is damaged."""
-        unknown = [
-            f"{name}; did you mean {meant}?" if meant else name
-            for name, meant in sorted(self.unknown.items())
-        ]
-        return [
-            *(f"the policy names a project that there is not: {said}" for said in unknown),
-            *self.problems,
-        ]
+        """Notes for people: names in the policy that mean nothing, and what is damaged."""
+        notes = []
+        for name, closest in sorted(self.unknown.items()):
+            note = f"the policy names a project that there is not: {name}"
+            notes.append(f"{note}; did you mean {closest}?" if closest else note)
+        return [*notes, *self.problems]
 
     def protected_by_reason(self) -> Counter[str]:
         """How many runs are protected for each kind of reason."""
@@ -114,16 +111,16 @@ def carry_out(
     """Delete what the policy does not keep, and move to the cold tier what it wants there.
 
     Args:
-        project: only what is this project's, by any name that it has or had (default: all, and what is
-            nobody's).
+        project: only what belongs to this project, by any name that it has or had (default: all, also what
+            belongs to none).
         dry_run: only say what would go; nothing is written.
-        now: the moment to count from (default: the earliest that the clocks say, of this machine, of the
-            catalog and of the store, so that a clock that is fast deletes nothing too early).
+        now: the time to count from (default: the earliest time of the clocks of this machine, the catalog
+            and the store, so that a clock that is fast deletes nothing too early).
 
     Raises:
-        InvalidInput: the store has something of sweeps or versions that the catalog lacks, which may be
-            another one's; or it is an object store, for which nobody has written a policy; or the policy has
-            two names of one project.
+        InvalidInput: the store has sweeps or versions that the catalog lacks, so it may be another store's
+            catalog; or it is an object store without a policy of its own; or the policy names one project
+            twice.
         NotFound: a report's content is gone from the store; or there is no such project.
         StoreError: the store refused, or one of its colder places is not there or another store's.
     """
@@ -141,12 +138,12 @@ def carry_out(
         for name in file.policy.projects
         if not is_known(store, catalog, name)
     }
-    kept = protected(store, catalog)
-    moment = now or _moment(store, catalog, dry_run=dry_run)
+    kept = find_protected(store, catalog)
+    now = now or _earliest_time(store, catalog, dry_run=dry_run)
     gone: list[Gone] = []
     problems: list[str] = []
     for name in known_names(store, catalog, project) if project else [None]:
-        gone += _carry_out(store, catalog, policy, kept, name, moment, problems, dry_run=dry_run)
+        gone += _carry_out(store, catalog, policy, kept, name, now, problems, dry_run=dry_run)
     return Outcome(sorted(gone), file, kept.runs, dry_run, unknown, [*dict.fromkeys(problems)])
 
 
@@ -156,59 +153,59 @@ def _carry_out(
     policy: Policy,
     kept: Protected,
     project: str | None,
-    moment: datetime,
+    now: datetime,
     problems: list[str],
     *,
     dry_run: bool,
 ) -> list[Gone]:
-    """What goes of the runs with one name of a project, or with any; what is damaged is added to the
-    problems.
-    """
+    """Carry out the policy for one name of a project, or for all; adds what is damaged to ``problems``."""
     totals = _Totals()
-    retention = _Retention(store, catalog, policy, kept, moment, dry_run)
-    how: Any = {"project": project, "dry_run": dry_run, "now": moment}
-    # First: what these runs named goes with the rest.
-    removed = count_removed(remove_deleted(store, catalog, policy, **how, problems=problems))
-    for each in [project] if project else projects_of(store):
-        given: Any = {"protected": kept.runs, "now": moment, "dry_run": dry_run, "problems": problems}
-        for drop in drop_points(store, each, _point_days(policy.of(each)), **given):
+    retention = _Retention(store, catalog, policy, kept, now, dry_run)
+    scope: Any = {"project": project, "dry_run": dry_run, "now": now}
+    # Deleted runs are removed first, so that the blobs that they named go as well.
+    removed = count_removed(remove_deleted(store, catalog, policy, **scope, problems=problems))
+    options: Any = {"protected": kept.runs, "now": now, "dry_run": dry_run, "problems": problems}
+    for name in [project] if project else projects_of(store):
+        for drop in drop_points(store, name, _point_days(policy.of(name)), **options):
             totals.add(drop.project, _POINTS[drop.what], drop.bytes)
     for owner, size in retention.collect(project):
         totals.add(*owner, size)
     problems += retention.problems
-    for orphan in find_orphan_files(store, kept.runs.keys(), moment, project):
+    for orphan in find_orphan_files(store, kept.runs.keys(), now, project):
         totals.add(orphan.project, "leftover files", orphan.bytes)
         if not dry_run:
-            delete_orphan_file(store, orphan, moment)
+            delete_orphan_file(store, orphan, now)
     for name in [project] if project else projects(store):
-        for size in recover_old_journals(store, name, policy.of(name).journals.days, moment, dry_run=dry_run):
+        for size in recover_old_journals(store, name, policy.of(name).journals.days, now, dry_run=dry_run):
             totals.add(name, "journals", size)
-    moved = move_to_cold(store, catalog, policy, **how)  # at last: what has gone need not move
-    return [*removed, *totals.gone(), *moved]
+    # Blobs move last, because those that were deleted need not move.
+    moved = move_to_cold(store, catalog, policy, **scope)
+    return [*removed, *totals.rows(), *moved]
 
 
 def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: str) -> dict[str, Any]:
-    """What becomes of one run, and why: ``run``, ``project``, ``reason`` (null: nothing speaks for it), and
-    its records that the policy is about, each with its ``name``, its ``kind`` and its ``state``: what it
-    names ``stays`` or has ``expired``.
+    """Explain as JSON what retention does with one run, and why.
+
+    The keys are ``run``, ``project``, ``reason`` (null where nothing protects it) and ``records``: those that
+    the policy is about, each with its ``name``, its ``kind``, and a ``state`` that says whether what it names
+    ``stays`` or has ``expired``.
 
     Raises:
         InvalidInput, NotFound, StoreError: as :func:`carry_out`.
     """
     policy = policy.with_names(renamed_projects(catalog))
-    kept = protected(store, catalog)
-    moment = _moment(store, catalog, dry_run=True)
-    retention = _Retention(store, catalog, policy, kept, moment, dry_run=True)
+    kept = find_protected(store, catalog)
+    now = _earliest_time(store, catalog, dry_run=True)
+    retention = _Retention(store, catalog, policy, kept, now, dry_run=True)
     runs = [*named_by_runs(store, project, remember=False)]
     gone = retention.expired_of(project, runs).get(run, {})
-    protecting = kept.runs.get((project, run))
-    given: Any = {"rerun": _trained_again(project, runs), "now": moment}
-    reason = (
-        protecting.sentence
-        if protecting
-        else why_it_stays(store, catalog, project, run, policy.of(project).checkpoints, **given)
-    )
-    records = [record for name, found in runs if name == run for record in found if "/" in record.name]
+    if protection := kept.runs.get((project, run)):
+        reason: str | None = protection.sentence
+    else:
+        rerun = _runs_in_rerun(project, runs)
+        checkpoints = policy.of(project).checkpoints
+        reason = why_it_stays(store, catalog, project, run, checkpoints, rerun=rerun, now=now)
+    records = [record for name, named in runs if name == run for record in named if "/" in record.name]
     rows = [
         {
             "name": record.name,
@@ -221,11 +218,10 @@ def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: s
 
 
 def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
-    """``(project, run)`` of the run that a person means, also where its project was renamed: by any of its
-    names.
+    """``(project, run)`` of the run that a person names, by any name that its project has or had.
 
     Raises:
-        NotFound, InvalidInput: as of :func:`halving.query.runs.find_run`.
+        NotFound, InvalidInput: as :func:`halving.query.runs.find_run`.
     """
     project, slash, run = name.rpartition("/")
     with catalog.read() as session:
@@ -236,15 +232,17 @@ def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
     return find_run(store, name)
 
 
-def _moment(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:
-    """Now, by the slowest of the clocks at hand; the store's is asked by writing a file, which a dry run does
-    not.
+def _earliest_time(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:
+    """The current time by the slowest of three clocks: of this machine, of the catalog and of the store.
+
+    The store's clock is read by writing a file, which a dry run does not.
     """
-    clocks = [datetime.now(UTC).timestamp(), catalog.now()]
+    times = [datetime.now(UTC).timestamp(), catalog.now()]
     if not dry_run:
-        with contextlib.suppress(StoreError):  # what is deleted tells its fault
-            clocks += [told] if (told := clock_of(store, _PROBE)) else []
-    return datetime.fromtimestamp(min(clocks), UTC)
+        with contextlib.suppress(StoreError):  # A store that is down is reported by the deletions.
+            if time_of_store := clock_of(store, _PROBE):
+                times.append(time_of_store)
+    return datetime.fromtimestamp(min(times), UTC)
 
 
 class _Retention:
@@ -265,7 +263,7 @@ class _Retention:
         self._dry_run = dry_run
         self._marks = Marks()
         self.problems: list[str] = []
-        # that expired records of sharded checkpoints name; the catalog may keep them
+        # Manifests of sharded checkpoints whose records have expired; the catalog may keep them.
         self._manifests: set[bytes] = set()
         self._dropped: dict[tuple[str, int], str] = {}
 
@@ -277,19 +275,21 @@ class _Retention:
         """
         colder = self._store.colder_places
         damaged: list[Record] = []
-        for each in projects(self._store):
-            runs = list(named_by_runs(self._store, each, remember=not self._dry_run))
+        for name in projects(self._store):
+            runs = list(named_by_runs(self._store, name, remember=not self._dry_run))
             damaged += [record for _, records in runs for record in records if record.problem]
-            if project in (None, each):
-                self._mark_expired(each, runs)
+            if project in (None, name):
+                self._mark_expired(name, runs)
             else:
                 for _, records in runs:
                     self._keep(records)
         self._keep_named_by_catalog()
         self._marks.keep_parts(self._store)
         before = (self._now - timedelta(days=self._policy.grace_days)).timestamp()
-        spared = _spared_for(damaged)
-        self.problems += [*(record.problem for record in damaged), *([spared] if spared else [])]
+        self.problems += [record.problem for record in damaged]
+        spared = _blobs_to_spare(damaged)
+        if spared:
+            self.problems.append(spared)
         if spared == _ALL_BLOBS:
             return
         for place in (self._store, *colder):
@@ -313,24 +313,35 @@ class _Retention:
                     self._manifests.update(record.digests)
 
     def expired_of(self, project: str, runs: list[tuple[str, list[Record]]]) -> dict[str, dict[Record, str]]:
-        """By run, the records that have expired, with their kinds.
+        """The records that have expired, with their kinds, by run.
 
-        What goes of trials' checkpoints is decided first, and written down.
+        Before that, the catalog records which trials' checkpoints go.
         """
         policy = self._policy.of(project)
-        rerun = _trained_again(project, runs)
-        given: Any = {"rerun": rerun, "now": self._now, "dry_run": self._dry_run}
-        self._dropped |= drop_checkpoints(self._store, self._catalog, project, policy.checkpoints, **given)
-        fate = self._fates(project, rerun)
-        sound = {run: records for run, records in runs if not any(record.problem for record in records)}
-        gone = {
-            run: expired(records, fate(run), policy, self._now.timestamp()) for run, records in sound.items()
-        }
-        return {run: gone.get(run, {}) for run, _ in runs}
+        rerun = _runs_in_rerun(project, runs)
+        self._dropped |= drop_checkpoints(
+            self._store,
+            self._catalog,
+            project,
+            policy.checkpoints,
+            rerun=rerun,
+            now=self._now,
+            dry_run=self._dry_run,
+        )
+        fate_of = self._fates(project, rerun)
+        gone: dict[str, dict[Record, str]] = {}
+        for run, records in runs:
+            is_damaged = any(record.problem for record in records)
+            gone[run] = (
+                {} if is_damaged else expired_records(records, fate_of(run), policy, self._now.timestamp())
+            )
+        return gone
 
     def _fates(self, project: str, rerun: Collection[str]) -> Callable[[str], Fate]:
-        """What is known of a project's runs, by their ids; ``rerun`` are those that are being trained
-        again.
+        """A function from a run's id to what retention has to know of it.
+
+        Args:
+            rerun: runs that are being trained again.
         """
         columns = TrialRow.sweep, TrialRow.number, TrialRow.checkpoints_left, SweepRow.finished_at
         query = select(*columns).join(SweepRow, SweepRow.id == TrialRow.sweep).where(in_project(project))
@@ -361,7 +372,7 @@ class _Retention:
             for digest in trial_checkpoints(session, going):
                 value = _bytes_of(digest)
                 self._marks.keep([value], sharded=value in self._manifests)
-        # Of these nobody knows whether they are manifests.
+        # Each of these may be a manifest.
         self._marks.keep([_bytes_of(digest) for digest in self._kept.blobs], sharded=True)
 
 
@@ -370,18 +381,18 @@ class _Totals:
     _counts: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def add(self, project: str, kind: str, size: int) -> None:
-        found = self._counts[project, kind]
-        found[0] += 1
-        found[1] += size
+        counts = self._counts[project, kind]
+        counts[0] += 1
+        counts[1] += size
 
-    def gone(self) -> list[Gone]:
-        return [Gone(*key, *found) for key, found in sorted(self._counts.items())]
+    def rows(self) -> list[Gone]:
+        return [Gone(*key, *counts) for key, counts in sorted(self._counts.items())]
 
 
-def _spared_for(damaged: Collection[Record]) -> str | None:
-    """Which blobs stay beside those that damaged records name, as a sentence; None: no others.
+def _blobs_to_spare(damaged: Collection[Record]) -> str | None:
+    """A sentence on the blobs that stay because damaged records may have named them; None where none do.
 
-    Of a run with one nothing expires.
+    Blobs that the records still name stay in any case: nothing of a run with a damaged record expires.
     """
     lossy = [record for record in damaged if record.may_name_more]
     if any(not record.digests for record in lossy):
@@ -393,17 +404,17 @@ def _bytes_of(digest: str) -> bytes:
     return bytes.fromhex(digest.removeprefix("sha256:"))
 
 
-def _trained_again(project: str, runs: list[tuple[str, list[Record]]]) -> set[str]:
-    """The runs of a project that others, which have not ended, are reruns of."""
-    found = set()
+def _runs_in_rerun(project: str, runs: list[tuple[str, list[Record]]]) -> set[str]:
+    """The runs of a project that are being trained again, by reruns that have not ended."""
+    originals = set()
     for _, records in runs:
-        if not any(record.name.startswith("end-") for record in records):
-            found |= {
-                record.rerun_of.partition("/")[2]
-                for record in records
-                if record.rerun_of.partition("/")[0] == project
-            }
-    return found
+        if any(record.name.startswith("end-") for record in records):
+            continue
+        for record in records:
+            project_of_original, _, original = record.rerun_of.partition("/")
+            if project_of_original == project:
+                originals.add(original)
+    return originals
 
 
 def _point_days(policy: ProjectPolicy) -> PointDays:

@@ -1,12 +1,10 @@
-"""The cold tier: blobs of runs that ended long ago go to another root, or to another storage class of the
-same bucket.
+"""The cold tier: another root, or another storage class of the same bucket, for blobs of old runs.
 
-What moves are blobs: checkpoints, artifacts and media, which are nearly all of a store's bytes. Records,
-points and rollups stay: they are read by name, in parts and by SQL, and are small. A blob moves when every
-run that names it is old enough and is not protected (a champion, a staging version, a report's winner, an
-open sweep), and neither the registry nor a report names it. It is read all the same, slower
-(:mod:`halving.store.cold`). A change of the policy brings nothing back by itself; what is put again is in its
-first place again.
+Blobs are checkpoints, artifacts and media, which are nearly all of a store's bytes. Records, points and
+rollups stay: they are read by name, in parts and by SQL, and are small. A blob moves when every run that
+names it is old enough and is not protected (a champion, a staging version, a report's winner, an open sweep),
+and neither the registry nor a report names it. It can still be read, slower (:mod:`halving.store.cold`).
+A change of the policy moves nothing back; a blob that is written again is in its first place again.
 """
 
 from collections.abc import Iterable
@@ -21,7 +19,7 @@ from halving.store.store import Store, blob_name
 from resources.catalog import Catalog
 from resources.retention.gone import Gone
 from resources.retention.policy import Cold, Policy
-from resources.retention.protection import protected
+from resources.retention.protection import find_protected
 from resources.retention.storage_class import check_storage_class, tag_blobs
 
 KIND = "blobs moved to the cold tier"
@@ -30,14 +28,14 @@ _AMENDED = "amend-"
 
 @dataclass
 class Chosen:
-    """Digests of 32 bytes: those that may move, with the project whose they are, and those that stay."""
+    """Digests of 32 bytes: those that may move, with their projects, and those that stay."""
 
     cold: dict[bytes, str] = field(default_factory=dict)
     warm: set[bytes] = field(default_factory=set)
     manifests: set[bytes] = field(default_factory=set)
 
     def add(self, project: str, records: list[Record], *, is_cold: bool) -> None:
-        """What a run names."""
+        """Add the blobs that a run names."""
         for record in records:
             if is_cold:
                 self.cold.update((digest, self.cold.get(digest, project)) for digest in record.digests)
@@ -47,11 +45,11 @@ class Chosen:
                 self.manifests.update(record.digests)
 
     def add_parts(self, store: Store) -> None:
-        """What the manifests of sharded checkpoints name goes where they go; parts of one that stays stay."""
+        """Add the parts of sharded checkpoints: they go where their manifests go."""
         for manifest in self.manifests:
             name = blob_name(f"sha256:{manifest.hex()}")
             if not store.exists(name):
-                continue  # retention has deleted it
+                continue  # Retention has deleted it.
             parts = digests_in(store.read(name))
             if manifest in self.warm:
                 self.warm.update(parts)
@@ -59,7 +57,7 @@ class Chosen:
                 self.cold.update((part, self.cold.get(part, self.cold[manifest])) for part in parts)
 
     def of(self, project: str) -> set[bytes]:
-        """What of a project moves."""
+        """The digests of a project that may move."""
         return {digest for digest, owner in self.cold.items() if owner == project and digest not in self.warm}
 
 
@@ -72,42 +70,42 @@ def move_to_cold(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> list[Gone]:
-    """Move what is old enough, by the policy of each project.
+    """Move what is old enough to the cold tier, by the policy of each project.
 
-    May be killed anywhere and repeated, and done by several at once.
+    It may be killed anywhere and repeated, and several may do it at once.
 
     Args:
-        project: only what is its alone (default: all).
+        project: only blobs of this project alone (default: all).
         dry_run: only count what would move.
-        now: the moment to count from.
+        now: the time to count from.
 
     Returns:
-        Of each project how many blobs moved, and their bytes.
+        How many blobs of each project moved, and their bytes.
 
     Raises:
         InvalidInput: the cold tier's root is not accepted, or the store has no storage classes.
         StoreError: one of both places refused, or a blob is damaged; nothing is lost.
     """
-    moment = now or datetime.now(UTC)
-    given = policy.cold
-    if given.root is None and given.storage_class is None:
+    now = now or datetime.now(UTC)
+    tier = policy.cold
+    if tier.root is None and tier.storage_class is None:
         return []
-    check_cold(store, given)
+    check_cold(store, tier)
     days = {name: policy.of(name).cold.days for name in projects(store)}
     if all(limit is None for limit in days.values()):
         return []
-    chosen = choose(store, catalog, days, moment)
+    chosen = choose(store, catalog, days, now)
     gone = []
     for name, limit in sorted(days.items()):
         if limit is None or project not in (None, name):
             continue
-        before = (moment - timedelta(days=limit)).timestamp()
-        found = list(find_movable(store, chosen.of(name), before))
-        moved: Iterable[Movable] = found
-        if given.root is not None and found and not dry_run:
-            moved = list(move_blobs(store, add_cold_root(store, given.root), found, before))
-        elif given.storage_class is not None:
-            moved = list(tag_blobs(store, found, given.storage_class, dry_run=dry_run))
+        before = (now - timedelta(days=limit)).timestamp()
+        movable = list(find_movable(store, chosen.of(name), before))
+        moved: Iterable[Movable] = movable
+        if tier.root is not None and movable and not dry_run:
+            moved = list(move_blobs(store, add_cold_root(store, tier.root), movable, before))
+        elif tier.storage_class is not None:
+            moved = list(tag_blobs(store, movable, tier.storage_class, dry_run=dry_run))
         sizes = [blob.bytes for blob in moved]
         if sizes:
             gone.append(Gone(name, KIND, len(sizes), sum(sizes)))
@@ -115,8 +113,9 @@ def move_to_cold(
 
 
 def check_cold(store: Store, cold: Cold) -> None:
-    """Refuse a cold tier that nothing could be moved to, and colder places that are not there, before
-    anything is deleted.
+    """Refuse a cold tier that cannot take blobs, and colder places that are missing.
+
+    This is checked before anything is deleted.
 
     Raises:
         InvalidInput: its root is not accepted, or the store has no storage classes.
@@ -131,12 +130,12 @@ def check_cold(store: Store, cold: Cold) -> None:
 
 
 def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: datetime) -> Chosen:
-    """Which blobs may move: what the records of old runs name, and nothing else.
+    """Choose the blobs that may move: those that only records of old runs name.
 
     Args:
-        days: of each project, after a run's end; None: never.
+        days: days after a run's end, by project; None is never.
     """
-    kept = protected(store, catalog)
+    kept = find_protected(store, catalog)
     chosen = Chosen()
     for project, limit in days.items():
         for run, records in named_by_runs(store, project, remember=False):
@@ -153,7 +152,7 @@ def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: d
 
 
 def _is_old(records: list[Record], before: datetime) -> bool:
-    """Whether nothing was recorded since then; that somebody tagged or archived the run does not count."""
+    """Whether nothing was recorded since then, other than that somebody tagged or archived the run."""
     return all(
         record.written < before.timestamp() for record in records if not record.name.startswith(_AMENDED)
     )

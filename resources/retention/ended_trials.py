@@ -1,10 +1,9 @@
-"""What stays of the checkpoints of trials whose sweep has ended: decided here, and written into the catalog
-before anything is deleted.
+"""Which checkpoints stay of trials whose sweep has ended, decided and recorded before anything is deleted.
 
-That order is what makes it safe beside whoever wants to go on from such a checkpoint in that moment: they
-hold the trial's row while they write down that they will (:mod:`resources.scheduling.checkpoint_sources`),
-and so does this. Either they are first and the checkpoint stays, or they are told that it is gone. What was
-decided is never taken back.
+This order makes it safe beside a training that wants to go on from such a checkpoint at the same time: it
+holds the trial's row while it writes down that it will (:mod:`resources.scheduling.checkpoint_sources`), and
+so does this module. Either the training is first and the checkpoint stays, or it is told that the checkpoint
+is gone. A decision is never taken back.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,7 +26,7 @@ from resources.search.decide import ranking
 ALL = "all"
 NEWEST = "newest"
 _RANK = {ALL: 2, NEWEST: 1, NONE: 0}
-_DIGITS = 10  # a database keeps 32 bits of a trial's number
+_MAX_DIGITS = 9  # A database keeps 32 bits of a trial's number.
 
 
 class Trial(NamedTuple):
@@ -46,11 +45,17 @@ class Trial(NamedTuple):
 
 
 def decide(trials: Collection[Trial]) -> dict[int, str]:
-    """By number, what is left from now on of the trials of whose checkpoints some go. Pure."""
-    left = {trial.number: ALL if trial.wanted else NEWEST if trial.reason else NONE for trial in trials}
-    return {
-        trial.number: left[trial.number] for trial in trials if _RANK[left[trial.number]] < _RANK[trial.left]
-    }
+    """What is left of the checkpoints of each trial that loses some, by the trial's number. Pure."""
+    decisions: dict[int, str] = {}
+    for trial in trials:
+        left = NONE
+        if trial.wanted:
+            left = ALL
+        elif trial.reason:
+            left = NEWEST
+        if _RANK[left] < _RANK[trial.left]:
+            decisions[trial.number] = left
+    return decisions
 
 
 def drop_checkpoints(
@@ -63,15 +68,14 @@ def drop_checkpoints(
     now: datetime,
     dry_run: bool = False,
 ) -> dict[tuple[str, int], str]:
-    """Decide about the trials of a project's sweeps that ended more than ``policy.days`` ago, and write it
-    down.
+    """Decide about the trials of sweeps that ended more than ``policy.days`` ago, and write it down.
 
     Args:
         rerun: runs of the project that are being trained again now.
         dry_run: only decide.
 
     Returns:
-        What is left, by sweep and number, of the trials of whose checkpoints some go now.
+        What is left of each trial that loses checkpoints now, by sweep and number.
 
     Raises:
         NotFound: a report's content is gone from the store, so what it reaches is unknown.
@@ -80,25 +84,24 @@ def drop_checkpoints(
         return {}
     dropped: dict[tuple[str, int], str] = {}
     for sweep, top_k in _due(catalog, project, policy, now):
-        # What takes long is read before the transaction; it does not change any more.
+        # This takes long and does not change any more, so it is read before the transaction.
         ranked = _best(catalog, sweep, top_k)
-        reported = _reported(store, catalog, project, sweep)
+        reported = _reasons_by_report(store, catalog, project, sweep)
         if ranked is None:
             continue
-        known = {**ranked, **reported}
+        reasons = {**ranked, **reported}
         query = select(TrialRow).where(TrialRow.sweep == sweep).order_by(TrialRow.number)
         with catalog.read() as session:
-            decided = decide(
-                [*trials_of(session, project, sweep, list(session.scalars(query)), known, rerun)]
-            )
-        if decided and not dry_run:
-            # Again, with the trials' rows held: somebody may have begun to go on from one of them.
+            rows = list(session.scalars(query))
+            decisions = decide([*trials_of(session, project, sweep, rows, reasons, rerun)])
+        if decisions and not dry_run:
+            # It is decided again with the trials' rows locked: a training may have begun to go on from one.
             with catalog.write() as session:
                 rows = list(session.scalars(query.with_for_update()))
-                decided = decide([*trials_of(session, project, sweep, rows, known, rerun)])
+                decisions = decide([*trials_of(session, project, sweep, rows, reasons, rerun)])
                 for row in rows:
-                    row.checkpoints_left = decided.get(row.number, row.checkpoints_left)
-        dropped.update(((sweep, number), left) for number, left in decided.items())
+                    row.checkpoints_left = decisions.get(row.number, row.checkpoints_left)
+        dropped.update(((sweep, number), left) for number, left in decisions.items())
     return dropped
 
 
@@ -107,13 +110,13 @@ def trials_of(
     project: str,
     sweep: str,
     rows: Collection[TrialRow],
-    known: Mapping[str, str],
+    reasons: Mapping[str, str],
     rerun: Collection[str],
 ) -> Iterator[Trial]:
-    """A sweep's trials, with what speaks for each.
+    """A sweep's trials, with the reasons to keep their checkpoints.
 
     Args:
-        known: reasons by run that were found before.
+        reasons: by run, by the sweep's ranking and its report.
         rerun: runs that are being trained again now.
     """
     versions = {
@@ -124,11 +127,16 @@ def trials_of(
     learning = warm_starting(session).get(sweep)
     for row in rows:
         run = trial_key(sweep, row.number)
-        source = sources.get((project, run))
-        wanted = source.sentence if source else "it is being trained again" if run in rerun else None
-        reason = versions.get(row.number) or known.get(run)
-        reason = reason or ("it is of the final training" if row.final is not None else None)
-        reason = reason or (f"the sweep {learning} learns from its sweep" if learning else None)
+        wanted = None
+        if source := sources.get((project, run)):
+            wanted = source.sentence
+        elif run in rerun:
+            wanted = "it is being trained again"
+        reason = versions.get(row.number) or reasons.get(run)
+        if not reason and row.final is not None:
+            reason = "it is of the final training"
+        if not reason and learning:
+            reason = f"the sweep {learning} learns from its sweep"
         yield Trial(row.number, row.checkpoints_left or ALL, wanted, reason)
 
 
@@ -142,40 +150,37 @@ def why_it_stays(
     rerun: Collection[str],
     now: datetime,
 ) -> str | None:
-    """Why a trial of a sweep that has ended keeps checkpoints whenever that was; None: nothing speaks for it,
-    or it is no such trial.
-    """
+    """Why a trial keeps checkpoints after its sweep's end; None without a reason, or where it is no trial."""
     sweep, _, number = run.rpartition(".")
-    with catalog.read() as session:
-        row = (
-            session.get(TrialRow, (sweep, int(number)))
-            if number.isdecimal() and len(number) < _DIGITS
-            else None
-        )
-        ended = catalog.sweep(session, sweep).finished_at if row is not None else None
-    if row is None:
+    if not number.isdecimal() or len(number) > _MAX_DIGITS:
         return None
-    top_k = _kept_best(policy, ended or now, now)
-    known = {**(_best(catalog, sweep, top_k) or {}), **_reported(store, catalog, project, sweep)}
     with catalog.read() as session:
-        (trial,) = trials_of(session, project, sweep, [row], known, rerun)
+        row = session.get(TrialRow, (sweep, int(number)))
+        if row is None:
+            return None
+        ended = catalog.sweep(session, sweep).finished_at
+    top_k = _kept_best(policy, ended or now, now)
+    ranked = _best(catalog, sweep, top_k) or {}
+    reasons = {**ranked, **_reasons_by_report(store, catalog, project, sweep)}
+    with catalog.read() as session:
+        (trial,) = trials_of(session, project, sweep, [row], reasons, rerun)
     return trial.wanted or trial.reason
 
 
 def _due(catalog: Catalog, project: str, policy: Checkpoints, now: datetime) -> list[tuple[str, int]]:
-    """Sweeps that ended long enough ago and of which something may go, each with the number of its best
-    trials that keep checkpoints.
+    """Sweeps of which checkpoints may go, each with the number of its best trials that keep theirs.
 
-    Something may go where more is left than the newest checkpoints of these.
+    These are sweeps that ended long enough ago and have more left than the newest checkpoints of the best
+    trials.
     """
-    moment = func.coalesce(SweepRow.finished_at, SweepRow.created_at)
+    end = func.coalesce(SweepRow.finished_at, SweepRow.created_at)
     some = or_(TrialRow.checkpoints_left.is_(None), TrialRow.checkpoints_left == NEWEST)
     counts = func.count(), func.count(TrialRow.checkpoints_left)
-    query = select(SweepRow.id, moment, *counts).join(TrialRow, TrialRow.sweep == SweepRow.id)
+    query = select(SweepRow.id, end, *counts).join(TrialRow, TrialRow.sweep == SweepRow.id)
     query = query.where(
         in_project(project),
         SweepRow.status.not_in(OPEN),
-        moment < now - timedelta(days=policy.days or 0),
+        end < now - timedelta(days=policy.days or 0),
         some,
     )
     with catalog.read() as session:
@@ -187,14 +192,15 @@ def _due(catalog: Catalog, project: str, policy: Checkpoints, now: datetime) -> 
 
 
 def _kept_best(policy: Checkpoints, ended: datetime, now: datetime) -> int:
-    """How many of the best trials of a sweep that ended then keep checkpoints."""
+    """How many of a sweep's best trials keep checkpoints, by the time since the sweep ended."""
     is_over = policy.top_k_days is not None and now - ended > timedelta(days=policy.top_k_days)
     return 0 if is_over else policy.top_k
 
 
 def _best(catalog: Catalog, sweep: str, top_k: int) -> dict[str, str] | None:
-    """The runs of a sweep's best trials; None where its spec is of another version, so that nobody knows
-    which these are: all stays.
+    """The runs of a sweep's best trials, with the reason to keep them; None where they are unknown.
+
+    They are unknown where the spec is of another version; then all checkpoints stay.
     """
     if top_k == 0:
         return {}
@@ -210,9 +216,10 @@ def _best(catalog: Catalog, sweep: str, top_k: int) -> dict[str, str] | None:
     }
 
 
-def _reported(store: Store, catalog: Catalog, project: str, sweep: str) -> dict[str, str]:
+def _reasons_by_report(store: Store, catalog: Catalog, project: str, sweep: str) -> dict[str, str]:
+    """The runs that a sweep's report names, with the reason to keep them."""
     with catalog.read() as session:
         report = session.get(ReportRow, sweep)
-    return (
-        {run: why.sentence for (_, run), why in reported_by(store, report, project).items()} if report else {}
-    )
+    if report is None:
+        return {}
+    return {run: reason.sentence for (_, run), reason in reported_by(store, report, project).items()}

@@ -1,8 +1,7 @@
-"""Which records of a run have expired by a policy: what they name stays only if something else names it.
+"""Which records of a run have expired by a policy. Pure.
 
-Pure.
-
-The records themselves stay: a run's history says what it saved and logged, also when the bytes are gone.
+A blob that an expired record names stays only if something else names it. The records themselves stay: a
+run's history says what it saved and logged, even when the bytes are gone.
 """
 
 from collections.abc import Sequence
@@ -16,15 +15,15 @@ _DAY = 86_400.0
 
 
 class Fate(NamedTuple):
-    """What is known of a run.
+    """What retention has to know of a run.
 
     Attributes:
-        left: of a trial, what retention has left of its checkpoints: ``all``, ``newest`` or ``none``; None:
-            it is no trial of the catalog.
+        left: what retention has left of a trial's checkpoints: ``all``, ``newest`` or ``none``; None where
+            the run is no trial of the catalog.
         ended: when a trial's sweep ended, seconds since 1970.
-        whole: somebody goes on from it, or it is searched: all its checkpoints stay.
-        protected: it is a champion's, a report's or the like: its media and artifacts stay.
-        registered: a version of a model was made of it: its artifacts stay.
+        whole: a training goes on from it, or its sweep is open, so all its checkpoints stay.
+        protected: it belongs to a champion, a report or the like, so its media and artifacts stay.
+        registered: a version of a model was made of it, so its artifacts stay.
     """
 
     left: str | None = None
@@ -34,13 +33,15 @@ class Fate(NamedTuple):
     registered: bool = False
 
 
-def expired(records: Sequence[Record], fate: Fate, policy: ProjectPolicy, now: float) -> dict[Record, str]:
-    """The records of a run that have expired, by their kind: ``checkpoints``, ``media`` or ``artifacts``.
+def expired_records(
+    records: Sequence[Record], fate: Fate, policy: ProjectPolicy, now: float
+) -> dict[Record, str]:
+    """The records of a run that have expired, with their kind: ``checkpoints``, ``media`` or ``artifacts``.
 
-    Of a trial that the catalog knows its decisions count (:mod:`resources.retention.ended_trials`). Any other
-    run keeps its newest checkpoint, because it can be continued from there, and superseded ones for
-    ``checkpoints.days`` from when they were saved, and for as long as it trains: who watches it may still go
-    back to one.
+    Checkpoints of a trial that the catalog knows go by the decisions recorded there
+    (:mod:`resources.retention.ended_trials`). Any other run keeps its newest checkpoint, because it can be
+    continued from there. It keeps superseded ones for ``checkpoints.days`` from when they were saved, and for
+    as long as it trains, because somebody who watches it may still go back to one.
 
     Args:
         records: those of the run, by name, so that checkpoints are in the order of their epochs.
@@ -58,18 +59,18 @@ def expired(records: Sequence[Record], fate: Fate, policy: ProjectPolicy, now: f
     gone: list[tuple[Record, str]] = []
     if not fate.whole and kinds["checkpoints"]:
         *superseded, newest = kinds["checkpoints"]
-        if fate.left is None:
-            superseded = [] if _trains(records) else superseded
+        if fate.left is None and not _trains(records):
             gone += [
                 (record, "checkpoints") for record in superseded if is_old(record, policy.checkpoints.days)
             ]
-        elif fate.left != "all":
+        elif fate.left == "newest":
             gone += [(record, "checkpoints") for record in superseded]
-            gone += [(newest, "checkpoints")] if fate.left == "none" else []
+        elif fate.left == "none":
+            gone += [(record, "checkpoints") for record in (*superseded, newest)]
     if not fate.protected:
         gone += [(record, "media") for record in kinds["media"] if is_old(record, policy.media.days)]
-    # Files that MLflow's clients log for a model are recorded in a folder that is no run's: versions are made
-    # of them.
+    # A folder without record.json is no run's: MLflow's clients log files for a model there, of which
+    # versions are made.
     if not fate.protected and not fate.registered and any(record.name == "record.json" for record in records):
         gone += [
             (record, "artifacts")
@@ -85,11 +86,11 @@ def _artifact_days(fate: Fate, policy: ProjectPolicy) -> float | None:
 
 
 def _trains(records: Sequence[Record]) -> bool:
-    """Whether a run's newest attempt has not ended; one that was killed has when its journal was
-    recovered.
-    """
-    started, ended = (
-        max((number_of(record.name) for record in records if record.name.startswith(prefix)), default=0)
-        for prefix in ("start-", "end-")
-    )
-    return ended == 0 or ended < started
+    """Whether a run's newest attempt has not ended; a killed one ends when its journal is recovered."""
+
+    def newest(prefix: str) -> int:
+        names = [record.name for record in records if record.name.startswith(prefix)]
+        return max(map(number_of, names), default=0)
+
+    ended = newest("end-")
+    return ended == 0 or ended < newest("start-")

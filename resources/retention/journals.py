@@ -1,8 +1,4 @@
-"""Journals that killed processes left on this machine: what is in them is brought into the store, and then
-they go.
-
-No point is lost.
-"""
+"""Recovery and deletion of journals that killed processes left on this machine. No point is lost."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,10 +14,10 @@ from halving.query.liveness import is_held
 def recover_old_journals(
     store: Store, project: str, days: float | None, now: datetime, *, dry_run: bool = False
 ) -> Iterator[int]:
-    """The bytes of each journal of a project that no process holds and that nobody has written to for
-    ``days``, once it is in the store.
+    """Bring a project's old journals into the store, and yield the bytes of each that is deleted then.
 
-    One that the store does not take stays.
+    A journal is old if no process holds it and nobody has written to it for ``days``. One that the store does
+    not take stays.
     """
     if days is None:
         return
@@ -37,9 +33,9 @@ def recover_old_journals(
 
 
 def _size_and_time(folder: Path) -> tuple[int, float]:
-    """The bytes in a folder, and when the newest of it was written. It may be removed meanwhile."""
-    found = []
+    """The bytes in a folder, and when its newest file was written; it may be deleted meanwhile."""
+    stats = []
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
-            found.append(path.stat())
-    return sum(stat.st_size for stat in found), max((stat.st_mtime for stat in found), default=0.0)
+            stats.append(path.stat())
+    return sum(stat.st_size for stat in stats), max((stat.st_mtime for stat in stats), default=0.0)

@@ -1,9 +1,8 @@
-"""Runs that are tagged, archived, deleted and restored: one notion of it for commands, the API, the page and
-MLflow's clients.
+"""Tagging, archiving, deleting and restoring of runs, for commands, the API, the page and MLflow's clients.
 
-The truth is in the run's folder (:mod:`halving.records.amendments`), so that the catalog may be made again
-from the store at any time. A change is written there first, in a transaction of the catalog that holds the
-row of a tracked run and brings the index up to date.
+The truth is in the run's folder (:mod:`halving.records.amendments`), so that the catalog can be rebuilt from
+the store at any time. A change is written there first, in a transaction of the catalog that locks the row of
+a tracked run and updates the index.
 """
 
 import re
@@ -22,26 +21,28 @@ from resources.retention.reached import reached_by
 from resources.tracking import runs as tracking
 from resources.tracking.runs import Tracked
 
-LONGEST_TAG = 5_000
+MAX_TAG_LENGTH = 5_000
 """Characters of a tag's value."""
-_LONGEST_NAME = 250
-_UNKNOWN = re.compile("[\0\ud800-\udfff]")  # what databases and JSON in UTF-8 do not take
+_MAX_NAME_LENGTH = 250
+_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")  # in databases and in JSON in UTF-8
 
 
 def set_lifecycle(
     session: Session, store: Store, project: str, run: str, lifecycle: Lifecycle, *, actor: str
 ) -> bool:
-    """Archive, delete or restore (make active) a run, within a transaction that writes; whether anything
-    changed.
+    """Archive, delete or restore (make active) a run, within a transaction that writes.
 
     A deleted run lies in the trash until the policy's days are over (:mod:`resources.retention.trash`).
 
+    Returns:
+        Whether anything changed.
+
     Raises:
         NotFound: there is no such run.
-        InvalidInput: it is to be deleted, and is running, or a champion, a staging version, a report or an
-            open sweep reaches it; or it is being removed.
+        InvalidInput: it is to be deleted although it is running, or a champion, a staging version, a report
+            or an open sweep needs it; or it is being removed.
     """
-    tracked = locked(session, project, run)
+    tracked = lock_row(session, project, run)
     info = read_run(store, project, run)
     if info.lifecycle == REMOVED:
         raise InvalidInput(
@@ -55,7 +56,7 @@ def set_lifecycle(
     if tracked is not None:
         tracking.set_stage(store, tracked, lifecycle, actor)
     else:
-        amend(store, _folder(project, run), lambda before: _restaged(before, info, lifecycle, actor))
+        amend(store, _folder(project, run), lambda before: _restage(before, info, lifecycle, actor))
     _index(session, project, [run], lifecycle)
     return True
 
@@ -63,8 +64,10 @@ def set_lifecycle(
 def set_lifecycle_of_some(
     session: Session, store: Store, experiment: ExperimentRow, lifecycle: Lifecycle, *, actor: str
 ) -> bool:
-    """Delete or restore some runs of an experiment, which is deleted or restored, in a transaction that
-    writes; whether there were any.
+    """Delete or restore some runs with their experiment, in a transaction that writes.
+
+    Returns:
+        Whether there were any.
     """
     changed = tracking.set_stage_of_some(session, store, experiment, lifecycle, actor)
     if changed:
@@ -74,7 +77,8 @@ def set_lifecycle_of_some(
 
 def _check_deletable(session: Session, store: Store, info: RunInfo, tracked: Tracked | None) -> None:
     name = f"{info.project}/{info.run}"
-    if info.status == RUNNING and tracked is None:  # a client that tracks one is told at its next request
+    # The client of a tracked run learns of it at its next request.
+    if info.status == RUNNING and tracked is None:
         raise InvalidInput(f"run {name} is not deleted: it is running; stop it first")
     if reason := reached_by(session, store, info.project, info.run):
         raise InvalidInput(f"run {name} is not deleted: it {reason}")
@@ -83,8 +87,10 @@ def _check_deletable(session: Session, store: Store, info: RunInfo, tracked: Tra
 def set_tags(
     session: Session, store: Store, project: str, run: str, tags: Mapping[str, str | None], *, actor: str
 ) -> dict[str, str]:
-    """Set a run's tags, and take away those whose value is None, within a transaction that writes; all that
-    it has then.
+    """Set a run's tags, and delete those whose value is None, within a transaction that writes.
+
+    Returns:
+        All tags that the run has then.
 
     Raises:
         NotFound: there is no such run.
@@ -92,14 +98,14 @@ def set_tags(
     """
     for name, value in tags.items():
         _check_tag(name, value)
-    tracked = locked(session, project, run)
+    tracked = lock_row(session, project, run)
     info = read_run(store, project, run)
     if tracked is not None:
-        known = tracking.of_items(tracked.row.tags)
+        old_tags = tracking.of_items(tracked.row.tags)
         tracking.log(
             store, tracked, tags=[(name, value) for name, value in tags.items() if value is not None]
         )
-        for name in [name for name, value in tags.items() if value is None and name in known]:
+        for name in [name for name, value in tags.items() if value is None and name in old_tags]:
             tracking.delete_tag(store, tracked, name)
     else:
 
@@ -116,10 +122,8 @@ def set_tags(
     return read_run(store, project, run).tags
 
 
-def locked(session: Session, project: str, run: str) -> Tracked | None:
-    """The run's row, if a client tracks it over HTTP, as it is while nobody else changes it; None: it has
-    none.
-    """
+def lock_row(session: Session, project: str, run: str) -> Tracked | None:
+    """Lock and return the row of a run that a client tracks over HTTP; None for any other run."""
     row = session.scalar(
         select(TrackedRunRow)
         .join(ExperimentRow, ExperimentRow.id == TrackedRunRow.experiment)
@@ -128,14 +132,14 @@ def locked(session: Session, project: str, run: str) -> Tracked | None:
     return None if row is None else tracking.find_run(session, run, lock=True)
 
 
-def _restaged(before: Amendment, info: RunInfo, lifecycle: Lifecycle, actor: str) -> Amendment:
-    if before.get("lifecycle") == REMOVED:  # by who was first
+def _restage(before: Amendment, info: RunInfo, lifecycle: Lifecycle, actor: str) -> Amendment:
+    if before.get("lifecycle") == REMOVED:  # A retention has begun to remove it since it was read.
         raise InvalidInput(f"run {info.project}/{info.run} is not accepted: its files are being removed")
     return staged(before, lifecycle, actor)
 
 
 def _index(session: Session, project: str, runs: Collection[str], lifecycle: str) -> None:
-    """Show it at once; the next look at the runs reads the rest."""
+    """Write the change into the index at once; its next update reads the rest."""
     count_revision(session)
     changed = (
         update(RunRow)
@@ -146,16 +150,17 @@ def _index(session: Session, project: str, runs: Collection[str], lifecycle: str
 
 
 def _check_tag(name: str, value: str | None) -> None:
-    for what, given in (("name", name), ("value", value)):
-        # of a notebook; those of commands and requests are texts already
-        if not isinstance(given, str) and (given is not None or what == "name"):
-            raise InvalidInput(f"tag {name!r} is not accepted: its {what} is {given!r}; give a text")
-    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+    # A notebook may give other types; commands and requests give texts.
+    if not isinstance(name, str):
+        raise InvalidInput(f"tag {name!r} is not accepted: its name is {name!r}; give a text")
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"tag {name!r} is not accepted: its value is {value!r}; give a text")
+    if not name or len(name) > _MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidInput(
-            f"tag {name[:50]!r} is not accepted: give a name of 1 to {_LONGEST_NAME} characters"
+            f"tag {name[:50]!r} is not accepted: give a name of 1 to {_MAX_NAME_LENGTH} characters"
         )
-    if value is not None and (len(value) > LONGEST_TAG or _UNKNOWN.search(value)):
-        accepted = f"give at most {LONGEST_TAG} characters, none of them NUL or half of a surrogate pair"
+    if value is not None and (len(value) > MAX_TAG_LENGTH or _NOT_STORABLE.search(value)):
+        accepted = f"give at most {MAX_TAG_LENGTH} characters, none of them NUL or half of a surrogate pair"
         raise InvalidInput(f"tag {name} of {len(value)} characters is not accepted: {accepted}")
 
 

@@ -1,8 +1,7 @@
-"""That a catalog is a store's own: it has every sweep, and every version of a model, that the store has
-something of.
+"""The check that a catalog belongs to a store: it has every sweep and version that the store has files of.
 
-With another one, or with one that was just made, nobody would know that a sweep is open or that a version is
-of a run: what only the right catalog names would be deleted.
+Another store's catalog, or a new one, does not say which sweeps are open and which runs versions were made
+of. With it, blobs would be deleted that only the right catalog names.
 """
 
 import re
@@ -19,30 +18,26 @@ from halving.store.store import Store
 from resources.catalog import Catalog, ModelVersionRow, RegistryEventRow, SweepRow, masked
 
 LOST = "retention/lost-sweeps.txt"
-"""In the store: the ids of sweeps that no catalog has any more, one a line; what is of them is kept as what
-people began one by one.
-"""
+"""In the store: ids of sweeps that no catalog has any more, one a line; their runs count as single runs."""
 
 _TRIAL = re.compile(r"(.+)\.\d{4,}")
 _VERSION = re.compile(r"models/.+/\d+\.\d+\.\d+\.json")
-_SHOWN = 3
+_MAX_NAMES = 3
 
 
 def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> None:
-    """Refuse a catalog that lacks sweeps of which the store has runs or reports, or versions that the store
-    says of its models.
+    """Refuse a catalog that lacks sweeps or versions of which the store has files.
 
-    Of runs only those are opened that are named as trials of a sweep that the catalog lacks, one of each such
-    sweep.
+    For each sweep that the catalog lacks, one run is opened that is named like a trial of it.
 
     Args:
-        called: what the message calls it (default: its URL).
+        called: the catalog's name in the message (default: its URL).
 
     Raises:
         InvalidInput: it lacks some.
         StoreError: the store cannot be read.
     """
-    # The store is looked at first: what begins meanwhile is in the catalog before it is in the store.
+    # The store is read first: a sweep that begins meanwhile is in the catalog before it is in the store.
     reported = {name.removesuffix(".html") for name in store.names("reports")}
     trials = _trials(store)
     published = {name for name, _, _ in store.files("models") if _VERSION.fullmatch(name)}
@@ -55,14 +50,13 @@ def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> N
         problems.append(f"no sweep {_some(unknown)}, of which the store {store.root} has a report")
     if unknown := sorted(searched - reported):
         problems.append(f"no sweep {_some(unknown)}, of which the store {store.root} has runs")
-    mend = (
-        f"If these sweeps are gone for good, name them, one a line, in {store.address(LOST)}"
-        if problems
-        else ""
-    )
+    mend = ""
+    if problems:
+        mend = f"If these sweeps are gone for good, name them, one a line, in {store.address(LOST)}"
     if unknown := sorted(published - versions):
         problems.append(f"no version of a model for {_some(unknown)} of the store {store.root}")
-        mend += f"{'; i' if mend else 'I'}f such a version is gone for good, delete its file"
+        mend += "; if" if mend else "If"
+        mend += " such a version is gone for good, delete its file"
     if problems:
         name = called or f"the catalog {masked(catalog.url)}"
         raise InvalidInput(
@@ -73,7 +67,7 @@ def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> N
 
 
 def _trials(store: Store) -> Mapping[str, list[tuple[str, str]]]:
-    """``(project, run)`` of the runs that are named as trials are, by what would be their sweep."""
+    """``(project, run)`` of the runs that are named like trials, by the sweep in their names."""
     trials: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for project, run in list_names(store):
         if name := _TRIAL.fullmatch(run):
@@ -82,23 +76,21 @@ def _trials(store: Store) -> Mapping[str, list[tuple[str, str]]]:
 
 
 def _is_of_sweep(store: Store, sweep: str, runs: Iterable[tuple[str, str]]) -> bool:
-    """Whether runs that are named like a sweep's trials are that: the first that has a record says it."""
-    # also in a record that is damaged
-    said = re.compile(rb'"sweep":\s*"' + re.escape(sweep.encode()) + rb'"')
+    """Whether runs that are named like a sweep's trials are its trials, by the first that has a record."""
+    # The pattern is found in a damaged record, too.
+    pattern = re.compile(rb'"sweep":\s*"' + re.escape(sweep.encode()) + rb'"')
     for project, run in sorted(runs):
         try:
             record = store.read(f"runs/project={project}/{run}/record.json")
         except NotFound:
             continue
         if record.strip(b"\0 \n"):
-            return bool(said.search(record))
+            return bool(pattern.search(record))
     return False
 
 
 def _versions(session: Session) -> set[str]:
-    """The names of the files of all versions that the catalog has or had; those that it had may not be
-    deleted yet.
-    """
+    """Names of the files of all versions that the catalog has or had; files of the latter may still exist."""
     rows = session.execute(select(ModelVersionRow.model, ModelVersionRow.version)).all()
     events = (
         select(RegistryEventRow.model, RegistryEventRow.version)
@@ -116,5 +108,5 @@ def _lost(store: Store) -> set[str]:
 
 
 def _some(names: list[str]) -> str:
-    more = f" (and {len(names) - _SHOWN} more)" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    more = f" (and {len(names) - _MAX_NAMES} more)" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"

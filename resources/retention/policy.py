@@ -1,7 +1,6 @@
-"""The policy of what is kept for how long: the model of ``retention.yaml``, checked. Pure.
+"""The retention policy: the model of ``retention.yaml``, and its checks. Pure.
 
-A policy says all: what it does not name is kept for ever. ``projects`` has what is otherwise in some
-projects, field by field.
+What a policy does not name is kept for ever. ``projects`` overrides single fields for some projects.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,20 +14,18 @@ from resources.sweep_spec.base import Name, Strict
 from resources.sweep_spec.parsing import problems_of_model
 
 READ_AT_ONCE = ("STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
-"""The classes of S3 whose objects are read as others are."""
+"""The storage classes of S3 whose objects can be read at once."""
 
-SHORTEST_GRACE = 2.0  # days; twice halving.store.store.REFRESH_SECONDS
+MIN_GRACE_DAYS = 2.0  # twice halving.store.store.REFRESH_SECONDS
 
 
-MOST_DAYS = 36_500
+MAX_DAYS = 36_500
 """A hundred years; what is to stay for longer stays for ever."""
 
 
 def _days(value: float | None) -> float | None:
-    if value is not None and not 0 <= value <= MOST_DAYS:
-        raise ValueError(
-            f"give a number of days from 0 to {MOST_DAYS:,}, or leave it out to keep it for ever"
-        )
+    if value is not None and not 0 <= value <= MAX_DAYS:
+        raise ValueError(f"give a number of days from 0 to {MAX_DAYS:,}, or leave it out to keep it for ever")
     return value
 
 
@@ -43,7 +40,7 @@ class Kept(Strict):
 
 
 class Points(Strict):
-    """Metric points, since they were logged last. Of a run that is protected all stay."""
+    """Metric points; their days count from when a run logged last. A protected run keeps all."""
 
     full: Kept = Field(default=Kept(), description="Full resolution; rollups stay.")
     system: Kept = Field(
@@ -55,7 +52,7 @@ class Points(Strict):
 class Checkpoints(Strict):
     """Checkpoints of trials of sweeps that have ended, and superseded ones of other runs.
 
-    What is always kept: the newest checkpoint of a run that is no trial, and what
+    The newest checkpoint of a run that is no trial is always kept, and so is what
     :mod:`resources.retention.protection` names.
     """
 
@@ -77,7 +74,7 @@ class Checkpoints(Strict):
 
 
 class Artifacts(Kept):
-    """Files that runs logged: of a search's many trials, and of runs that people began one by one."""
+    """Files that runs logged; those of a search's trials may have days of their own."""
 
     trials: Kept = Field(
         default=Kept(),
@@ -86,7 +83,7 @@ class Artifacts(Kept):
 
 
 class ColdDays(Strict):
-    """From when on data lies in the cold tier."""
+    """When data moves to the cold tier."""
 
     days: Days = Field(
         default=None, description="Days after a run's end from which on its data lies there (default: never)."
@@ -94,9 +91,7 @@ class ColdDays(Strict):
 
 
 class Cold(ColdDays):
-    """The cold tier: another root, or another storage class of the same bucket; readable all the same,
-    slower.
-    """
+    """The cold tier: another root, or another storage class of the same bucket; both can be read, slower."""
 
     root: str | None = Field(
         default=None, min_length=1, description="Another store's root: a folder, or s3://bucket/prefix."
@@ -109,9 +104,7 @@ class Cold(ColdDays):
 
 
 class ProjectPolicy(Strict):
-    """What is kept of a project's runs; days count from a run's end, or where it is a trial from its
-    sweep's.
-    """
+    """What is kept of a project's runs; days count from a run's end, and for a trial from its sweep's end."""
 
     points: Points = Field(default=Points(), description="Metric points.")
     checkpoints: Checkpoints = Field(default=Checkpoints(), description="Checkpoints.")
@@ -139,8 +132,8 @@ class Policy(ProjectPolicy):
     )
     grace_days: float = Field(
         default=7.0,
-        ge=SHORTEST_GRACE,
-        le=MOST_DAYS,
+        ge=MIN_GRACE_DAYS,
+        le=MAX_DAYS,
         description=(
             "Days after a blob was last put in which it stays, though nothing names it: a run may be about "
             "to record it."
@@ -152,35 +145,35 @@ class Policy(ProjectPolicy):
     )
 
     def with_names(self, renamed: Iterable[Sequence[str]]) -> Self:
-        """The same, where each name that a project has or had means that project.
+        """A copy of the policy that knows each project by all of its names.
 
         Args:
             renamed: all names of each project that was renamed.
 
         Raises:
-            InvalidInput: it says something of one project by two of its names.
+            InvalidInput: the policy has two names of one project.
         """
         projects = dict(self.projects)
         for names in renamed:
-            named = [name for name in names if name in self.projects]
-            if len(named) > 1:
+            in_policy = [name for name in names if name in self.projects]
+            if len(in_policy) > 1:
                 raise InvalidInput(
-                    f"projects.{named[1]} of the retention policy is not accepted beside "
-                    f"projects.{named[0]}: both are the project "
+                    f"projects.{in_policy[1]} of the retention policy is not accepted beside "
+                    f"projects.{in_policy[0]}: both are the project "
                     f"{names[0]!r}; give one of them"
                 )
-            projects |= {name: self.projects[named[0]] for name in names if named}
+            projects |= {name: self.projects[in_policy[0]] for name in names if in_policy}
         return self.model_copy(update={"projects": projects})
 
     def of(self, project: str) -> ProjectPolicy:
-        """What is kept in a project: the policy, with what ``projects`` says otherwise."""
+        """The policy for a project, with the fields that ``projects`` overrides."""
         own = self.projects[project].model_dump(exclude_unset=True) if project in self.projects else {}
         common = self.model_dump(
             exclude_unset=True,
             include={*ProjectPolicy.model_fields},
             exclude={"cold": {"root", "storage_class"}},
         )
-        return ProjectPolicy.model_validate(_merged(common, own))
+        return ProjectPolicy.model_validate(_merge(common, own))
 
 
 def parse_policy(data: Any, source: str) -> Policy:
@@ -231,25 +224,25 @@ def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
             f"{full:g}"
         )
     if rollup is not None and (full is None or rollup < full):
-        named = "which is for ever" if full is None else f"which is {full:g}"
+        bound = "which is for ever" if full is None else f"which is {full:g}"
         problems.append(
             f"points.rollup.days = {rollup:g} is not accepted: rollups stay as long as points.full.days at "
-            f"least, {named}"
+            f"least, {bound}"
         )
-    most = policy.artifacts.days
+    artifacts = policy.artifacts.days
     trials = policy.artifacts.trials.days
-    if most is not None and trials is not None and trials > most:
+    if artifacts is not None and trials is not None and trials > artifacts:
         problems.append(
             f"artifacts.trials.days = {trials:g} is not accepted: give at most artifacts.days, which is "
-            f"{most:g}"
+            f"{artifacts:g}"
         )
     best = policy.checkpoints.top_k_days
     rest = policy.checkpoints.days
     if best is not None and (rest is None or best < rest):
-        named = "which is for ever" if rest is None else f"which is {rest:g}"
+        bound = "which is for ever" if rest is None else f"which is {rest:g}"
         problems.append(
             f"checkpoints.top_k_days = {best:g} is not accepted: they stay as long as checkpoints.days at "
-            f"least, {named}"
+            f"least, {bound}"
         )
     if policy.cold.days is not None and cold.root is None and cold.storage_class is None:
         problems.append(
@@ -259,10 +252,10 @@ def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
     return problems
 
 
-def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The fields of both, at any depth; where both have one, the second's."""
+def _merge(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Merge two dicts at any depth; where both have a field, the second's counts."""
     both = {
-        name: _merged(common[name], own[name])
+        name: _merge(common[name], own[name])
         for name in common.keys() & own.keys()
         if isinstance(common[name], dict)
     }

@@ -1,5 +1,7 @@
-"""Where the policy is: the file that ``HALVING_RETENTION`` names, else ``retention.yaml`` in the store's
-root, else the shipped default.
+"""The policy in force for a store.
+
+It is the file that ``HALVING_RETENTION`` names, else ``retention.yaml`` in the store's root, else the shipped
+default.
 """
 
 import os
@@ -23,8 +25,8 @@ class PolicyFile:
     """A policy, and where it was read.
 
     Attributes:
-        source: the file, for people.
-        shipped: whether it is the shipped default, which nobody here has written.
+        source: the file's name, for messages.
+        shipped: whether it is the shipped default.
     """
 
     policy: Policy

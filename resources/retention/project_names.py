@@ -1,4 +1,4 @@
-"""Which projects there are, by any name that they have or had: what a policy, and a command, may name."""
+"""The projects that a policy or a command may name, by any name that they have or had."""
 
 import difflib
 
@@ -19,7 +19,7 @@ def known_names(store: Store, catalog: Catalog, project: str) -> list[str]:
     with catalog.read() as session:
         names = names_of(session, project)
     if not is_known(store, catalog, project):
-        list_names(store, project)  # raises, and says which there are
+        list_names(store, project)  # It raises, and names the projects that there are.
     return names
 
 
@@ -35,9 +35,7 @@ def closest_project(store: Store, catalog: Catalog, project: str) -> str | None:
 
 
 def is_known(store: Store, catalog: Catalog, project: str) -> bool:
-    """Whether the store has runs, or the catalog a sweep or settings, of a project, by any name that it has
-    or had.
-    """
+    """Whether a project has runs, a sweep or settings, by any name that it has or had."""
     with catalog.read() as session:
         names = names_of(session, project)
         sweep = session.scalar(select(SweepRow.id).where(SweepRow.project.in_(names)).limit(1))

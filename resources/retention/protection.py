@@ -1,6 +1,4 @@
-"""What retention must not touch, and why: runs that led to champions, staging versions and reports, and blobs
-that the catalog names.
-"""
+"""What retention must not touch: runs of champions, staging versions and reports, and the catalog's blobs."""
 
 import json
 from collections.abc import Container, Iterator, Mapping
@@ -29,13 +27,13 @@ from resources.scheduling.sweeps import OPEN
 
 Run = tuple[str, str]
 """``(project, run)``."""
-_ROWS = 10_000  # of the catalog, at a time
+_ROWS_AT_ONCE = 10_000
 NONE = "none"
 """``TrialRow.checkpoints_left`` where retention has left none."""
 
 
 class Reason(NamedTuple):
-    """Why a run is protected: which kind of reason, for counting, and which one, as a sentence."""
+    """Why a run is protected: the kind of reason, for counting, and the reason as a sentence."""
 
     kind: str
     sentence: str
@@ -46,12 +44,12 @@ class Protected:
     """What stays as it is.
 
     Attributes:
-        runs: with all their points, media and artifacts; and why.
-        sources: of them those that somebody goes on from, or that are searched: with all their checkpoints,
-            too.
-        blobs: digests of versions and reports, and of what these are made of; they stay although their runs
-            are not protected.
-        registered: runs of any version, also an archived one; their artifacts stay.
+        runs: runs that keep all points, media and artifacts, and why.
+        sources: those of them that keep all checkpoints as well, because a training goes on from them or
+            their sweep is open.
+        blobs: digests of versions and reports, and of what these are made of; they stay even where their
+            runs are not protected.
+        registered: runs of any version, even an archived one; their artifacts stay.
     """
 
     runs: Mapping[Run, Reason]
@@ -60,13 +58,13 @@ class Protected:
     registered: frozenset[Run]
 
 
-def protected(store: Store, catalog: Catalog) -> Protected:
-    """What the registry, the reports and unfinished sweeps reach.
+def find_protected(store: Store, catalog: Catalog) -> Protected:
+    """Find what the registry, the reports and unfinished sweeps need.
 
-    Runs: of champions and staging versions, of every report's winner, and all of sweeps that are not
-    finished. Blobs: every report that there is or that an event of the registry names, the manifest and the
-    checkpoint of every version, because an archived one may be made champion again. What of trials'
-    checkpoints is kept is :mod:`resources.retention.ended_trials`' to say.
+    Protected runs are those of champions and staging versions, of every report's winner, and of sweeps that
+    are not finished. Protected blobs are every report, also one that only an event of the registry names, and
+    the manifest and checkpoint of every version, because an archived one may become champion again. Which
+    checkpoints of trials are kept is decided by :mod:`resources.retention.ended_trials`.
 
     Raises:
         InvalidInput: the store has something of sweeps or versions that the catalog lacks, so what these
@@ -75,12 +73,12 @@ def protected(store: Store, catalog: Catalog) -> Protected:
     """
     check_is_own(store, catalog)
     with catalog.read() as session:
-        searched = _searched(session)
+        searched = _runs_of_open_sweeps(session)
         sources = going_on_from(session)
         versions = list(session.scalars(select(ModelVersionRow)))
         registered = frozenset((row.project, row.run) for row in versions if row.project and row.run)
         blobs = {digest for row in versions for digest in (row.checkpoint, row.manifest) if digest}
-        runs = {**_reported(session, store), **_of_versions(versions), **sources, **searched}
+        runs = {**_runs_of_reports(session, store), **_of_versions(versions), **sources, **searched}
         return Protected(
             runs, frozenset({*searched, *sources}), frozenset(blobs | _reports(session, store)), registered
         )
@@ -92,13 +90,14 @@ def project_of(sweep: SweepRow) -> str:
 
 
 def in_project(project: str) -> ColumnElement[bool]:
-    """The sweeps of a project, for a statement."""
+    """The SQL condition that a sweep is of a project."""
     return SweepRow.project == project
 
 
 def going_on_from(session: Session) -> dict[Run, Reason]:
-    """The runs whose checkpoints unfinished training runs are to go on from: they may not have begun, and a
-    retry goes back to it.
+    """The runs from whose checkpoints unfinished training runs go on.
+
+    A training that has begun needs the checkpoint as well, because a retry goes back to it.
     """
     specs: dict[str, Any] = {
         row.id: row.spec for row in session.scalars(select(SweepRow).where(SweepRow.status.in_(OPEN)))
@@ -117,19 +116,19 @@ def going_on_from(session: Session) -> dict[Run, Reason]:
 
 
 def warm_starting(session: Session) -> dict[str, str]:
-    """The sweeps that unfinished ones learn from, and which these are."""
-    found: dict[str, str] = {}
+    """The sweeps that unfinished sweeps learn from, each with the unfinished one."""
+    learners: dict[str, str] = {}
     for row in session.scalars(select(SweepRow).where(SweepRow.status.in_(OPEN))):
-        found.update(dict.fromkeys(row.warm_start or [], row.id))
+        learners.update(dict.fromkeys(row.warm_start or [], row.id))
     for intent in session.scalars(select(IntentRow).where(IntentRow.status.in_(UNSETTLED))):
-        named = intent.payload["spec"].get("warm_start")
-        found.update(dict.fromkeys(named if isinstance(named, list) else [], intent.sweep))
-    return found
+        sources = intent.payload["spec"].get("warm_start")
+        if isinstance(sources, list):
+            learners.update(dict.fromkeys(sources, intent.sweep))
+    return learners
 
 
 def trial_checkpoints(session: Session, going: Container[tuple[str, int]]) -> Iterator[str]:
-    """The digests of the checkpoints of each trial's highest rung and of its last one, of all trials that
-    keep any.
+    """Digests of the checkpoints of the highest rung and of the newest one, of all trials that keep any.
 
     Args:
         going: trials ``(sweep, number)`` that are to keep none.
@@ -148,26 +147,26 @@ def trial_checkpoints(session: Session, going: Container[tuple[str, int]]) -> It
         *columns[:2], RungResultRow.rung
     )
     last: Any = None
-    for row in session.execute(query.execution_options(yield_per=_ROWS)):
+    for row in session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)):
         if last is not None and row[:2] != last[:2]:
-            yield from _kept(last, going)
+            yield from _digests_in(last, going)
         last = row
     if last is not None:
-        yield from _kept(last, going)
+        yield from _digests_in(last, going)
     newest = select(TrialRow.sweep, TrialRow.number, TrialRow.checkpoint).where(
         TrialRow.checkpoint.is_not(None), kept
     )
-    for trial in session.execute(newest.execution_options(yield_per=_ROWS)):
-        yield from _kept(trial, going)
+    for trial in session.execute(newest.execution_options(yield_per=_ROWS_AT_ONCE)):
+        yield from _digests_in(trial, going)
 
 
-def _kept(row: Any, going: Container[tuple[str, int]]) -> Iterator[str]:
-    """The digests in a row that begins with a trial's sweep and number."""
+def _digests_in(row: Any, going: Container[tuple[str, int]]) -> Iterator[str]:
+    """The digests in a row that begins with a trial's sweep and number; none of a trial in ``going``."""
     if (row[0], row[1]) not in going:
         yield from (digest for digest in row[2:] if digest)
 
 
-def _searched(session: Session) -> dict[Run, Reason]:
+def _runs_of_open_sweeps(session: Session) -> dict[Run, Reason]:
     unfinished = (
         select(SweepRow, TrialRow.number)
         .join(TrialRow, TrialRow.sweep == SweepRow.id)
@@ -192,7 +191,7 @@ def _of_versions(versions: list[ModelVersionRow]) -> dict[Run, Reason]:
 
 
 def reported_by(store: Store, report: ReportRow, project: str) -> dict[Run, Reason]:
-    """The runs that the report of a sweep in a project tells of: its winner, and the final trainings.
+    """The runs that a sweep's report names: its winner, and the final trainings.
 
     Raises:
         NotFound: the report's content is gone from the store, so what it reaches is unknown.
@@ -201,23 +200,23 @@ def reported_by(store: Store, report: ReportRow, project: str) -> dict[Run, Reas
     final = data.get("final") or {"seeds": []}
     runs = [data["winner"]["key"], *(seed["key"] for seed in final["seeds"])]
     if "winner" in final:
-        runs.append(final["winner"])  # whose params were trained again
+        runs.append(final["winner"])  # Its params were trained again.
     reason = Reason("a report", f"the report of {report.sweep} tells of it")
     return {(project, run): reason for run in runs}
 
 
-def _reported(session: Session, store: Store) -> dict[Run, Reason]:
+def _runs_of_reports(session: Session, store: Store) -> dict[Run, Reason]:
     rows = session.execute(select(SweepRow, ReportRow).join(ReportRow, ReportRow.sweep == SweepRow.id))
-    return {
-        run: why
-        for sweep, report in rows
-        for run, why in reported_by(store, report, project_of(sweep)).items()
-    }
+    reasons: dict[Run, Reason] = {}
+    for sweep, report in rows:
+        reasons.update(reported_by(store, report, project_of(sweep)))
+    return reasons
 
 
 def _reports(session: Session, store: Store) -> set[str]:
-    """Reports, also those by which somebody once decided, with their pages, figures and code, and what each
-    row was predicted to be.
+    """Digests of all reports, with their pages, figures, code, predictions and checkpoints.
+
+    Reports by which somebody decided in the registry are among them.
     """
     pages = set(session.scalars(select(ReportRow.html)))
     reports = {
@@ -232,16 +231,16 @@ def _reports(session: Session, store: Store) -> set[str]:
         except NotFound:
             if digest in reports:
                 raise
-            continue  # an event outlives what it names: a retention before this one may have taken it
+            continue  # An event outlives its report, which an earlier retention may have deleted.
         champion = data.get("champion") or {}
         figures = data.get("figures") or []
         winners = [data.get("winner") or {}, *(data.get("final") or {}).get("seeds", [])]
-        named = (
+        digests = (
             data.get("predictions"),
             data.get("code"),
             champion.get("predictions"),
             *(figure["digest"] for figure in figures),
         )
         kept.update(digest for winner in winners if (digest := winner.get("checkpoint")))
-        kept.update(digest for digest in named if digest)
+        kept.update(digest for digest in digests if digest)
     return kept

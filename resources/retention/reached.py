@@ -1,6 +1,4 @@
-"""Why a run stays: the version, the report or the sweep that reaches it, by the same rules by which retention
-protects runs.
-"""
+"""Why a run cannot be deleted: the version, report or sweep that needs it, by the rules of retention."""
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -11,16 +9,16 @@ from resources.catalog.trial_key import trial_key
 from resources.retention.protection import going_on_from, reported_by
 from resources.scheduling.sweeps import OPEN
 
-# An archived version may become champion again. A sweep's has its checkpoint, which stays; the files of a
-# client's are its run's artifacts.
+# An archived version may become champion again. A sweep's version has its checkpoint, which stays; the files
+# of a client's version are the artifacts of its run.
 _NEEDS_RUN = or_(ModelVersionRow.stage != "archived", ModelVersionRow.checkpoint.is_(None))
 
 
 def reached_by(session: Session, store: Store, project: str, run: str) -> str | None:
-    """What reaches a run, as the end of a sentence that begins with its name; None: nothing does.
+    """Why a run is needed, as the end of a sentence that begins with its name; None where it is not.
 
-    It asks for this run alone (:func:`resources.retention.protection.protected` gives all): the sweep in its
-    id, versions of it, and what goes on from it.
+    It looks at this run alone: the sweep in its id, versions of it, and trainings that go on from it.
+    :func:`resources.retention.protection.find_protected` finds all.
 
     Raises:
         NotFound: a report's content is gone from the store, so what it reaches is unknown.
@@ -48,11 +46,10 @@ def reached_by(session: Session, store: Store, project: str, run: str) -> str | 
 
 
 def needed_runs(session: Session, project: str) -> str | None:
-    """Why the runs of an experiment's project cannot all be deleted, as the end of a sentence; None: they
-    can.
-    """
-    named = ModelVersionRow.run.is_not(None), _NEEDS_RUN
-    query = select(ModelVersionRow).where(ModelVersionRow.project == project, *named)
+    """Why the runs of a project cannot all be deleted, as the end of a sentence; None where they can."""
+    query = select(ModelVersionRow).where(
+        ModelVersionRow.project == project, ModelVersionRow.run.is_not(None), _NEEDS_RUN
+    )
     version = session.scalar(query.order_by(ModelVersionRow.stage == "archived").limit(1))
     if version is None:
         return None
@@ -63,7 +60,7 @@ def needed_runs(session: Session, project: str) -> str | None:
 
 
 def _free(version: ModelVersionRow) -> str:
-    """What to do so that a version needs its run no more."""
+    """What a person does so that a version needs its run no more."""
     if version.checkpoint is None:
         return "its files are the run's, so delete the version first"
     return "archive the version first"
@@ -74,11 +71,6 @@ def _sweep_of(session: Session, run: str) -> SweepRow | None:
     sweep, _, number = run.rpartition(".")
     if not number.isdecimal() or len(number) > 9:
         return None
-    row = session.get(SweepRow, sweep)
-    if (
-        row is None
-        or session.get(TrialRow, (sweep, int(number))) is None
-        or trial_key(sweep, int(number)) != run
-    ):
+    if trial_key(sweep, int(number)) != run or session.get(TrialRow, (sweep, int(number))) is None:
         return None
-    return row
+    return session.get(SweepRow, sweep)

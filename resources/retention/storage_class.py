@@ -1,8 +1,7 @@
-"""Another storage class of the same bucket: objects get a tag, by which lifecycle rules
-(``deploy/s3-lifecycle.json``) move them.
+"""The cold tier as another storage class of the same bucket.
 
-A policy accepts only classes that are read at once. An object that is put again has no tag, and is of the
-first class again.
+Objects get a tag, by which lifecycle rules (``deploy/s3-lifecycle.json``) move them. A policy accepts only
+classes that can be read at once. An object that is written again has no tag, and is of the first class again.
 """
 
 from collections.abc import Collection, Iterator
@@ -33,9 +32,9 @@ def check_storage_class(store: Store) -> None:
 def tag_blobs(
     store: Store, blobs: Collection[Movable], storage_class: str, *, dry_run: bool = False
 ) -> Iterator[Movable]:
-    """Tag blobs that are of the first class still; gives those.
+    """Tag the blobs that are still of the first class, and yield them.
 
-    Tagging one again, until the rules have moved it, changes nothing.
+    Tagging a blob again, before the rules have moved it, changes nothing.
 
     Raises:
         StoreError: the store refused.
@@ -52,13 +51,13 @@ def tag_blobs(
             pages = client.get_paginator("list_objects_v2").paginate(
                 Bucket=bucket, Prefix=f"{prefix}{BLOBS}{folder}/"
             )
-            for found in (found for page in pages for found in page.get("Contents", ())):
-                blob = wanted.get(found["Key"].removeprefix(prefix))
-                if blob is None or found.get("StorageClass", _FIRST) != _FIRST:
+            for entry in (entry for page in pages for entry in page.get("Contents", ())):
+                blob = wanted.get(entry["Key"].removeprefix(prefix))
+                if blob is None or entry.get("StorageClass", _FIRST) != _FIRST:
                     continue
                 if not dry_run:
                     tags = {"TagSet": [{"Key": TAG, "Value": storage_class}]}
-                    client.put_object_tagging(Bucket=bucket, Key=found["Key"], Tagging=tags)
+                    client.put_object_tagging(Bucket=bucket, Key=entry["Key"], Tagging=tags)
                 yield blob
     except (BotoCoreError, ClientError) as error:
         raise StoreError(f"cannot tag objects of {store.root.partition('?')[0]}: {error}") from error

@@ -1,16 +1,15 @@
-"""The trash: runs that were deleted more than the policy's days ago are removed, with all that is theirs
-alone.
+"""The trash: removal of runs that were deleted more than the policy's days ago.
 
-A run's own files are its records, its points and its place in the catalog. The blobs that it names are shared
-by content: those that no other record names are collected by retention afterwards, with its grace time. Who
-is killed while a run is removed has left its mark (``removed``) and the rest for the next one; the run's
-record and then the mark go last.
+A run's records, points and rows in the catalog are removed. The blobs that it names are shared by content:
+those that no other record names are collected by retention afterwards, with its grace time. If the process is
+killed while a run is removed, the mark ``removed`` stays and the next retention goes on; the run's record and
+then the mark go last.
 """
 
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -37,12 +36,11 @@ from halving.store.store import Store
 from resources.analysis.run_index.write import delete_runs
 from resources.catalog import Catalog, LoggedModelRow, RunRow, TrackedArtifactRow, TrackedRunRow
 from resources.retention.gone import Gone
-from resources.retention.lifecycle import locked
+from resources.retention.lifecycle import lock_row
 from resources.retention.policy import Policy
 from resources.retention.reached import reached_by
 
 _ACTOR = "retention"
-Became = Literal["removed", "would be removed", "stays"]
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class Trashed:
 
     Attributes:
         deleted_at: ISO 8601 in UTC.
-        bytes: of its records and points; the blobs that it names are not among them.
-        became: what was done with it.
+        bytes: bytes of its records and points, without the blobs that it names.
+        became: what retention did with it.
         reason: why it stays.
     """
 
@@ -60,7 +58,7 @@ class Trashed:
     run: str
     deleted_at: str
     bytes: int
-    became: Became
+    became: Literal["removed", "would be removed", "stays"]
     reason: str | None = None
 
 
@@ -74,35 +72,34 @@ def remove_deleted(
     now: datetime | None = None,
     problems: list[str] | None = None,
 ) -> Iterator[Trashed]:
-    """Remove the runs that were deleted longer ago than their project's policy says, and give what became of
-    each, one after the other.
+    """Remove the runs that were deleted longer ago than their project's policy says, and yield each.
 
-    It may be killed anywhere and repeated, and done by several at once. A run stays that a champion, a
-    staging version, a report or an open sweep reaches by now, and one that runs.
+    It may be killed anywhere and repeated, and several may do it at once. A run stays while it runs, or while
+    a champion, a staging version, a report or an open sweep needs it.
 
     Args:
         project: only its runs (default: all).
-        dry_run: only give what would be removed.
-        now: the moment to count from.
-        problems: takes what is wrong with runs of which a file is damaged, which stay; without it the first
-            one is raised.
+        dry_run: only yield what would be removed.
+        now: the time to count from.
+        problems: takes a sentence for each run of which a file is damaged, which stays; without it the first
+            damage is raised.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
-    moment = now or datetime.now(UTC)
+    now = now or datetime.now(UTC)
     for name, run in _candidates(store, catalog, project):
         days = policy.of(name).trash.days
         names = store.names(_folder(name, run))
         if not dry_run and not any(file == "record.json" or file.startswith(PREFIX) for file in names):
-            _delete_left_folder(store, _folder(name, run), moment)
+            _delete_left_folder(store, _folder(name, run), now)
             continue
         if days is None:
             continue
         try:
-            trashed = _expired(store, name, run, names, moment - timedelta(days=days))
+            trashed = _find_expired(store, name, run, names, now - timedelta(days=days))
             if trashed is not None:
-                trashed = _removed(store, catalog, trashed, dry_run=dry_run)
+                trashed = _remove(store, catalog, trashed, dry_run=dry_run)
         except Damaged as error:
             if problems is None:
                 raise
@@ -116,7 +113,7 @@ def remove_deleted(
 
 
 def count_removed(runs: Iterable[Trashed]) -> list[Gone]:
-    """The runs that were, or would be, removed, by project; those that stay are left out."""
+    """Counts of the runs that were removed, or would be, by project; those that stay do not count."""
     sizes: dict[str, list[int]] = {}
     for run in runs:
         if run.became != "stays":
@@ -128,26 +125,27 @@ def count_removed(runs: Iterable[Trashed]) -> list[Gone]:
 
 
 def _candidates(store: Store, catalog: Catalog, project: str | None) -> Iterator[tuple[str, str]]:
-    """Runs that may be in the trash: what the index has as such, and what it does not know; the run's own
-    files decide.
+    """Runs that may be in the trash, by the index; the run's own files decide later.
+
+    Runs that the index does not have are among them.
     """
     with catalog.read() as session:
-        known = {
+        lifecycles = {
             (row.project, row.run): row.lifecycle
             for row in session.execute(select(RunRow.project, RunRow.run, RunRow.lifecycle))
         }
     try:
-        listed = list_names(store, project)
-    except NotFound:  # the project has no runs any more
+        runs = list_names(store, project)
+    except NotFound:  # The project has no runs any more.
         return
-    yield from (pair for pair in sorted(listed) if known.get(pair) not in (ACTIVE, ARCHIVED))
+    yield from (run for run in sorted(runs) if lifecycles.get(run) not in (ACTIVE, ARCHIVED))
 
 
-def _expired(store: Store, project: str, run: str, names: list[str], before: datetime) -> Trashed | None:
-    """A run whose days in the trash are over, or that is half removed; None: it is neither.
+def _find_expired(store: Store, project: str, run: str, names: list[str], before: datetime) -> Trashed | None:
+    """The run, if its days in the trash are over or it is half removed; else None.
 
     Args:
-        names: of the files in the run's folder.
+        names: names of the files in the run's folder.
     """
     amended = newest_amendment(store, _folder(project, run), names)
     if amended.get("lifecycle") not in (DELETED, REMOVED):
@@ -160,40 +158,38 @@ def _expired(store: Store, project: str, run: str, names: list[str], before: dat
     return Trashed(project, run, since, sum(size for _, size, _ in _files(store, project, run)), "stays")
 
 
-def _removed(store: Store, catalog: Catalog, trashed: Trashed, *, dry_run: bool) -> Trashed:
+def _remove(store: Store, catalog: Catalog, trashed: Trashed, *, dry_run: bool) -> Trashed:
+    """Remove a run from the trash, unless it is needed; returns what became of it."""
     project = trashed.project
     run = trashed.run
     if dry_run:
         with catalog.read() as session:
-            reason = _needed(session, store, project, run)
-        return _became(trashed, "stays" if reason else "would be removed", reason)
+            reason = _why_needed(session, store, project, run)
+        return replace(trashed, became="stays" if reason else "would be removed", reason=reason)
     with catalog.write() as session:
-        tracked = locked(session, project, run)
-        if reason := _needed(session, store, project, run):
-            return _became(trashed, "stays", reason)
-        after = amend(store, _folder(project, run), lambda newest: _marked(newest, trashed.deleted_at))
+        tracked = lock_row(session, project, run)
+        if reason := _why_needed(session, store, project, run):
+            return replace(trashed, became="stays", reason=reason)
+        after = amend(store, _folder(project, run), lambda newest: _mark(newest, trashed.deleted_at))
         if after.get("lifecycle") != REMOVED:
-            return _became(trashed, "stays", "it has just been restored")
+            return replace(trashed, became="stays", reason="it has just been restored")
         if tracked is not None:
-            for table, of in (
-                (TrackedArtifactRow, TrackedArtifactRow.run),
-                (LoggedModelRow, LoggedModelRow.run),
-                (TrackedRunRow, TrackedRunRow.id),
-            ):
-                session.execute(delete(table).where(of == run))
+            session.execute(delete(TrackedArtifactRow).where(TrackedArtifactRow.run == run))
+            session.execute(delete(LoggedModelRow).where(LoggedModelRow.run == run))
+            session.execute(delete(TrackedRunRow).where(TrackedRunRow.id == run))
     _delete_files(store, project, run)
     delete_runs(catalog, [(project, run)])
-    return _became(trashed, "removed")
+    return replace(trashed, became="removed")
 
 
-def _marked(newest: Amendment, deleted_at: str) -> Amendment:
-    """Removed from now on, unless it was restored, or restored and deleted again, in this moment."""
+def _mark(newest: Amendment, deleted_at: str) -> Amendment:
+    """Mark a run as removed, unless it was restored, or restored and deleted again, since it was read."""
     is_same = newest.get("lifecycle") == DELETED and newest.get("since") == deleted_at
     return staged(newest, REMOVED, _ACTOR) if is_same else newest
 
 
-def _needed(session: Session, store: Store, project: str, run: str) -> str | None:
-    """Why a run in the trash stays; a half removed one does not."""
+def _why_needed(session: Session, store: Store, project: str, run: str) -> str | None:
+    """Why a run in the trash stays; None where it does not, as a half removed one."""
     try:
         info: RunInfo = read_run(store, project, run)
     except NotFound:
@@ -208,9 +204,7 @@ def _needed(session: Session, store: Store, project: str, run: str) -> str | Non
 
 
 def _delete_files(store: Store, project: str, run: str) -> None:
-    """All files of a run, the record that makes it one at the end, and behind it the mark that it is being
-    removed.
-    """
+    """Delete all files of a run; its record and then the mark ``removed`` go last."""
     folder = _folder(project, run)
     store.delete_below(run_folder(project, run))
     names = [name[len(folder) + 1 :] for name, _, _ in store.files(folder)]
@@ -219,16 +213,16 @@ def _delete_files(store: Store, project: str, run: str) -> None:
     own = [name for name in names if "/" not in name]
     last = max((name for name in own if name.startswith(PREFIX)), default="")
     in_threads(store.delete, [f"{folder}/{name}" for name in own if name not in ("record.json", last)])
-    for name in filter(None, ("record.json", last)):  # none: another retention was faster
-        store.delete(f"{folder}/{name}")
+    store.delete(f"{folder}/record.json")
+    if last:  # Else another retention was faster.
+        store.delete(f"{folder}/{last}")
     _delete_empty_folder(store, folder)
 
 
 def _delete_left_folder(store: Store, folder: str, now: datetime) -> None:
-    """Delete the folders of a run whose removal was killed when it had no file any more; not one that a run
-    has just made, to begin there.
+    """Delete the empty folders of a run whose removal was killed, but not one that a run has just made.
 
-    Without it the run would be listed for ever, as one of which nothing can be read.
+    Otherwise the run would be listed for ever, although nothing of it can be read.
     """
     if store.folder is not None:
         with contextlib.suppress(FileNotFoundError):
@@ -238,16 +232,14 @@ def _delete_left_folder(store: Store, folder: str, now: datetime) -> None:
 
 
 def _delete_empty_folder(store: Store, folder: str) -> None:
-    """Delete a folder if it has no file, with the folders in it: a run of the same id may have begun
-    there.
-    """
+    """Delete a folder and its subfolders if they have no file: a run of the same id may have begun there."""
     if any(store.files(folder)):
         return
     if store.folder is None:
         store.delete_below(folder)
         return
     for inner, _, _ in os.walk(store.folder / folder, topdown=False):
-        with contextlib.suppress(OSError):  # a run has just begun there
+        with contextlib.suppress(OSError):  # A run has just begun there.
             Path(inner).rmdir()
 
 
@@ -258,7 +250,3 @@ def _files(store: Store, project: str, run: str) -> Iterator[tuple[str, int, flo
 
 def _folder(project: str, run: str) -> str:
     return f"runs/project={project}/{run}"
-
-
-def _became(trashed: Trashed, became: Became, reason: str | None = None) -> Trashed:
-    return Trashed(trashed.project, trashed.run, trashed.deleted_at, trashed.bytes, became, reason)

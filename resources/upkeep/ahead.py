@@ -1,10 +1,9 @@
-"""What a store has of sweeps and trials that a catalog does not know yet, because it was written after the
-catalog was read.
+"""Files of sweeps and trials that were written after the catalog was read, so that it does not know them.
 
-Restored beside that catalog it would be in the way: a trial is handed out again as the attempt that the
-catalog counts next, and its run refuses an attempt that has begun, or params that are not its own; and
-nothing is deleted from a store that has a report of a sweep that the catalog does not know. So a backup
-leaves it out, and the attempt is trained again.
+Restored beside that catalog they would be in the way. The catalog hands out a trial as the attempt that it
+counts next, and the trial's run refuses an attempt that has begun, or params that are not its own. And
+retention deletes nothing from a store that has a report of a sweep that the catalog does not know. So a
+backup leaves these files out, and the attempt is trained again.
 """
 
 import json
@@ -22,19 +21,20 @@ _ATTEMPT = re.compile(
     r"(?:start|end)-(\d{4,})\.json|checkpoints/\d+-(\d{4,})-\d+\.json|live/(\d{4,})-\d+\.parquet"
 )
 Attempts = Mapping[str, int]
-"""By the run of a trial how many attempts a catalog counts; 0 where it has not been handed out."""
+"""How many attempts a catalog counts of each trial, by its run; 0 where it has not been handed out."""
 
 
 def files_ahead(
     store: Store, names: Iterable[str], before: Collection[str], sweeps: set[str], attempts: Attempts
 ) -> tuple[set[str], bool]:
-    """Those of a store's files that a catalog does not know yet, and whether they can be left out: not where
-    a compaction has put their points together with others.
+    """The files of a store that a catalog does not know yet, and whether they can be left out.
+
+    They cannot where a compaction has put their points together with others.
 
     Args:
-        before: the files that there were before the catalog was read.
-        sweeps: that the catalog has.
-        attempts: of their trials.
+        before: the files that the store had before the catalog was read.
+        sweeps: the sweeps of the catalog.
+        attempts: the attempts of their trials.
     """
     ahead: set[str] = set()
     runs: set[tuple[str, str]] = set()
@@ -42,35 +42,40 @@ def files_ahead(
     for name in names:
         if (report := _REPORT.fullmatch(name)) and report[1] not in sweeps:
             ahead.add(name)
-        if not (found := _RUN.fullmatch(name)) or not (trial := _TRIAL.fullmatch(found[3])):
+        match = _RUN.fullmatch(name)
+        trial = _TRIAL.fullmatch(match[3]) if match else None
+        if not match or not trial:
             continue
-        key = found[1] or found[2], found[3]
+        run = match[3]
+        key = match[1] or match[2], run
+        file = match[4]
         if trial[1] not in sweeps:
             if key not in unknown:
                 unknown[key] = _is_of_sweep(store, *key, trial[1])
             if unknown[key]:
                 ahead.add(name)
-        elif not attempts.get(found[3]):
+        elif not attempts.get(run):
             ahead.add(name)
-        elif found[4] == "record.json" and name not in before:
-            if int(json.loads(store.read(name))["attempt"]) > attempts[found[3]]:
+        elif file == "record.json" and name not in before:
+            if int(json.loads(store.read(name))["attempt"]) > attempts[run]:
                 ahead.add(name)
-        elif (attempt := _attempt_of(found[4])) and attempt > attempts[found[3]]:
+        elif (attempt := _attempt_of(file)) and attempt > attempts[run]:
             ahead.add(name)
             runs.add(key)
-    return ahead, not any(
+    is_compacted = any(
         max(read_manifest(store, *run).absorbed, default=0) > attempts[run[1]] for run in sorted(runs)
     )
+    return ahead, not is_compacted
 
 
 def _attempt_of(file: str) -> int | None:
-    """Whose file of a run it is; None: of no single attempt."""
-    found = _ATTEMPT.fullmatch(file)
-    return int(next(filter(None, found.groups()))) if found else None
+    """The attempt that wrote a file of a run; None where it belongs to no single attempt."""
+    match = _ATTEMPT.fullmatch(file)
+    return int(next(filter(None, match.groups()))) if match else None
 
 
 def _is_of_sweep(store: Store, project: str, run: str, sweep: str) -> bool:
-    """Whether a run that is named like a trial is one, says its record."""
+    """Whether a run that is named like a trial is one, by its record."""
     try:
         record = json.loads(store.read(f"runs/project={project}/{run}/record.json"))
     except (NotFound, ValueError):

@@ -1,11 +1,11 @@
 """Making a backup: the store's files and the catalog, so that everything that the catalog names is in it.
 
-The store is listed, then the catalog dumped, then what it names is copied, then everything else: a file is in
-the store before the catalog names it. What is written meanwhile is in the backup too, but for what is of
-attempts that the dumped catalog does not count yet (:mod:`resources.upkeep.ahead`). What is deleted
-meanwhile, by retention or compaction, is noticed: then the store is listed again, for what replaced it, and
-where the catalog names it, that is dumped again as well. Each round copies only what is new, so the next is
-short.
+The store is listed, the catalog is dumped, the files that it names are copied, and then all others. This
+order holds because a file is in the store before the catalog names it. Files that are written meanwhile are
+in the backup too, except those of attempts that the dumped catalog does not count yet
+(:mod:`resources.upkeep.ahead`). If retention or compaction deletes files meanwhile, the store is listed again
+for what replaced them; if the catalog named them, it is dumped again as well. Each round copies only what is
+new, so the next is short.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from resources.upkeep.backup_files import (
     BEGUN,
     CATALOG,
     FILES,
-    LONGEST_SECONDS,
+    MAX_BACKUP_SECONDS,
     BackupManifest,
     Kept,
     backups_of,
@@ -57,17 +57,18 @@ from resources.upkeep.backup_files import (
 )
 from resources.upkeep.catalog_dump import attempts_in, dump_catalog, revision_of
 
-_TRIES = 5
+_MAX_ROUNDS = 5
 _THREADS = 16
-_SMALL = 1 << 23  # bytes that are copied through memory
-_LATE_SECONDS = 86_400.0  # before the end of the time that a backup may take, from when on none is published
-# a file that was written so long before a backup had the time of writing that it has for good
+_MAX_IN_MEMORY = 1 << 23  # bytes of a file that is copied through memory
+# A backup is not published in the last day of the time that it may take.
+_LATE_SECONDS = 86_400.0
+# A store may change a file's time of writing, but not this long after it was written.
 _SETTLED_SECONDS = 60.0
-_PART = 1_000  # files between two words of progress
-_SHOWN = 5
+_FILES_PER_PROGRESS = 1_000
+_MAX_NAMES = 5
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Progress = Callable[[int, int], None]
-"""Called with how many files are in the backup, and how many there are."""
+"""Called with the number of files that are in the backup, and the number of all."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class Made:
     """A backup that was made.
 
     Attributes:
-        copied, copied_bytes: what was not there already.
-        missing: what it lacks that its catalog names, because the store lacks it.
+        copied, copied_bytes: contents that the place did not have already.
+        missing: contents that its catalog names and the store lacks.
     """
 
     manifest: BackupManifest
@@ -87,15 +88,16 @@ class Made:
 
     @property
     def problem(self) -> str:
-        """What is missing, for people; empty where nothing is."""
+        """What is missing, in a sentence; empty where nothing is."""
         if not self.missing:
             return ""
-        shown = "; ".join(f"{content.what} ({content.digest})" for content in self.missing[:_SHOWN])
-        more = f"; and {len(self.missing) - _SHOWN} more" if len(self.missing) > _SHOWN else ""
+        names = "; ".join(f"{content.what} ({content.digest})" for content in self.missing[:_MAX_NAMES])
+        if len(self.missing) > _MAX_NAMES:
+            names += f"; and {len(self.missing) - _MAX_NAMES} more"
         return (
             f"backup {self.manifest.id} lacks {len(self.missing)} contents that the catalog names, because "
             "they are not in the store "
-            f"{self.manifest.root}: {shown}{more}. No older backup was deleted. halving doctor --all says "
+            f"{self.manifest.root}: {names}. No older backup was deleted. halving doctor --all says "
             "what mends each"
         )
 
@@ -109,51 +111,50 @@ class _Copied(NamedTuple):
 def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | None = None) -> Made:
     """Make a backup.
 
-    What an earlier one has is not copied again. Killed anywhere it leaves contents that the next one finds
-    there.
+    Contents of an earlier backup are not copied again. If it is killed, the next one uses what it has copied.
 
     Args:
-        place: where backups are to be: a folder or an object store of their own.
+        place: the place of the backups: a folder or an object store of their own.
 
     Raises:
-        InvalidInput: the place is the store, or inside of it; or the store has no file where there should be
-            some.
+        InvalidInput: the place is the store, or inside of it; or the store has no files although it should
+            have some.
         StoreError: the store, or the place, refuses; or a file is not what its digest says; or it took more
             than six days.
     """
     _check_apart(store, place)
     began = time.monotonic()
-    moment = time.time()
-    backup = f"{datetime.fromtimestamp(moment, UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    started = time.time()
+    backup = f"{datetime.fromtimestamp(started, UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     with _under_way(place, backup) as base, scratch_folder("backup") as folder:
-        copying = _Copying(store, place, _known(place, base), progress)
+        copying = _Copying(store, place, _read_base(place, base), progress)
         dump = folder / "catalog.jsonl.gz"
         contents: list[NamedContent] = []
         missing: list[NamedContent] = []
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ROUNDS):
             before = {name for name, _, _ in files_to_keep(store, catalog.url)}
             contents.clear()
             rows = dump_catalog(catalog, dump, lambda session: contents.extend(_contents_of(session)))
             revision = revision_of(catalog)
             if not before:
                 _check_is_there(store, catalog, place, rows)
-            if not copying.copy(
-                (name, 0, 0.0) for name in sorted(before & set(map(blob_name, _named(dump))))
-            ):
-                continue  # a file that the catalog named has been deleted
-            if not any(copying.copy(files_to_keep(store, catalog.url)) for _ in range(_TRIES)):
+            named = sorted(before & set(map(blob_name, _digests_in(dump))))
+            if not copying.copy((name, 0, 0.0) for name in named):
+                continue  # A file that the catalog named has been deleted.
+            if not any(copying.copy(files_to_keep(store, catalog.url)) for _ in range(_MAX_ROUNDS)):
                 continue
             former = {content.digest for content in missing}
             missing = find_missing(store, contents, copying.files.__contains__)
             if {content.digest for content in missing} != former:
-                # gone since the catalog was dumped, or lost: what the next round misses as well is lost
+                # The new ones were deleted since the catalog was dumped, or are lost: those that the next
+                # round misses as well are lost.
                 continue
             ahead, apart = files_ahead(store, copying.files, before, *attempts_in(dump))
             if apart:
                 break
         else:
             raise StoreError(
-                f"no backup of {store.root} was made: in each of {_TRIES} rounds files were deleted or "
+                f"no backup of {store.root} was made: in each of {_MAX_ROUNDS} rounds files were deleted or "
                 "compacted while they were copied; "
                 "try again later, or with no compact_metrics and no apply_retention beside it"
             )
@@ -165,7 +166,7 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
         digests = digest_of(dump), digest_of(files)
         manifest = BackupManifest(
             backup,
-            moment,
+            started,
             store.root,
             revision,
             *digests,
@@ -174,7 +175,7 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
             bytes=size,
             missing=len(missing),
         )
-        if time.time() > moment + LONGEST_SECONDS - _LATE_SECONDS:
+        if time.time() > started + MAX_BACKUP_SECONDS - _LATE_SECONDS:
             raise StoreError(
                 f"backup {backup} took longer than six days, so what it copied first may be gone by now: "
                 "make another one"
@@ -186,13 +187,14 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
 def _check_apart(store: Store, place: Store) -> None:
     """Refuse a place inside of the store or around it."""
     if store.folder is not None and place.folder is not None:
-        here = store.folder.resolve()
-        there = place.folder.resolve()
-        together = here.is_relative_to(there) or there.is_relative_to(here)
+        store_folder = store.folder.resolve()
+        place_folder = place.folder.resolve()
+        overlaps = store_folder.is_relative_to(place_folder) or place_folder.is_relative_to(store_folder)
     else:
-        here_root, there_root = (f"{each.root.partition('?')[0]}/" for each in (store, place))
-        together = here_root.startswith(there_root) or there_root.startswith(here_root)
-    if together:
+        store_root = f"{store.root.partition('?')[0]}/"
+        place_root = f"{place.root.partition('?')[0]}/"
+        overlaps = store_root.startswith(place_root) or place_root.startswith(store_root)
+    if overlaps:
         raise InvalidInput(
             f"{place.root} is not accepted: give a place for backups that is apart from the store "
             f"{store.root}"
@@ -204,20 +206,18 @@ def _contents_of(session: Session) -> list[NamedContent]:
 
 
 def _check_is_there(store: Store, catalog: Catalog, place: Store, rows: Mapping[str, int]) -> None:
-    """Refuse a store without any file where the catalog, or an earlier backup, says that there should be
-    some.
-    """
+    """Refuse a store without any file where the catalog or an earlier backup has some."""
     if next(files_of_models(store), None) is not None:
         return
     tables = {"trials": TrialRow, "versions of models": ModelVersionRow}
-    named = [f"{count} {noun}" for noun, table in tables.items() if (count := rows[table.__tablename__])]
+    counts = [f"{count} {noun}" for noun, table in tables.items() if (count := rows[table.__tablename__])]
     earlier = [
         manifest
         for manifest in read_manifests(place, backups_of(place))
         if manifest.root == store.root and manifest.count
     ]
-    if named:
-        reason = f"the catalog {catalog!r} has {' and '.join(named)}"
+    if counts:
+        reason = f"the catalog {catalog!r} has {' and '.join(counts)}"
     elif earlier:
         reason = f"its backup {earlier[-1].id} has {earlier[-1].count}"
     else:
@@ -229,8 +229,8 @@ def _check_is_there(store: Store, catalog: Catalog, place: Store, rows: Mapping[
     )
 
 
-class _Known(NamedTuple):
-    """What the backup has on which another one builds, and when it began."""
+class _Base(NamedTuple):
+    """The files of the backup on which another one builds, and when that backup began."""
 
     files: Mapping[str, Kept]
     began: float
@@ -238,9 +238,9 @@ class _Known(NamedTuple):
 
 @contextlib.contextmanager
 def _under_way(place: Store, backup: str) -> Iterator[BackupManifest | None]:
-    """Until the end of the block: it has begun, on the backup that comes.
+    """Mark a backup as begun until the end of the block; yields the backup on which it builds.
 
-    One that fails must not keep old contents for a week.
+    A backup that fails loses the mark, because it must not keep old contents for a week.
     """
     base = _begin(place, backup)
     try:
@@ -252,71 +252,74 @@ def _under_way(place: Store, backup: str) -> Iterator[BackupManifest | None]:
 
 
 def _begin(place: Store, backup: str) -> BackupManifest | None:
-    """Say in the place that a backup is under way, and on which it builds: the newest.
+    """Write into the place that a backup has begun, and that it builds on the newest one, which is returned.
 
-    What that one has stays from then on, even if it is deleted (:mod:`resources.upkeep.old_backups`), because
-    it is there afterwards.
+    The contents of the newest backup stay from then on, even if it is deleted
+    (:mod:`resources.upkeep.old_backups`), if it is still there after the mark was written.
     """
     while True:
         base = next(reversed(backups_of(place)), None)
         place.replace(file_of(backup, BEGUN), to_json({"base": base}))
-        with contextlib.suppress(NotFound):  # deleted in this moment: on another one
+        with contextlib.suppress(NotFound):  # It has just been deleted, so the next one is tried.
             return read_manifest(place, base) if base else None
 
 
-def _known(place: Store, base: BackupManifest | None) -> _Known:
-    return (
-        _Known(unpack(read_checked(place, base, FILES, base.files)), base.began) if base else _Known({}, 0.0)
-    )
+def _read_base(place: Store, base: BackupManifest | None) -> _Base:
+    if base is None:
+        return _Base({}, 0.0)
+    return _Base(unpack(read_checked(place, base, FILES, base.files)), base.began)
 
 
-def _named(dump: Path) -> set[str]:
-    """Every digest that a dump has, of whatever."""
-    found: set[str] = set()
+def _digests_in(dump: Path) -> set[str]:
+    """Every digest that occurs in a dump."""
+    digests: set[str] = set()
     with gzip.open(dump, "rt", encoding="utf-8") as lines:
         for line in lines:
-            found.update(_DIGEST.findall(line))
-    return found
+            digests.update(_DIGEST.findall(line))
+    return digests
 
 
 class _Copying:
     """Copies files of a store into a place of backups.
 
     Attributes:
-        files: what the backup holds, by name.
-        copied, copied_bytes: what was not there already.
+        files: the files of the backup, by name.
+        copied, copied_bytes: contents that the place did not have already.
     """
 
-    def __init__(self, store: Store, place: Store, known: _Known, progress: Progress | None) -> None:
+    def __init__(self, store: Store, place: Store, base: _Base, progress: Progress | None) -> None:
         self._store = store
         self._place = place
-        self._known = known
+        self._base = base
         self._progress = progress
         self.files: dict[str, Kept] = {}
-        self.copied = self.copied_bytes = 0
-        self._contents: set[str] = set()  # digests that are there and stay
-        self._of_base = {kept.digest for kept in known.files.values()}
+        self.copied = 0
+        self.copied_bytes = 0
+        self._contents: set[str] = set()  # digests of contents that are in the place and stay
+        self._of_base = {kept.digest for kept in base.files.values()}
 
     def copy(self, listed: Iterable[tuple[str, int, float]]) -> bool:
-        """Copy files, given by name, bytes and time of writing, that are not copied yet; whether none had
-        vanished.
+        """Copy files that are not copied yet; returns False where one of them had vanished.
+
+        Args:
+            listed: name, bytes and time of writing of each file.
         """
         waiting = [file for file in listed if not self._is_done(*file)]
         whole = True
         left = iter(waiting)
         done = 0
         with ThreadPoolExecutor(_THREADS) as pool:
-            while part := list(islice(left, _PART)):
-                for (name, size, written), found in zip(part, pool.map(self._copied, part), strict=True):
-                    if found is None:
+            while part := list(islice(left, _FILES_PER_PROGRESS)):
+                copies = pool.map(self._copy_file, part)
+                for (name, size, written), copy in zip(part, copies, strict=True):
+                    if copy is None:
                         whole = False
                         continue
-                    self.files[name] = Kept(found.bytes, written if size else 0.0, found.digest)
-                    self._contents.add(found.digest)
-                    self.copied, self.copied_bytes = (
-                        self.copied + found.new,
-                        self.copied_bytes + found.new * found.bytes,
-                    )
+                    self.files[name] = Kept(copy.bytes, written if size else 0.0, copy.digest)
+                    self._contents.add(copy.digest)
+                    if copy.new:
+                        self.copied += 1
+                        self.copied_bytes += copy.bytes
                 done += len(part)
                 if self._progress:
                     self._progress(done, len(waiting))
@@ -328,20 +331,20 @@ class _Copying:
             return False
         return digest_in(name) is not None or (kept.bytes, kept.written) == (size, written)
 
-    def _copied(self, file: tuple[str, int, float]) -> _Copied | None:
-        """Have a file's content in the place; None: the file has vanished, or been replaced meanwhile."""
+    def _copy_file(self, file: tuple[str, int, float]) -> _Copied | None:
+        """Bring a file's content into the place; None if the file has vanished or been replaced meanwhile."""
         name, size, written = file
-        known = self._known.files.get(name)
+        in_base = self._base.files.get(name)
         digest = digest_in(name)
-        same = (
-            known
-            and (known.bytes, known.written) == (size, written)
-            and written < self._known.began - _SETTLED_SECONDS
+        is_same = (
+            in_base
+            and (in_base.bytes, in_base.written) == (size, written)
+            and written < self._base.began - _SETTLED_SECONDS
         )
-        if known and (same or digest) and self._stays(known.digest):
-            return _Copied(known.digest, known.bytes, False)
+        if in_base and (is_same or digest) and self._stays(in_base.digest):
+            return _Copied(in_base.digest, in_base.bytes, False)
         try:
-            if size and size <= _SMALL:
+            if size and size <= _MAX_IN_MEMORY:
                 return self._put(name, self._store.read(name), digest)
             if self._store.folder is not None and (local := self._store.folder / name).exists():
                 return self._put(name, local, digest)
@@ -364,7 +367,7 @@ class _Copying:
             return _Copied(digest, size, False)
         was_there = self._place.has_blob(digest)
         try:
-            # one that was there may be about to go: if it is a day old it is written again
+            # A content in the place may be about to be deleted: if it is a day old it is written again.
             self._place.put_hashed_blob(content, digest)
         except StoreError:
             if isinstance(content, Path) and digest_of(content) != digest:
@@ -373,5 +376,5 @@ class _Copying:
         return _Copied(digest, size, not was_there)
 
     def _stays(self, digest: str) -> bool:
-        """Whether a content is in the place, and nobody deletes it meanwhile."""
+        """Whether a content is in the place and will not be deleted meanwhile."""
         return digest in self._contents or (digest in self._of_base and self._place.has_blob(digest))

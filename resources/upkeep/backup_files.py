@@ -1,9 +1,9 @@
-"""What a backup is made of, in a folder or an object store of its own.
+"""The files of a backup, in a folder or an object store of its own.
 
-``backups/ID/begun.json`` is written first, and ``backups/ID/manifest.json`` last: without it there is no
-backup. It names, by their digests, ``catalog.jsonl.gz`` and ``files.parquet``, the list of the store's files
-with the digest of each. Contents lie under their digests, as blobs of a store do, and all backups of a place
-share them.
+``backups/ID/begun.json`` is written first, and ``backups/ID/manifest.json`` last; without the manifest there
+is no backup. It has the digests of ``catalog.jsonl.gz`` and of ``files.parquet``, which lists the store's
+files with the digest of each. Contents lie under their digests, as blobs of a store do, and all backups of a
+place share them.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from halving.store.store import Store, digest_of
 
 FORMAT = 1
 BEGUN = "begun.json"
-"""Of a backup: on which other one it builds, by its id, or null."""
+"""The file with the id of the backup on which this one builds, or null."""
 MANIFEST = "manifest.json"
 FILES = "files.parquet"
 CATALOG = "catalog.jsonl.gz"
-LONGEST_SECONDS = 7 * 86_400.0
-"""From when on a backup that has begun and is not whole was killed."""
+MAX_BACKUP_SECONDS = 7 * 86_400.0
+"""A backup that began this long ago and is not whole was killed."""
 _OF_THE_CATALOG = "models/"
 _OF_RETENTION = ("retention/begun/", "retention/by-itself.log", "retention/last.json")
 _OF_A_MACHINE = (
@@ -47,9 +47,7 @@ _BLOB = re.compile(r"artifacts/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 
 
 class Kept(NamedTuple):
-    """A file of the store as a backup has it: its size, its time of writing by the store (seconds since
-    1970), and its digest.
-    """
+    """A file of the store in a backup; ``written`` is the store's time of writing, in seconds since 1970."""
 
     bytes: int
     written: float
@@ -63,12 +61,12 @@ class BackupManifest:
     Attributes:
         id: the time when it began, and a few characters that no other backup has.
         began: seconds since 1970.
-        root: where the store was.
-        revision: of the catalog's schema.
+        root: the store's root.
+        revision: the revision of the catalog's schema.
         catalog, files: digests of the two files.
-        rows: of the catalog, by table.
-        count, bytes: of the store's files.
-        missing: how many contents it lacks that its catalog names, because the store lacked them.
+        rows: the number of the catalog's rows, by table.
+        count, bytes: the number of the store's files, and their bytes.
+        missing: how many contents the catalog names that the store lacked.
     """
 
     id: str
@@ -87,13 +85,13 @@ class BackupManifest:
 def files_to_keep(store: Store, url: str | None = None) -> Iterator[tuple[str, int, float]]:
     """Name, bytes and time of writing of each file of a store that a backup holds.
 
-    Blobs that lie in a colder place are among them: a restored store has all in one place. The catalog's own
-    file is dumped instead; Dagster's instance and journals, which belong to a machine, are left out, and so
-    are files that are being written, what the store says of models, which is written again from the catalog,
-    and when retention was carried out by itself.
+    Blobs of a colder place are among them; a restored store has all in one place. Left out are the catalog's
+    file, which is dumped instead; Dagster's instance and journals, which belong to a machine; files that are
+    being written; published models, which are written again from the catalog; and the record of automatic
+    retention.
 
     Args:
-        url: the catalog's, which may be another file in the store than ``catalog.db``.
+        url: the catalog's URL, which may name another file in the store than ``catalog.db``.
     """
     of_catalog = names_of_catalog(store, url)
     for name, size, written in chain(
@@ -110,9 +108,7 @@ def files_to_keep(store: Store, url: str | None = None) -> Iterator[tuple[str, i
 
 
 def names_of_catalog(store: Store, url: str | None) -> frozenset[str]:
-    """What SQLite's catalog may have in the store's folder: its file, what SQLite keeps beside it, and its
-    locks.
-    """
+    """Files that a SQLite catalog may have in the store's folder: its own, SQLite's beside it, and locks."""
     parsed = make_url(url) if url else None
     if store.folder is None or parsed is None or parsed.get_backend_name() != "sqlite" or not parsed.database:
         return frozenset()
@@ -126,18 +122,18 @@ def names_of_catalog(store: Store, url: str | None) -> frozenset[str]:
 
 
 def files_of_models(store: Store) -> Iterator[tuple[str, int, float]]:
-    """Those files, with which a store is not empty either."""
+    """The files of published models, with which a store is not empty either."""
     return store.files(_OF_THE_CATALOG.rstrip("/"))
 
 
 def digest_in(name: str) -> str | None:
-    """The digest that a blob's name says."""
-    found = _BLOB.fullmatch(name)
-    return f"sha256:{found[1]}" if found else None
+    """The digest in a blob's name; None where it is no blob."""
+    match = _BLOB.fullmatch(name)
+    return f"sha256:{match[1]}" if match else None
 
 
 def file_of(backup: str, name: str) -> str:
-    """Where one of a backup's own files is."""
+    """The name of one of a backup's own files."""
     return f"backups/{backup}/{name}"
 
 
@@ -147,7 +143,7 @@ def backups_of(place: Store) -> list[str]:
 
 
 def read_manifests(place: Store, backups: Iterable[str]) -> list[BackupManifest]:
-    """Those of whole backups, but for what somebody else deletes in this moment."""
+    """The manifests of whole backups, without those that somebody has just deleted."""
     manifests = []
     for backup in backups:
         with contextlib.suppress(NotFound):
@@ -160,14 +156,15 @@ def read_backup(place: Store, backup: str | None = None) -> BackupManifest:
 
     Raises:
         NotFound: there is no whole backup, or none of this id.
-        InvalidInput: a later version made it, or none is chosen where there are those of several stores.
+        InvalidInput: a later version made it, or none is chosen although the place has backups of several
+            stores.
     """
-    known = backups_of(place)
-    if known and backup is not None:
-        if backup not in known:
-            raise NotFound(f"no backup {backup!r} in {place.root}; there are {', '.join(known[-8:])}")
+    backups = backups_of(place)
+    if backups and backup is not None:
+        if backup not in backups:
+            raise NotFound(f"no backup {backup!r} in {place.root}; there are {', '.join(backups[-8:])}")
         return read_manifest(place, backup)
-    manifests = sorted(read_manifests(place, known), key=lambda manifest: manifest.began)
+    manifests = sorted(read_manifests(place, backups), key=lambda manifest: manifest.began)
     if not manifests:
         raise NotFound(f"no backup in {place.root}: halving backup {place.root} makes one")
     newest = {manifest.root: manifest for manifest in manifests}
@@ -194,15 +191,15 @@ def read_manifest(place: Store, backup: str) -> BackupManifest:
     """
     name = file_of(backup, MANIFEST)
     try:
-        found: dict[str, Any] = json.loads(place.read(name))
+        fields: dict[str, Any] = json.loads(place.read(name))
     except ValueError as error:
         raise StoreError(f"{place.address(name)} is damaged: {error}") from None
-    if found.get("format") != FORMAT:
+    if fields.get("format") != FORMAT:
         raise InvalidInput(
-            f"format = {found.get('format')!r} of {place.address(name)} is not accepted: this version "
+            f"format = {fields.get('format')!r} of {place.address(name)} is not accepted: this version "
             f"reads {FORMAT}"
         )
-    return BackupManifest(**found)
+    return BackupManifest(**fields)
 
 
 def write_backup(place: Store, manifest: BackupManifest) -> None:
@@ -211,7 +208,7 @@ def write_backup(place: Store, manifest: BackupManifest) -> None:
 
 
 def read_checked(place: Store, manifest: BackupManifest, name: str, digest: str) -> bytes:
-    """One of a backup's own files.
+    """Read one of a backup's own files, and check its digest.
 
     Raises:
         NotFound: it is missing.
@@ -226,7 +223,7 @@ def read_checked(place: Store, manifest: BackupManifest, name: str, digest: str)
 
 
 def pack(files: Mapping[str, Kept]) -> bytes:
-    """A list of files as Parquet."""
+    """Write a list of files as Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -244,7 +241,7 @@ def pack(files: Mapping[str, Kept]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, Kept]:
-    """What :func:`pack` packed."""
+    """Read a list of files that :func:`pack` has written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -254,7 +251,7 @@ def unpack(content: bytes) -> dict[str, Kept]:
 
 
 def digests_of(content: bytes) -> set[str]:
-    """The digests in what :func:`pack` packed."""
+    """The digests in a list of files that :func:`pack` has written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,6 +1,6 @@
-"""Deleting many files of a store: on S3 a thousand with one request.
+"""Deletion of many files of a store, on S3 a thousand with one request.
 
-Arrow deletes one file at a time, and writes an empty object for the folder each time: three requests, of
+Arrow would delete one file at a time, and write an empty object for the folder each time: three requests, of
 which S3 charges one as a write.
 """
 
@@ -11,12 +11,12 @@ from halving.maintenance.compaction import delete_each
 from halving.store.store import Store
 from resources.s3_client import s3_client
 
-_MOST = 1_000  # that S3 takes in one request
+_MAX_KEYS = 1_000  # S3 takes no more in one request.
 _FEW = 2
 
 
 def delete_at_once(store: Store, names: Sequence[str]) -> None:
-    """Delete files of a store; those that are gone already are fine.
+    """Delete files of a store; files that are gone already are no error.
 
     Raises:
         StoreError: the store refused one of them.
@@ -28,14 +28,14 @@ def delete_at_once(store: Store, names: Sequence[str]) -> None:
 
     client = s3_client(store)
     paths = [store.path(name).partition("/") for name in names]
-    for at in range(0, len(paths), _MOST):
-        part = paths[at : at + _MOST]
+    for start in range(0, len(paths), _MAX_KEYS):
+        part = paths[start : start + _MAX_KEYS]
         try:
-            asked = {"Objects": [{"Key": key} for _, _, key in part], "Quiet": True}
-            refused = client.delete_objects(Bucket=part[0][0], Delete=asked).get("Errors", [])
+            objects = {"Objects": [{"Key": key} for _, _, key in part], "Quiet": True}
+            refused = client.delete_objects(Bucket=part[0][0], Delete=objects).get("Errors", [])
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(
-                f"cannot delete {len(part)} files of {store.address(names[at])} and after: {error}"
+                f"cannot delete {len(part)} files of {store.address(names[start])} and after: {error}"
             ) from error
         if refused:
             raise StoreError(

@@ -1,9 +1,9 @@
-"""The catalog as one file that either database is loaded from: rows as JSON, table by table.
+"""The catalog as one file, from which SQLite and Postgres can be loaded: rows as JSON, table by table.
 
-It is read in one transaction: on SQLite from a copy that its online backup API makes, so that no writer
-waits, on Postgres in a snapshot (REPEATABLE READ). It is loaded in one transaction as well. Rows go into the
-schema that they are from; then Alembic upgrades it. The index of runs is not in it, which is made again from
-the store, nor up to where models are published, because a backup has none of their files.
+It is dumped in one transaction: on SQLite from a copy that its online backup API makes, so that no writer
+waits, and on Postgres in a snapshot (REPEATABLE READ). It is loaded in one transaction as well. Rows go into
+the schema that they are from, and then Alembic upgrades it. Two things are left out: the index of runs, which
+is rebuilt from the store, and how far models are published, because a backup has no published files.
 """
 
 import gzip
@@ -45,32 +45,31 @@ _REBUILT = {
     row.__tablename__
     for row in (RunAttemptRow, RunIndexRow, RunRow, RunNameRow, RunValueRow, PublishedModelRow)
 }
-_MADE_WITH_THE_SCHEMA = {"experiments": 1}  # table to how many rows its migration makes
-_AT_ONCE = 1_000  # rows
+_ROWS_OF_MIGRATIONS = {"experiments": 1}  # rows that a table's migration adds
+_ROWS_AT_ONCE = 1_000
 
 
 def dump_catalog(
     catalog: Catalog, file: Path, look: Callable[[Session], None] | None = None
 ) -> dict[str, int]:
-    """Write all rows of this moment into a file, compressed; how many by table.
+    """Write all rows of the catalog into a compressed file; returns how many, by table.
 
     Args:
-        look: called with a session that sees the same moment.
+        look: called with a session that sees the same rows.
     """
     counts: dict[str, int] = {}
     with _snapshot(catalog) as connection, gzip.open(file, "wt", encoding="utf-8", compresslevel=5) as lines:
         for table in Base.metadata.sorted_tables:
             if table.name in _REBUILT:
                 continue
-            lines.write(
-                json.dumps({"table": table.name, "columns": [column.name for column in table.columns]}) + "\n"
-            )
+            header = {"table": table.name, "columns": [column.name for column in table.columns]}
+            lines.write(json.dumps(header) + "\n")
             counts[table.name] = 0
-            rows = connection.execution_options(stream_results=True, yield_per=_AT_ONCE).execute(
+            rows = connection.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(
                 select(table)
             )
             for row in rows:
-                lines.write(json.dumps(list(row), default=_plain, separators=(",", ":")) + "\n")
+                lines.write(json.dumps(list(row), default=_to_json, separators=(",", ":")) + "\n")
                 counts[table.name] += 1
         if look:
             with Session(connection) as session:
@@ -79,7 +78,7 @@ def dump_catalog(
 
 
 def attempts_in(file: Path) -> tuple[set[str], dict[str, int]]:
-    """The sweeps that a dump has, and how many attempts it counts of each trial, by the trial's run."""
+    """The sweeps in a dump, and the number of attempts of each trial, by the trial's run."""
     sweeps: set[str] = set()
     attempts: dict[str, int] = {}
     for header, parts in _tables(file):
@@ -93,27 +92,27 @@ def attempts_in(file: Path) -> tuple[set[str], dict[str, int]]:
 
 
 def check_empty(catalog: Catalog) -> None:
-    """Refuse a catalog that something is in.
+    """Refuse a catalog that has rows.
 
     Raises:
-        InvalidInput: it is; the message names the table.
+        InvalidInput: it has; the message names the table.
     """
     for table, count in _count_rows(catalog).items():
-        if count > _MADE_WITH_THE_SCHEMA.get(table, 0):
+        if count > _ROWS_OF_MIGRATIONS.get(table, 0):
             raise InvalidInput(
                 f"{catalog!r} is not accepted: it has {count} {table}; give a catalog with nothing in it"
             )
 
 
 def is_loaded(catalog: Catalog, rows: Mapping[str, int]) -> bool:
-    """Whether a catalog has rows, and of each table at least as many as a backup has."""
+    """Whether a catalog has rows, and in each table at least as many as a backup has."""
     counts = _count_rows(catalog)
-    is_used = any(count > _MADE_WITH_THE_SCHEMA.get(table, 0) for table, count in counts.items())
+    is_used = any(count > _ROWS_OF_MIGRATIONS.get(table, 0) for table, count in counts.items())
     return is_used and all(counts.get(table, 0) >= count for table, count in rows.items())
 
 
 def _count_rows(catalog: Catalog) -> dict[str, int]:
-    """How many by table, of those that a dump has."""
+    """The number of rows of each table that a dump has."""
     tables = [table for table in Base.metadata.sorted_tables if table.name not in _REBUILT]
     with catalog.read() as session:
         return {table.name: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
@@ -134,12 +133,13 @@ def check_revision(revision: str) -> None:
 
 
 def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
-    """Load rows into an empty catalog, and bring its schema to the newest revision; how many by table.
-
-    All of them, or none.
+    """Load all rows of a dump, or none, into an empty catalog, and upgrade its schema.
 
     Args:
-        revision: of the schema that the rows are from.
+        revision: the schema's revision that the rows are from.
+
+    Returns:
+        The number of rows, by table.
 
     Raises:
         InvalidInput: something is in the catalog, or a later version wrote the rows.
@@ -150,7 +150,7 @@ def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
     check_revision(revision)
     check_empty(catalog)
     if revision != newest_revision():
-        command.downgrade(catalog.alembic(), revision)  # nothing is in it
+        command.downgrade(catalog.alembic(), revision)  # The catalog is empty, so nothing is lost.
     try:
         with catalog.engine.connect().execution_options(write=True) as connection, connection.begin():
             counts = _load(connection, file)
@@ -168,14 +168,14 @@ def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
 
 
 def _load(connection: Connection, file: Path) -> dict[str, int]:
-    known = MetaData()
+    metadata = MetaData()
     counts: dict[str, int] = {}
     for header, rows in _tables(file):
-        table = Table(header["table"], known, autoload_with=connection)
+        table = Table(header["table"], metadata, autoload_with=connection)
         for column in table.columns:
             if isinstance(column.type, JSON):
                 column.type = JSON(none_as_null=True)
-        if header["table"] in _MADE_WITH_THE_SCHEMA:
+        if header["table"] in _ROWS_OF_MIGRATIONS:
             connection.execute(table.delete())
         counts[table.name] = 0
         for part in rows:
@@ -187,19 +187,19 @@ def _load(connection: Connection, file: Path) -> dict[str, int]:
 
 
 def _tables(file: Path) -> Iterator[tuple[Mapping[str, Any], Iterator[list[list[Any]]]]]:
-    """Each table's header, and its rows in parts, which are to be gone through before the next table."""
+    """Each table's header, and its rows in parts, which must be read before the next table."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         following: list[Any] = [next(lines, "")]
 
         def parts() -> Iterator[list[list[Any]]]:
             part: list[list[Any]] = []
             for line in lines:
-                found = json.loads(line, object_hook=_rich)
-                if isinstance(found, dict):
+                row_or_header = json.loads(line, object_hook=_from_json)
+                if isinstance(row_or_header, dict):
                     following[0] = line
                     break
-                part.append(found)
-                if len(part) == _AT_ONCE:
+                part.append(row_or_header)
+                if len(part) == _ROWS_AT_ONCE:
                     yield part
                     part = []
             if part:
@@ -211,13 +211,13 @@ def _tables(file: Path) -> Iterator[tuple[Mapping[str, Any], Iterator[list[list[
 
 
 def _continue_numbers(connection: Connection, table: Table) -> None:
-    """On Postgres, let new rows be numbered after those that were loaded with their numbers."""
+    """On Postgres, number new rows after those that were loaded with their numbers."""
     if connection.dialect.name != "postgresql":
         return
     for column in table.primary_key.columns:
         if len(table.primary_key.columns) == 1 and isinstance(column.type, Integer | BigInteger):
-            asked = {"table": table.name, "column": column.name}
-            sequence = connection.scalar(text("SELECT pg_get_serial_sequence(:table, :column)"), asked)
+            names = {"table": table.name, "column": column.name}
+            sequence = connection.scalar(text("SELECT pg_get_serial_sequence(:table, :column)"), names)
             last = connection.scalar(select(func.max(column)))
             if sequence and last:
                 connection.execute(
@@ -227,7 +227,7 @@ def _continue_numbers(connection: Connection, table: Table) -> None:
 
 @contextmanager
 def _snapshot(catalog: Catalog) -> Iterator[Connection]:
-    """A connection that sees the catalog as it is in this moment."""
+    """A connection that sees the catalog as it is now, whatever is written meanwhile."""
     if catalog.engine.dialect.name == "postgresql":
         with catalog.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
             yield connection
@@ -257,7 +257,7 @@ def revision_of(catalog: Catalog) -> str:
         return str(connection.scalar(text("SELECT version_num FROM alembic_version")))
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return {"$time": value.isoformat()}
     if isinstance(value, date):
@@ -267,12 +267,12 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} in the catalog cannot be written")
 
 
-def _rich(found: dict[str, Any]) -> Any:
-    if len(found) == 1:
-        if "$time" in found:
-            return datetime.fromisoformat(found["$time"])
-        if "$date" in found:
-            return date.fromisoformat(found["$date"])
-        if "$bytes" in found:
-            return b64decode(found["$bytes"])
-    return found
+def _from_json(fields: dict[str, Any]) -> Any:
+    if len(fields) == 1:
+        if "$time" in fields:
+            return datetime.fromisoformat(fields["$time"])
+        if "$date" in fields:
+            return date.fromisoformat(fields["$date"])
+        if "$bytes" in fields:
+            return b64decode(fields["$bytes"])
+    return fields

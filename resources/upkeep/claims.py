@@ -1,10 +1,11 @@
-"""Which runs wait for compaction, and which worker has which: rows of the index of runs.
+"""The queue of runs that wait for compaction, and the workers' claims on them, in the index of runs.
 
 A worker claims a run by moving its ``compact_at`` a lease ahead (the visibility timeout of a queue). Until
-then nobody else takes it; a worker that lives renews, and what a killed one had is claimed again when its
-lease is over. A run leaves the line only when its worker says that nothing is left to do, and only if the
-index has not read it again meanwhile. So no run is forgotten, and none is compacted twice at once; should two
-workers meet all the same, the manifest decides (:mod:`halving.maintenance.compaction`).
+then nobody else takes it. A living worker renews its claims, and those of a killed one can be claimed again
+when their lease is over. A run leaves the queue only when its worker says that nothing is left to do, and
+only if the index has not read it again meanwhile. So no run is forgotten, and none is compacted twice at
+once; should two workers compact one all the same, the manifest decides
+(:mod:`halving.maintenance.compaction`).
 """
 
 from collections.abc import Collection
@@ -19,16 +20,14 @@ from resources.catalog import AHEAD_SECONDS, Catalog, RunRow
 
 LEASE_SECONDS = 120.0
 MANY_SEGMENTS = 64
-"""A run that is still logging waits for compaction from so many on: each compaction writes all of its points
-again.
-"""
+"""A run that still logs is compacted only from this many segments on, since that writes all points again."""
 LATER_SECONDS = 3_600.0
-"""Until a run that could not be compacted, or whose segments have a gap, is looked at again."""
+"""Time until a run is tried again that could not be compacted, or whose segments have a gap."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A run that one worker compacts; ``revision`` is of its row in the index."""
+    """A run that one worker compacts; ``revision`` is that of its row in the index."""
 
     id: int
     project: str
@@ -39,12 +38,12 @@ class Claim:
 def claim(
     catalog: Catalog, count: int, *, project: str | None = None, many: int = MANY_SEGMENTS
 ) -> list[Claim]:
-    """Take runs that wait, those that wait longest first.
+    """Claim runs that wait for compaction, those that wait longest first.
 
     Args:
-        count: how many at most.
-        project: only this one's; None is all.
-        many: from how many segments on a run that is still logging is taken.
+        count: the largest number of runs.
+        project: only runs of this project; None is all.
+        many: the number of segments from which on a run that still logs is claimed.
     """
     columns = (RunRow.id, RunRow.project, RunRow.run, RunRow.revision, RunRow.compact_at)
     waiting = (
@@ -68,32 +67,28 @@ def claim(
 
 
 def count_waiting(catalog: Catalog, project: str | None = None, many: int = MANY_SEGMENTS) -> int:
-    """How many runs wait, without those that a worker has."""
+    """The number of runs that wait, without those that a worker has claimed."""
     with catalog.read() as session:
-        return (
-            session.scalar(
-                select(func.count()).select_from(RunRow).where(_waits(catalog.now(), project, many))
-            )
-            or 0
-        )
+        query = select(func.count()).select_from(RunRow).where(_waits(catalog.now(), project, many))
+        return session.scalar(query) or 0
 
 
 def renew(catalog: Catalog, claims: Collection[Claim]) -> None:
-    """Keep runs for another lease. One whose row somebody holds in this moment is kept by the next call."""
+    """Renew claims for another lease; those whose rows are locked now are renewed by the next call."""
     with catalog.write() as session:
-        ids = [one.id for one in claims]
-        held = session.scalars(
+        ids = [claim.id for claim in claims]
+        locked = session.scalars(
             select(RunRow.id).where(RunRow.id.in_(ids)).order_by(RunRow.id).with_for_update(skip_locked=True)
         ).all()
-        longer = update(RunRow).where(RunRow.id.in_(held)).values(compact_at=catalog.now() + LEASE_SECONDS)
+        longer = update(RunRow).where(RunRow.id.in_(locked)).values(compact_at=catalog.now() + LEASE_SECONDS)
         session.execute(longer, execution_options={"synchronize_session": False})
 
 
 def settle(catalog: Catalog, claimed: Claim, done: Compacted | None) -> None:
-    """Say how a claim ended: when the run is to be looked at again, if at all.
+    """End a claim, and set when the run is to be compacted again, if at all.
 
     Args:
-        done: None: it could not be compacted.
+        done: the compaction; None where it failed.
     """
     now = catalog.now()
     if done is None:
@@ -114,16 +109,16 @@ def settle(catalog: Catalog, claimed: Claim, done: Compacted | None) -> None:
         if not session.execute(
             as_it_was.returning(RunRow.id), execution_options={"synchronize_session": False}
         ).first():
-            # The index has read it meanwhile, perhaps with segments that came after ours: its number counts.
+            # The index has read the run meanwhile, perhaps with new segments, so their number there stays.
             session.execute(row.values(compact_at=again), execution_options={"synchronize_session": False})
 
 
 def _waits(now: float, project: str | None, many: int) -> ColumnElement[bool]:
     logs = and_(RunRow.status == RUNNING, RunRow.segments < many)
-    # What lies in the trash may be removed while it is compacted, which would leave the new files for ever.
-    # as the index of such rows says it; a parameter would be another condition
+    # The SQL index of such rows has a literal 0 in its condition; a parameter would be another condition.
     has_segments = RunRow.segments != literal_column("0")
-    # What is to wait for longer than anything does was put off before the clock was set back.
+    # A run whose time lies further ahead than any was put off before the clock was set back.
     is_time = or_(RunRow.compact_at <= now, RunRow.compact_at > now + LATER_SECONDS + AHEAD_SECONDS)
-    found = and_(has_segments, is_time, or_(~logs, RunRow.segments < 0), RunRow.lifecycle != DELETED)
-    return found if project is None else and_(found, RunRow.project == project)
+    # A run in the trash may be removed while it is compacted, which would leave the new files for ever.
+    waits = and_(has_segments, is_time, or_(~logs, RunRow.segments < 0), RunRow.lifecycle != DELETED)
+    return waits if project is None else and_(waits, RunRow.project == project)

@@ -1,8 +1,7 @@
-"""A worker that compacts the runs that wait: many at once, each into files of its own.
+"""A worker that compacts the runs that wait, several at once.
 
-Any number of workers may be at it, in any processes on any machines. On an object store a run's compaction is
-mostly waiting, so a worker has several runs in hand; in a folder it is computing, and more workers are what
-helps.
+Any number of workers may run, in any processes on any machines. On an object store a compaction is mostly
+waiting, so a worker compacts several runs at once. In a folder it is computing, so only more workers help.
 """
 
 import logging
@@ -19,7 +18,7 @@ from resources.upkeep.bulk_delete import delete_at_once
 from resources.upkeep.claims import LEASE_SECONDS, MANY_SEGMENTS, Claim, claim, renew, settle
 
 RUNS_AT_ONCE = 8
-"""Runs that a worker has in hand on an object store."""
+"""Runs that a worker compacts at once on an object store."""
 _log = logging.getLogger(__name__)
 
 
@@ -28,11 +27,11 @@ class Worked:
     """What a worker did.
 
     Attributes:
-        runs: that got new points into their file.
-        cleaned: runs of which only replaced files were deleted.
-        saved: bytes of segments less those of the files that they went into.
-        gaps: by ``project/run`` the first segment behind a missing one.
-        failed: by ``project/run`` why it could not be compacted; it is tried again after an hour.
+        runs: the number of runs that got new points into their file.
+        cleaned: the number of runs of which only replaced files were deleted.
+        saved: bytes of segments, less the bytes of the files that replace them.
+        gaps: the first segment after a missing one, by ``project/run``.
+        failed: why a run could not be compacted, by ``project/run``; it is tried again after an hour.
     """
 
     runs: int = 0
@@ -60,17 +59,16 @@ def compact_waiting(
     at_once: int | None = None,
     each: Callable[[Claim, Compacted | str], None] | None = None,
 ) -> Worked:
-    """Compact runs until none waits that no other worker has.
+    """Compact runs until none waits that no other worker has claimed.
 
-    A run that fails does not keep the others from being compacted.
-
-    May be killed anywhere: what it had in hand is taken by another worker when its lease is over.
+    A run that fails does not keep the others from being compacted. It may be killed anywhere: another worker
+    claims its runs when their lease is over.
 
     Args:
-        project: only this one's runs; None is all.
+        project: only runs of this project; None is all.
         many: see :func:`~resources.upkeep.claims.claim`.
-        at_once: runs in hand (default: 8 on an object store, 1 in a folder).
-        each: called with each run and what was done, or why nothing could be.
+        at_once: runs to compact at once (default: 8 on an object store, 1 in a folder).
+        each: called with each run and its compaction, or why it failed.
     """
     at_once = at_once or (1 if store.folder is not None else RUNS_AT_ONCE)
     worked = Worked()
@@ -79,8 +77,8 @@ def compact_waiting(
     with ThreadPoolExecutor(at_once, thread_name_prefix="halving-compaction") as pool:
         while True:
             if len(in_hand) <= at_once // 2:
-                for one in claim(catalog, at_once - len(in_hand), project=project, many=many):
-                    in_hand[pool.submit(compact, store, one.project, one.run, delete_at_once)] = one
+                for run in claim(catalog, at_once - len(in_hand), project=project, many=many):
+                    in_hand[pool.submit(compact, store, run.project, run.run, delete_at_once)] = run
             if not in_hand:
                 return worked
             for future in wait(in_hand, timeout=LEASE_SECONDS / 3, return_when=FIRST_COMPLETED).done:
@@ -92,22 +90,22 @@ def compact_waiting(
 
 def _end(
     catalog: Catalog,
-    one: Claim,
+    claim: Claim,
     future: "Future[Compacted]",
     worked: Worked,
     each: Callable[[Claim, Compacted | str], None] | None,
 ) -> None:
-    name = f"{one.project}/{one.run}"
+    name = f"{claim.project}/{claim.run}"
     try:
         done = future.result()
     except (HalvingError, OSError, ValueError) as error:  # a damaged file is a ValueError of Arrow's
         _log.warning("run %s was not compacted: %s: %s", name, type(error).__name__, error)
         worked.failed[name] = str(error)
-        settle(catalog, one, None)
+        settle(catalog, claim, None)
         if each:
-            each(one, str(error))
+            each(claim, str(error))
         return
     worked.add(done)
-    settle(catalog, one, done)
+    settle(catalog, claim, done)
     if each:
-        each(one, done)
+        each(claim, done)

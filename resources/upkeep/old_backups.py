@@ -1,14 +1,15 @@
-"""Deleting old backups of a place: their manifests first, and then the contents that no other backup needs.
+"""Deletion of a place's old backups: first their manifests, then contents that no other backup needs.
 
-Killed anywhere, each backup that has its manifest has all of its contents, and the next call finishes. Other
-backups may be made to the same place meanwhile. What one of them needs has no manifest yet, but stays:
+It may be killed anywhere: each backup that has its manifest has all of its contents, and the next call goes
+on. Other backups may be made in the same place meanwhile. They have no manifest yet, and still their contents
+stay:
 
-- what it takes over from the backup on which it builds, as its ``begun.json`` says. That is looked at after
-  the manifests have gone, and was written before it looked whether that backup's is still there.
-- what it has put since it began, or found there: what is older than a day,
-  :data:`halving.store.store.REFRESH_SECONDS`, it has put again.
-- what one that begins later puts or finds is, by the same rule, younger than :data:`GRACE_SECONDS`. Clocks
-  may differ by a day.
+- Contents of the backup on which it builds, which its ``begun.json`` names. That file is read here after the
+  manifests were deleted, and the other backup wrote it before it checked that its base has a manifest.
+- Contents that it has written since it began, or found in the place: those older than a day,
+  :data:`halving.store.store.REFRESH_SECONDS`, it has written again.
+- Contents that a backup writes or finds that begins later: by the same rule they are younger than
+  :data:`GRACE_SECONDS`, even if clocks differ by a day.
 """
 
 import contextlib
@@ -26,8 +27,8 @@ from resources.upkeep.backup import Made
 from resources.upkeep.backup_files import (
     BEGUN,
     FILES,
-    LONGEST_SECONDS,
     MANIFEST,
+    MAX_BACKUP_SECONDS,
     BackupManifest,
     backups_of,
     digests_of,
@@ -37,13 +38,13 @@ from resources.upkeep.backup_files import (
 )
 
 GRACE_SECONDS = 2 * REFRESH_SECONDS
-"""For which a content stays that no backup names (yet)."""
+"""Time for which a content stays that no backup names (yet)."""
 _PROBE = "pruning/clock"
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What went: backups, by id, and how many contents, of how many bytes."""
+    """What was deleted: the ids of backups, and the number and bytes of contents."""
 
     backups: list[str]
     contents: int
@@ -61,43 +62,40 @@ def check_keep(keep: int) -> None:
 
 
 def prune_backups(place: Store, root: str, keep: int, *, now: float | None = None) -> Pruned:
-    """Delete a store's backups but the newest ones, what killed ones have left, and contents that nothing
-    needs any more.
+    """Delete a store's old backups, the rest of killed ones, and contents that no backup needs.
 
     Args:
-        root: the store's; backups of other stores in the place stay.
-        keep: how many stay.
-        now: seconds since 1970 (default: the earlier one of what this machine's clock says and what the
-            place's does).
+        root: the store's root; backups of other stores in the place stay.
+        keep: the number of newest backups that stay.
+        now: seconds since 1970 (default: the earlier time of this machine's clock and the place's).
 
     Raises:
         InvalidInput: ``keep`` is less than 1, or a later version has made one of the backups. Nothing is
             deleted.
-        NotFound, StoreError: a backup's list of files is missing or damaged, so that nobody knows what must
+        NotFound, StoreError: a backup's list of files is missing or damaged, so that it is unknown what must
             stay; or the place refuses.
     """
     check_keep(keep)
     own = [manifest for manifest in read_manifests(place, backups_of(place)) if manifest.root == root]
     old = [manifest.id for manifest in sorted(own, key=lambda manifest: manifest.began)[:-keep]]
     for backup in old:
-        # or without its manifest it would look like one that is being made
+        # Without its manifest, a backup that has begun would look like one that is being made.
         place.delete(file_of(backup, BEGUN))
         place.delete(file_of(backup, MANIFEST))
-    moment = now or min(time.time(), clock_of(place, _PROBE) or 0.0)
+    time_now = now or min(time.time(), clock_of(place, _PROBE) or 0.0)
     folders = _folders(place)
     manifests = read_manifests(place, [backup for backup, files in folders.items() if MANIFEST in files])
     rest = folders.keys() - {manifest.id for manifest in manifests}
     unfinished = {
         backup: began
         for backup in rest
-        if (began := folders[backup].get(BEGUN, -math.inf)) > moment - LONGEST_SECONDS
+        if (began := folders[backup].get(BEGUN, -math.inf)) > time_now - MAX_BACKUP_SECONDS
     }
     bases = {_base_of(place, backup) for backup in unfinished}
-    before = min([moment, *unfinished.values()]) - GRACE_SECONDS
+    before = min([time_now, *unfinished.values()]) - GRACE_SECONDS
     marks = Marks()
-    marks.keep(
-        {bytes.fromhex(digest.removeprefix("sha256:")) for digest in _named(place, manifests, rest & bases)}
-    )
+    needed = _contents_of(place, manifests, rest & bases)
+    marks.keep({bytes.fromhex(digest.removeprefix("sha256:")) for digest in needed})
     gone = delete_unmarked(place, find_unmarked(place, marks, before), before)
     for byte in range(256):
         place.clear_abandoned(f"artifacts/sha256/{byte:02x}", GRACE_SECONDS)
@@ -107,11 +105,12 @@ def prune_backups(place: Store, root: str, keep: int, *, now: float | None = Non
 
 
 def prune_after(place: Store, root: str, keep: int, made: Made) -> Pruned | None:
-    """:func:`prune_backups` after a backup was made; None: it lacks something, which an older one may have,
-    so that all stay.
+    """Delete old backups after a new one was made, unless the new one lacks contents.
+
+    An older backup may have the contents that it lacks, so all stay then, and None is returned.
 
     Raises:
-        StoreError: with what is wrong with the others, and that this one is whole.
+        StoreError: the old ones could not be deleted; the message says that the new one is whole.
     """
     if made.missing:
         return None
@@ -124,33 +123,33 @@ def prune_after(place: Store, root: str, keep: int, made: Made) -> Pruned | None
 
 
 def _folders(place: Store) -> Mapping[str, Mapping[str, float]]:
-    """Each backup's own files with the time of their writing, also of those that are not whole."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    """Each backup's own files with their times of writing, also of backups that are not whole."""
+    folders: dict[str, dict[str, float]] = defaultdict(dict)
     for name, _, written in place.files("backups"):
         backup, _, file = name.removeprefix("backups/").partition("/")
         if file:
-            found[backup][file] = written
-    return found
+            folders[backup][file] = written
+    return folders
 
 
 def _base_of(place: Store, backup: str) -> str | None:
-    with contextlib.suppress(NotFound):  # somebody has deleted it
+    with contextlib.suppress(NotFound):  # Somebody has deleted it.
         base: str | None = json.loads(place.read(file_of(backup, BEGUN)))["base"]
         return base
     return None
 
 
-def _named(place: Store, whole: Iterable[BackupManifest], bases: Iterable[str]) -> set[str]:
-    """The contents of whole backups, and of those that have gone while others build on them."""
-    found: set[str] = set()
+def _contents_of(place: Store, whole: Iterable[BackupManifest], bases: Iterable[str]) -> set[str]:
+    """The contents of whole backups, and of deleted ones on which others build."""
+    digests: set[str] = set()
     for manifest in whole:
         try:
-            found |= digests_of(read_checked(place, manifest, FILES, manifest.files))
+            digests |= digests_of(read_checked(place, manifest, FILES, manifest.files))
         except NotFound:
             if place.exists(file_of(manifest.id, MANIFEST)):
                 raise
-            # Another store's --keep has deleted it in this moment, as nothing builds on it.
+            # Another store's --keep has just deleted it, as nothing builds on it.
     for backup in bases:
-        with contextlib.suppress(NotFound):  # somebody has deleted it by hand
-            found |= digests_of(place.read(file_of(backup, FILES)))
-    return found
+        with contextlib.suppress(NotFound):  # Somebody has deleted it by hand.
+            digests |= digests_of(place.read(file_of(backup, FILES)))
+    return digests

@@ -1,9 +1,9 @@
 """Restoring a backup into an empty store and an empty catalog.
 
 Files come first, each checked against its digest, and then the catalog, in one transaction: until then the
-restored store has no sweep. What the store says of models is written last. Killed anywhere, the same command
-goes on; ``restoring.json`` in the store says that it has begun, and from when the catalog may have been
-loaded into which one.
+restored store has no sweep. Models are published last. If it is killed, the same command goes on:
+``restoring.json`` in the store says which backup is being restored and, before the catalog is loaded, into
+which catalog.
 """
 
 import json
@@ -37,7 +37,7 @@ from resources.upkeep.catalog_dump import check_empty, check_revision, is_loaded
 
 _BEGUN = "restoring.json"
 _THREADS = 16
-_PART = 1_000  # files between two words of progress
+_FILES_PER_PROGRESS = 1_000
 Progress = Callable[[int, int], None]
 
 
@@ -46,8 +46,8 @@ class Restored:
     """What was restored.
 
     Attributes:
-        there: how many of the backup's files were there already from a restore that was cut off.
-        problems: of writing what the store says of models; it is written by the next one who publishes.
+        there: the number of files that an earlier, killed restore had brought.
+        problems: models that could not be published, in sentences; the next process that publishes does it.
     """
 
     manifest: BackupManifest
@@ -69,11 +69,11 @@ def restore(
 
     Args:
         open_catalog: called when the store is known to be empty, because a catalog may be a file in it.
-        url: the catalog's, which may be another file in the store than ``catalog.db``.
+        url: the catalog's URL, which may name another file in the store than ``catalog.db``.
 
     Raises:
         InvalidInput: something is in the store or the catalog, a later version made the backup, or none is
-            chosen where there are those of several stores.
+            chosen although the place has backups of several stores.
         NotFound: there is no such backup, or a file of it is missing.
         StoreError: a file of it is damaged, or the store refuses.
     """
@@ -103,16 +103,15 @@ def restore(
     waiting = iter(files.items())
     count = done = 0
     with ThreadPoolExecutor(_THREADS) as pool:
-        while part := list(islice(waiting, _PART)):
-            count += sum(
-                pool.map(lambda file: _bring(place, store, file[0], file[1], file[0] in before), part)
-            )
+        while part := list(islice(waiting, _FILES_PER_PROGRESS)):
+            brought = pool.map(lambda file: _bring(place, store, file[0], file[1], file[0] in before), part)
+            count += sum(brought)
             done += len(part)
             if progress:
                 progress(done, len(files))
     if not is_done:
-        # It is empty, so whoever finds rows in it after this was written, and all of them, knows where they
-        # are from.
+        # The catalog is empty now: if all rows of the backup are in it after this was written, this restore
+        # has loaded them.
         store.replace(_BEGUN, to_json({"backup": manifest.id, "catalog": repr(catalog)}))
         with scratch_folder("restore") as folder:
             local = folder / "catalog.jsonl.gz"
@@ -124,16 +123,14 @@ def restore(
 
 
 class _Earlier(NamedTuple):
-    """What a restore that was cut off has left: the names of files, and which catalog it was about to load,
-    if it came so far.
-    """
+    """The files that a killed restore has brought, and the catalog that it was about to load, if any."""
 
     files: set[str]
     catalog: str | None
 
 
 def _restored_before(store: Store, manifest: BackupManifest, url: str | None) -> _Earlier | None:
-    """What a restore of this backup that was cut off has left in a store; None: none has begun.
+    """What a killed restore of this backup has left in a store; None where none has begun.
 
     Raises:
         InvalidInput: it is another backup.
@@ -160,10 +157,10 @@ def _check_store_is_empty(store: Store, url: str | None) -> None:
 
 
 def _begin(store: Store, manifest: BackupManifest) -> None:
-    """Mark the store as one that a backup is restored into.
+    """Mark the store as one into which a backup is being restored.
 
     Raises:
-        InvalidInput: another one has just begun.
+        InvalidInput: another restore has just begun.
     """
     try:
         store.create(_BEGUN, to_json({"backup": manifest.id}))
@@ -175,7 +172,7 @@ def _begin(store: Store, manifest: BackupManifest) -> None:
 
 
 def _bring(place: Store, store: Store, name: str, kept: Kept, is_there: bool) -> bool:
-    """Have a file in the store as it is in the backup; whether it was there."""
+    """Bring a file from the backup into the store, or check it if it is there; returns whether it was."""
     if is_there:
         actual = sha256()
         for part in store.parts(name):
@@ -188,7 +185,7 @@ def _bring(place: Store, store: Store, name: str, kept: Kept, is_there: bool) ->
             )
         return True
     try:
-        with place.blob_file(kept.digest) as content:  # checks the digest
+        with place.blob_file(kept.digest) as content:  # It checks the digest.
             store.create(name, content, sole=True)
     except NotFound as error:
         raise NotFound(f"{name} cannot be restored: {error}") from None

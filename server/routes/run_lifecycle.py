@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from halving.identifiers import check_name
 from halving.records.amendments import ACTIVE, ARCHIVED, DELETED, Lifecycle
-from resources.retention.lifecycle import LONGEST_TAG, set_lifecycle, set_tags
+from resources.retention.lifecycle import MAX_TAG_LENGTH, set_lifecycle, set_tags
 from server.access.once import Once, OneWrite
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/runs", tags=["runs"])
 MOST_TAGS = 100
 Project = Annotated[str, Path(description="The run's project.", examples=["digits"])]
 RunId = Annotated[str, Path(description="The run's id.", examples=["digits-7f3a.0007"])]
-Tag = Annotated[str, Field(max_length=LONGEST_TAG)]
+Tag = Annotated[str, Field(max_length=MAX_TAG_LENGTH)]
 
 
 class Changed(BaseModel):

@@ -17,7 +17,7 @@ from resources.registry.client_versions import (
 from resources.registry.registered_models import create_model, delete_model, rename_model
 from resources.registry.stages import archive, promote
 from resources.registry.versions import register
-from resources.retention.protection import protected
+from resources.retention.protection import find_protected
 from tests.resources.registry.winners import winner
 
 
@@ -147,4 +147,4 @@ def test_the_runs_of_versions_in_use_are_kept(backend: Backend) -> None:
     added(backend, "net", "b", "r2")
     added(backend, "net")
     archive(backend.catalog, "net", "1.0.1", actor="ann")
-    assert set(protected(backend.store, backend.catalog).runs) == {("a", "r1")}
+    assert set(find_protected(backend.store, backend.catalog).runs) == {("a", "r1")}

@@ -451,8 +451,14 @@ def test_a_restore_that_is_being_written_down_is_waited_for(
         "epoch": 2,
         "checkpoint": digest_of(content(trial_key(sweep, 2), 2)),
     }
-    reported = ended_trials._reported
-    monkeypatch.setattr(ended_trials, "_reported", lambda *given: (reported(*given), deciding.set())[0])
+    read_report = ended_trials._reasons_by_report
+
+    def read_and_tell(*arguments: Any) -> dict[str, str]:
+        reasons = read_report(*arguments)
+        deciding.set()
+        return reasons
+
+    monkeypatch.setattr(ended_trials, "_reasons_by_report", read_and_tell)
     with ThreadPoolExecutor(1) as pool:
         with backend.catalog.write() as session:
             restored = small_spec(restored_from=source, strategy={"random": {"budget": 9}})

@@ -301,7 +301,7 @@ def test_a_restore_in_the_moment_of_the_removal_is_first_or_refused(
     change(backend, run, "deleted")
     monkeypatch.setattr(
         trash,
-        "_needed",
+        "_why_needed",
         lambda *_: (
             amend(backend.store, f"runs/project=p/{run}", lambda now: staged(now, "active", "b")) and None
         ),

@@ -13,7 +13,7 @@ from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
 from resources.registry.events import APPROVED, REGISTERED, REJECTED, add_event
 from resources.registry.publishing import publish
-from resources.retention.protection import protected, trial_checkpoints
+from resources.retention.protection import find_protected, trial_checkpoints
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
@@ -90,11 +90,11 @@ def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_
     add_sweep(backend, "s-3", "finished", "staging")
     add_sweep(backend, "s-4", "rejected", reported=True)
     add_sweep(backend, "s-5", "failed")
-    assert set(protected(backend.store, backend.catalog).runs) == {
+    assert set(find_protected(backend.store, backend.catalog).runs) == {
         ("digits", f"s-{number}.0001") for number in (2, 3, 4)
     }
     add_sweep(backend, "s-6", "searching")
-    assert set(protected(backend.store, backend.catalog).runs) == {
+    assert set(find_protected(backend.store, backend.catalog).runs) == {
         *(("digits", f"s-{number}.0001") for number in (2, 3, 4)),
         *(("digits", f"s-6.{number:04d}") for number in range(3)),
     }
@@ -108,7 +108,7 @@ def test_what_is_protected_of_a_sweep_is_in_its_project_which_may_have_another_n
     with backend.catalog.write() as session:
         for sweep in ("s-1", "s-2"):
             session.get_one(SweepRow, sweep).project = "vision"
-    assert set(protected(backend.store, backend.catalog).runs) == {
+    assert set(find_protected(backend.store, backend.catalog).runs) == {
         ("vision", "s-1.0001"),
         *(("vision", f"s-2.{number:04d}") for number in range(3)),
     }
@@ -131,7 +131,7 @@ def test_reports_and_checkpoints_of_versions_and_of_highest_rungs_stay(
         version.manifest = "sha256:manifest"
     named = {"sha256:s-1-winner", report, "sha256:h", earlier, "sha256:manifest"}
     named |= {"sha256:ours", "sha256:theirs", "sha256:drawn", "sha256:code"}
-    assert protected(backend.store, backend.catalog).blobs == named
+    assert find_protected(backend.store, backend.catalog).blobs == named
     with backend.catalog.write() as session:
         assert set(trial_checkpoints(session, ())) == {"sha256:s-1-rung1"}
         assert set(trial_checkpoints(session, {("s-1", 2)})) == set()
@@ -152,7 +152,7 @@ def test_the_report_by_which_somebody_decided_stays_when_the_version_has_another
         row.report = gone
         add_event(session, "digits", REJECTED, "bob", version=row, note="no")
         row.report = now
-    assert {read, "sha256:rows", gone} <= protected(backend.store, backend.catalog).blobs
+    assert {read, "sha256:rows", gone} <= find_protected(backend.store, backend.catalog).blobs
 
 
 def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:
@@ -160,18 +160,18 @@ def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:
     with backend.catalog.write() as session:
         (session.get(ReportRow, "s-1") or pytest.fail("no report")).digest = "sha256:" + "0" * 64
     with pytest.raises(NotFound):
-        protected(backend.store, backend.catalog)
+        find_protected(backend.store, backend.catalog)
 
 
 def test_a_report_of_a_sweep_that_the_catalog_does_not_know_stops_retention(backend: Backend) -> None:
     add_sweep(backend, "s-1", "finished", reported=True)
     backend.store.replace("reports/s-1.html", b"known")
-    assert protected(backend.store, backend.catalog).blobs
+    assert find_protected(backend.store, backend.catalog).blobs
     backend.store.replace("reports/theirs-1.html", b"of another catalog")
     with pytest.raises(
         InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"
     ):
-        protected(backend.store, backend.catalog)
+        find_protected(backend.store, backend.catalog)
 
 
 def begin_trial(backend: Backend, run: str, parent: dict[str, Any]) -> RunRecords:
@@ -189,15 +189,15 @@ def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_som
         begin_trial(backend, f"s-1.{number:04d}", {"sweep": "s-1", "trial": number})
     begin_trial(backend, "mine.0001", {})  # a name that somebody chose
     begin_trial(backend, "again", {"rerun_of": "digits/theirs-1.0000"})
-    assert protected(backend.store, backend.catalog).runs == {}
+    assert find_protected(backend.store, backend.catalog).runs == {}
     begin_trial(backend, "theirs-1.0000", {"sweep": "theirs-1", "trial": 0})
     with pytest.raises(
         InvalidInput,
         match=r"it has no sweep theirs-1, of which the store .* has runs; what .* Set HALVING_CATALOG to",
     ):
-        protected(backend.store, backend.catalog)
+        find_protected(backend.store, backend.catalog)
     backend.store.replace("retention/lost-sweeps.txt", b"s-0\ntheirs-1\n")
-    assert protected(backend.store, backend.catalog).runs == {}
+    assert find_protected(backend.store, backend.catalog).runs == {}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_damaged_record_of_a_sweeps_trial_says_whose_it_is_as_well_or_another_
     backend.store.create("runs/project=digits/theirs-1.0000/record.json", record)
     begin_trial(backend, "theirs-1.0001", {"sweep": "theirs-1", "trial": 1})
     with pytest.raises(InvalidInput, match="it has no sweep theirs-1, of which"):
-        protected(backend.store, backend.catalog)
+        find_protected(backend.store, backend.catalog)
 
 
 def test_versions_that_the_catalog_does_not_know_stop_retention(backend: Backend) -> None:
@@ -225,17 +225,17 @@ def test_versions_that_the_catalog_does_not_know_stop_retention(backend: Backend
             )
         add_event(session, row.model, REGISTERED, "ann", version=row)
     assert publish(backend.store, backend.catalog) == []
-    assert protected(backend.store, backend.catalog).blobs == {"sha256:m"}
+    assert find_protected(backend.store, backend.catalog).blobs == {"sha256:m"}
     with backend.catalog.write(exclusive=True) as session:  # killed before it was published
         session.delete(session.get_one(ModelVersionRow, (row.model, row.version)))
-    assert protected(backend.store, backend.catalog).blobs == {"sha256:m"}
+    assert find_protected(backend.store, backend.catalog).blobs == {"sha256:m"}
     backend.store.replace(published_name("theirs", "1.0.0"), b"{}")
     name = "models/theirs/1.0.0.json"
     with pytest.raises(
         InvalidInput,
         match=rf"it has no version of a model for {name} of the store .* If such a version is gone for good",
     ):
-        protected(backend.store, backend.catalog)
+        find_protected(backend.store, backend.catalog)
 
 
 def test_the_run_that_an_unfinished_training_run_goes_on_from_is_protected(
@@ -246,9 +246,9 @@ def test_the_run_that_an_unfinished_training_run_goes_on_from_is_protected(
     spec = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
     with backend.catalog.write() as session:
         intent = intents.add(session, spec, kind="training-run", driver="sensors", actor="ada")
-    assert ("digits", "s-1.0000") in protected(backend.store, backend.catalog).runs
+    assert ("digits", "s-1.0000") in find_protected(backend.store, backend.catalog).runs
     open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=intent.sweep)
     intents.become(backend.catalog, intent.id, intents.Became(intents.DONE, "r"))
-    assert ("digits", "s-1.0000") in protected(backend.store, backend.catalog).runs
+    assert ("digits", "s-1.0000") in find_protected(backend.store, backend.catalog).runs
     backend.catalog.end_sweep(intent.sweep, "finished")
-    assert ("digits", "s-1.0000") not in protected(backend.store, backend.catalog).runs
+    assert ("digits", "s-1.0000") not in find_protected(backend.store, backend.catalog).runs

@@ -4,7 +4,7 @@ import pytest
 
 from halving.maintenance.named_blobs import Record
 from resources.retention.ended_trials import Trial, decide
-from resources.retention.expired import Fate, expired
+from resources.retention.expired import Fate, expired_records
 from resources.retention.policy import ProjectPolicy, parse_policy
 
 DAY = 86_400.0
@@ -19,7 +19,7 @@ POLICY = parse_policy({"checkpoints": {"days": 10}, "media": {"days": 10}, "arti
 
 def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: ProjectPolicy = POLICY) -> set[str]:
     records = [Record("r", name, 1, NOW - age * DAY, (), False, "") for name in names]
-    return {record.name for record in expired(records, fate, policy, NOW)}
+    return {record.name for record in expired_records(records, fate, policy, NOW)}
 
 
 @pytest.mark.parametrize(

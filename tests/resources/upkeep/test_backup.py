@@ -286,7 +286,7 @@ def test_a_compaction_during_the_backup_loses_no_point(
 ) -> None:
     from halving.maintenance.compaction import compact
 
-    copied = backup_module._Copying._copied
+    copied = backup_module._Copying._copy_file
     compacted = []
 
     def copy(self: object, file: tuple[str, int, float]) -> object:
@@ -294,7 +294,7 @@ def test_a_compaction_during_the_backup_loses_no_point(
             compacted.append(compact(filled.store, "small", "small-1.0000"))
         return copied(self, file)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(backup_module._Copying, "_copied", copy)
+    monkeypatch.setattr(backup_module._Copying, "_copy_file", copy)
     back_up(filled.store, filled.catalog, place_of(filled))
     assert compacted
     store, _ = restored(place_of(filled), tmp_path)
@@ -314,7 +314,7 @@ def test_a_large_file_that_is_replaced_while_it_is_copied_is_copied_again(
         put(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Store, "put_hashed_blob", replace)
-    monkeypatch.setattr(backup_module, "_SMALL", 0)
+    monkeypatch.setattr(backup_module, "_MAX_IN_MEMORY", 0)
     back_up(backend.store, backend.catalog, place_of(backend))
     store, _ = restored(place_of(backend), tmp_path)
     assert everything(store) == {"notes/page.html": b"new"}
